@@ -1,0 +1,72 @@
+//! How long to wait before trying again.
+
+use std::time::Duration;
+
+/// An immutable policy; every caller walks its own [`Delays`], so that no two share a counter.
+///
+/// The n-th delay is drawn evenly from the upper half of `first × 2ⁿ`, capped at `longest`: half is
+/// kept so that a retry is never immediate, half is random so that clients do not march in step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The cap of the first delay.
+    pub first: Duration,
+    /// The cap of every delay.
+    pub longest: Duration,
+}
+
+impl Backoff {
+    /// 10 ms doubling up to 1 s.
+    pub const DEFAULT: Self =
+        Self { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
+
+    /// The delays of one caller.
+    #[must_use]
+    pub const fn delays(self) -> Delays {
+        Delays { policy: self, tried: 0 }
+    }
+}
+
+/// The delays of one caller, longer with each.
+#[derive(Clone, Debug)]
+pub struct Delays {
+    policy: Backoff,
+    tried: u32,
+}
+
+impl Delays {
+    /// The next delay; `random` decides where in its upper half.
+    pub fn next(&mut self, random: u32) -> Duration {
+        let cap = self
+            .policy
+            .first
+            .saturating_mul(1_u32.checked_shl(self.tried).unwrap_or(u32::MAX))
+            .min(self.policy.longest);
+        self.tried = self.tried.saturating_add(1);
+        cap / 2 + (cap / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+    }
+
+    /// Starts over: the last try succeeded.
+    pub fn reset(&mut self) {
+        self.tried = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_cap_and_keep_half() {
+        let mut low = Backoff::DEFAULT.delays();
+        let mut high = Backoff::DEFAULT.delays();
+        for cap in [10, 20, 40, 80, 160, 320, 640, 1000, 1000] {
+            assert_eq!(low.next(0), Duration::from_millis(cap) / 2);
+            assert_eq!(high.next(u32::MAX), Duration::from_millis(cap));
+        }
+        for _ in 0..100 {
+            assert!(low.next(0) <= Duration::from_secs(1), "a long outage must not overflow");
+        }
+        low.reset();
+        assert_eq!(low.next(u32::MAX), Duration::from_millis(10));
+    }
+}

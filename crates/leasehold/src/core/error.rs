@@ -1,0 +1,208 @@
+//! What can go wrong, sorted by what the caller should do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Why an operation failed, in the only terms that matter to a caller: what to do next.
+///
+/// That a lock is *taken* is no error: [`Mutex::try_lock`](crate::Mutex::try_lock) answers
+/// `Ok(None)`.
+///
+/// | kind | exit code of the command | what to do |
+/// |---|---|---|
+/// | [`Config`](Self::Config) | 78 | fix the call, the URL or the file; a retry cannot help |
+/// | [`Denied`](Self::Denied) | 77 | fix credentials, rights or file permissions |
+/// | [`Unavailable`](Self::Unavailable) | 69 | retry later; surely nothing was granted |
+/// | [`Unknown`](Self::Unknown) | 69 | it may have taken effect; wait one ttl, or inspect |
+/// | [`Lost`](Self::Lost) | 79 | stop the protected work now |
+/// | [`Unsupported`](Self::Unsupported) | 78 | use a store that promises this |
+/// | [`WaitElapsed`](Self::WaitElapsed) | 75 | another holds it; wait longer or come back |
+/// | [`Closed`](Self::Closed) | 125 | the client was shut down; connect a new one |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request contradicts itself or cannot be understood: a bad name, ttl, URL, or a key or
+    /// file of another kind.
+    Config,
+    /// The store refused for lack of credentials or rights.
+    Denied,
+    /// The store could not be asked, or refused before it did anything. Surely nothing was granted.
+    /// A full line too.
+    Unavailable,
+    /// The request left and no answer came: it may or may not have taken effect. The client cleans
+    /// up behind it.
+    Unknown,
+    /// The lease had ended before this call could confirm it. Stop the protected work.
+    Lost,
+    /// The store does not promise what was asked for, see
+    /// [`Capabilities`](crate::store::Capabilities).
+    Unsupported,
+    /// The time to wait ran out while another held the lock.
+    WaitElapsed,
+    /// The client was shut down.
+    Closed,
+}
+
+impl ErrorKind {
+    /// Every kind, for tables and documentation.
+    pub const ALL: [Self; 8] = [
+        Self::Config,
+        Self::Denied,
+        Self::Unavailable,
+        Self::Unknown,
+        Self::Lost,
+        Self::Unsupported,
+        Self::WaitElapsed,
+        Self::Closed,
+    ];
+
+    /// The exit code with which the command `leasehold` reports this kind (sysexits(3); 79 is the
+    /// first value above).
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Unavailable | Self::Unknown => 69,
+            Self::WaitElapsed => 75,
+            Self::Denied => 77,
+            Self::Config | Self::Unsupported => 78,
+            Self::Lost => 79,
+            Self::Closed => 125,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Unknown | Self::WaitElapsed)
+    }
+
+    /// One lower-case word, as it stands in messages and JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Denied => "denied",
+            Self::Unavailable => "unavailable",
+            Self::Unknown => "unknown",
+            Self::Lost => "lost",
+            Self::Unsupported => "unsupported",
+            Self::WaitElapsed => "wait-elapsed",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What every fallible call of this crate returns.
+///
+/// Opaque on purpose: branch on [`kind`](Self::kind), show the message, and follow
+/// [`source`](StdError::source) to the cause. The message says what happened, in what state the
+/// lock is now, and what to do next.
+#[derive(Debug)]
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    name: Option<String>,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// Makes an error of `kind`. `message` is lower case, without a full stop, and free of secrets.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { inner: Box::new(Inner { kind, name: None, message: message.into(), source: None }) }
+    }
+
+    /// Names the lock that this is about, unless it is named already.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.inner.name.get_or_insert_with(|| name.into());
+        self
+    }
+
+    /// Keeps the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.inner.source = Some(source.into());
+        self
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// The lock that this is about, where there is one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.inner.name.as_deref()
+    }
+
+    /// Whether the same call may succeed later, see [`ErrorKind::is_retryable`].
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.inner.name {
+            // Names are untrusted: a control character must not reach a terminal through an error
+            // message.
+            write!(f, "`{}`: ", name.escape_debug())?;
+        }
+        f.write_str(&self.inner.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.inner.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_pinned_exit_code() {
+        let table = [
+            (ErrorKind::Config, 78, false),
+            (ErrorKind::Denied, 77, false),
+            (ErrorKind::Unavailable, 69, true),
+            (ErrorKind::Unknown, 69, true),
+            (ErrorKind::Lost, 79, false),
+            (ErrorKind::Unsupported, 78, false),
+            (ErrorKind::WaitElapsed, 75, true),
+            (ErrorKind::Closed, 125, false),
+        ];
+        assert_eq!(table.map(|row| row.0), ErrorKind::ALL);
+        for (kind, code, retryable) in table {
+            assert_eq!(kind.exit_code(), code, "{kind}");
+            assert_eq!(kind.is_retryable(), retryable, "{kind}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_lock_and_keeps_its_cause() {
+        let cause = std::io::Error::other("disk on fire");
+        let error = Error::new(ErrorKind::Unavailable, "cannot ask")
+            .with_name("a\u{1b}[31m")
+            .with_source(cause);
+        assert_eq!(error.to_string(), "`a\\u{1b}[31m`: cannot ask");
+        assert_eq!(error.source().expect("a cause").to_string(), "disk on fire");
+        assert_eq!(error.with_name("other").name(), Some("a\u{1b}[31m"));
+    }
+}

@@ -1,0 +1,119 @@
+//! The name of what is protected.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::core::error::{Error, ErrorKind};
+
+/// The checked name of a lock: 1 to 512 bytes of UTF-8, no control characters, not of the form of
+/// our companion keys.
+///
+/// Stores use it as given, so that other libraries meet us on the same key.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<str>);
+
+/// What the names of companion keys contain: `{key}:lh:…`, or `key:lh:…` where the key carries a
+/// hash tag of its own.
+const COMPANION_MARK: &str = ":lh:";
+
+impl Key {
+    /// The longest name, in bytes.
+    pub const MAX_BYTES: usize = 512;
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if it is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), has a
+    /// control character, or contains `:lh:`, which marks the companion keys that Leasehold keeps
+    /// beside a lock.
+    ///
+    /// ```
+    /// use leasehold::Key;
+    /// assert_eq!(Key::new("order:42")?.as_str(), "order:42");
+    /// assert!(Key::new("").is_err());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
+        let name = name.as_ref();
+        let complaint = if name.is_empty() {
+            Some("the name of a lock must not be empty".to_owned())
+        } else if name.len() > Self::MAX_BYTES {
+            // The name itself is left out: half a kilobyte of it helps nobody.
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "the name of a lock has at most {} bytes, this one has {}; nothing was asked",
+                    Self::MAX_BYTES,
+                    name.len()
+                ),
+            ));
+        } else if name.chars().any(char::is_control) {
+            Some(
+                "the name of a lock must not contain control characters; nothing was asked"
+                    .to_owned(),
+            )
+        } else if name.contains(COMPANION_MARK) {
+            Some(format!(
+                "a name with `{COMPANION_MARK}` in it is reserved for the keys that Leasehold keeps beside a lock; \
+                 nothing was asked, choose another name"
+            ))
+        } else {
+            None
+        };
+        match complaint {
+            Some(message) => Err(Error::new(ErrorKind::Config, message).with_name(name)),
+            None => Ok(Self(name.into())),
+        }
+    }
+
+    /// The name as given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_checked_once() {
+        let long = "x".repeat(Key::MAX_BYTES);
+        let too_long = "x".repeat(Key::MAX_BYTES + 1);
+        let table: [(&str, Option<&str>); 9] = [
+            ("order:42", None),
+            ("ünï/côde {tag} with space", None),
+            (&long, None),
+            ("", Some("must not be empty")),
+            (&too_long, Some("at most 512 bytes, this one has 513")),
+            ("a\nb", Some("control characters")),
+            ("a\u{7f}b", Some("control characters")),
+            ("{a}:lh:fence", Some("reserved")),
+            ("a:lh:", Some("reserved")),
+        ];
+        for (name, complaint) in table {
+            match (Key::new(name), complaint) {
+                (Ok(key), None) => assert_eq!(key.as_str(), name),
+                (Err(error), Some(part)) => {
+                    assert_eq!(error.kind(), ErrorKind::Config);
+                    assert!(error.to_string().contains(part), "{error}");
+                }
+                (result, _) => panic!("{name:?} gave {result:?}"),
+            }
+        }
+    }
+}

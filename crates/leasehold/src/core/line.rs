@@ -1,0 +1,206 @@
+//! What a store decides about one key: who may have it, who waits, whose turn it is.
+//!
+//! The line is a row of *places*, oldest first. A place has a short life of its own, so that a dead
+//! waiter costs the others no more than that. These functions see only what decides: the stores
+//! keep the rows, and apply the answer in one atomic step.
+//!
+//! | key | the living head of the line | an ask is answered | a release by the owner |
+//! |---|---|---|---|
+//! | held by the asker | any | granted again, same fencing | – |
+//! | held by another | any | taken; takes or refreshes its place | – (not held) |
+//! | free, or the owner's at release | nobody, or the asker | granted; its place goes | freed, or kept if asked so |
+//! | the same | another who joined | the key is handed to the head; taken | handed over to the head |
+//! | the same | another who only watches | granted | freed; the head is told |
+//! | the same | hidden behind 8 dead places | taken, ask again at once | freed; any ask goes on from there |
+
+use crate::core::moment::Moment;
+
+/// How many dead places one step removes at most, so that no step takes long.
+pub const REAPED_MAX: usize = 8;
+
+/// How many places a line has at most. An ask beyond is answered `Unavailable`.
+pub const PLACES_MAX: usize = 10_000;
+
+/// What a place in the line is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stance {
+    /// It may be made the owner.
+    Joined,
+    /// It is woken and asks for itself.
+    Watching,
+}
+
+/// Who is at the front of a line, once the dead places before it are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// The line is empty.
+    Nobody,
+    /// A living place of this stance.
+    Alive(Stance),
+    /// As many dead places as one step may drop stood before it.
+    Unexamined,
+}
+
+/// The front of a line: how many dead places to drop, and who stands behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// How many places at the front are dead; at most [`REAPED_MAX`].
+    pub dead: usize,
+    /// Who comes after them.
+    pub head: Head,
+}
+
+/// Looks at the first places of a line, oldest first: when each ends, and its stance.
+/// [`REAPED_MAX`] `+ 1` suffice.
+pub fn front(now: Moment, places: impl IntoIterator<Item = (Moment, Stance)>) -> Front {
+    let mut dead = 0;
+    for (expires, stance) in places {
+        if expires > now {
+            return Front { dead, head: Head::Alive(stance) };
+        }
+        if dead == REAPED_MAX {
+            return Front { dead, head: Head::Unexamined };
+        }
+        dead += 1;
+    }
+    Front { dead, head: Head::Nobody }
+}
+
+/// Whose a key is, seen by one who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// Nobody's, or its lease has ended.
+    Free,
+    /// The asker's own.
+    Mine,
+    /// Another's.
+    Others,
+}
+
+/// What to do with an ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskDecision {
+    /// Grant it again: a lost reply is repaired by asking once more. Never shortens the time left.
+    GrantAgain,
+    /// Grant it; the asker's place, if any, goes.
+    Grant,
+    /// Make the head the owner; the asker keeps or takes its place, if it joined, and is told
+    /// *taken*.
+    HandOver,
+    /// Only take or refresh the place: *taken*.
+    Wait,
+    /// As `Wait`, and ask again at once: the head is hidden behind dead places.
+    WaitAndRetry,
+}
+
+/// Decides about an ask. The asker's own place, if it joins, counts as taken or refreshed already,
+/// so `front` shows it alive and `head_is_asker` is true when nobody is before it.
+#[must_use]
+pub fn decide_ask(holding: Holding, front: Front, head_is_asker: bool) -> AskDecision {
+    match (holding, front.head) {
+        (Holding::Mine, _) => AskDecision::GrantAgain,
+        (Holding::Others, _) => AskDecision::Wait,
+        // A watcher can't be handed anything, and holding the key back for it could block the line
+        // for ever.
+        (Holding::Free, Head::Nobody | Head::Alive(Stance::Watching)) => AskDecision::Grant,
+        (Holding::Free, Head::Alive(Stance::Joined)) if head_is_asker => AskDecision::Grant,
+        (Holding::Free, Head::Alive(Stance::Joined)) => AskDecision::HandOver,
+        (Holding::Free, Head::Unexamined) => AskDecision::WaitAndRetry,
+    }
+}
+
+/// What to do with a release by the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseDecision {
+    /// Make the head the owner.
+    HandOver,
+    /// End the lease; tell the head, if there is one, that the key may be free.
+    Free,
+    /// Nobody waits and the owner would rather keep it: renew it.
+    Keep,
+}
+
+/// Decides about a release by the owner, who would rather keep the lease if nobody waits (`keep`).
+#[must_use]
+pub fn decide_release(front: Front, keep: bool) -> ReleaseDecision {
+    match front.head {
+        Head::Alive(Stance::Joined) => ReleaseDecision::HandOver,
+        Head::Nobody if keep => ReleaseDecision::Keep,
+        Head::Nobody | Head::Alive(Stance::Watching) | Head::Unexamined => ReleaseDecision::Free,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use AskDecision::{Grant, GrantAgain, HandOver, Wait, WaitAndRetry};
+    use Holding::{Free, Mine, Others};
+    use Stance::{Joined, Watching};
+
+    fn at(nanos: u64) -> Moment {
+        Moment::from_nanos(nanos)
+    }
+
+    #[test]
+    fn dead_places_are_dropped_up_to_a_limit() {
+        let line = |dead: usize, living: Option<Stance>| {
+            front(
+                at(10),
+                [(at(10), Joined)].repeat(dead).into_iter().chain(living.map(|s| (at(11), s))),
+            )
+        };
+        let table = [
+            (0, None, Front { dead: 0, head: Head::Nobody }),
+            (0, Some(Joined), Front { dead: 0, head: Head::Alive(Joined) }),
+            (3, Some(Watching), Front { dead: 3, head: Head::Alive(Watching) }),
+            (8, None, Front { dead: 8, head: Head::Nobody }),
+            (8, Some(Joined), Front { dead: 8, head: Head::Alive(Joined) }),
+            (9, Some(Joined), Front { dead: 8, head: Head::Unexamined }),
+            (9, None, Front { dead: 8, head: Head::Unexamined }),
+        ];
+        for (dead, living, expected) in table {
+            assert_eq!(line(dead, living), expected, "{dead} dead, then {living:?}");
+        }
+    }
+
+    #[test]
+    fn an_ask_is_never_granted_past_a_living_or_unexamined_place() {
+        // holding, head, the head is the asker, decision
+        let table = [
+            (Mine, Head::Nobody, false, GrantAgain),
+            (Mine, Head::Alive(Joined), false, GrantAgain),
+            (Mine, Head::Unexamined, false, GrantAgain),
+            (Others, Head::Nobody, false, Wait),
+            (Others, Head::Alive(Joined), true, Wait),
+            (Others, Head::Unexamined, false, Wait),
+            (Free, Head::Nobody, false, Grant),
+            (Free, Head::Alive(Joined), true, Grant),
+            (Free, Head::Alive(Joined), false, HandOver),
+            (Free, Head::Alive(Watching), true, Grant),
+            (Free, Head::Alive(Watching), false, Grant),
+            (Free, Head::Unexamined, false, WaitAndRetry),
+        ];
+        for (holding, head, mine, decision) in table {
+            assert_eq!(
+                decide_ask(holding, Front { dead: 0, head }, mine),
+                decision,
+                "{holding:?} {head:?} {mine}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_release_hands_over_before_it_frees_or_keeps() {
+        let table = [
+            (Head::Nobody, false, ReleaseDecision::Free),
+            (Head::Nobody, true, ReleaseDecision::Keep),
+            (Head::Alive(Joined), false, ReleaseDecision::HandOver),
+            (Head::Alive(Joined), true, ReleaseDecision::HandOver),
+            (Head::Alive(Watching), true, ReleaseDecision::Free),
+            (Head::Unexamined, true, ReleaseDecision::Free),
+        ];
+        for (head, keep, decision) in table {
+            assert_eq!(decide_release(Front { dead: 0, head }, keep), decision, "{head:?} {keep}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Words and decisions, without input or output: nothing in here reads a clock, draws a random
+//! number, spawns or waits.
+//!
+//! Time comes in as a [`Moment`], randomness as bytes, and what comes out is a value that says what
+//! to do. That is why every decision can be tested by a table, and why the same code runs in
+//! production and in simulation.
+
+pub mod acquire;
+pub mod backoff;
+pub mod error;
+pub mod key;
+pub mod lease;
+pub mod line;
+pub mod moment;
+pub mod tally;
+pub mod token;
+pub mod ttl;
+pub mod validity;
+
+pub use backoff::Backoff;
+pub use error::{Error, ErrorKind};
+pub use key::Key;
+pub use moment::{Moment, WallTime};
+pub use tally::{Tally, Verdict};
+pub use token::{FencingBlock, FencingToken, OwnerToken};
+pub use ttl::Ttl;

@@ -1,0 +1,292 @@
+//! Who owns a lease, and in which order leases were granted.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::core::error::{Error, ErrorKind};
+
+/// The secret name of one acquisition: whoever knows it can renew and release the lease.
+///
+/// Fresh for every acquisition that goes to a store: 132 random bits as 22 characters, then a dot
+/// and the public id of the client, which is how tools find out who holds a lock without one more
+/// write per grant. Tokens that other libraries wrote, 1 to 128 printable ASCII characters, are
+/// taken as they are. `Debug` shows the first four characters only; `Display` shows all of it, so
+/// print it only where it is meant to be handed over.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct OwnerToken(Arc<str>);
+
+impl OwnerToken {
+    /// How many random bytes a fresh token is made of.
+    pub const RANDOM_BYTES: usize = 22;
+    /// The longest token, in bytes.
+    pub const MAX_BYTES: usize = 128;
+
+    /// Makes the token of a new acquisition by `client` from random bytes, of which six bits each
+    /// are used.
+    #[must_use]
+    pub fn from_random(random: [u8; Self::RANDOM_BYTES], client: &ClientId) -> Self {
+        let mut text = String::with_capacity(Self::RANDOM_BYTES + 1 + ClientId::CHARS);
+        push_base64url(&mut text, &random);
+        text.push('.');
+        text.push_str(client.as_str());
+        Self(text.into())
+    }
+
+    /// Takes a token that was handed over, for instance in `LEASEHOLD_TOKEN`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] unless it is 1 to 128 printable ASCII characters without spaces.
+    pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
+        let text = text.as_ref();
+        if text.is_empty()
+            || text.len() > Self::MAX_BYTES
+            || !text.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            // The text stays out of the message: it may be a secret with a typing error.
+            return Err(Error::new(
+                ErrorKind::Config,
+                "an owner token is 1 to 128 printable ASCII characters without spaces; nothing was asked",
+            ));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The token in full. Treat it as a password.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first characters, enough to tell two tokens apart and too few to use one.
+    #[must_use]
+    pub fn hint(&self) -> &str {
+        &self.0[..self.0.len().min(4)]
+    }
+
+    /// The id of the client that made this token, if one of ours did.
+    #[must_use]
+    pub fn client(&self) -> Option<ClientId> {
+        client_of(self.0.as_bytes())
+    }
+}
+
+/// The id of the client in a token as the store gave it back, if one of ours made that token.
+#[must_use]
+pub fn client_of(token: &[u8]) -> Option<ClientId> {
+    let (secret, client) = token.split_at_checked(OwnerToken::RANDOM_BYTES)?;
+    let client = client.strip_prefix(b".")?;
+    (secret.iter().all(|byte| BASE64URL.contains(byte)))
+        .then(|| ClientId::new(std::str::from_utf8(client).ok()?))
+        .flatten()
+}
+
+impl fmt::Display for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerToken({}…)", self.hint())
+    }
+}
+
+impl FromStr for OwnerToken {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+/// The public id of one client: the second half of its owner tokens, and the inbox at which it
+/// takes hints.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(Arc<str>);
+
+impl ClientId {
+    /// How many random bytes an id is made of, and how many characters it has.
+    pub const CHARS: usize = 12;
+
+    /// Makes an id from random bytes, of which six bits each are used.
+    #[must_use]
+    pub fn from_random(random: [u8; Self::CHARS]) -> Self {
+        let mut text = String::with_capacity(Self::CHARS);
+        push_base64url(&mut text, &random);
+        Self(text.into())
+    }
+
+    /// Takes an id that a store gave back; `None` if it is not of our form.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        (text.len() == Self::CHARS && text.bytes().all(|byte| BASE64URL.contains(&byte)))
+            .then(|| Self(text.into()))
+    }
+
+    /// The id.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+const BASE64URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn push_base64url(text: &mut String, random: &[u8]) {
+    text.extend(random.iter().map(|byte| char::from(BASE64URL[usize::from(byte & 63)])));
+}
+
+/// A number that rises with every exclusive grant of a key. Pass it to whatever the lock protects,
+/// and let that refuse a number lower than the highest it has seen: this is what stops a holder
+/// that was paused past its lease.
+///
+/// ```
+/// use leasehold::FencingToken;
+/// let token: FencingToken = "42".parse()?;
+/// assert_eq!(i64::from(token), 42);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(NonZeroU64);
+
+impl FencingToken {
+    /// The highest: one less than 2^53, so that Lua, JSON and JavaScript keep it exact.
+    pub const MAX: u64 = (1 << 53) - 1;
+
+    /// Takes a number; `None` outside 1..=[`MAX`](Self::MAX).
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        if number > Self::MAX {
+            return None;
+        }
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        text.parse().ok().and_then(Self::new).ok_or_else(|| {
+            Error::new(ErrorKind::Config, "a fencing token is a whole number from 1 to 2^53 - 1")
+        })
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.get()
+    }
+}
+
+impl From<FencingToken> for i64 {
+    /// For SQL, whose integers are signed.
+    fn from(token: FencingToken) -> Self {
+        Self::try_from(token.get()).expect("a fencing token is below 2^53")
+    }
+}
+
+/// Consecutive fencing tokens reserved in one step: the first, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FencingBlock {
+    /// The lowest token of the block.
+    pub first: FencingToken,
+    /// How many there are, at least one.
+    pub count: u32,
+}
+
+impl FencingBlock {
+    /// The block of `reserve` tokens that follows `counter`, and the counter after it; `None` where
+    /// nothing was asked for, or where the counter has reached [`FencingToken::MAX`].
+    #[must_use]
+    pub fn after(counter: u64, reserve: u32) -> Option<(Self, u64)> {
+        if reserve == 0 {
+            return None;
+        }
+        let last =
+            counter.checked_add(u64::from(reserve)).filter(|last| *last <= FencingToken::MAX)?;
+        Some((Self { first: FencingToken::new(counter + 1)?, count: reserve }, last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_token_is_printable_and_names_its_client() {
+        let client = ClientId::from_random([7; ClientId::CHARS]);
+        let token = OwnerToken::from_random(std::array::from_fn(|i| i as u8), &client);
+        assert_eq!(token.as_str(), "ABCDEFGHIJKLMNOPQRSTUV.HHHHHHHHHHHH");
+        assert_eq!(token.client(), Some(client));
+        assert_eq!(format!("{token:?}"), "OwnerToken(ABCD…)");
+    }
+
+    #[test]
+    fn tokens_of_others_name_no_client() {
+        for foreign in [
+            "ABCDEFGHIJKLMNOP",
+            "ABCDEFGHIJKLMNOPQRSTUV.short",
+            "x",
+            "ABCDEFGHIJKLMNOPQRSTU!.HHHHHHHHHHHH",
+        ] {
+            assert_eq!(OwnerToken::new(foreign).expect("printable").client(), None, "{foreign}");
+        }
+        assert_eq!(client_of(&[0xff; 35]), None);
+    }
+
+    #[test]
+    fn only_printable_tokens_pass() {
+        let long = "x".repeat(129);
+        for bad in ["", "a b", "é", "a\n", &long] {
+            assert_eq!(OwnerToken::new(bad).expect_err(bad).kind(), ErrorKind::Config);
+        }
+    }
+
+    #[test]
+    fn fencing_tokens_stay_exact_in_a_double() {
+        assert_eq!(FencingToken::new(0), None);
+        assert_eq!(FencingToken::new(1 << 53), None);
+        assert_eq!(FencingToken::new(FencingToken::MAX).map(i64::from), Some((1 << 53) - 1));
+        for bad in ["", "0", "-1", "9007199254740992", "1.5"] {
+            assert!(bad.parse::<FencingToken>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_block_follows_the_counter() {
+        let block = |counter, reserve| {
+            FencingBlock::after(counter, reserve).map(|(b, last)| (b.first.get(), b.count, last))
+        };
+        assert_eq!(block(0, 1), Some((1, 1, 1)));
+        assert_eq!(block(41, 8), Some((42, 8, 49)));
+        assert_eq!(block(41, 0), None);
+        assert_eq!(block(FencingToken::MAX - 1, 1).map(|b| b.0), Some(FencingToken::MAX));
+        assert_eq!(block(FencingToken::MAX, 1), None);
+    }
+}

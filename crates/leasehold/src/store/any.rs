@@ -1,0 +1,103 @@
+//! Any store behind one type.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use super::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, HintSink, LeaseId, Otherwise, Released,
+    Renewal, Renewed, Snapshot, Store,
+};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::token::ClientId;
+
+/// A store whose type is not known until run time. It is a [`Store`] again, so that whatever wraps
+/// stores wraps it too.
+#[derive(Clone)]
+pub struct AnyStore(Arc<dyn DynStore>);
+
+impl AnyStore {
+    /// Takes a store.
+    pub fn new(store: impl Store) -> Self {
+        Self(Arc::new(store))
+    }
+}
+
+impl fmt::Debug for AnyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnyStore({})", Store::label(self))
+    }
+}
+
+/// [`Store`] with boxed answers, for every store.
+trait DynStore: Send + Sync + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired>;
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed>;
+    fn release(&self, lease: LeaseId, otherwise: Otherwise) -> BoxAnswer<Released>;
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot>;
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>);
+    fn capabilities(&self) -> Capabilities;
+    fn browse(&self) -> Option<&dyn Browse>;
+    fn label(&self) -> String;
+}
+
+impl<S: Store> DynStore for S {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
+        Box::pin(Store::acquire(self, ask))
+    }
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
+        Box::pin(Store::renew(self, renewal))
+    }
+    fn release(&self, lease: LeaseId, otherwise: Otherwise) -> BoxAnswer<Released> {
+        Box::pin(Store::release(self, lease, otherwise))
+    }
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
+        Box::pin(Store::inspect(self, key))
+    }
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        Store::watch(self, inbox, sink);
+    }
+    fn capabilities(&self) -> Capabilities {
+        Store::capabilities(self)
+    }
+    fn browse(&self) -> Option<&dyn Browse> {
+        Store::browse(self)
+    }
+    fn label(&self) -> String {
+        Store::label(self)
+    }
+}
+
+impl Store for AnyStore {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        self.0.acquire(ask)
+    }
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        self.0.renew(renewal)
+    }
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        self.0.release(lease, otherwise)
+    }
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.0.inspect(key)
+    }
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.0.watch(inbox, sink);
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.0.browse()
+    }
+    fn label(&self) -> String {
+        self.0.label()
+    }
+}
