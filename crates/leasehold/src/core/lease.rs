@@ -84,7 +84,7 @@ impl LeaseLife {
             ttl,
             state: LeaseState::Held,
             deadline: valid_until(sent, ttl),
-            renew_at: sent + ttl.renew_every(),
+            renew_at: renewal_due(sent, ttl),
             renewing: false,
             fencing,
             delays: Backoff { first: ttl.get() / 20, longest: ttl.get() / 10 }.delays(),
@@ -150,7 +150,7 @@ impl LeaseLife {
             return false;
         }
         self.deadline = self.deadline.max(valid_until(sent, self.ttl));
-        self.renew_at = sent + self.ttl.renew_every();
+        self.renew_at = renewal_due(sent, self.ttl);
         self.delays.reset();
         true
     }
@@ -191,6 +191,16 @@ impl LeaseLife {
     }
 }
 
+/// When a lease is due for renewal that was last confirmed at `sent`: after a third of its ttl,
+/// rounded up to a tick that all leases of that ttl share, so that the renewals of many leases
+/// travel together. A tick is a thirtieth of the ttl, 100 ms at most.
+fn renewal_due(sent: Moment, ttl: Ttl) -> Moment {
+    let tick = u64::try_from((ttl.get() / 30).min(Duration::from_millis(100)).as_nanos())
+        .expect("at most 100 ms");
+    let due = (sent + ttl.renew_every()).as_nanos();
+    Moment::from_nanos(due.div_ceil(tick).saturating_mul(tick))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,6 +236,21 @@ mod tests {
         assert!(lease.on_renewed(at(1_300), at(1_000), block(7)));
         assert_eq!(lease.deadline(), at(1_000 + VALID_MS), "counted from when it was sent");
         assert_eq!(lease.duty(at(1_300)), Duty::WaitUntil(at(2_000)));
+    }
+
+    #[test]
+    fn renewals_of_many_leases_fall_on_the_same_ticks() {
+        // ttl and the moment of the grant, in ms; when the renewal is due, in ms
+        for (ttl, sent, due) in [
+            (3_000, 0, 1_000),
+            (3_000, 1, 1_100),
+            (3_000, 99, 1_100),
+            (60_000, 50, 20_100),
+            (300, 7, 110),
+        ] {
+            let ttl = Ttl::new(Duration::from_millis(ttl)).expect("within bounds");
+            assert_eq!(renewal_due(at(sent), ttl), at(due));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::core::error::{Error, ErrorKind};
 /// write per grant. Tokens that other libraries wrote, 1 to 128 printable ASCII characters, are
 /// taken as they are. `Debug` shows the first four characters only; `Display` shows all of it, so
 /// print it only where it is meant to be handed over.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerToken(Arc<str>);
 
 impl OwnerToken {

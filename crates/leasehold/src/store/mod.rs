@@ -9,6 +9,8 @@
 mod any;
 mod from_url;
 mod limit;
+pub mod memory;
+mod pattern;
 
 use std::fmt;
 use std::future::Future;
@@ -16,12 +18,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use any::AnyStore;
+pub use from_url::{from_url, redact_url};
+pub use memory::MemoryStore;
 
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
+use pattern::matches_pattern;
 
 /// A place that grants leases.
 ///
@@ -461,4 +466,25 @@ pub struct Page {
     pub keys: Vec<Key>,
     /// Where the next page begins; `None` if this was the last.
     pub next: Option<Key>,
+}
+
+/// What an ask in a way that a store does not promise is answered.
+pub(crate) fn unsupported_claim(claim: Claim, key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "this store does not grant {claim:?}; nothing was asked, use a store that promises it"
+        ),
+    )
+    .with_name(key.as_str())
+}
+
+/// What an ask that would take one place too many is answered.
+pub(crate) fn line_is_full(key: &Key) -> Error {
+    let places = crate::core::line::PLACES_MAX;
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("{places} clients wait in line already, which is the limit; nothing was taken, come back later"),
+    )
+    .with_name(key.as_str())
 }

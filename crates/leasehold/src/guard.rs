@@ -1,0 +1,191 @@
+//! What a holder has in its hands.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::error::{Error, ErrorKind};
+use crate::core::lease::{LeaseState, Lost};
+use crate::core::token::{FencingToken, OwnerToken};
+use crate::session::{Held, Session};
+use crate::store::{Released, Store};
+
+/// Means that the lock is ours, until it is released or lost. One type for every kind of lock.
+///
+/// The lease behind it is renewed in the background, also when this task is busy and when the last
+/// [`Client`](crate::Client) was dropped. It can be lost all the same: then [`lost`](Self::lost)
+/// resolves and [`is_held`](Self::is_held) turns false, at the local deadline at the latest, which
+/// lies before the store lets another have the key. Stop the protected work then.
+///
+/// Dropping a guard releases it: the request is submitted inside `drop`, which never blocks, needs
+/// no runtime, and comes before anything that this client asks later. Nobody hears how it went, so
+/// end in [`release`](Self::release) where that matters, and always at the end of a program, which
+/// otherwise may be gone before the request is.
+#[must_use = "dropping a guard releases the lock"]
+#[clippy::has_significant_drop]
+pub struct Guard {
+    session: Arc<Session>,
+    held: Arc<Held>,
+    name: Arc<str>,
+    /// Whether dropping it releases it still.
+    armed: bool,
+}
+
+/// How a release went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "`NotHeld` means that the lock was lost before it was released"]
+pub enum Release {
+    /// It was ours until now.
+    Released,
+    /// It was not ours any more: it had been lost before, and another may have held it meanwhile.
+    NotHeld,
+}
+
+impl Guard {
+    pub(crate) fn new(session: Arc<Session>, held: Arc<Held>, name: Arc<str>) -> Self {
+        Self { session, held, name, armed: true }
+    }
+
+    /// The name of the lock, without a namespace.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The secret that proves that the lease is ours, to hand it over to another process, see
+    /// [`Client::lease`](crate::Client::lease).
+    #[must_use]
+    pub fn token(&self) -> &OwnerToken {
+        self.held.owner()
+    }
+
+    /// The number that rises with each grant. Pass it to whatever the lock protects, which then can
+    /// refuse a holder that was paused past its lease. `None` if it was switched off, or if the
+    /// store does not count.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.held.fencing().map(|block| block.first)
+    }
+
+    /// Whether the lock is ours now, by our own clock. Asks nobody, so it costs next to nothing.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_held(self.session.now())
+    }
+
+    /// For how long the lock is ours at least if no renewal succeeds from now on. Zero once lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining(self.session.now())
+    }
+
+    /// Resolves when the lock is lost: at its deadline at the latest. Never resolves if it is
+    /// released.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and asked for again at will.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        Arc::clone(&self.held).lost()
+    }
+
+    /// Asks the store now whether the lock is ours, and restarts its ttl. This is the re-entrant
+    /// acquire of other lock recipes: a task that holds the guard renews it instead of locking
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if it is not ours any more.
+    /// [`Unavailable`](ErrorKind::Unavailable), [`Unknown`](ErrorKind::Unknown) or what else the
+    /// store says if it could not be asked: the lock is ours as before, for what
+    /// [`remaining`](Self::remaining) says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the answer; the request may have taken effect.
+    pub async fn renew(&self) -> Result<(), Error> {
+        let sent = self.session.now();
+        let answer = self.session.store.renew(self.held.renewal()).await;
+        let counted = self.session.on_renewal(&self.held, sent, answer.as_ref());
+        let error = match answer {
+            Ok(_) if counted && self.is_held() => return Ok(()),
+            Err(error) if self.is_held() => error,
+            Ok(_) if self.is_held() => Error::new(
+                ErrorKind::Unknown,
+                "the store answered about another grant; the lock is held until its deadline",
+            ),
+            Ok(_) | Err(_) => lost_error(self.held.state()),
+        };
+        Err(error.with_name(self.name()))
+    }
+
+    pub(crate) fn state(&self) -> LeaseState {
+        self.held.state()
+    }
+
+    /// Gives the lock up, and waits until the store confirms it.
+    ///
+    /// # Errors
+    ///
+    /// If the store could not be asked, or did not answer. The lock is not held any more all the
+    /// same, the release is repeated in the background, and the key is free after one ttl at the
+    /// latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future, even before it was polled, takes nothing back: the lock is released.
+    pub async fn release(mut self) -> Result<Release, Error> {
+        self.armed = false;
+        match self.session.give_up(&self.held) {
+            None => Ok(Release::NotHeld),
+            Some(release) => match release.await {
+                Ok(Released::NotHeld) => Ok(Release::NotHeld),
+                Ok(_) => Ok(Release::Released),
+                Err(error) => Err(error.with_name(self.name())),
+            },
+        }
+    }
+
+    /// Stops renewing, without releasing. The lease is left to its ttl, or to another process that
+    /// goes on with [`Client::lease`](crate::Client::lease).
+    pub fn detach(mut self) -> OwnerToken {
+        self.armed = false;
+        self.session.let_go(&self.held);
+        self.held.owner().clone()
+    }
+}
+
+pub(crate) fn lost_error(state: LeaseState) -> Error {
+    let why = match state {
+        LeaseState::Lost(lost) => lost,
+        LeaseState::Held | LeaseState::Released => Lost::Deadline,
+    };
+    Error::new(
+        ErrorKind::Lost,
+        format!("the lock was lost: {why}; another may hold it now, stop the protected work"),
+    )
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        if let Some(release) = self.session.give_up(&self.held) {
+            tracing::debug!(key = %self.held.id.key, "released by drop");
+            drop(release);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.name)
+            .field("token", self.token())
+            .field("fencing_token", &self.fencing_token())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}

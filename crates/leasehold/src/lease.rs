@@ -1,0 +1,94 @@
+//! A lease that somebody else took, by its token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::OwnerToken;
+use crate::core::ttl::Ttl;
+use crate::guard::Release;
+use crate::session::Session;
+use crate::store::{Claim, LeaseId, Otherwise, Released, Renewal, Renewed, Store};
+
+/// A lease by its owner token: to renew and release what another process took and detached.
+///
+/// Nothing is renewed in the background, and dropping it does nothing. Get one by
+/// [`Client::lease`](crate::Client::lease).
+#[derive(Debug)]
+#[must_use = "a lease handle does nothing by itself"]
+pub struct Lease {
+    session: Arc<Session>,
+    name: Arc<str>,
+    key: Result<Key, Error>,
+    owner: OwnerToken,
+    lock_delay: Duration,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        name: Arc<str>,
+        key: Result<Key, Error>,
+        owner: OwnerToken,
+        lock_delay: Duration,
+    ) -> Self {
+        Self { session, name, key, owner, lock_delay }
+    }
+
+    /// Restarts its ttl, from 10 ms to 24 h. Never shortens it.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if the token does not hold the lock; [`Config`](ErrorKind::Config)
+    /// for a bad name or ttl; whatever the store says if it could not be asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the answer; the request may have taken effect.
+    pub async fn renew(&self, ttl: Duration) -> Result<(), Error> {
+        let ttl = Ttl::new(ttl)
+            .map_err(|error| error.with_name(&*self.name))?
+            .with_delay(self.lock_delay);
+        let renewal = Renewal { lease: self.id()?, ttl, at_least: None, reserve: 0 };
+        match self.session.store.renew(renewal).await {
+            Ok(Renewed::Renewed { .. }) => Ok(()),
+            Ok(Renewed::Lost) => Err(self.not_ours()),
+            Err(error) => Err(error.with_name(&*self.name)),
+        }
+    }
+
+    /// Gives it up.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config) for a bad name; whatever the store says if it could not be
+    /// asked. Not repeated in the background: call again, or leave it to its ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the answer; the request may have taken effect.
+    pub async fn release(&self) -> Result<Release, Error> {
+        match self.session.store.release(self.id()?, Otherwise::Free).await {
+            Ok(Released::NotHeld) => Ok(Release::NotHeld),
+            Ok(_) => Ok(Release::Released),
+            Err(error) => Err(error.with_name(&*self.name)),
+        }
+    }
+
+    fn id(&self) -> Result<LeaseId, Error> {
+        let key = match &self.key {
+            Ok(key) => key.clone(),
+            Err(error) => return Err(Error::new(error.kind(), error.to_string())),
+        };
+        Ok(LeaseId { key, owner: self.owner.clone(), claim: Claim::Exclusive })
+    }
+
+    fn not_ours(&self) -> Error {
+        Error::new(
+            ErrorKind::Lost,
+            "the token does not hold this lock: it was released, ran out, or was taken away; stop what it protects",
+        )
+        .with_name(&*self.name)
+    }
+}

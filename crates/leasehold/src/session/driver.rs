@@ -1,0 +1,118 @@
+//! The one future that renews every lease of a session, watches every deadline, and follows
+//! releases up.
+//!
+//! It runs beside the user's runtime, so that an executor that is blocked or gone loses no lease.
+//! It ends when it has had nothing to do for a second, and is started again by the next lease.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::future::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::Session;
+use super::held::Held;
+use super::registry::Due;
+use crate::core::error::Error;
+use crate::core::lease::{LeaseState, Lost};
+use crate::core::moment::Moment;
+use crate::host::random_u32;
+use crate::store::{Renewed, Store};
+
+/// The answer to a renewal.
+struct Answer {
+    held: Arc<Held>,
+    sent: Moment,
+    renewed: Result<Renewed, Error>,
+}
+
+/// Something under way: a renewal, which ends in an answer, or a release.
+type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
+
+pub(super) async fn drive(session: Arc<Session>) {
+    let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
+    let mut idle_since = session.now();
+    loop {
+        let plan = session.registry.plan(session.now(), !work.is_empty(), &mut idle_since);
+        for (held, due) in plan.duties {
+            match due {
+                Due::Renew => work.push(renewal(&session, held)),
+                Due::Lost(lost) => session.tell_lost(&held, lost),
+            }
+        }
+        for follow_up in plan.follow_ups {
+            work.push(Box::pin(follow_up.finish(Arc::clone(&session)).map(|()| None)));
+        }
+        let Some(next) = plan.next else { return };
+        let mut timer = session.host.sleep_until(next);
+        tokio::select! {
+            biased;
+            Some(done) = work.next() => session.take_answer(done),
+            () = session.registry.wake() => {}
+            () = &mut timer => {}
+        }
+        // Whatever else came meanwhile, before the next look at everything that is due.
+        while let Some(Some(done)) = work.next().now_or_never() {
+            session.take_answer(done);
+        }
+    }
+}
+
+/// Submits a renewal at once; its answer comes later.
+fn renewal(session: &Session, held: Arc<Held>) -> Work {
+    let sent = session.now();
+    let answer = session.store.renew(held.renewal());
+    Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) })
+}
+
+impl Session {
+    fn take_answer(self: &Arc<Self>, answer: Option<Answer>) {
+        if let Some(Answer { held, sent, renewed }) = answer {
+            self.on_renewal(&held, sent, renewed.as_ref());
+        }
+    }
+
+    /// Draws the conclusions from the answer to a renewal that left at `sent`. Returns whether it
+    /// counted.
+    pub(crate) fn on_renewal(
+        self: &Arc<Self>,
+        held: &Arc<Held>,
+        sent: Moment,
+        renewed: Result<&Renewed, &Error>,
+    ) -> bool {
+        let now = self.now();
+        let mut life = held.life();
+        let (counted, lost) = match renewed {
+            Ok(Renewed::Renewed { fencing, .. }) => (life.on_renewed(now, sent, *fencing), false),
+            Ok(Renewed::Lost) => (false, life.on_lost()),
+            Err(error) => {
+                life.on_unanswered(now, random_u32(&*self.host));
+                if life.state() == LeaseState::Held {
+                    let left = life.remaining(now);
+                    tracing::warn!(key = %held.id.key, ?left, %error, "a renewal failed");
+                }
+                (false, false)
+            }
+        };
+        let held_still = life.state() == LeaseState::Held;
+        drop(life);
+        if held_still {
+            self.registry.reschedule(held, now);
+        }
+        if lost {
+            self.tell_lost(held, Lost::NotOurs);
+        }
+        counted
+    }
+
+    /// A lease was lost just now: its holder is told, and the token is released, should the store
+    /// still keep it.
+    pub(super) fn tell_lost(self: &Arc<Self>, held: &Held, lost: Lost) {
+        tracing::warn!(key = %held.id.key, reason = %lost, "a lease was lost");
+        held.tell();
+        self.registry.forget(held.owner());
+        if lost == Lost::Deadline {
+            self.release_in_background(held.id.clone(), held.kept_ttl.get());
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! All leases that are held, by when something is due for them, and all releases that are not
+//! confirmed yet.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::Session;
+use super::driver::drive;
+use super::held::Held;
+use super::release::FollowUp;
+use crate::core::lease::{Duty, Lost};
+use crate::core::moment::Moment;
+use crate::core::token::OwnerToken;
+
+/// How often the driver compares the clock while anything is held: runtime timers stand still in
+/// suspend, the clock does not.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// How long the driver stays after its last work, so that a loop of lock and release does not start
+/// it each time.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What the driver and everybody else share.
+#[derive(Default)]
+pub(super) struct Registry {
+    state: Mutex<State>,
+    /// Wakes the driver.
+    wake: Notify,
+    /// Wakes who waits for the last release.
+    drained: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    leases: HashMap<OwnerToken, Scheduled>,
+    /// When something is due, earliest first: one entry per lease.
+    due: BTreeSet<(Moment, OwnerToken)>,
+    /// Releases that the driver has not taken over yet.
+    follow_ups: Vec<FollowUp>,
+    /// Releases that are not confirmed, those that the driver follows up included.
+    unconfirmed: usize,
+    released: usize,
+    driver: Driver,
+}
+
+struct Scheduled {
+    held: Arc<Held>,
+    at: Moment,
+}
+
+/// What the driver does at present.
+#[derive(Clone, Copy, Default)]
+enum Driver {
+    #[default]
+    Absent,
+    SleepsUntil(Moment),
+}
+
+/// What is due now.
+pub(super) struct Plan {
+    pub(super) duties: Vec<(Arc<Held>, Due)>,
+    pub(super) follow_ups: Vec<FollowUp>,
+    /// When to look again; `None` if the driver may go: it is counted as absent from then on.
+    pub(super) next: Option<Moment>,
+}
+
+/// Something that is due for a lease.
+pub(super) enum Due {
+    Renew,
+    Lost(Lost),
+}
+
+impl Registry {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the registry panics in no state")
+    }
+
+    /// Takes care of a lease from now on.
+    pub(super) fn adopt(&self, session: &Arc<Session>, held: Arc<Held>) {
+        let mut state = self.state();
+        let at = match held.life().duty(session.now()) {
+            Duty::WaitUntil(at) => at,
+            // At once, in other words: the driver asks for the duty again.
+            Duty::Renew | Duty::TellLost(_) | Duty::Forget => session.now(),
+        };
+        state.due.insert((at, held.owner().clone()));
+        state.leases.insert(held.owner().clone(), Scheduled { held, at });
+        self.rouse(session, state, at);
+    }
+
+    /// Looks after a lease again at `at`, unless it was forgotten meanwhile.
+    pub(super) fn reschedule(&self, held: &Held, at: Moment) {
+        let mut state = self.state();
+        let State { leases, due, .. } = &mut *state;
+        if let Some(scheduled) = leases.get_mut(held.owner()) {
+            due.remove(&(scheduled.at, held.owner().clone()));
+            scheduled.at = at;
+            due.insert((at, held.owner().clone()));
+        }
+    }
+
+    /// Takes care of a lease no longer.
+    pub(super) fn forget(&self, owner: &OwnerToken) {
+        let mut state = self.state();
+        if let Some(scheduled) = state.leases.remove(owner) {
+            state.due.remove(&(scheduled.at, owner.clone()));
+        }
+        self.tell_if_drained(&state);
+    }
+
+    pub(super) fn holds(&self, owner: &OwnerToken) -> bool {
+        self.state().leases.contains_key(owner)
+    }
+
+    /// A release was submitted.
+    pub(super) fn release_submitted(&self) {
+        self.state().unconfirmed += 1;
+    }
+
+    /// A release was answered, or given up. It counts if it ended a lease.
+    pub(super) fn release_ended(&self, released: bool) {
+        let mut state = self.state();
+        state.unconfirmed -= 1;
+        state.released += usize::from(released);
+        self.tell_if_drained(&state);
+    }
+
+    /// Has the driver follow a release up. It looks at its next tick: the request itself is on its
+    /// way already.
+    pub(super) fn follow_up(&self, session: &Arc<Session>, follow_up: FollowUp) {
+        let mut state = self.state();
+        state.follow_ups.push(follow_up);
+        let soon = session.now() + TICK;
+        self.rouse(session, state, soon);
+    }
+
+    /// Has the driver look now.
+    pub(super) fn look_now(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Makes sure that the driver looks at `at` or before.
+    fn rouse(&self, session: &Arc<Session>, mut state: MutexGuard<'_, State>, at: Moment) {
+        match state.driver {
+            Driver::SleepsUntil(until) if until <= at => {}
+            Driver::SleepsUntil(_) => self.wake.notify_one(),
+            Driver::Absent => {
+                state.driver = Driver::SleepsUntil(at.min(session.now() + TICK));
+                drop(state);
+                session.host.spawn(Box::pin(drive(Arc::clone(session))));
+            }
+        }
+    }
+
+    /// What is due at `now`. `busy` if the driver waits for answers, `idle_since` when it last had
+    /// something to do.
+    pub(super) fn plan(&self, now: Moment, busy: bool, idle_since: &mut Moment) -> Plan {
+        let mut state = self.state();
+        let mut duties = Vec::new();
+        while let Some((at, owner)) = state.due.first().filter(|(at, _)| *at <= now).cloned() {
+            state.due.remove(&(at, owner.clone()));
+            let scheduled = state.leases.get_mut(&owner).expect("each entry of due has its lease");
+            let held = Arc::clone(&scheduled.held);
+            let duty = held.life().duty(now);
+            let next = match duty {
+                Duty::WaitUntil(next) => Some(next),
+                Duty::Renew => {
+                    duties.push((Arc::clone(&held), Due::Renew));
+                    let deadline = held.life().deadline();
+                    Some(deadline)
+                }
+                Duty::TellLost(lost) => {
+                    duties.push((Arc::clone(&held), Due::Lost(lost)));
+                    None
+                }
+                Duty::Forget => None,
+            };
+            match next {
+                Some(next) => {
+                    scheduled.at = next;
+                    state.due.insert((next, owner));
+                }
+                None => {
+                    state.leases.remove(&owner);
+                }
+            }
+        }
+        let follow_ups = std::mem::take(&mut state.follow_ups);
+        if busy || !duties.is_empty() || !follow_ups.is_empty() || !state.leases.is_empty() {
+            *idle_since = now;
+        }
+        let next = if now.since(*idle_since) < LINGER {
+            let earliest = state.due.first().map_or(now + TICK, |(at, _)| (*at).min(now + TICK));
+            state.driver = Driver::SleepsUntil(earliest);
+            Some(earliest)
+        } else {
+            state.driver = Driver::Absent;
+            None
+        };
+        self.tell_if_drained(&state);
+        Plan { duties, follow_ups, next }
+    }
+
+    pub(super) fn wake(&self) -> Notified<'_> {
+        self.wake.notified()
+    }
+
+    pub(super) fn drained(&self) -> Notified<'_> {
+        self.drained.notified()
+    }
+
+    fn tell_if_drained(&self, state: &State) {
+        if state.leases.is_empty() && state.unconfirmed == 0 {
+            self.drained.notify_waiters();
+        }
+    }
+
+    /// How many leases are held or not confirmed to be released.
+    pub(super) fn outstanding(&self) -> usize {
+        let state = self.state();
+        state.leases.len() + state.unconfirmed
+    }
+
+    pub(super) fn released(&self) -> usize {
+        self.state().released
+    }
+}

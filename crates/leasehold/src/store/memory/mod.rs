@@ -1,0 +1,267 @@
+//! Leases in the memory of one process: the reference for every other store, and a store for tests
+//! and examples.
+
+mod entry;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::future::{Future, ready};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use self::entry::Entry;
+use super::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, ClientRecord, Evicted, FENCE_IDLE, Hint,
+    HintSink, LeaseId, Otherwise, PAGE_KEYS_MAX, Page, Reach, Released, Renewal, Renewed, Snapshot,
+    Store, matches_pattern, unsupported_claim,
+};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::moment::Moment;
+use crate::core::token::{ClientId, client_of};
+use crate::host::{Host, SystemHost};
+
+/// A store in the memory of this process. Clones share it.
+///
+/// Everything is gone with the process, so it protects tasks of one program from one another and
+/// nothing else.
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    host: Arc<dyn Host>,
+    label: String,
+    state: Mutex<State>,
+}
+
+/// Everything the store knows.
+#[derive(Default)]
+struct State {
+    entries: BTreeMap<Key, Entry>,
+    clients: HashMap<ClientId, ClientRecord>,
+    sinks: HashMap<ClientId, Weak<dyn HintSink>>,
+    /// The highest counter of all entries that were forgotten: a counter that is new starts here.
+    counter_floor: u64,
+    swept: Moment,
+}
+
+impl MemoryStore {
+    /// A store of its own, on the clock of `host`.
+    #[must_use]
+    pub fn new(host: Arc<dyn Host>) -> Self {
+        Self::labelled(host, "memory:".to_owned())
+    }
+
+    /// The store of that name, shared by everything in this process that asks for it while anybody
+    /// uses it.
+    #[must_use]
+    pub fn shared(name: &str) -> Self {
+        static NAMED: OnceLock<Mutex<HashMap<String, Weak<Shared>>>> = OnceLock::new();
+        let mut named = NAMED
+            .get_or_init(Mutex::default)
+            .lock()
+            // The map is whole at every moment: it is changed by single insertions.
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = named.get(name).and_then(Weak::upgrade) {
+            return Self { shared };
+        }
+        let store = Self::labelled(SystemHost::shared(), format!("memory:{name}"));
+        named.retain(|_, shared| shared.strong_count() > 0);
+        named.insert(name.to_owned(), Arc::downgrade(&store.shared));
+        store
+    }
+
+    fn labelled(host: Arc<dyn Host>, label: String) -> Self {
+        Self { shared: Arc::new(Shared { host, label, state: Mutex::default() }) }
+    }
+
+    /// Runs one atomic step at the present moment, then sends the hints that it caused.
+    fn step<T>(&self, step: impl FnOnce(&mut State, Moment, &mut Vec<Mail>) -> T) -> T {
+        let mut mail = Vec::new();
+        let mut state = self.state();
+        let answer = step(&mut state, self.shared.host.now(), &mut mail);
+        let sinks: Vec<_> = mail
+            .into_iter()
+            .filter_map(|mail| Some((state.sinks.get(&mail.inbox)?.upgrade()?, mail.hint)))
+            .collect();
+        drop(state);
+        for (sink, hint) in sinks {
+            sink.hint(hint);
+        }
+        answer
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().expect("no step panics while it holds the state")
+    }
+}
+
+/// A hint on its way.
+struct Mail {
+    inbox: ClientId,
+    hint: Hint,
+}
+
+impl State {
+    fn acquire(
+        &mut self,
+        host: &dyn Host,
+        now: Moment,
+        ask: Ask,
+        mail: &mut Vec<Mail>,
+    ) -> Result<Acquired, Error> {
+        self.sweep(now);
+        if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
+            self.clients.insert(client.id.clone(), ClientRecord::clone(client));
+        }
+        let floor = self.counter_floor;
+        let entry = self.entries.entry(ask.key.clone()).or_insert_with(|| Entry::new(floor));
+        let holder = entry.owner(now).cloned();
+        let answer = entry.acquire(now, host.wall(), &ask, mail)?;
+        if let (Acquired::Taken { .. }, Some(inbox)) =
+            (answer, holder.and_then(|owner| owner.client()))
+        {
+            if !matches!(ask.line, super::Line::Stand)
+                && entry.owner(now).is_some_and(|owner| *owner != ask.owner)
+            {
+                mail.push(Mail { inbox, hint: Hint::Wanted { key: ask.key } });
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Forgets what nobody has used for [`FENCE_IDLE`]. Looks at everything, so only that often.
+    fn sweep(&mut self, now: Moment) {
+        if now.since(self.swept) < FENCE_IDLE {
+            return;
+        }
+        self.swept = now;
+        let mut floor = self.counter_floor;
+        self.entries.retain(|_, entry| {
+            let keep = entry.is_in_use(now) || now.since(entry.touched()) < FENCE_IDLE;
+            if !keep {
+                floor = floor.max(entry.counter());
+            }
+            keep
+        });
+        self.counter_floor = floor;
+        let used: std::collections::HashSet<_> =
+            self.entries.values().flat_map(Entry::clients).collect();
+        self.clients.retain(|id, _| used.contains(id));
+        self.sinks.retain(|_, sink| sink.strong_count() > 0);
+    }
+
+    fn inspect(&self, now: Moment, key: &Key) -> Snapshot {
+        let record = |id: Option<ClientId>| id.and_then(|id| self.clients.get(&id).cloned());
+        let Some(entry) = self.entries.get(key) else { return Snapshot::default() };
+        let mut snapshot = entry.snapshot(now);
+        for holder in &mut snapshot.holders {
+            holder.client = record(client_of(&holder.token));
+        }
+        for waiter in &mut snapshot.waiters {
+            waiter.client = record(waiter.id.clone());
+        }
+        snapshot
+    }
+}
+
+impl Store for MemoryStore {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let host = Arc::clone(&self.shared.host);
+        ready(match ask.claim {
+            Claim::Exclusive => self.step(|state, now, mail| state.acquire(&*host, now, ask, mail)),
+            claim => Err(unsupported_claim(claim, &ask.key)),
+        })
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        ready(Ok(self.step(|state, now, _| match state.entries.get_mut(&renewal.lease.key) {
+            Some(entry) => entry.renew(now, &renewal),
+            None => Renewed::Lost,
+        })))
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let wall = self.shared.host.wall();
+        ready(Ok(self.step(|state, now, mail| match state.entries.get_mut(&lease.key) {
+            Some(entry) => entry.release(now, wall, &lease, otherwise, mail),
+            None => Released::NotHeld,
+        })))
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        ready(Ok(self.step(|state, now, _| state.inspect(now, &key))))
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.state().sinks.insert(inbox.clone(), sink);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fencing: true,
+            line: true,
+            watching: true,
+            hints: Reach::Process,
+            reach: Reach::Process,
+            browse: true,
+            ..Capabilities::NONE
+        }
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        Some(self)
+    }
+
+    fn label(&self) -> String {
+        self.shared.label.clone()
+    }
+}
+
+impl Browse for MemoryStore {
+    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let page = self.step(|state, now, _| {
+            let after = cursor.as_ref().map_or(Unbounded, Excluded);
+            let mut keys: Vec<Key> = state
+                .entries
+                .range::<Key, _>((after, Unbounded))
+                .filter(|(key, entry)| {
+                    entry.is_in_use(now) && matches_pattern(pattern, key.as_str())
+                })
+                .map(|(key, _)| key.clone())
+                .take(PAGE_KEYS_MAX + 1)
+                .collect();
+            let more = keys.len() > PAGE_KEYS_MAX;
+            keys.truncate(PAGE_KEYS_MAX);
+            Page { next: if more { keys.last().cloned() } else { None }, keys }
+        });
+        Box::pin(ready(Ok(page)))
+    }
+
+    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+        let wall = self.shared.host.wall();
+        let evicted = self.step(|state, now, mail| match state.entries.get_mut(&key) {
+            Some(entry) => entry.evict(now, wall, &key, &seen, mail),
+            None => Evicted::Changed,
+        });
+        if evicted == Evicted::Evicted {
+            tracing::warn!(key = %key, reason, "a lease was ended by an operator");
+        }
+        Box::pin(ready(Ok(evicted)))
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryStore({})", self.shared.label)
+    }
+}
