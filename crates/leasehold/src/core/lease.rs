@@ -19,6 +19,11 @@ use crate::core::token::FencingBlock;
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 
+/// How long before its deadline a holder is told that the lease is lost: timers of a runtime count
+/// whole milliseconds and are late by up to one of them, and the holder must not learn of it after
+/// the deadline.
+const TOLD_AHEAD: Duration = Duration::from_millis(1);
+
 /// Why a lease was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -126,7 +131,7 @@ impl LeaseLife {
     pub fn duty(&mut self, now: Moment) -> Duty {
         match self.state {
             LeaseState::Lost(_) | LeaseState::Released => Duty::Forget,
-            LeaseState::Held if now >= self.deadline => {
+            LeaseState::Held if now >= self.told_at() => {
                 self.state = LeaseState::Lost(Lost::Deadline);
                 Duty::TellLost(Lost::Deadline)
             }
@@ -134,9 +139,18 @@ impl LeaseLife {
                 self.renewing = true;
                 Duty::Renew
             }
-            LeaseState::Held if self.renewing => Duty::WaitUntil(self.deadline),
-            LeaseState::Held => Duty::WaitUntil(self.renew_at.min(self.deadline)),
+            LeaseState::Held => Duty::WaitUntil(self.due()),
         }
+    }
+
+    /// When [`duty`](Self::duty) is to be asked next, as things stand.
+    #[must_use]
+    pub fn due(&self) -> Moment {
+        if self.renewing { self.told_at() } else { self.renew_at.min(self.told_at()) }
+    }
+
+    fn told_at(&self) -> Moment {
+        self.deadline.minus(TOLD_AHEAD)
     }
 
     /// The answer *renewed*, to a renewal that left at `sent`. Returns whether it counted.
@@ -209,6 +223,8 @@ mod tests {
     const TTL_MS: u64 = 3_000;
     /// 3 s less 1 % and 2 ms.
     const VALID_MS: u64 = 2_968;
+    /// One millisecond before.
+    const TOLD_MS: u64 = VALID_MS - 1;
 
     fn at(ms: u64) -> Moment {
         Moment::from_nanos(ms * 1_000_000)
@@ -232,7 +248,7 @@ mod tests {
         assert_eq!(lease.duty(at(0)), Duty::WaitUntil(at(1_000)));
         assert_eq!(lease.duty(at(999)), Duty::WaitUntil(at(1_000)));
         assert_eq!(lease.duty(at(1_000)), Duty::Renew);
-        assert_eq!(lease.duty(at(1_001)), Duty::WaitUntil(at(VALID_MS)), "one renewal at a time");
+        assert_eq!(lease.duty(at(1_001)), Duty::WaitUntil(at(TOLD_MS)), "one renewal at a time");
         assert!(lease.on_renewed(at(1_300), at(1_000), block(7)));
         assert_eq!(lease.deadline(), at(1_000 + VALID_MS), "counted from when it was sent");
         assert_eq!(lease.duty(at(1_300)), Duty::WaitUntil(at(2_000)));
@@ -274,7 +290,7 @@ mod tests {
                 Duty::Forget => unreachable!("not before it was told"),
             }
         }
-        assert!((VALID_MS..VALID_MS + 6).contains(&now), "told at the deadline, not later");
+        assert!((TOLD_MS..TOLD_MS + 6).contains(&now), "told at the deadline, not later: {now}");
         assert!((5..100).contains(&tries), "{tries} tries");
         assert_eq!(lease.duty(at(now)), Duty::Forget);
     }
@@ -285,7 +301,7 @@ mod tests {
             let mut lease = lease();
             assert_eq!(lease.duty(at(1_000)), Duty::Renew);
             match end {
-                "deadline" => assert_eq!(lease.duty(at(VALID_MS)), Duty::TellLost(Lost::Deadline)),
+                "deadline" => assert_eq!(lease.duty(at(TOLD_MS)), Duty::TellLost(Lost::Deadline)),
                 "answer" => assert!(lease.on_lost()),
                 _ => assert_eq!(lease.release(at(1_500)), Ok(())),
             }

@@ -82,11 +82,7 @@ impl Registry {
     /// Takes care of a lease from now on.
     pub(super) fn adopt(&self, session: &Arc<Session>, held: Arc<Held>) {
         let mut state = self.state();
-        let at = match held.life().duty(session.now()) {
-            Duty::WaitUntil(at) => at,
-            // At once, in other words: the driver asks for the duty again.
-            Duty::Renew | Duty::TellLost(_) | Duty::Forget => session.now(),
-        };
+        let at = held.life().due();
         state.due.insert((at, held.owner().clone()));
         state.leases.insert(held.owner().clone(), Scheduled { held, at });
         self.rouse(session, state, at);
@@ -170,8 +166,7 @@ impl Registry {
                 Duty::WaitUntil(next) => Some(next),
                 Duty::Renew => {
                     duties.push((Arc::clone(&held), Due::Renew));
-                    let deadline = held.life().deadline();
-                    Some(deadline)
+                    Some(held.life().due())
                 }
                 Duty::TellLost(lost) => {
                     duties.push((Arc::clone(&held), Due::Lost(lost)));
