@@ -94,13 +94,16 @@ impl Session {
                 (false, false)
             }
         };
-        let held_still = life.state() == LeaseState::Held;
+        let (state, due) = (life.state(), life.due());
         drop(life);
-        if held_still {
-            self.registry.reschedule(held, now);
-        }
-        if lost {
-            self.tell_lost(held, Lost::NotOurs);
+        match state {
+            LeaseState::Held => self.registry.reschedule(held, due),
+            LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),
+            // The store renewed what the holder was told to be lost: it must not keep it.
+            LeaseState::Lost(_) if renewed.is_ok_and(|renewed| *renewed != Renewed::Lost) => {
+                self.release_in_background(held.id.clone(), held.kept_ttl.get());
+            }
+            LeaseState::Lost(_) | LeaseState::Released => {}
         }
         counted
     }
