@@ -1,0 +1,71 @@
+//! `cargo xtask check`: everything but the tests.
+//!
+//! Warnings are denied by flags of one command each and not through `RUSTFLAGS`, which would
+//! compile every dependency once more.
+
+use std::time::Instant;
+
+use crate::{step, tidy, tools};
+
+type Check = fn() -> Result<(), String>;
+
+const CHECKS: [(&str, Check); 6] = [
+    ("formatting", formatting),
+    ("clippy", clippy),
+    ("documentation", documentation),
+    ("features", features),
+    ("tidy", tidy::run),
+    ("dependencies", dependencies),
+];
+
+/// Runs all checks, also after one failed, and says at the end which did.
+pub(crate) fn run() -> Result<(), String> {
+    tools::need_c_compiler()?;
+    tools::need_component("fmt", "rustfmt")?;
+    tools::need_component("clippy", "clippy")?;
+    let mut failed = Vec::new();
+    for (name, check) in CHECKS {
+        eprintln!("== {name}");
+        let began = Instant::now();
+        if let Err(complaint) = check() {
+            eprintln!("== {name} FAILED: {complaint}");
+            failed.push(name);
+        } else {
+            eprintln!("== {name} ok ({} s)", began.elapsed().as_secs());
+        }
+    }
+    if failed.is_empty() {
+        eprintln!("== all {} checks ok", CHECKS.len());
+        return Ok(());
+    }
+    Err(format!("{} of {} checks failed: {}", failed.len(), CHECKS.len(), failed.join(", ")))
+}
+
+fn formatting() -> Result<(), String> {
+    step::run(step::cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn clippy() -> Result<(), String> {
+    let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--locked"];
+    step::run(step::cargo().args(clippy).args(["--", "-D", "warnings"]))
+}
+
+fn documentation() -> Result<(), String> {
+    let doc = ["doc", "--quiet", "--workspace", "--no-deps", "--locked"];
+    step::run(step::cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The library must stand without its stores of other crates.
+fn features() -> Result<(), String> {
+    let clippy = ["clippy", "--quiet", "--package", "leasehold", "--no-default-features"];
+    step::run(step::cargo().args(clippy).args(["--locked", "--", "-D", "warnings"]))
+}
+
+/// Tidy checks licences, versions and sources by itself; cargo-deny knows more about them.
+fn dependencies() -> Result<(), String> {
+    if !step::succeeds(step::cargo().args(["deny", "--version"])) {
+        eprintln!("not run: cargo deny (not installed); tidy has checked against deny.toml");
+        return Ok(());
+    }
+    step::run(step::cargo().args(["deny", "check", "bans", "licenses", "sources"]))
+}

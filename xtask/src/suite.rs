@@ -1,0 +1,177 @@
+//! `cargo xtask test`: runs the tests, and says how many and which not.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use crate::{step, tools};
+
+/// Runs every test of the workspace, or what `args` choose.
+///
+/// Plain `cargo test` is what runs: libraries, programs, integration tests and doctests run, the
+/// examples are built here and run by tests. Nothing may be skipped without being named.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    tools::need_c_compiler()?;
+    let mut command = step::cargo();
+    command.args(["test", "--no-fail-fast"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    if args.is_empty() {
+        command.arg("--workspace");
+    } else {
+        command.args(args);
+    }
+    let mut runner =
+        command.spawn().map_err(|error| format!("cannot start `cargo test`: {error}"))?;
+    let output = runner.stdout.take().expect("the output was asked for");
+    let mut totals = Totals::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.map_err(|error| format!("cannot read from `cargo test`: {error}"))?;
+        let line = String::from_utf8_lossy(&line);
+        // Not println!, which panics when nobody listens any more.
+        let _ = writeln!(std::io::stdout(), "{line}");
+        totals.read(&line);
+    }
+    let status = runner.wait().map_err(|error| format!("cannot wait for `cargo test`: {error}"))?;
+    totals.report(!args.is_empty());
+    totals.verdict(status.success())
+}
+
+/// What the test programs said of themselves.
+#[derive(Debug, Default, PartialEq)]
+struct Totals {
+    programs: usize,
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    filtered: usize,
+    failures: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Totals {
+    /// Takes one line of output.
+    fn read(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.programs += 1;
+            self.passed += count(counts, "passed");
+            self.failed += count(counts, "failed");
+            self.ignored += count(counts, "ignored");
+            self.filtered += count(counts, "filtered");
+        } else if let Some(test) = line.strip_prefix("test ") {
+            if let Some(name) = test.strip_suffix(" ... FAILED") {
+                self.failures.push(name.to_owned());
+            } else if let Some((name, _)) = test.split_once(" ... ignored") {
+                self.skipped.push(name.to_owned());
+            }
+        }
+    }
+
+    fn report(&self, chosen: bool) {
+        println!();
+        for name in &self.failures {
+            println!("FAILED: {name}");
+        }
+        for name in &self.skipped {
+            println!("not run: {name} (ignored)");
+        }
+        if self.filtered > 0 {
+            println!("not run: {} tests that the arguments left out", self.filtered);
+        }
+        if chosen {
+            println!("not run: what the arguments did not choose");
+        }
+        for other in ["linux", "macos", "windows"] {
+            if other != std::env::consts::OS {
+                println!("not run: {other} (this machine runs {})", std::env::consts::OS);
+            }
+        }
+        println!(
+            "{} passed, {} failed in {} test programs",
+            self.passed, self.failed, self.programs
+        );
+    }
+
+    fn verdict(&self, succeeded: bool) -> Result<(), String> {
+        if self.failed > 0 {
+            return Err(format!("{} tests failed", self.failed));
+        }
+        if !succeeded {
+            // Something did not compile, or a test program died without a word.
+            return Err("`cargo test` failed, see above".to_owned());
+        }
+        if self.ignored > 0 {
+            return Err(format!("{} tests are ignored; none may be", self.ignored));
+        }
+        if self.passed == 0 {
+            return Err("no test ran".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The number before `word` in `ok. 12 passed; 0 failed; …`.
+fn count(counts: &str, word: &str) -> usize {
+    let words: Vec<&str> = counts.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+    words
+        .windows(2)
+        .find(|pair| pair[1] == word)
+        .and_then(|pair| pair[0].parse().ok())
+        .unwrap_or_else(|| panic!("cannot read the test runner's `{counts}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(lines: &[&str]) -> Totals {
+        let mut totals = Totals::default();
+        lines.iter().for_each(|line| totals.read(line));
+        totals
+    }
+
+    const GOOD: &str =
+        "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out";
+
+    #[test]
+    fn the_results_of_all_programs_are_added_up() {
+        let totals = totals(&[
+            "running 2 tests",
+            GOOD,
+            "test a::b ... FAILED",
+            "test src/lib.rs - c (line 7) ... ignored",
+            "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out",
+        ]);
+        assert_eq!(
+            totals,
+            Totals {
+                programs: 2,
+                passed: 13,
+                failed: 1,
+                ignored: 1,
+                filtered: 3,
+                failures: vec!["a::b".to_owned()],
+                skipped: vec!["src/lib.rs - c (line 7)".to_owned()],
+            }
+        );
+    }
+
+    #[test]
+    fn only_a_run_that_succeeded_and_ran_something_passes() {
+        let bad = GOOD.replace("0 failed", "1 failed");
+        let skipping = GOOD.replace("0 ignored", "1 ignored");
+        // what the programs said, whether cargo succeeded, the complaint
+        let table: [(&[&str], bool, Option<&str>); 6] = [
+            (&[GOOD], true, None),
+            (&[GOOD], false, Some("`cargo test` failed")),
+            (&[&bad], false, Some("1 tests failed")),
+            (&[&bad], true, Some("1 tests failed")),
+            (&[&skipping], true, Some("ignored")),
+            (&[], true, Some("no test ran")),
+        ];
+        for (lines, succeeded, complaint) in table {
+            match (totals(lines).verdict(succeeded), complaint) {
+                (Ok(()), None) => {}
+                (Err(error), Some(part)) => assert!(error.contains(part), "{error}"),
+                (verdict, _) => panic!("{lines:?} {succeeded} gave {verdict:?}"),
+            }
+        }
+    }
+}

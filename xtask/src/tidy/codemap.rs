@@ -1,0 +1,70 @@
+//! ARCHITECTURE.md's codemap names what is there, and all of it.
+
+use super::Finding;
+use super::repository::{LIBRARY, Repository};
+
+const DOCUMENT: &str = "ARCHITECTURE.md";
+const SECTION: &str = "## Codemap";
+
+/// Every file of the library has its line in the codemap, and every line its file.
+pub(super) fn every_source_file_is_in_the_codemap(repository: &Repository) -> Vec<Finding> {
+    let Some(document) = repository.file(DOCUMENT) else {
+        return vec![Finding::new(DOCUMENT, 0, "is missing")];
+    };
+    let listed = listed(&document.text);
+    let mut findings = Vec::new();
+    for (line, name) in &listed {
+        let exists = repository.files().iter().any(|file| {
+            let path = file.path.strip_prefix(LIBRARY).unwrap_or(&file.path);
+            path == *name || (name.ends_with('/') && path.starts_with(name))
+        });
+        if !exists {
+            findings.push(Finding::new(DOCUMENT, *line, format!("`{name}` does not exist")));
+        }
+    }
+    for file in repository.files() {
+        let Some(name) = file.path.strip_prefix(LIBRARY) else { continue };
+        if !listed.iter().any(|(_, listed)| *listed == name) {
+            let message = format!("is not in the codemap of {DOCUMENT}: add a row for `{name}`");
+            findings.push(Finding::new(&file.path, 1, message));
+        }
+    }
+    findings
+}
+
+/// The first cells of the section's tables: line and path.
+fn listed(text: &str) -> Vec<(usize, &str)> {
+    text.lines()
+        .enumerate()
+        .skip_while(|(_, line)| *line != SECTION)
+        .skip(1)
+        .take_while(|(_, line)| !line.starts_with("## "))
+        .filter_map(|(index, line)| {
+            let (name, _) = line.strip_prefix("| `")?.split_once('`')?;
+            Some((index + 1, name))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::assert_finds;
+    use super::*;
+
+    #[test]
+    fn missing_and_superfluous_rows_are_found() {
+        let map = "| `no.rs` |\n## Codemap\n| `core/key.rs` | names |\n| `gone.rs` | x |\n\
+                   | `xtask/` | y |\n| `nothing/` | z |\n## Next\n| `no.rs` |";
+        assert_finds(
+            every_source_file_is_in_the_codemap,
+            &[
+                ("ARCHITECTURE.md", map),
+                ("crates/leasehold/src/core/key.rs", ""),
+                ("crates/leasehold/src/core/ttl.rs", ""),
+                ("xtask/src/main.rs", ""),
+            ],
+            &["ARCHITECTURE.md:4", "ARCHITECTURE.md:6", "crates/leasehold/src/core/ttl.rs:1"],
+        );
+        assert_finds(every_source_file_is_in_the_codemap, &[], &["ARCHITECTURE.md:0"]);
+    }
+}

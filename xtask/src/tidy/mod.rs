@@ -1,0 +1,98 @@
+//! `cargo xtask tidy`: the rules of this repository that no compiler knows.
+//!
+//! The rules also run as a test, [`tests::the_repository_is_tidy`], so that nobody can forget them.
+//! Each is a function from the [`Repository`] to what it finds, and has a test with a bad sample.
+
+mod codemap;
+mod dependencies;
+mod habits;
+mod host;
+mod layers;
+mod license;
+mod manifests;
+mod repository;
+mod size;
+mod source;
+mod words;
+
+use std::fmt;
+
+use repository::Repository;
+
+type Rule = fn(&Repository) -> Vec<Finding>;
+
+const RULES: &[Rule] = &[
+    codemap::every_source_file_is_in_the_codemap,
+    dependencies::licences_versions_and_sources_are_allowed,
+    habits::nothing_is_unfinished,
+    habits::tests_neither_sleep_nor_hide,
+    habits::library_code_does_not_unwrap,
+    habits::imports_name_what_they_import,
+    habits::scripts_have_headers,
+    host::core_is_pure,
+    host::time_tasks_and_randomness_come_from_the_host,
+    layers::imports_point_inwards,
+    layers::the_command_uses_the_front_door,
+    manifests::every_crate_takes_the_workspace_lints,
+    manifests::every_dependency_has_a_reason,
+    size::lines_files_and_functions_are_short,
+    words::nothing_is_said_of_the_makers_machine,
+];
+
+/// Something that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    line: usize,
+    message: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// Checks the whole repository.
+pub(crate) fn run() -> Result<(), String> {
+    let repository = Repository::read(&crate::root())?;
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&repository)).collect();
+    findings.sort();
+    findings.dedup();
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} findings")),
+    }
+}
+
+/// Asserts where a rule finds something: one `path:line` per finding, in order.
+#[cfg(test)]
+#[track_caller]
+fn assert_finds(rule: Rule, files: &[(&str, &str)], expected: &[&str]) {
+    let mut found = rule(&Repository::of(files));
+    found.sort();
+    let places: Vec<String> =
+        found.iter().map(|finding| format!("{}:{}", finding.path, finding.line)).collect();
+    assert_eq!(places, expected, "{found:#?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_tidy() {
+        if let Err(complaint) = run() {
+            panic!("{complaint}; see above, or run `cargo xtask tidy`");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The files that the rules look at.
+
+use std::path::Path;
+
+use super::source::Source;
+
+/// Where the library's source lies.
+pub(crate) const LIBRARY: &str = "crates/leasehold/src/";
+
+/// All text files of the repository, by their path from its root.
+#[derive(Debug)]
+pub(crate) struct Repository {
+    files: Vec<File>,
+}
+
+/// One text file.
+#[derive(Debug)]
+pub(crate) struct File {
+    /// From the root, with slashes.
+    pub(crate) path: String,
+    /// As it is.
+    pub(crate) text: String,
+    /// What it says, if it is Rust.
+    pub(crate) rust: Option<Source>,
+}
+
+impl File {
+    fn new(path: String, text: String) -> Self {
+        let rust = path.ends_with(".rs").then(|| Source::new(&text, is_test_path(&path)));
+        Self { path, text, rust }
+    }
+
+    /// Whether its path ends in `.extension`.
+    pub(crate) fn is(&self, extension: &str) -> bool {
+        self.path.rsplit_once('.').is_some_and(|(_, end)| end == extension)
+    }
+}
+
+/// Whether everything in a file is there for tests.
+fn is_test_path(path: &str) -> bool {
+    path.contains("/tests/")
+        || path.ends_with("/tests.rs")
+        || path.starts_with("crates/leasehold-testkit/")
+}
+
+impl Repository {
+    /// Reads everything below `root` but what cargo and git keep there.
+    pub(crate) fn read(root: &Path) -> Result<Self, String> {
+        let mut files = Vec::new();
+        let mut directories = vec![root.to_owned()];
+        while let Some(directory) = directories.pop() {
+            let entries = std::fs::read_dir(&directory)
+                .map_err(|error| format!("cannot list {}: {error}", directory.display()))?;
+            for entry in entries {
+                let entry = entry.map_err(|error| format!("cannot list: {error}"))?;
+                let (path, name) = (entry.path(), entry.file_name());
+                let kind = entry.file_type().map_err(|error| format!("cannot look at: {error}"))?;
+                if kind.is_dir() && name != "target" && name != ".git" {
+                    directories.push(path);
+                } else if kind.is_file() {
+                    let shown = path.strip_prefix(root).expect("it lies below the root");
+                    let shown = shown.to_string_lossy().replace('\\', "/");
+                    // What is not UTF-8 is not text.
+                    if let Ok(text) = std::fs::read_to_string(&path) {
+                        files.push(File::new(shown, text));
+                    }
+                }
+            }
+        }
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self { files })
+    }
+
+    /// A repository of these files, for the tests of rules.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let file = |(path, text): &(&str, &str)| File::new((*path).to_owned(), (*text).to_owned());
+        Self { files: files.iter().map(file).collect() }
+    }
+
+    /// All files.
+    pub(crate) fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// The file of that path.
+    pub(crate) fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// The Rust files below `prefix`, as paths from there.
+    pub(crate) fn rust<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a File, &'a str, &'a Source)> {
+        self.files.iter().filter_map(move |file| {
+            Some((file, file.path.strip_prefix(prefix)?, file.rust.as_ref()?))
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! How long things are.
+
+use super::Finding;
+use super::repository::Repository;
+
+const COLUMNS_MAX: usize = 100;
+const FILE_LINES_MAX: usize = 500;
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Lines fit a screen, files and functions fit a head. There is no list of exceptions.
+pub(super) fn lines_files_and_functions_are_short(repository: &Repository) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in repository.files() {
+        let is_code = ["rs", "lua", "sql"].iter().any(|extension| file.is(extension));
+        if !is_code && !file.is("toml") {
+            continue;
+        }
+        for (index, line) in file.text.lines().enumerate() {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX && !is_unbreakable(line) {
+                let message = format!("{columns} columns, at most {COLUMNS_MAX}");
+                findings.push(Finding::new(&file.path, index + 1, message));
+            }
+        }
+        let lines = file.text.lines().count();
+        if is_code && lines > FILE_LINES_MAX {
+            let message = format!("{lines} lines, at most {FILE_LINES_MAX}: it has two concepts");
+            findings.push(Finding::new(&file.path, lines, message));
+        }
+        for function in file.rust.iter().flat_map(super::source::Source::functions) {
+            if function.lines > FUNCTION_LINES_MAX {
+                let message = format!(
+                    "`{}` has {} lines, at most {FUNCTION_LINES_MAX}",
+                    function.name, function.lines
+                );
+                findings.push(Finding::new(&file.path, function.line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Rows of tables, addresses, and the one text that Cargo wants in one piece.
+fn is_unbreakable(line: &str) -> bool {
+    let prose = line.trim_start().trim_start_matches(['/', '!', '-', '#']).trim_start();
+    prose.starts_with('|') || line.contains("://") || line.starts_with("description = ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::assert_finds;
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_found_and_what_just_fits_is_not() {
+        let file = |lines: usize| "\n".repeat(lines);
+        let function = |lines: usize| format!("fn f() {{{}}}", file(lines - 1));
+        assert_finds(
+            lines_files_and_functions_are_short,
+            &[
+                ("fits.rs", &"x".repeat(100)),
+                ("broad.rs", &"ä".repeat(101)),
+                ("address.rs", &format!("// https://{}", "x".repeat(100))),
+                ("table.rs", &format!("//! | {}", "x".repeat(100))),
+                ("prose.md", &"x".repeat(101)),
+                ("short.rs", &file(500)),
+                ("tall.lua", &file(501)),
+                ("brief.rs", &function(70)),
+                ("epic.rs", &function(71)),
+            ],
+            &["broad.rs:1", "epic.rs:1", "tall.lua:501"],
+        );
+    }
+}
