@@ -4,7 +4,7 @@
 //! numbers, so that the very same session and stores run on virtual time in a simulation. What
 //! production uses is [`SystemHost`].
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -132,7 +132,7 @@ fn run_on_thread(name: &str, task: Task) -> tokio::runtime::Handle {
 }
 
 thread_local! {
-    static RANDOM: std::cell::RefCell<RandomBuffer> = const { std::cell::RefCell::new(RandomBuffer::EMPTY) };
+    static RANDOM: RefCell<RandomBuffer> = const { RefCell::new(RandomBuffer::EMPTY) };
 }
 
 /// Random bytes of the operating system, drawn in bulk: a system call per token would cost more

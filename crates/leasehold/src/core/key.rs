@@ -55,7 +55,8 @@ impl Key {
             )
         } else if name.contains(COMPANION_MARK) {
             Some(format!(
-                "a name with `{COMPANION_MARK}` in it is reserved for the keys that Leasehold keeps beside a lock; \
+                "a name with `{COMPANION_MARK}` in it is reserved for the keys that \
+                 Leasehold keeps beside a lock; \
                  nothing was asked, choose another name"
             ))
         } else {

@@ -48,7 +48,8 @@ impl OwnerToken {
             // The text stays out of the message: it may be a secret with a typing error.
             return Err(Error::new(
                 ErrorKind::Config,
-                "an owner token is 1 to 128 printable ASCII characters without spaces; nothing was asked",
+                "an owner token is 1 to 128 printable ASCII characters without spaces; \
+                 nothing was asked",
             ));
         }
         Ok(Self(text.into()))
