@@ -39,7 +39,7 @@ impl File {
 /// Whether everything in a file is there for tests.
 fn is_test_path(path: &str) -> bool {
     path.contains("/tests/")
-        || path.ends_with("/tests.rs")
+        || path.ends_with("tests.rs")
         || path.starts_with("crates/leasehold-testkit/")
 }
 
