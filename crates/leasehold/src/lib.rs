@@ -6,7 +6,7 @@
 //! # async fn main() -> Result<(), leasehold::Error> {
 //! let client = leasehold::Client::connect("memory:").await?;
 //! let guard = client.mutex("order:42").lock().await?;
-//! // Only one of us is here. Pass guard.fencing_token() along to whatever must refuse a late writer.
+//! // Only one of us is here. Pass guard.fencing_token() along to what must refuse a late writer.
 //! let _released = guard.release().await?;
 //! # Ok(()) }
 //! ```
@@ -52,3 +52,8 @@ pub use identity::Identity;
 pub use lease::Lease;
 pub use mutex::Mutex;
 pub use store::Snapshot;
+
+/// The README's example is compiled with the doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -181,7 +181,8 @@ impl<'a> Attempt<'a> {
                     self.decisions.on_failed(now, error.kind(), random_u32(&*self.session.host));
                 if let NextAsk::At(at) = next {
                     let retry_in = at.since(now);
-                    tracing::warn!(key = %self.spec.key, %error, ?retry_in, "the store could not be asked");
+                    let key = &self.spec.key;
+                    tracing::warn!(%key, %error, ?retry_in, "the store could not be asked");
                 }
                 next
             }
@@ -254,7 +255,8 @@ impl Drop for Attempt<'_> {
 fn wait_elapsed() -> Error {
     Error::new(
         ErrorKind::WaitElapsed,
-        "another held the lock for the whole time to wait; nothing was taken, wait longer or come back later",
+        "another held the lock for the whole time to wait; nothing was taken, \
+         wait longer or come back later",
     )
 }
 

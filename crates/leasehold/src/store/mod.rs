@@ -484,7 +484,10 @@ pub(crate) fn line_is_full(key: &Key) -> Error {
     let places = crate::core::line::PLACES_MAX;
     Error::new(
         ErrorKind::Unavailable,
-        format!("{places} clients wait in line already, which is the limit; nothing was taken, come back later"),
+        format!(
+            "{places} clients wait in line already, which is the limit; nothing was taken, \
+             come back later"
+        ),
     )
     .with_name(key.as_str())
 }
