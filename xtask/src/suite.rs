@@ -78,9 +78,9 @@ impl Totals {
         if chosen {
             println!("not run: what the arguments did not choose");
         }
-        for other in ["linux", "macos", "windows"] {
+        for (other, name) in [("linux", "Linux"), ("macos", "macOS"), ("windows", "Windows")] {
             if other != std::env::consts::OS {
-                println!("not run: {other} (this machine runs {})", std::env::consts::OS);
+                println!("not run: anything on {name} (no such machine here)");
             }
         }
         println!(

@@ -30,14 +30,20 @@ pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// The command uses the library as everybody does: what it needs is public, at the root or among
-/// the stores' words.
+/// The command uses the library as everybody does: by the names at its root, the words of `core`
+/// and the contract, and never by the way to them.
 pub(super) fn the_command_uses_the_front_door(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, _, source) in repository.rust("crates/leasehold-cli/src/") {
-        for (line, in_test, head) in source.heads("leasehold::") {
-            if !in_test && matches!(head.as_str(), "core" | "session") {
-                let message = format!("the command reaches into `leasehold::{head}`");
+        for (line, in_test, head) in source.heads("leasehold::core::") {
+            if !in_test && head.starts_with(char::is_lowercase) {
+                let message = format!("the command reaches into `leasehold::core::{head}`");
+                findings.push(Finding::new(&file.path, line, message));
+            }
+        }
+        for (line, _, path) in source.uses() {
+            if path.starts_with("leasehold::{") && path.contains("core::") {
+                let message = "import `leasehold::core` by itself, so that it can be checked";
                 findings.push(Finding::new(&file.path, line, message));
             }
         }
@@ -93,9 +99,10 @@ mod tests {
             the_command_uses_the_front_door,
             &[
                 ("crates/leasehold-cli/src/main.rs", "use leasehold::{Client, core::lease::Lost};"),
+                ("crates/leasehold-cli/src/ls.rs", "use leasehold::core::{Moment, key::Key};"),
                 ("crates/leasehold-cli/src/run.rs", "use leasehold::{Client, store::Evicted};"),
             ],
-            &["crates/leasehold-cli/src/main.rs:1"],
+            &["crates/leasehold-cli/src/ls.rs:1", "crates/leasehold-cli/src/main.rs:1"],
         );
     }
 }

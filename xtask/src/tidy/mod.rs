@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: the rules of this repository that no compiler knows.
 //!
-//! The rules also run as a test, [`tests::the_repository_is_tidy`], so that nobody can forget them.
+//! The rules also run as a test, `the_repository_is_tidy`, so that nobody can forget them.
 //! Each is a function from the [`Repository`] to what it finds, and has a test with a bad sample.
 
 mod codemap;
