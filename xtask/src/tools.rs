@@ -11,10 +11,13 @@ pub(crate) fn need_c_compiler() -> Result<(), String> {
     if compiles_c() {
         return Ok(());
     }
+    if let Ok(compiler) = std::env::var("CC") {
+        return Err(format!("the variable CC names `{compiler}`, which does not compile C"));
+    }
     if !Path::new("/etc/debian_version").exists() {
         return Err(
-            "a C compiler with its headers is missing (`cc`, or what the variable CC names): \
-             install your system's, then run this again"
+            "a C compiler with its headers is missing (`cc`): install your system's, then run \
+             this again"
                 .to_owned(),
         );
     }
