@@ -25,7 +25,9 @@ pub(super) fn every_source_file_is_in_the_codemap(repository: &Repository) -> Ve
     for file in repository.files() {
         let Some(name) = file.path.strip_prefix(LIBRARY) else { continue };
         if !listed.iter().any(|(_, listed)| *listed == name) {
-            let message = format!("is not in the codemap of {DOCUMENT}: add a row for `{name}`");
+            let says = file.text.lines().next().and_then(|line| line.strip_prefix("//! "));
+            let row = format!("| `{name}` | {} |", says.unwrap_or("what it is"));
+            let message = format!("is not in the codemap of {DOCUMENT}; add: {row}");
             findings.push(Finding::new(&file.path, 1, message));
         }
     }
