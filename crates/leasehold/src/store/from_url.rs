@@ -7,12 +7,14 @@ use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 
 /// The schemes that this build understands.
-const SCHEMES: &str = "`memory:`";
+const SCHEMES: &str =
+    if cfg!(feature = "sqlite") { "`sqlite:` and `memory:`" } else { "`memory:`" };
 
 /// Opens the store that `url` names, on the clock of `host`.
 ///
 /// | URL | store |
 /// |---|---|
+/// | `sqlite:/path`, `sqlite:path` | a file shared by the processes of one user on one machine |
 /// | `memory:` | one of its own in this process |
 /// | `memory:NAME` | one that is shared inside this process |
 ///
@@ -27,6 +29,14 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
     match scheme {
         "memory" if rest.is_empty() => Ok(AnyStore::new(MemoryStore::new(host))),
         "memory" => Ok(AnyStore::new(MemoryStore::shared(rest))),
+        #[cfg(feature = "sqlite")]
+        "sqlite" if rest.is_empty() => Err(not_understood(url, "it names no file")),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            // `sqlite:///path` is how other tools write an absolute path.
+            let path = rest.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(rest);
+            Ok(AnyStore::new(super::sqlite::SqliteStore::open(path.as_ref(), host)?))
+        }
         _ => Err(not_understood(url, "its scheme is not known to this build")),
     }
 }
@@ -35,8 +45,7 @@ fn not_understood(url: &str, reason: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "the store URL `{}` is not understood: {reason}; nothing was asked, \
-             use one of {SCHEMES}",
+            "the store URL `{}` is not understood: {reason}; nothing was asked, use one of {SCHEMES}",
             redact_url(url)
         ),
     )

@@ -11,6 +11,8 @@ mod from_url;
 mod limit;
 pub mod memory;
 mod pattern;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 use std::fmt;
 use std::future::Future;

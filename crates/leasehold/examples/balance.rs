@@ -1,0 +1,50 @@
+//! Concurrent debits of one account: the balance never goes below zero, and every debit is counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use leasehold::{Client, Error};
+
+/// Takes `amount` from the account if there is enough. Reading and writing are two steps, as in
+/// most applications.
+async fn debit(client: &Client, balance: &AtomicI64, amount: i64) -> Result<bool, Error> {
+    client
+        .mutex("account:7")
+        .with(async |_guard| {
+            let before = balance.load(Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            let enough = before >= amount;
+            if enough {
+                balance.store(before - amount, Ordering::SeqCst);
+            }
+            enough
+        })
+        .await
+}
+
+/// Debits 10 as often as `times` says, all at once. Returns how many went through, and the balance
+/// after them.
+pub async fn debit_all(url: &str, times: usize, start: i64) -> Result<(usize, i64), Error> {
+    let balance = Arc::new(AtomicI64::new(start));
+    let mut debits = Vec::new();
+    for _ in 0..times {
+        let (client, balance) = (Client::connect(url).await?, Arc::clone(&balance));
+        debits.push(tokio::spawn(async move { debit(&client, &balance, 10).await }));
+    }
+    let mut done = 0;
+    for debit in debits {
+        done += usize::from(debit.await.expect("no debit panics")?);
+    }
+    Ok((done, balance.load(Ordering::SeqCst)))
+}
+
+#[tokio::main]
+pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let scratch = tempfile::tempdir()?;
+    let url = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| format!("sqlite:{}", scratch.path().join("locks.db").display()));
+    let (done, left) = debit_all(&url, 15, 100).await?;
+    println!("15 debits of 10 from 100: {done} went through, {left} is left");
+    Ok(())
+}

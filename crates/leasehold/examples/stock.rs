@@ -1,0 +1,97 @@
+//! Several workers sell from one stock: never more than there is with the lock, too much without.
+//!
+//! ```sh
+//! cargo run --example stock              # the embedded store, in a temporary file
+//! cargo run --example stock -- URL       # any other
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use leasehold::{Client, Error};
+use tokio::sync::Barrier;
+
+/// Stands for a table in a database: the application reads in one step and writes in another.
+#[derive(Default)]
+struct Warehouse {
+    left: AtomicI64,
+    sold: AtomicI64,
+}
+
+impl Warehouse {
+    fn with(left: i64) -> Arc<Self> {
+        Arc::new(Self { left: left.into(), ..Self::default() })
+    }
+
+    async fn read(&self) -> i64 {
+        tokio::task::yield_now().await;
+        self.left.load(Ordering::SeqCst)
+    }
+
+    async fn write(&self, left: i64) {
+        tokio::task::yield_now().await;
+        self.left.store(left, Ordering::SeqCst);
+        self.sold.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn sold(&self) -> i64 {
+        self.sold.load(Ordering::SeqCst)
+    }
+}
+
+/// Each worker has a client of its own, as each process would. Returns how many pieces were sold
+/// out of `stock`.
+pub async fn sell_with_lock(url: &str, workers: usize, stock: i64) -> Result<i64, Error> {
+    let warehouse = Warehouse::with(stock);
+    let mut selling = Vec::new();
+    for _ in 0..workers {
+        let mutex = Client::connect(url).await?.mutex("stock:sku-1");
+        let warehouse = Arc::clone(&warehouse);
+        selling.push(tokio::spawn(async move {
+            loop {
+                let guard = mutex.lock().await?;
+                let left = warehouse.read().await;
+                if left == 0 {
+                    let _released = guard.release().await?;
+                    return Ok::<(), Error>(());
+                }
+                warehouse.write(left - 1).await;
+                let _released = guard.release().await?;
+            }
+        }));
+    }
+    for worker in selling {
+        worker.await.expect("no worker panics")?;
+    }
+    Ok(warehouse.sold())
+}
+
+/// The same without the lock, with both workers held up between reading and writing until the other
+/// has read too.
+pub async fn sell_without_lock(stock: i64) -> i64 {
+    let warehouse = Warehouse::with(stock);
+    let both_have_read = Arc::new(Barrier::new(2));
+    let worker = || {
+        let (warehouse, both_have_read) = (Arc::clone(&warehouse), Arc::clone(&both_have_read));
+        async move {
+            let left = warehouse.read().await;
+            both_have_read.wait().await;
+            if left > 0 {
+                warehouse.write(left - 1).await;
+            }
+        }
+    };
+    tokio::join!(worker(), worker());
+    warehouse.sold()
+}
+
+#[tokio::main]
+pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let scratch = tempfile::tempdir()?;
+    let url = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| format!("sqlite:{}", scratch.path().join("locks.db").display()));
+    println!("with the lock:    8 workers sold {} of 20", sell_with_lock(&url, 8, 20).await?);
+    println!("without the lock: 2 workers sold {} of 1", sell_without_lock(1).await);
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! From what SQLite says to what a caller should do about it.
+
+use std::sync::Arc;
+
+use rusqlite::ErrorCode;
+
+use crate::core::error::{Error, ErrorKind};
+
+/// Why a step has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It was refused for a reason of its own. Nothing else in its batch is touched by that.
+    Refused(Error),
+    /// SQLite failed, and the whole batch with it.
+    Sql(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+/// How far a batch had come when SQLite failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It was rolled back, or never began.
+    Before,
+    /// It was being written for good.
+    Commit,
+}
+
+/// A failure of SQLite that every job of a batch is told.
+#[derive(Clone, Debug)]
+pub(super) struct SqlFailure {
+    pub(super) cause: Arc<rusqlite::Error>,
+    pub(super) stage: Stage,
+}
+
+impl SqlFailure {
+    pub(super) fn new(cause: rusqlite::Error, stage: Stage) -> Self {
+        Self { cause: Arc::new(cause), stage }
+    }
+
+    /// Whether another process kept the file locked for longer than the limit.
+    pub(super) fn is_busy(&self) -> bool {
+        is_busy(&self.cause)
+    }
+
+    /// What one caller is told. `label` names the store.
+    pub(super) fn to_error(&self, label: &str) -> Error {
+        let (kind, message) = explain(self.cause.sqlite_error_code(), self.stage);
+        Error::new(kind, format!("{label}: {message}")).with_source(Arc::clone(&self.cause))
+    }
+}
+
+/// Whether the file was locked by another process.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// What happened, in what state the locks are, and what to do.
+fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
+    match code {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            ErrorKind::Unavailable,
+            "another process keeps the file locked; nothing was changed, try again, and look for \
+             a process that is stopped or holds a transaction open",
+        ),
+        Some(ErrorCode::DiskFull) => (
+            ErrorKind::Unavailable,
+            "the disk is full; nothing was changed and leases run out unrenewed, free some space",
+        ),
+        Some(ErrorCode::SystemIoFailure) if stage == Stage::Commit => (
+            ErrorKind::Unknown,
+            "the disk failed while the change was written, so it may have taken effect; \
+             check the disk, and inspect the lock",
+        ),
+        Some(ErrorCode::SystemIoFailure) => (
+            ErrorKind::Unavailable,
+            "the disk cannot be read or written; nothing was changed, check the disk",
+        ),
+        Some(
+            ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::AuthorizationForStatementDenied,
+        ) => (
+            ErrorKind::Denied,
+            "the file may not be written by this user; nothing was changed, \
+             check the permissions of the file and of its directory",
+        ),
+        Some(ErrorCode::CannotOpen) => (
+            ErrorKind::Denied,
+            "the file or a file beside it cannot be opened; nothing was changed, \
+             check the permissions of the file and of its directory",
+        ),
+        Some(ErrorCode::NotADatabase) => (
+            ErrorKind::Config,
+            "the file is not a Leasehold store; nothing was changed, choose another path",
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => (
+            ErrorKind::Config,
+            "the file is damaged; nothing was changed, stop every process that uses it, \
+             move it away and start anew",
+        ),
+        _ => (
+            ErrorKind::Unavailable,
+            "SQLite refused the request; nothing was changed, see the cause",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_surely_did_nothing_is_never_called_unknown() {
+        let table = [
+            (Some(ErrorCode::DatabaseBusy), Stage::Commit, ErrorKind::Unavailable),
+            (Some(ErrorCode::DiskFull), Stage::Commit, ErrorKind::Unavailable),
+            (Some(ErrorCode::SystemIoFailure), Stage::Before, ErrorKind::Unavailable),
+            (Some(ErrorCode::SystemIoFailure), Stage::Commit, ErrorKind::Unknown),
+            (Some(ErrorCode::ReadOnly), Stage::Before, ErrorKind::Denied),
+            (Some(ErrorCode::PermissionDenied), Stage::Before, ErrorKind::Denied),
+            (Some(ErrorCode::CannotOpen), Stage::Before, ErrorKind::Denied),
+            (Some(ErrorCode::NotADatabase), Stage::Before, ErrorKind::Config),
+            (Some(ErrorCode::DatabaseCorrupt), Stage::Before, ErrorKind::Config),
+            (None, Stage::Before, ErrorKind::Unavailable),
+        ];
+        for (code, stage, kind) in table {
+            let (explained, message) = explain(code, stage);
+            assert_eq!(explained, kind, "{code:?} at {stage:?}");
+            let says_the_state =
+                message.contains("nothing was changed") != (kind == ErrorKind::Unknown);
+            assert!(says_the_state, "{message}");
+        }
+    }
+}

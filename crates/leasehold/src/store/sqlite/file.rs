@@ -1,0 +1,201 @@
+//! The file of a store: where it may lie, who may read it, and whether it is still the same.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+use crate::core::error::{Error, ErrorKind};
+
+/// A file that was checked, and which one it was.
+#[derive(Clone, Debug)]
+pub(super) struct StoreFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl StoreFile {
+    /// Checks `path`, and makes an empty file and its directory where there is none, for this user
+    /// only.
+    ///
+    /// Never opens a file that is there: closing it again would drop the locks that another
+    /// connection of this process has on it (POSIX file locks belong to the process).
+    pub(super) fn prepare(path: &Path) -> Result<Self, Error> {
+        let path = std::path::absolute(path).map_err(|error| cannot(path, "be used", error))?;
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(refused(&path, "is a directory; name a file in it"));
+            }
+            Ok(metadata) if !metadata.is_file() => {
+                let kind = metadata.file_type();
+                let kind = if kind.is_fifo() || kind.is_socket() { "a pipe" } else { "a device" };
+                return Err(refused(&path, &format!("is {kind} and no file; choose another path")));
+            }
+            Ok(_) => refuse_network(&path)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => create(&path)?,
+            Err(error) => return Err(cannot(&path, "be read", error)),
+        }
+        rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK)
+            .and_then(|()| rustix::fs::access(parent(&path), Access::WRITE_OK | Access::EXEC_OK))
+            .map_err(|error| cannot(&path, "be written by this user", error.into()))?;
+        let metadata = std::fs::metadata(&path).map_err(|error| cannot(&path, "be read", error))?;
+        Ok(Self { path, device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Refuses to go on with a file that was deleted, moved or replaced: other processes would
+    /// meet at another one, and both sides would grant the same keys.
+    pub(super) fn check_still_there(&self) -> Result<(), Error> {
+        match rustix::fs::stat(&self.path) {
+            Ok(stat) if (u64::from(stat.st_dev), stat.st_ino) == (self.device, self.inode) => {
+                Ok(())
+            }
+            Ok(_) | Err(rustix::io::Errno::NOENT) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "sqlite:{}: the file was deleted, moved or replaced while in use; nothing was \
+                     asked and leases in it are seen by nobody new, start this process again",
+                    self.path.display()
+                ),
+            )),
+            Err(error) => Err(cannot(&self.path, "be read", error.into())),
+        }
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+fn create(path: &Path) -> Result<(), Error> {
+    let parent = parent(path);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(parent)
+        .map_err(|error| cannot(path, "be created in its directory", error))?;
+    refuse_network(parent)?;
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        // Another process was faster, which is as good.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(cannot(path, "be created", error)),
+    }
+}
+
+fn refuse_network(path: &Path) -> Result<(), Error> {
+    let found =
+        rustix::fs::statfs(path).map_err(|error| cannot(path, "be examined", error.into()))?;
+    match shared_file_system(file_system_magic(found.f_type)) {
+        None => Ok(()),
+        Some(name) => Err(refused(
+            path,
+            &format!(
+                "is on {name}, where the file locks and the shared memory of SQLite do not work \
+                 across machines; choose a path on a local disk"
+            ),
+        )),
+    }
+}
+
+/// The magic number of a file system, which has 32 bits whatever the type that carries it.
+fn file_system_magic(f_type: impl Into<i128>) -> u32 {
+    u32::try_from(f_type.into() & 0xffff_ffff).expect("32 bits were taken")
+}
+
+/// What a file system that other machines or programs may share is called, by its magic number
+/// (statfs(2) and linux/magic.h); `None` if it is local.
+fn shared_file_system(magic: u32) -> Option<&'static str> {
+    Some(match magic {
+        0x0000_6969 => "NFS",
+        0x0000_517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
+        0x6573_5546 => "FUSE",
+        0x0102_1997 => "9p",
+        0x00c3_6400 => "Ceph",
+        0x5346_414f | 0x6b41_4653 => "AFS",
+        0x7375_7245 => "Coda",
+        0x0116_1970 => "GFS2",
+        0x7461_636f => "OCFS2",
+        0x0bd0_0bd0 => "Lustre",
+        0x4750_4653 => "GPFS",
+        0x1983_0326 => "BeeGFS",
+        0xaad7_aaea => "PanFS",
+        0x0000_564c => "NCP",
+        0x786f_4256 => "a VirtualBox share",
+        0xbacb_acbc => "a VMware share",
+        _ => return None,
+    })
+}
+
+pub(super) fn refused(path: &Path, complaint: &str) -> Error {
+    Error::new(
+        ErrorKind::Config,
+        format!("sqlite:{} {complaint}; nothing was changed", path.display()),
+    )
+}
+
+fn cannot(path: &Path, what: &str, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Unavailable,
+        _ => ErrorKind::Config,
+    };
+    let advice = match kind {
+        ErrorKind::Denied => "check the permissions of the file and of its directory",
+        ErrorKind::Unavailable => "free some space",
+        _ => "check the path",
+    };
+    Error::new(
+        kind,
+        format!("sqlite:{} cannot {what} ({error}); nothing was changed, {advice}", path.display()),
+    )
+    .with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_that_machines_share_are_known_by_their_number() {
+        let table: [(i64, Option<&str>); 12] = [
+            (0x6969, Some("NFS")),
+            (0x517b, Some("SMB")),
+            (0xff53_4d42, Some("SMB")),
+            (-0x00ac_b2be, Some("SMB")), // CIFS where the number is a signed 32-bit one
+            (0x6573_5546, Some("FUSE")),
+            (0x0102_1997, Some("9p")),
+            (0x00c3_6400, Some("Ceph")),
+            (0x0bd0_0bd0, Some("Lustre")),
+            (0xef53, None),      // ext4
+            (0x0102_1994, None), // tmpfs
+            (0x9123_683e, None), // btrfs
+            (0x794c_7630, None), // overlayfs
+        ];
+        for (f_type, name) in table {
+            assert_eq!(shared_file_system(file_system_magic(f_type)), name, "{f_type:#x}");
+        }
+    }
+
+    #[test]
+    fn a_failure_of_the_system_says_whose_turn_it_is() {
+        let table = [
+            (io::ErrorKind::PermissionDenied, ErrorKind::Denied, "permissions"),
+            (io::ErrorKind::ReadOnlyFilesystem, ErrorKind::Denied, "permissions"),
+            (io::ErrorKind::StorageFull, ErrorKind::Unavailable, "free some space"),
+            (io::ErrorKind::NotADirectory, ErrorKind::Config, "check the path"),
+        ];
+        for (cause, kind, advice) in table {
+            let error = cannot(Path::new("/x"), "be created", cause.into());
+            assert_eq!(error.kind(), kind);
+            let text = error.to_string();
+            assert!(text.contains(advice) && text.contains("nothing was changed"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The rows of a line: its places, oldest first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, params};
+
+use super::error::Failure;
+use super::lock_row::{Held, LockRow, number};
+use super::schema::{sql_count, sql_moment, sql_span};
+use super::turn::{Effect, Turn};
+use crate::core::key::Key;
+use crate::core::line::{Front, PLACES_MAX, REAPED_MAX, Stance, front};
+use crate::core::moment::Moment;
+use crate::core::token::{ClientId, OwnerToken};
+use crate::store::{Ask, Hint, Line, line_is_full};
+
+/// The front of a line after its dead places were dropped.
+pub(super) struct FrontRows {
+    /// Who stands there, as the decisions see it.
+    pub(super) front: Front,
+    /// The number and the owner of the first place, whatever its state.
+    pub(super) first: Option<(i64, String)>,
+}
+
+const JOINED: i64 = 0;
+const WATCHING: i64 = 1;
+
+fn stance_of(sql: i64) -> Stance {
+    if sql == WATCHING { Stance::Watching } else { Stance::Joined }
+}
+
+/// Takes or refreshes the asker's place, if it joins the line. Returns when the place ends.
+pub(super) fn enter(
+    turn: &Turn<'_>,
+    row: &mut LockRow,
+    ask: &Ask,
+) -> Result<Option<Entered>, Failure> {
+    let (waiter_ttl, handed_ttl, ask_no, inbox, stance) = match &ask.line {
+        Line::Stand => return Ok(None),
+        Line::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {
+            (waiter_ttl.get(), handed_ttl.get(), *ask_no, inbox, Stance::Joined)
+        }
+        Line::Watch { waiter_ttl, inbox } => {
+            (waiter_ttl.get(), waiter_ttl.get(), 0, inbox, Stance::Watching)
+        }
+    };
+    let place = NewPlace { ask, until: turn.now + waiter_ttl, handed_ttl, ask_no, inbox, stance };
+    let refreshed = if row.has_line { place.refresh(turn)? } else { None };
+    let ask_no = match refreshed {
+        Some(ask_no) => ask_no,
+        None => {
+            make_room(turn, row, &ask.key)?;
+            place.insert(turn)?;
+            row.bump(turn, &ask.key)?;
+            ask_no
+        }
+    };
+    Ok(Some(Entered { inbox: inbox.clone(), stance, ask_no, until: place.until }))
+}
+
+/// A place that was taken or refreshed.
+pub(super) struct Entered {
+    pub(super) inbox: ClientId,
+    pub(super) stance: Stance,
+    pub(super) ask_no: u32,
+    pub(super) until: Moment,
+}
+
+struct NewPlace<'a> {
+    ask: &'a Ask,
+    until: Moment,
+    handed_ttl: Duration,
+    ask_no: u32,
+    inbox: &'a ClientId,
+    stance: Stance,
+}
+
+impl NewPlace<'_> {
+    fn why(&self) -> Option<&str> {
+        self.ask.note.as_ref()?.why.as_deref()
+    }
+
+    fn stance(&self) -> i64 {
+        match self.stance {
+            Stance::Joined => JOINED,
+            Stance::Watching => WATCHING,
+        }
+    }
+
+    /// Returns the number of the last ask, if there was a place. Never shortens its life, and an
+    /// ask that was overtaken changes no number.
+    fn refresh(&self, turn: &Turn<'_>) -> rusqlite::Result<Option<u32>> {
+        const FIND: &str = "SELECT seq, expires, ask_no FROM places WHERE key = ?1 AND owner = ?2";
+        const SQL: &str = "UPDATE places SET stance = ?3, expires = ?4, handed_ttl = ?5,
+                reserve = ?6, ask_no = ?7, inbox = ?8, why = ?9
+            WHERE key = ?1 AND seq = ?2";
+        let key = self.ask.key.as_str();
+        let found: Option<(i64, i64, u32)> = turn
+            .conn
+            .prepare_cached(FIND)?
+            .query_row([key, self.ask.owner.as_str()], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .optional()?;
+        let Some((seq, expires, ask_no)) = found else { return Ok(None) };
+        let ask_no = ask_no.max(self.ask_no);
+        turn.conn.prepare_cached(SQL)?.execute(params![
+            key,
+            seq,
+            self.stance(),
+            expires.max(sql_moment(self.until)),
+            sql_span(self.handed_ttl),
+            self.ask.reserve,
+            ask_no,
+            self.inbox.as_str(),
+            self.why(),
+        ])?;
+        Ok(Some(ask_no))
+    }
+
+    fn insert(&self, turn: &Turn<'_>) -> rusqlite::Result<()> {
+        const SQL: &str = "INSERT INTO places (key, seq, owner, stance, expires, handed_ttl,
+                reserve, ask_no, inbox, why, since_wall)
+            VALUES (?1, (SELECT ifnull(max(seq), 0) + 1 FROM places WHERE key = ?1), ?2, ?3, ?4,
+                ?5, ?6, ?7, ?8, ?9, ?10)";
+        turn.conn.prepare_cached(SQL)?.execute(params![
+            self.ask.key.as_str(),
+            self.ask.owner.as_str(),
+            self.stance(),
+            sql_moment(self.until),
+            sql_span(self.handed_ttl),
+            self.ask.reserve,
+            self.ask_no,
+            self.inbox.as_str(),
+            self.why(),
+            turn.wall_sql(),
+        ])?;
+        Ok(())
+    }
+}
+
+/// Makes sure that the line takes one more place. The dead do not count: a line of them must not
+/// lock the living out.
+fn make_room(turn: &Turn<'_>, row: &LockRow, key: &Key) -> Result<(), Failure> {
+    const DROP: &str = "DELETE FROM places WHERE key = ?1 AND expires <= ?2";
+    const COUNT: &str = "SELECT count(*) FROM places WHERE key = ?1";
+    if !row.has_line || span(turn, key)? < sql_count(PLACES_MAX) {
+        return Ok(());
+    }
+    turn.conn.prepare_cached(DROP)?.execute(params![key.as_str(), turn.now_sql()])?;
+    let living: i64 =
+        turn.conn.prepare_cached(COUNT)?.query_row([key.as_str()], |row| row.get(0))?;
+    if living < sql_count(PLACES_MAX) { Ok(()) } else { Err(Failure::Refused(line_is_full(key))) }
+}
+
+/// How many places a line has at most, told by its ends alone: counting takes long in a long line.
+fn span(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<i64> {
+    const SQL: &str = "SELECT ifnull((SELECT max(seq) FROM places WHERE key = ?1)
+        - (SELECT min(seq) FROM places WHERE key = ?1) + 1, 0)";
+    turn.conn.prepare_cached(SQL)?.query_row([key.as_str()], |row| row.get(0))
+}
+
+/// Removes the place of `owner`, if it has one.
+pub(super) fn leave(turn: &Turn<'_>, key: &Key, owner: &str) -> rusqlite::Result<()> {
+    const SQL: &str = "DELETE FROM places WHERE key = ?1 AND owner = ?2";
+    turn.conn.prepare_cached(SQL)?.execute([key.as_str(), owner])?;
+    Ok(())
+}
+
+/// Drops the dead places at the front, as many as one step may, and shows who stands there.
+pub(super) fn drop_dead(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<FrontRows> {
+    const FIND: &str = "SELECT seq, expires, stance, owner FROM places WHERE key = ?1
+        ORDER BY seq LIMIT ?2";
+    const DROP: &str = "DELETE FROM places WHERE key = ?1 AND seq <= ?2";
+    let places = turn
+        .conn
+        .prepare_cached(FIND)?
+        .query_map(params![key.as_str(), sql_count(REAPED_MAX + 1)], |row| {
+            let expires = Moment::from_nanos(number(row.get(1)?));
+            Ok((row.get(0)?, expires, stance_of(row.get(2)?), row.get(3)?))
+        })?
+        .collect::<rusqlite::Result<Vec<(i64, Moment, Stance, String)>>>()?;
+    let front = front(turn.now, places.iter().map(|place| (place.1, place.2)));
+    if let Some(last) = front.dead.checked_sub(1) {
+        turn.conn.prepare_cached(DROP)?.execute(params![key.as_str(), places[last].0])?;
+    }
+    let first = places.into_iter().nth(front.dead).map(|(seq, _, _, owner)| (seq, owner));
+    Ok(FrontRows { front, first })
+}
+
+/// Makes the head at `seq` the owner. Returns how long it has the key.
+pub(super) fn hand_over(
+    turn: &mut Turn<'_>,
+    row: &mut LockRow,
+    key: &Key,
+    seq: i64,
+) -> rusqlite::Result<Duration> {
+    const TAKE: &str = "DELETE FROM places WHERE key = ?1 AND seq = ?2
+        RETURNING owner, handed_ttl, reserve, ask_no, inbox, why";
+    let mut statement = turn.conn.prepare_cached(TAKE)?;
+    let (owner, ttl, reserve, ask_no, inbox, why) =
+        statement.query_row(params![key.as_str(), seq], |row| {
+            let ttl = Duration::from_nanos(number(row.get(1)?));
+            let inbox: String = row.get(4)?;
+            let why: Option<Arc<str>> = row.get(5)?;
+            Ok((row.get::<_, String>(0)?, ttl, row.get(2)?, row.get(3)?, inbox, why))
+        })?;
+    drop(statement);
+    let fencing = row.reserve(turn, reserve)?;
+    row.held = Some(Held {
+        owner: owner.clone(),
+        expires: turn.now + ttl,
+        ttl,
+        since: turn.wall,
+        fencing,
+        why,
+        idle: false,
+    });
+    row.store(turn, key)?;
+    if let (Ok(owner), Some(inbox)) = (OwnerToken::new(owner), ClientId::new(&inbox)) {
+        turn.effects.push(Effect::Settled(key.clone(), owner.clone()));
+        let hint = Hint::Granted { key: key.clone(), owner, fencing, ask_no };
+        turn.effects.push(Effect::Mail(inbox, hint));
+    }
+    Ok(ttl)
+}
+
+/// Tells the place at `seq` that the key may be free.
+pub(super) fn tell(turn: &mut Turn<'_>, key: &Key, seq: i64) -> rusqlite::Result<()> {
+    const SQL: &str = "SELECT inbox FROM places WHERE key = ?1 AND seq = ?2";
+    let inbox: String =
+        turn.conn.prepare_cached(SQL)?.query_row(params![key.as_str(), seq], |row| row.get(0))?;
+    if let Some(inbox) = ClientId::new(&inbox) {
+        turn.effects.push(Effect::Mail(inbox, Hint::MaybeFree { key: key.clone() }));
+    }
+    Ok(())
+}
+
+/// How many places are before that of `owner`, or in the whole line if it has none.
+pub(super) fn ahead(turn: &Turn<'_>, key: &Key, owner: &str) -> rusqlite::Result<u32> {
+    const SQL: &str = "SELECT count(*) FROM places WHERE key = ?1 AND seq <
+        ifnull((SELECT seq FROM places WHERE key = ?1 AND owner = ?2), 9223372036854775807)";
+    turn.conn.prepare_cached(SQL)?.query_row([key.as_str(), owner], |row| row.get(0))
+}

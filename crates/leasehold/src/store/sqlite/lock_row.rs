@@ -1,0 +1,221 @@
+//! The row of one lock: its holder and its counter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::schema::{sql_moment, sql_span, sql_wall};
+use super::turn::{Seen, Turn};
+use crate::core::key::Key;
+use crate::core::line::Holding;
+use crate::core::moment::{Moment, WallTime};
+use crate::core::token::{FencingBlock, FencingToken};
+
+/// The row of one lock. An idle lock keeps its row, and so its counter, for a while.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LockRow {
+    /// The version that was read, and that the next write replaces; 0 while there is no row.
+    version: i64,
+    pub(super) counter: u64,
+    /// The holder, also one whose lease has ended.
+    pub(super) held: Option<Held>,
+    /// Whether there are places in the line, dead ones too.
+    pub(super) has_line: bool,
+}
+
+/// Who holds a lock.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) owner: String,
+    pub(super) expires: Moment,
+    pub(super) ttl: Duration,
+    pub(super) since: WallTime,
+    pub(super) fencing: Option<FencingBlock>,
+    pub(super) why: Option<Arc<str>>,
+    pub(super) idle: bool,
+}
+
+impl LockRow {
+    /// Reads the row; an empty one where there is none.
+    pub(super) fn find(conn: &Connection, key: &Key) -> rusqlite::Result<Self> {
+        const SQL: &str = "SELECT version, counter, owner, expires, ttl, since_wall, fence_first,
+                fence_count, why, idle, EXISTS (SELECT 1 FROM places WHERE places.key = locks.key)
+            FROM locks WHERE key = ?1";
+        let row = conn.prepare_cached(SQL)?.query_row([key.as_str()], Self::read).optional()?;
+        Ok(row.unwrap_or_default())
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let held = match row.get(2)? {
+            None => None,
+            Some(owner) => Some(Held {
+                owner,
+                expires: Moment::from_nanos(number(row.get(3)?)),
+                ttl: Duration::from_nanos(number(row.get(4)?)),
+                since: WallTime::from_unix_micros(number(row.get(5)?)),
+                fencing: fencing(row.get(6)?, row.get(7)?),
+                why: row.get(8)?,
+                idle: row.get(9)?,
+            }),
+        };
+        Ok(Self {
+            version: row.get(0)?,
+            counter: number(row.get(1)?),
+            held,
+            has_line: row.get(10)?,
+        })
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.version != 0
+    }
+
+    /// The lease, if it lives.
+    pub(super) fn living(&self, now: Moment) -> Option<&Held> {
+        self.held.as_ref().filter(|held| held.expires > now)
+    }
+
+    /// Whose the key is, seen by `owner`.
+    pub(super) fn holding(&self, now: Moment, owner: &str) -> Holding {
+        match self.living(now) {
+            None => Holding::Free,
+            Some(held) if held.owner == owner => Holding::Mine,
+            Some(_) => Holding::Others,
+        }
+    }
+
+    /// How long the lease still lives.
+    pub(super) fn time_left(&self, now: Moment) -> Duration {
+        self.held.as_ref().map_or(Duration::ZERO, |held| held.expires.since(now))
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        Seen { version: self.version, owner: self.held.as_ref().map(|held| held.owner.clone()) }
+    }
+
+    /// Whether the next fencing token can be taken without looking further.
+    pub(super) fn is_seeded(&self) -> bool {
+        self.counter != 0
+    }
+
+    /// Takes the next `reserve` fencing tokens. A counter that is new begins at the wall clock, or
+    /// where that of a forgotten lock may have ended: higher than any before in both cases.
+    pub(super) fn reserve(
+        &mut self,
+        turn: &Turn<'_>,
+        reserve: u32,
+    ) -> rusqlite::Result<Option<FencingBlock>> {
+        if reserve == 0 {
+            return Ok(None);
+        }
+        self.seed(turn)?;
+        Ok(FencingBlock::after(self.counter, reserve).map(|(block, counter)| {
+            self.counter = counter;
+            block
+        }))
+    }
+
+    /// Begins the counter, unless it has begun.
+    pub(super) fn seed(&mut self, turn: &Turn<'_>) -> rusqlite::Result<()> {
+        if !self.is_seeded() {
+            self.counter = turn.wall.as_unix_micros().min(FencingToken::MAX / 2).max(floor(turn)?);
+        }
+        Ok(())
+    }
+
+    /// Raises the counter to `at_least`; tells whether it was lower.
+    pub(super) fn raise(
+        &mut self,
+        turn: &Turn<'_>,
+        at_least: FencingToken,
+    ) -> rusqlite::Result<bool> {
+        let given = if self.is_seeded() { self.counter } else { floor(turn)? };
+        let raised = at_least.get() > given;
+        if raised {
+            self.counter = at_least.get();
+        }
+        Ok(raised)
+    }
+
+    /// Writes the row, if it is still the one that was read. Always so inside a transaction that
+    /// may write.
+    pub(super) fn store(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<bool> {
+        if !self.exists() {
+            return self.insert(turn, key);
+        }
+        const SQL: &str = "UPDATE locks SET version = ?2 + 1, counter = ?3, owner = ?4,
+                expires = ?5, ttl = ?6, since_wall = ?7, fence_first = ?8, fence_count = ?9,
+                why = ?10, idle = ?11, touched = ?12
+            WHERE key = ?1 AND version = ?2";
+        let changed = self.write(turn, key, SQL, self.version)?;
+        self.version += i64::from(changed);
+        Ok(changed)
+    }
+
+    fn insert(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<bool> {
+        const SQL: &str = "INSERT INTO locks (key, version, counter, owner, expires, ttl,
+                since_wall, fence_first, fence_count, why, idle, touched)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
+        // Versions go on from the clock, so that a row which was forgotten and made anew is never
+        // taken for the one that somebody read before.
+        let version = turn.wall_sql().max(1);
+        let inserted = self.write(turn, key, SQL, version)?;
+        if inserted {
+            self.version = version;
+        }
+        Ok(inserted)
+    }
+
+    fn write(&self, turn: &Turn<'_>, key: &Key, sql: &str, version: i64) -> rusqlite::Result<bool> {
+        let held = self.held.as_ref();
+        let fencing = held.and_then(|held| held.fencing);
+        let changed = turn.conn.prepare_cached(sql)?.execute(params![
+            key.as_str(),
+            version,
+            i64::try_from(self.counter).expect("a counter is below 2^53"),
+            held.map(|held| held.owner.as_str()),
+            held.map_or(0, |held| sql_moment(held.expires)),
+            held.map_or(0, |held| sql_span(held.ttl)),
+            held.map_or(0, |held| sql_wall(held.since)),
+            fencing.map(|block| i64::from(block.first)),
+            fencing.map(|block| block.count),
+            held.and_then(|held| held.why.as_deref()),
+            held.is_some_and(|held| held.idle),
+            turn.now_sql(),
+        ])?;
+        Ok(changed == 1)
+    }
+
+    /// Notes that the line got one more place, so that nobody grants by what it read before.
+    pub(super) fn bump(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<()> {
+        const SQL: &str = "UPDATE locks SET version = ?2 + 1, touched = ?3 WHERE key = ?1";
+        if !self.exists() {
+            self.store(turn, key)?;
+            return Ok(());
+        }
+        turn.conn.prepare_cached(SQL)?.execute(params![
+            key.as_str(),
+            self.version,
+            turn.now_sql()
+        ])?;
+        self.version += 1;
+        Ok(())
+    }
+}
+
+/// The highest counter of all locks that were forgotten.
+fn floor(turn: &Turn<'_>) -> rusqlite::Result<u64> {
+    const SQL: &str = "SELECT counter_floor FROM meta";
+    turn.conn.prepare_cached(SQL)?.query_row([], |row| row.get(0)).map(number)
+}
+
+/// A number that we wrote, which is never negative.
+pub(super) fn number(sql: i64) -> u64 {
+    u64::try_from(sql).unwrap_or(0)
+}
+
+/// The fencing tokens of a lease, as its row has them.
+fn fencing(first: Option<i64>, count: Option<u32>) -> Option<FencingBlock> {
+    Some(FencingBlock { first: FencingToken::new(number(first?))?, count: count? })
+}

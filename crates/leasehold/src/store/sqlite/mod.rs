@@ -1,0 +1,230 @@
+//! Leases in one SQLite file, shared by the processes of one user on one machine.
+//!
+//! One connection, on a thread of its own, carries all requests of a handle out, in the order in
+//! which they came: several at once in one transaction, one alone by one conditional statement.
+//! Time is the steady clock of the machine, which all its processes share; the file remembers the
+//! boot to which its moments belong.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `file` | where a store may lie |
+//! | `schema` | its tables; opening; a new boot |
+//! | `worker` | batches, answers, hints |
+//! | `step` | the atomic steps, over the rows in `lock_row` and `line_rows` |
+//! | `waits` | noticing other processes |
+//! | `purge` | forgetting what is idle |
+
+mod error;
+mod file;
+mod line_rows;
+mod lock_row;
+mod purge;
+mod schema;
+mod step;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod waits;
+mod worker;
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+use self::file::StoreFile;
+use self::step::{Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Step};
+use self::worker::{Sinks, Worker};
+use super::limit::within;
+use super::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, Otherwise,
+    Page, Reach, Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
+};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::ClientId;
+use crate::core::ttl::Ttl;
+use crate::core::validity::command_limit;
+use crate::host::Host;
+
+/// How many requests wait at most for the store's thread. One more is answered `Unavailable`.
+pub const QUEUE_MAX: usize = 100_000;
+
+/// A store in one SQLite file. Clones share its connection and its thread.
+///
+/// The locks reach every process of the machine that opens the same file, which must be on a local
+/// disk; leases and counters outlive all of them. A process that is stopped inside a transaction
+/// makes all others wait, and after a second at most answer `Unavailable`.
+#[derive(Clone)]
+pub struct SqliteStore {
+    host: Arc<dyn Host>,
+    label: Arc<str>,
+    jobs: mpsc::Sender<Box<dyn AnyJob>>,
+    sinks: Arc<Sinks>,
+}
+
+impl SqliteStore {
+    /// Opens the store in the file at `path`, on the clock of `host`. Makes the file, readable by
+    /// this user only, and its directory where they are missing.
+    ///
+    /// Blocks while it reads the file; for a second at most while another process has it locked.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if the file is on a network or FUSE file system, is a directory, is
+    /// not a store, or was written by a newer version; such a file is left as it is.
+    /// [`ErrorKind::Denied`] if this user may not write it or its directory;
+    /// [`ErrorKind::Unavailable`] if it is locked, or the disk is full or broken.
+    pub fn open(path: &Path, host: Arc<dyn Host>) -> Result<Self, Error> {
+        Self::open_in_boot(path, host, &schema::boot_id()?)
+    }
+
+    /// Opens it as if the machine's boot had that id.
+    fn open_in_boot(path: &Path, host: Arc<dyn Host>, boot_id: &str) -> Result<Self, Error> {
+        // One at a time: making a file ends with closing it, which drops the locks that this
+        // process has on it, so nobody else may have opened it meanwhile.
+        static OPENING: Mutex<()> = Mutex::new(());
+        let opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = StoreFile::prepare(path)?;
+        let conn = schema::open(file.path(), boot_id, host.now(), host.wall())?;
+        drop(opening);
+        let label = format!("sqlite:{}", file.path().display());
+        let sinks = Arc::<Sinks>::default();
+        let (jobs, inbox) = mpsc::channel(QUEUE_MAX);
+        let worker =
+            Worker::new(Arc::clone(&host), conn, file, label.clone(), inbox, Arc::clone(&sinks));
+        host.spawn_blocking("leasehold-sqlite", Box::pin(worker.run()));
+        Ok(Self { host, label: label.into(), jobs, sinks })
+    }
+
+    /// Sends a step on its way now, and returns a future that waits for its answer.
+    fn submit<S: Step>(
+        &self,
+        limit: Duration,
+        step: S,
+    ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.jobs.try_send(Job::new(step, reply)).map_err(|error| match error {
+            TrySendError::Full(_) => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{}: {QUEUE_MAX} requests wait for the file already, which is the limit; \
+                     nothing was asked, try again later",
+                    self.label
+                ),
+            ),
+            TrySendError::Closed(_) => {
+                gone(&self.label, ErrorKind::Unavailable, "nothing was asked")
+            }
+        });
+        let label = Arc::clone(&self.label);
+        let answer = async move {
+            sent?;
+            let lost = "the request may have taken effect";
+            answer.await.unwrap_or_else(|_| Err(gone(&label, ErrorKind::Unknown, lost)))
+        };
+        within(Arc::clone(&self.host), limit, answer)
+    }
+
+    /// Checks a claim, then sends a step on its way.
+    fn submit_exclusive<S: Step>(
+        &self,
+        limit: Duration,
+        claim: Claim,
+        key: &Key,
+        step: S,
+    ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
+        let answer = match claim {
+            Claim::Exclusive => Ok(self.submit(limit, step)),
+            claim => Err(unsupported_claim(claim, key)),
+        };
+        async move { answer?.await }
+    }
+}
+
+/// The store's thread ended, which it does only if something in it panicked.
+fn gone(label: &str, kind: ErrorKind, state: &str) -> Error {
+    Error::new(
+        kind,
+        format!("{label}: the thread of the store has ended; {state}, start this process again"),
+    )
+}
+
+/// How long the future of a step lives: one step may need two commands.
+fn limit(ttl: Ttl) -> Duration {
+    2 * command_limit(ttl)
+}
+
+impl Store for SqliteStore {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let key = ask.key.clone();
+        self.submit_exclusive(limit(ask.ttl), ask.claim, &key, Acquire(ask))
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let LeaseId { key, claim, .. } = renewal.lease.clone();
+        self.submit_exclusive(limit(renewal.ttl), claim, &key, Renew(renewal))
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let (key, claim) = (lease.key.clone(), lease.claim);
+        self.submit_exclusive(limit(Ttl::MAX), claim, &key, Release { lease, otherwise })
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.submit(limit(Ttl::MAX), Inspect(key))
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.sinks.watch(inbox.clone(), sink);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fencing: true,
+            line: true,
+            watching: true,
+            hints: Reach::Machine,
+            reach: Reach::Machine,
+            browse: true,
+            durable: true,
+            ..Capabilities::NONE
+        }
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        Some(self)
+    }
+
+    fn label(&self) -> String {
+        self.label.to_string()
+    }
+}
+
+impl Browse for SqliteStore {
+    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+        let list = List { pattern: pattern.to_owned(), cursor };
+        Box::pin(self.submit(limit(Ttl::MAX), list))
+    }
+
+    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+        Box::pin(self.submit(limit(Ttl::MAX), Evict { key, seen, reason }))
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SqliteStore({})", self.label)
+    }
+}

@@ -1,0 +1,279 @@
+//! The tables of a store, and how a file becomes one.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
+
+use super::error::{SqlFailure, Stage, is_busy};
+use super::file::refused;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::{Moment, WallTime};
+
+/// What marks a file as ours: `LsHd`.
+pub(super) const APPLICATION_ID: i32 = 0x4c73_4864;
+
+/// The version of the tables. A file of a newer one is refused.
+pub(super) const USER_VERSION: i32 = 1;
+
+/// How long opening waits for another process that has the file locked.
+const OPEN_BUSY_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often opening tries to turn the journal into a write-ahead log, while others open it too.
+const JOURNAL_TRIES: usize = 50;
+
+/// How many prepared statements are kept: more than there are.
+const STATEMENTS_MAX: usize = 64;
+
+/// Moments are nanoseconds of the steady clock of the boot in `meta`; `since_wall` is microseconds
+/// of the wall clock, for people. `version` rises with every change of a lock and with every new
+/// place in its line. A `counter` of 0 was never used: it begins at the wall clock, or at the
+/// `counter_floor` under which tokens of forgotten locks may have been given.
+const TABLES: &str = "
+CREATE TABLE locks (
+    key TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    counter INTEGER NOT NULL,
+    owner TEXT,
+    expires INTEGER NOT NULL,
+    ttl INTEGER NOT NULL,
+    since_wall INTEGER NOT NULL,
+    fence_first INTEGER,
+    fence_count INTEGER,
+    why TEXT,
+    idle INTEGER NOT NULL,
+    touched INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE places (
+    key TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    stance INTEGER NOT NULL,
+    expires INTEGER NOT NULL,
+    handed_ttl INTEGER NOT NULL,
+    reserve INTEGER NOT NULL,
+    ask_no INTEGER NOT NULL,
+    inbox TEXT NOT NULL,
+    why TEXT,
+    since_wall INTEGER NOT NULL,
+    PRIMARY KEY (key, seq),
+    UNIQUE (key, owner)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE clients (
+    id TEXT NOT NULL PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    user TEXT NOT NULL,
+    command TEXT NOT NULL,
+    seen INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE meta (
+    one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+    boot_id TEXT NOT NULL,
+    counter_floor INTEGER NOT NULL,
+    purge_due INTEGER NOT NULL,
+    purge_after TEXT NOT NULL
+) STRICT;
+";
+
+/// Opens a file that [`StoreFile::prepare`](super::file::StoreFile::prepare) has checked.
+pub(super) fn open(
+    path: &Path,
+    boot_id: &str,
+    now: Moment,
+    wall: WallTime,
+) -> Result<Connection, Error> {
+    probe(path)?;
+    let in_sql = |error| sql_error(path, error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(path, flags).map_err(in_sql)?;
+    // First of all: two processes that open a new file at once meet already at the journal mode.
+    conn.busy_timeout(OPEN_BUSY_LIMIT).map_err(in_sql)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    create_tables(&mut conn, path, boot_id)?;
+    set_journal(&mut conn).map_err(in_sql)?;
+    conn.execute_batch(
+        "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;
+         PRAGMA trusted_schema = OFF; PRAGMA cache_size = -2048;",
+    )
+    .map_err(in_sql)?;
+    conn.pragma_update_and_check(None, "journal_size_limit", 4 << 20, |_| Ok(()))
+        .map_err(in_sql)?;
+    on_new_boot(&mut conn, boot_id, now, wall).map_err(in_sql)?;
+    Ok(conn)
+}
+
+/// What stands at the beginning of a file.
+struct Marks {
+    application_id: i32,
+    user_version: i32,
+    tables: i64,
+}
+
+impl Marks {
+    fn read(conn: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            application_id: conn.pragma_query_value(None, "application_id", |row| row.get(0))?,
+            user_version: conn.pragma_query_value(None, "user_version", |row| row.get(0))?,
+            tables: conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?,
+        })
+    }
+
+    /// Whether the file is still to be made a store; refuses one that belongs to somebody else.
+    fn is_new(&self, path: &Path) -> Result<bool, Error> {
+        match (self.application_id, self.tables) {
+            (APPLICATION_ID, _) if self.user_version > USER_VERSION => Err(refused(
+                path,
+                &format!(
+                    "was written by a newer Leasehold (its tables are of version {}, this build \
+                     knows {USER_VERSION}); use a newer build, or choose another path",
+                    self.user_version
+                ),
+            )),
+            (APPLICATION_ID, _) => Ok(false),
+            (0, 0) => Ok(true),
+            _ => Err(not_ours(path)),
+        }
+    }
+}
+
+fn not_ours(path: &Path) -> Error {
+    refused(path, "is not a Leasehold store; choose another path")
+}
+
+/// Looks at a file without locking it or leaving anything beside it, since it may be another
+/// program's. A store's marks are in the file itself from its first moment, see `create_tables`.
+fn probe(path: &Path) -> Result<(), Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let marks =
+        Connection::open_with_flags(immutable_uri(path), flags).and_then(|conn| Marks::read(&conn));
+    match marks {
+        Ok(marks) => marks.is_new(path).map(|_| ()),
+        Err(error) => match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Err(not_ours(path)),
+            _ => Err(sql_error(path, error)),
+        },
+    }
+}
+
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.".contains(byte) {
+            uri.push(char::from(*byte));
+        } else {
+            uri.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    uri + "?immutable=1"
+}
+
+/// Makes a new file a store, in one transaction of the old kind of journal: so its marks and
+/// tables are in the file itself, where a probe sees them, and not in a log beside it.
+fn create_tables(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<(), Error> {
+    let in_sql = |error| sql_error(path, error);
+    if !Marks::read(conn).map_err(in_sql)?.is_new(path)? {
+        return Ok(());
+    }
+    let transaction =
+        conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(in_sql)?;
+    if Marks::read(&transaction).map_err(in_sql)?.is_new(path)? {
+        transaction
+            .pragma_update(None, "application_id", APPLICATION_ID)
+            .and_then(|()| transaction.pragma_update(None, "user_version", USER_VERSION))
+            .and_then(|()| transaction.execute_batch(TABLES))
+            .and_then(|()| {
+                transaction.execute("INSERT INTO meta VALUES (1, ?1, 0, 0, '')", params![boot_id])
+            })
+            .map_err(in_sql)?;
+    }
+    transaction.commit().map_err(in_sql)
+}
+
+fn set_journal(conn: &mut Connection) -> rusqlite::Result<()> {
+    for _ in 1..JOURNAL_TRIES {
+        match conn.pragma_update(None, "journal_mode", "wal") {
+            // Changing the journal does not wait for others; taking the file does.
+            Err(error) if is_busy(&error) => {
+                conn.transaction_with_behavior(TransactionBehavior::Immediate)?.rollback()?;
+            }
+            done => return done,
+        }
+    }
+    conn.pragma_update(None, "journal_mode", "wal")
+}
+
+/// Carries a file over from an earlier boot, whose clock has nothing to do with ours: its leases
+/// run out on our own clock, nobody waits any more, and every counter is lifted above what a write
+/// that the power cut took away may have given out.
+fn on_new_boot(
+    conn: &mut Connection,
+    boot_id: &str,
+    now: Moment,
+    wall: WallTime,
+) -> rusqlite::Result<()> {
+    const SAME_BOOT: &str = "SELECT 1 FROM meta WHERE boot_id = ?1";
+    let same = |conn: &Connection| {
+        conn.query_row(SAME_BOOT, [boot_id], |_| Ok(())).optional().map(|row| row.is_some())
+    };
+    if same(conn)? {
+        return Ok(());
+    }
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if !same(&transaction)? {
+        let (now, wall) = (sql_moment(now), sql_wall(wall));
+        transaction.execute(
+            "UPDATE locks SET version = version + 1, expires = ?1 + ttl, touched = ?1,
+                counter = CASE counter WHEN 0 THEN 0 ELSE max(counter, ?2) END",
+            params![now, wall],
+        )?;
+        transaction.execute("DELETE FROM places", [])?;
+        transaction.execute("UPDATE clients SET seen = ?1", params![now])?;
+        transaction.execute(
+            "UPDATE meta SET boot_id = ?1, counter_floor = max(counter_floor, ?2),
+                purge_due = 0, purge_after = ''",
+            params![boot_id, wall],
+        )?;
+    }
+    transaction.commit()
+}
+
+fn sql_error(path: &Path, error: rusqlite::Error) -> Error {
+    SqlFailure::new(error, Stage::Before).to_error(&format!("sqlite:{}", path.display()))
+}
+
+/// The id of this boot of the machine, which changes when the steady clock starts anew.
+pub(super) fn boot_id() -> Result<String, Error> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
+        Error::new(
+            ErrorKind::Unavailable,
+            "the system does not tell its boots apart (/proc/sys/kernel/random/boot_id), so a \
+             lease could not be told from one before a restart; nothing was asked, mount /proc",
+        )
+        .with_source(error)
+    })?;
+    Ok(id.trim().to_owned())
+}
+
+/// A moment as SQL keeps it. SQL integers are signed; 292 years after boot is far enough.
+pub(super) fn sql_moment(at: Moment) -> i64 {
+    i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A time of day as SQL keeps it.
+pub(super) fn sql_wall(at: WallTime) -> i64 {
+    i64::try_from(at.as_unix_micros()).unwrap_or(i64::MAX)
+}
+
+/// A number of rows as SQL takes it.
+pub(super) fn sql_count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A span as SQL keeps it.
+pub(super) fn sql_span(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,175 @@
+//! Acquire: grant, hand over to the head of the line, or wait.
+
+use std::time::Duration;
+
+use super::super::error::Failure;
+use super::super::line_rows::{self, Entered};
+use super::super::lock_row::{Held, LockRow};
+use super::super::turn::{Effect, Turn, Waiting};
+use super::{Step, busy_limit};
+use crate::core::line::{AskDecision, Front, Head, Holding, decide_ask};
+use crate::core::token::client_of;
+use crate::store::{Acquired, Ask, Hint, Line};
+
+/// How often a grant is tried again because another process changed the lock in between; then it
+/// is made in a transaction.
+const QUICK_TRIES: usize = 3;
+
+/// The front of a line without places.
+const NOBODY: Front = Front { dead: 0, head: Head::Nobody };
+
+/// The step of [`Store::acquire`](crate::store::Store::acquire).
+pub(in super::super) struct Acquire(pub(in super::super) Ask);
+
+impl Step for Acquire {
+    type Answer = Acquired;
+
+    fn busy_limit(&self) -> Duration {
+        busy_limit(self.0.ttl)
+    }
+
+    fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Acquired>> {
+        for _ in 0..QUICK_TRIES {
+            let mut row = LockRow::find(turn.conn, &self.0.key)?;
+            let holding = row.holding(turn.now, self.0.owner.as_str());
+            if holding == Holding::Others && self.0.line == Line::Stand {
+                return self.taken(turn, &row, row.time_left(turn.now)).map(Some);
+            }
+            let is_more = turn.due_record(self.0.note.as_ref()).is_some()
+                || !row.exists()
+                || row.has_line && holding == Holding::Free
+                || !row.is_seeded() && self.0.reserve > 0;
+            if is_more {
+                return Ok(None);
+            }
+            let granted = match decide_ask(holding, NOBODY, false) {
+                AskDecision::GrantAgain => self.grant_again(turn, &mut row)?,
+                AskDecision::Grant => self.grant(turn, &mut row)?,
+                _ => return Ok(None),
+            };
+            if granted.is_some() {
+                return Ok(granted);
+            }
+        }
+        Ok(None)
+    }
+
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Acquired, Failure> {
+        let ask = &self.0;
+        let mut row = LockRow::find(turn.conn, &ask.key)?;
+        let holding = row.holding(turn.now, ask.owner.as_str());
+        if holding == Holding::Others && ask.line == Line::Stand && !row.has_line {
+            return Ok(self.taken(turn, &row, row.time_left(turn.now))?);
+        }
+        if let Some(record) = turn.due_record(ask.note.as_ref()) {
+            turn.record(record)?;
+        }
+        let is_alone = holding == Holding::Free && !row.has_line;
+        let entered = if holding == Holding::Mine || is_alone {
+            None
+        } else {
+            line_rows::enter(turn, &mut row, ask)?
+        };
+        let holder = row.living(turn.now).and_then(|held| client_of(held.owner.as_bytes()));
+        let (front, first) = if is_alone {
+            (NOBODY, None)
+        } else {
+            let rows = line_rows::drop_dead(turn, &ask.key)?;
+            (rows.front, rows.first)
+        };
+        let head_is_asker =
+            first.as_ref().is_some_and(|(_, owner)| owner.as_str() == ask.owner.as_str());
+        let retry_in = match decide_ask(holding, front, head_is_asker) {
+            AskDecision::GrantAgain => {
+                return Ok(in_transaction(self.grant_again(turn, &mut row)?));
+            }
+            AskDecision::Grant => {
+                line_rows::leave(turn, &ask.key, ask.owner.as_str())?;
+                return Ok(in_transaction(self.grant(turn, &mut row)?));
+            }
+            AskDecision::HandOver => {
+                let (seq, _) = first.expect("a living head has a row");
+                line_rows::hand_over(turn, &mut row, &ask.key, seq)?
+            }
+            AskDecision::Wait => row.time_left(turn.now),
+            AskDecision::WaitAndRetry => Duration::ZERO,
+        };
+        if let Some(entered) = entered {
+            if let Some(inbox) = holder {
+                turn.effects.push(Effect::Mail(inbox, Hint::Wanted { key: ask.key.clone() }));
+            }
+            self.waits(turn, &row, entered);
+        }
+        Ok(self.taken(turn, &row, retry_in)?)
+    }
+}
+
+/// What a conditional write gave inside a transaction, where the condition holds.
+fn in_transaction(granted: Option<Acquired>) -> Acquired {
+    granted.expect("nobody else writes during a transaction that may write")
+}
+
+impl Acquire {
+    /// Makes the asker the owner, unless the row has changed since it was read.
+    fn grant(&self, turn: &mut Turn<'_>, row: &mut LockRow) -> rusqlite::Result<Option<Acquired>> {
+        let ask = &self.0;
+        let fencing = row.reserve(turn, ask.reserve)?;
+        row.held = Some(Held {
+            owner: ask.owner.as_str().to_owned(),
+            expires: turn.now + ask.ttl.get(),
+            ttl: ask.ttl.get(),
+            since: turn.wall,
+            fencing,
+            why: ask.note.as_ref().and_then(|note| note.why.clone()),
+            idle: false,
+        });
+        self.store_grant(turn, row)
+    }
+
+    /// Grants what the asker holds already. Never shortens it.
+    fn grant_again(
+        &self,
+        turn: &mut Turn<'_>,
+        row: &mut LockRow,
+    ) -> rusqlite::Result<Option<Acquired>> {
+        let ttl = self.0.ttl.get();
+        let held = row.held.as_mut().expect("an owner that is granted again holds it");
+        held.expires = held.expires.max(turn.now + ttl);
+        held.ttl = ttl;
+        self.store_grant(turn, row)
+    }
+
+    fn store_grant(
+        &self,
+        turn: &mut Turn<'_>,
+        row: &mut LockRow,
+    ) -> rusqlite::Result<Option<Acquired>> {
+        if !row.store(turn, &self.0.key)? {
+            return Ok(None);
+        }
+        if self.0.line != Line::Stand {
+            turn.effects.push(Effect::Settled(self.0.key.clone(), self.0.owner.clone()));
+        }
+        let fencing = row.held.as_ref().and_then(|held| held.fencing);
+        Ok(Some(Acquired::Granted { fencing }))
+    }
+
+    fn taken(
+        &self,
+        turn: &Turn<'_>,
+        row: &LockRow,
+        retry_in: Duration,
+    ) -> rusqlite::Result<Acquired> {
+        let has_line = row.has_line || self.0.line != Line::Stand;
+        let ahead =
+            if has_line { line_rows::ahead(turn, &self.0.key, self.0.owner.as_str())? } else { 0 };
+        Ok(Acquired::Taken { retry_in: Some(retry_in), ahead })
+    }
+
+    fn waits(&self, turn: &mut Turn<'_>, row: &LockRow, entered: Entered) {
+        let Entered { inbox, stance, ask_no, until } = entered;
+        let owner = self.0.owner.clone();
+        let waiting = Waiting { owner, inbox, stance, ask_no, until, seen: row.seen() };
+        turn.effects.push(Effect::Waits(self.0.key.clone(), waiting));
+    }
+}

@@ -1,0 +1,105 @@
+//! What tools do: list the keys in use, and end another's lease.
+
+use std::time::Duration;
+
+use rusqlite::params;
+
+use super::super::error::Failure;
+use super::super::line_rows;
+use super::super::lock_row::LockRow;
+use super::super::schema::sql_count;
+use super::super::turn::{Effect, Turn};
+use super::release::end_lease;
+use super::{BUSY_LIMIT_MAX, Step};
+use crate::core::key::Key;
+use crate::core::token::{FencingToken, OwnerToken};
+use crate::store::{Evicted, Otherwise, PAGE_KEYS_MAX, Page, matches_pattern};
+
+/// How many rows one page looks at, matching or not: a page never holds renewals up for long.
+const ROWS_MAX: usize = 10 * PAGE_KEYS_MAX;
+
+/// The step of [`Browse::list`](crate::store::Browse::list).
+pub(in super::super) struct List {
+    pub(in super::super) pattern: String,
+    pub(in super::super) cursor: Option<Key>,
+}
+
+impl Step for List {
+    type Answer = Page;
+
+    fn busy_limit(&self) -> Duration {
+        BUSY_LIMIT_MAX
+    }
+
+    fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Page>> {
+        self.page(turn).map(Some)
+    }
+
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Page, Failure> {
+        Ok(self.page(turn)?)
+    }
+}
+
+impl List {
+    fn page(&self, turn: &Turn<'_>) -> rusqlite::Result<Page> {
+        const SQL: &str = "SELECT key, (owner IS NOT NULL AND expires > ?2) OR EXISTS (
+                SELECT 1 FROM places WHERE places.key = locks.key AND places.expires > ?2)
+            FROM locks WHERE key > ?1 ORDER BY key LIMIT ?3";
+        let cursor = self.cursor.as_ref().map_or("", Key::as_str);
+        let mut statement = turn.conn.prepare_cached(SQL)?;
+        let mut rows = statement.query(params![cursor, turn.now_sql(), sql_count(ROWS_MAX + 1)])?;
+        let mut page = Page::default();
+        let mut last = None;
+        for looked_at in 0.. {
+            let Some(row) = rows.next()? else { return Ok(page) };
+            if looked_at == ROWS_MAX || page.keys.len() == PAGE_KEYS_MAX {
+                break;
+            }
+            // A name that we would refuse was not written by us.
+            let Ok(key) = Key::new(row.get_ref(0)?.as_str()?) else { continue };
+            if row.get(1)? && matches_pattern(&self.pattern, key.as_str()) {
+                page.keys.push(key.clone());
+            }
+            last = Some(key);
+        }
+        page.next = last;
+        Ok(page)
+    }
+}
+
+/// The step of [`Browse::evict`](crate::store::Browse::evict).
+pub(in super::super) struct Evict {
+    pub(in super::super) key: Key,
+    pub(in super::super) seen: Vec<u8>,
+    pub(in super::super) reason: String,
+}
+
+impl Step for Evict {
+    type Answer = Evicted;
+
+    fn busy_limit(&self) -> Duration {
+        BUSY_LIMIT_MAX
+    }
+
+    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<Evicted>> {
+        Ok(None)
+    }
+
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Evicted, Failure> {
+        let mut row = LockRow::find(turn.conn, &self.key)?;
+        let Some(held) = row.living(turn.now).filter(|held| held.owner.as_bytes() == self.seen)
+        else {
+            return Ok(Evicted::Changed);
+        };
+        let owner = held.owner.clone();
+        // Whoever takes a number next must be above the evicted one, even if nobody is granted one
+        // before it.
+        row.seed(turn)?;
+        row.counter = (row.counter + 1).min(FencingToken::MAX);
+        line_rows::leave(turn, &self.key, &owner)?;
+        end_lease(turn, &mut row, &self.key, Otherwise::Free)?;
+        let reason = self.reason.clone();
+        turn.effects.push(Effect::Evicted(self.key.clone(), OwnerToken::new(owner).ok(), reason));
+        Ok(Evicted::Evicted)
+    }
+}

@@ -1,0 +1,114 @@
+//! Inspect: what is known of a key, for people and tools.
+
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, params};
+
+use super::super::error::Failure;
+use super::super::lock_row::{Held, LockRow, number};
+use super::super::schema::sql_count;
+use super::super::turn::Turn;
+use super::{BUSY_LIMIT_MAX, Step};
+use crate::core::key::Key;
+use crate::core::moment::WallTime;
+use crate::core::token::{ClientId, FencingToken, client_of};
+use crate::store::{ClientRecord, Holder, Snapshot, Waiter};
+
+/// The step of [`Store::inspect`](crate::store::Store::inspect).
+pub(in super::super) struct Inspect(pub(in super::super) Key);
+
+impl Step for Inspect {
+    type Answer = Snapshot;
+
+    fn busy_limit(&self) -> Duration {
+        BUSY_LIMIT_MAX
+    }
+
+    fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Snapshot>> {
+        if !turn.conn.is_autocommit() {
+            return self.snapshot(turn).map(Some);
+        }
+        // One view of the file for all that is read, without hindering those who write.
+        let transaction = turn.conn.unchecked_transaction()?;
+        let snapshot = self.snapshot(turn)?;
+        transaction.commit()?;
+        Ok(Some(snapshot))
+    }
+
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Snapshot, Failure> {
+        Ok(self.snapshot(turn)?)
+    }
+}
+
+impl Inspect {
+    fn snapshot(&self, turn: &Turn<'_>) -> rusqlite::Result<Snapshot> {
+        let row = LockRow::find(turn.conn, &self.0)?;
+        let holders = match row.living(turn.now) {
+            Some(held) => vec![holder(turn, held)?],
+            None => Vec::new(),
+        };
+        Ok(Snapshot {
+            holders,
+            waiters: self.waiters(turn)?,
+            waiting: self.waiting(turn)?,
+            fencing: FencingToken::new(row.counter),
+        })
+    }
+
+    fn waiters(&self, turn: &Turn<'_>) -> rusqlite::Result<Vec<Waiter>> {
+        const SQL: &str = "SELECT owner, since_wall FROM places WHERE key = ?1 AND expires > ?2
+            ORDER BY seq LIMIT ?3";
+        let mut statement = turn.conn.prepare_cached(SQL)?;
+        let mut rows = statement.query(params![
+            self.0.as_str(),
+            turn.now_sql(),
+            sql_count(Snapshot::WAITERS_SHOWN_MAX)
+        ])?;
+        let mut waiters = Vec::new();
+        while let Some(row) = rows.next()? {
+            let id = client_of(row.get::<_, String>(0)?.as_bytes());
+            let since = WallTime::from_unix_micros(number(row.get(1)?));
+            let client = client(turn, id.as_ref())?;
+            waiters.push(Waiter { id, client, since: Some(since) });
+        }
+        Ok(waiters)
+    }
+
+    fn waiting(&self, turn: &Turn<'_>) -> rusqlite::Result<u32> {
+        const SQL: &str = "SELECT count(*) FROM places WHERE key = ?1 AND expires > ?2";
+        turn.conn
+            .prepare_cached(SQL)?
+            .query_row(params![self.0.as_str(), turn.now_sql()], |row| row.get(0))
+    }
+}
+
+fn holder(turn: &Turn<'_>, held: &Held) -> rusqlite::Result<Holder> {
+    let token = held.owner.as_bytes().to_vec();
+    Ok(Holder {
+        client: client(turn, client_of(&token).as_ref())?,
+        token,
+        why: held.why.as_deref().map(str::to_owned),
+        since: Some(held.since),
+        ttl_left: Some(held.expires.since(turn.now)),
+        fencing: held.fencing,
+        idle: held.idle,
+    })
+}
+
+/// The record that a client left.
+fn client(turn: &Turn<'_>, id: Option<&ClientId>) -> rusqlite::Result<Option<ClientRecord>> {
+    const SQL: &str = "SELECT host, pid, user, command FROM clients WHERE id = ?1";
+    let Some(id) = id else { return Ok(None) };
+    turn.conn
+        .prepare_cached(SQL)?
+        .query_row([id.as_str()], |row| {
+            Ok(ClientRecord {
+                id: id.clone(),
+                host: row.get(0)?,
+                pid: row.get(1)?,
+                user: row.get(2)?,
+                command: row.get(3)?,
+            })
+        })
+        .optional()
+}

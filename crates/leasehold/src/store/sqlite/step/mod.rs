@@ -1,0 +1,106 @@
+//! The atomic steps, one for each method of the contract.
+
+mod acquire;
+mod browse;
+mod inspect;
+mod release;
+mod renew;
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+pub(super) use acquire::Acquire;
+pub(super) use browse::{Evict, List};
+pub(super) use inspect::Inspect;
+pub(super) use release::Release;
+pub(super) use renew::Renew;
+
+use super::error::Failure;
+use super::turn::Turn;
+use crate::core::error::Error;
+use crate::core::ttl::Ttl;
+
+/// The longest that a step waits for another process that has the file locked.
+pub(super) const BUSY_LIMIT_MAX: Duration = Duration::from_secs(1);
+
+/// One atomic step.
+pub(super) trait Step: Send + 'static {
+    /// What it answers.
+    type Answer: Send + 'static;
+
+    /// How long it may wait for another process that has the file locked.
+    fn busy_limit(&self) -> Duration;
+
+    /// Tries to do it all by one reading and one writing statement, each a transaction of its own.
+    /// `None` if it did nothing because it takes more than that. Also tried inside a transaction.
+    fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Self::Answer>>;
+
+    /// Does it inside a transaction that may write.
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Self::Answer, Failure>;
+}
+
+/// How long a step for a lease of that ttl may wait for the file.
+fn busy_limit(ttl: Ttl) -> Duration {
+    (ttl.get() / 4).min(BUSY_LIMIT_MAX)
+}
+
+/// A step that somebody waits for.
+pub(super) struct Job<S: Step> {
+    step: S,
+    reply: oneshot::Sender<Result<S::Answer, Error>>,
+    answer: Option<Result<S::Answer, Error>>,
+}
+
+impl<S: Step> Job<S> {
+    pub(super) fn new(
+        step: S,
+        reply: oneshot::Sender<Result<S::Answer, Error>>,
+    ) -> Box<dyn AnyJob> {
+        Box::new(Self { step, reply, answer: None })
+    }
+}
+
+/// A job of any step.
+pub(super) trait AnyJob: Send {
+    /// See [`Step::busy_limit`].
+    fn busy_limit(&self) -> Duration;
+    /// See [`Step::quick`]; tells whether it is done.
+    fn quick(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<bool>;
+    /// See [`Step::full`].
+    fn full(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<()>;
+    /// Sends the answer, once it is committed.
+    fn finish(self: Box<Self>);
+    /// Tells why there is no answer.
+    fn fail(self: Box<Self>, error: Error);
+}
+
+impl<S: Step> AnyJob for Job<S> {
+    fn busy_limit(&self) -> Duration {
+        self.step.busy_limit()
+    }
+
+    fn quick(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<bool> {
+        self.answer = self.step.quick(turn)?.map(Ok);
+        Ok(self.answer.is_some())
+    }
+
+    fn full(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<()> {
+        self.answer = Some(match self.step.full(turn) {
+            Ok(answer) => Ok(answer),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Sql(error)) => return Err(error),
+        });
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) {
+        let answer = self.answer.expect("a job is done before it is finished");
+        // Nobody listens if the caller gave up, which takes nothing back.
+        let _ = self.reply.send(answer);
+    }
+
+    fn fail(self: Box<Self>, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
+}

@@ -1,0 +1,105 @@
+//! Release: end a lease and a place, and hand the key on.
+
+use std::time::Duration;
+
+use rusqlite::params;
+
+use super::super::error::Failure;
+use super::super::line_rows;
+use super::super::lock_row::LockRow;
+use super::super::turn::{Effect, Turn};
+use super::{BUSY_LIMIT_MAX, Step};
+use crate::core::key::Key;
+use crate::core::line::{Front, Head, ReleaseDecision, decide_release};
+use crate::store::{LeaseId, Otherwise, Released};
+
+/// The step of [`Store::release`](crate::store::Store::release).
+pub(in super::super) struct Release {
+    pub(in super::super) lease: LeaseId,
+    pub(in super::super) otherwise: Otherwise,
+}
+
+impl Step for Release {
+    type Answer = Released;
+
+    fn busy_limit(&self) -> Duration {
+        BUSY_LIMIT_MAX
+    }
+
+    fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Released>> {
+        if self.otherwise != Otherwise::Free {
+            return Ok(None);
+        }
+        const SQL: &str = "UPDATE locks SET version = version + 1, owner = NULL, expires = 0,
+                fence_first = NULL, fence_count = NULL, why = NULL, idle = 0, touched = ?3
+            WHERE key = ?1 AND owner = ?2 AND expires > ?3
+                AND NOT EXISTS (SELECT 1 FROM places WHERE places.key = ?1)";
+        let LeaseId { key, owner, .. } = &self.lease;
+        let freed = turn.conn.prepare_cached(SQL)?.execute(params![
+            key.as_str(),
+            owner.as_str(),
+            turn.now_sql()
+        ])?;
+        Ok((freed == 1).then_some(Released::Freed))
+    }
+
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Released, Failure> {
+        let LeaseId { key, owner, .. } = &self.lease;
+        let mut row = LockRow::find(turn.conn, key)?;
+        if row.has_line {
+            line_rows::leave(turn, key, owner.as_str())?;
+            turn.effects.push(Effect::Settled(key.clone(), owner.clone()));
+        }
+        match &row.held {
+            Some(held) if held.owner != owner.as_str() => return Ok(Released::NotHeld),
+            None => return Ok(Released::NotHeld),
+            Some(held) if held.expires <= turn.now => {
+                // It is free already; what is left of it only looks as if somebody had it.
+                row.held = None;
+                row.store(turn, key)?;
+                return Ok(Released::NotHeld);
+            }
+            Some(_) => Ok(end_lease(turn, &mut row, key, self.otherwise)?),
+        }
+    }
+}
+
+/// Ends a lease that lives: hands the key to the head of the line, or frees or keeps it.
+pub(super) fn end_lease(
+    turn: &mut Turn<'_>,
+    row: &mut LockRow,
+    key: &Key,
+    otherwise: Otherwise,
+) -> rusqlite::Result<Released> {
+    let (front, first) = if row.has_line {
+        let rows = line_rows::drop_dead(turn, key)?;
+        (rows.front, rows.first)
+    } else {
+        (Front { dead: 0, head: Head::Nobody }, None)
+    };
+    match (decide_release(front, otherwise != Otherwise::Free), otherwise) {
+        (ReleaseDecision::HandOver, _) => {
+            let (seq, _) = first.expect("a living head has a row");
+            line_rows::hand_over(turn, row, key, seq)?;
+            Ok(Released::HandedOver)
+        }
+        (ReleaseDecision::Keep, Otherwise::Keep { ttl, reserve }) => {
+            let fencing = row.reserve(turn, reserve)?;
+            let held = row.held.as_mut().expect("a lease that ends is held");
+            held.expires = held.expires.max(turn.now + ttl.get());
+            held.ttl = ttl.get();
+            held.fencing = fencing;
+            held.idle = true;
+            row.store(turn, key)?;
+            Ok(Released::Kept { fencing })
+        }
+        (ReleaseDecision::Keep | ReleaseDecision::Free, _) => {
+            row.held = None;
+            row.store(turn, key)?;
+            if let Some((seq, _)) = first {
+                line_rows::tell(turn, key, seq)?;
+            }
+            Ok(Released::Freed)
+        }
+    }
+}

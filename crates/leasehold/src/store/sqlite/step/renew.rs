@@ -1,0 +1,85 @@
+//! Renew: restart the ttl of a lease that lives.
+
+use std::time::Duration;
+
+use rusqlite::params;
+
+use super::super::error::Failure;
+use super::super::lock_row::{LockRow, number};
+use super::super::schema::{sql_moment, sql_span};
+use super::super::turn::Turn;
+use super::{Step, busy_limit};
+use crate::core::token::{FencingBlock, FencingToken};
+use crate::store::{Renewal, Renewed};
+
+/// The step of [`Store::renew`](crate::store::Store::renew).
+pub(in super::super) struct Renew(pub(in super::super) Renewal);
+
+impl Step for Renew {
+    type Answer = Renewed;
+
+    fn busy_limit(&self) -> Duration {
+        busy_limit(self.0.ttl)
+    }
+
+    fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Renewed>> {
+        if self.0.reserve > 0 || self.0.at_least.is_some() {
+            return Ok(None);
+        }
+        const SQL: &str = "UPDATE locks SET version = version + 1, expires = max(expires, ?4),
+                ttl = ?5, touched = ?3
+            WHERE key = ?1 AND owner = ?2 AND expires > ?3
+            RETURNING fence_first, fence_count, EXISTS (
+                SELECT 1 FROM places WHERE places.key = locks.key AND places.expires > ?3)";
+        let Renewal { lease, ttl, .. } = &self.0;
+        let mut statement = turn.conn.prepare_cached(SQL)?;
+        let mut rows = statement.query(params![
+            lease.key.as_str(),
+            lease.owner.as_str(),
+            turn.now_sql(),
+            sql_moment(turn.now + ttl.get()),
+            sql_span(ttl.get()),
+        ])?;
+        let Some(row) = rows.next()? else { return Ok(Some(Renewed::Lost)) };
+        let first =
+            row.get::<_, Option<i64>>(0)?.and_then(|first| FencingToken::new(number(first)));
+        let fencing = first.zip(row.get(1)?).map(|(first, count)| FencingBlock { first, count });
+        let renewed = Renewed::Renewed { fencing, wanted: row.get(2)? };
+        // The statement commits, or fails to, when it is stepped to its end.
+        while rows.next()?.is_some() {}
+        Ok(Some(renewed))
+    }
+
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Renewed, Failure> {
+        let Renewal { lease, ttl, at_least, reserve } = &self.0;
+        let mut row = LockRow::find(turn.conn, &lease.key)?;
+        if row.living(turn.now).is_none_or(|held| held.owner != lease.owner.as_str()) {
+            return Ok(Renewed::Lost);
+        }
+        let mut raised = None;
+        if let Some(first) = *at_least
+            && row.raise(turn, first)?
+        {
+            raised = Some(FencingBlock { first, count: 1 });
+        }
+        let reserved = row.reserve(turn, *reserve)?;
+        let held = row.held.as_mut().expect("the owner was just seen");
+        held.expires = held.expires.max(turn.now + ttl.get());
+        held.ttl = ttl.get();
+        held.fencing = reserved.or(raised).or(held.fencing);
+        let fencing = held.fencing;
+        row.store(turn, &lease.key)?;
+        Ok(Renewed::Renewed { fencing, wanted: self.is_wanted(turn, &row)? })
+    }
+}
+
+impl Renew {
+    fn is_wanted(&self, turn: &Turn<'_>, row: &LockRow) -> rusqlite::Result<bool> {
+        const SQL: &str = "SELECT EXISTS (SELECT 1 FROM places WHERE key = ?1 AND expires > ?2)";
+        if !row.has_line {
+            return Ok(false);
+        }
+        let key = self.0.lease.key.as_str();
+        turn.conn.prepare_cached(SQL)?.query_row(params![key, turn.now_sql()], |row| row.get(0))
+    }
+}

@@ -1,0 +1,110 @@
+//! One turn at the file: what a step sees, and what it leaves to be done once it is committed.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, params};
+
+use super::schema::{sql_moment, sql_wall};
+use crate::core::key::Key;
+use crate::core::line::Stance;
+use crate::core::moment::{Moment, WallTime};
+use crate::core::token::{ClientId, OwnerToken};
+use crate::store::{ClientRecord, FENCE_IDLE, Hint, Note};
+
+/// What a step works with.
+pub(super) struct Turn<'a> {
+    pub(super) conn: &'a Connection,
+    pub(super) now: Moment,
+    pub(super) wall: WallTime,
+    pub(super) records: &'a Records,
+    pub(super) effects: &'a mut Vec<Effect>,
+}
+
+/// What follows from a step once it is committed, and is forgotten if it is rolled back.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// A hint goes out, if its inbox is in this process.
+    Mail(ClientId, Hint),
+    /// A client of this process waits in line.
+    Waits(Key, Waiting),
+    /// That owner waits no more.
+    Settled(Key, OwnerToken),
+    /// A lease was ended by a person, for this reason.
+    Evicted(Key, Option<OwnerToken>, String),
+    /// The record of a client was written.
+    Recorded(ClientId),
+}
+
+/// A place in line whose client is in this process.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) owner: OwnerToken,
+    pub(super) inbox: ClientId,
+    pub(super) stance: Stance,
+    pub(super) ask_no: u32,
+    pub(super) until: Moment,
+    /// The state of the lock that the answer spoke of.
+    pub(super) seen: Seen,
+}
+
+/// A state of a lock, enough to see whether it changed since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) version: i64,
+    pub(super) owner: Option<String>,
+}
+
+impl Turn<'_> {
+    pub(super) fn now_sql(&self) -> i64 {
+        sql_moment(self.now)
+    }
+
+    pub(super) fn wall_sql(&self) -> i64 {
+        sql_wall(self.wall)
+    }
+
+    /// The record that an ask brings along, if it is time to write it.
+    pub(super) fn due_record<'n>(&self, note: Option<&'n Note>) -> Option<&'n ClientRecord> {
+        note?.client.as_deref().filter(|record| self.records.is_due(&record.id, self.now))
+    }
+
+    /// Writes what a client says of itself: once in a while, not with each grant.
+    pub(super) fn record(&mut self, record: &ClientRecord) -> rusqlite::Result<()> {
+        const SQL: &str = "INSERT INTO clients (id, host, pid, user, command, seen)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid,
+                user = excluded.user, command = excluded.command, seen = excluded.seen";
+        let now = self.now_sql();
+        let ClientRecord { id, host, pid, user, command } = record;
+        self.conn.prepare_cached(SQL)?.execute(params![
+            id.as_str(),
+            host,
+            pid,
+            user,
+            command,
+            now
+        ])?;
+        self.effects.push(Effect::Recorded(id.clone()));
+        Ok(())
+    }
+}
+
+/// When this process wrote the record of which client.
+#[derive(Debug, Default)]
+pub(super) struct Records(HashMap<ClientId, Moment>);
+
+impl Records {
+    /// Whether the record of `client` is new or half-way to being forgotten.
+    fn is_due(&self, client: &ClientId, now: Moment) -> bool {
+        self.0.get(client).is_none_or(|written| now.since(*written) >= FENCE_IDLE / 2)
+    }
+
+    pub(super) fn written(&mut self, client: ClientId, now: Moment) {
+        self.0.insert(client, now);
+    }
+
+    /// Forgets what is due anyway, so that clients that are gone take no room.
+    pub(super) fn prune(&mut self, now: Moment) {
+        self.0.retain(|_, written| now.since(*written) < FENCE_IDLE / 2);
+    }
+}

@@ -1,0 +1,151 @@
+//! Who waits in this process, and how changes by other processes are noticed for them.
+//!
+//! SQLite wakes nobody in another process. But `PRAGMA data_version` tells for about a microsecond
+//! whether anybody else has committed since, so a process that waits looks at that now and then,
+//! and only if it changed at the locks that it waits for. Who does not wait does not look.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::lock_row::LockRow;
+use super::turn::{Seen, Waiting};
+use crate::core::key::Key;
+use crate::core::line::Stance;
+use crate::core::moment::Moment;
+use crate::core::token::{ClientId, OwnerToken};
+use crate::store::Hint;
+
+/// How often a process that waits looks for changes by others: a waiter is woken half of this
+/// late on average.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(8);
+
+/// The places in line whose clients are in this process.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    keys: HashMap<Key, KeyWaits>,
+    /// `data_version` at the last look; `None` if there was none since somebody began to wait.
+    data_version: Option<i64>,
+    due: Moment,
+}
+
+#[derive(Debug)]
+struct KeyWaits {
+    seen: Seen,
+    places: HashMap<OwnerToken, Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    inbox: ClientId,
+    stance: Stance,
+    ask_no: u32,
+    until: Moment,
+}
+
+impl Waits {
+    /// When to look next; `None` while nobody waits.
+    pub(super) fn due(&self) -> Option<Moment> {
+        (!self.keys.is_empty()).then_some(self.due)
+    }
+
+    /// A client took or refreshed a place.
+    pub(super) fn waits(&mut self, key: Key, waiting: Waiting, now: Moment) {
+        if self.keys.is_empty() {
+            // Others may have committed between that answer and the first look.
+            self.data_version = None;
+            self.due = now + LOOK_EVERY;
+        }
+        let Waiting { owner, inbox, stance, ask_no, until, seen } = waiting;
+        // What others of this process have seen of the lock stays: they are still to be told.
+        let waits =
+            self.keys.entry(key).or_insert_with(|| KeyWaits { seen, places: HashMap::new() });
+        waits.places.insert(owner, Place { inbox, stance, ask_no, until });
+    }
+
+    /// That owner waits no more.
+    pub(super) fn settled(&mut self, key: &Key, owner: &OwnerToken) {
+        if let Some(waits) = self.keys.get_mut(key) {
+            waits.places.remove(owner);
+            if waits.places.is_empty() {
+                self.keys.remove(key);
+            }
+        }
+    }
+
+    /// Looks for what other processes changed, and returns the hints that follow. If the file
+    /// cannot be read, everybody who waits is told to ask again.
+    pub(super) fn look(&mut self, conn: &Connection, now: Moment) -> Vec<(ClientId, Hint)> {
+        self.due = now + LOOK_EVERY;
+        self.drop_ended(now);
+        let mut hints = Vec::new();
+        if self.look_for_hints(conn, now, &mut hints).is_err() {
+            self.data_version = None;
+            let places = self.keys.values().flat_map(|waits| waits.places.values());
+            hints.extend(places.map(|place| (place.inbox.clone(), Hint::Missed)));
+        }
+        hints
+    }
+
+    fn drop_ended(&mut self, now: Moment) {
+        self.keys.retain(|_, waits| {
+            waits.places.retain(|_, place| place.until > now);
+            !waits.places.is_empty()
+        });
+    }
+
+    fn look_for_hints(
+        &mut self,
+        conn: &Connection,
+        now: Moment,
+        hints: &mut Vec<(ClientId, Hint)>,
+    ) -> rusqlite::Result<()> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let version =
+            conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if self.data_version == Some(version) {
+            return Ok(());
+        }
+        for (key, waits) in &mut self.keys {
+            waits.compare(key, &LockRow::find(conn, key)?, now, hints);
+        }
+        self.keys.retain(|_, waits| !waits.places.is_empty());
+        self.data_version = Some(version);
+        Ok(())
+    }
+}
+
+impl KeyWaits {
+    /// Compares what was seen of a lock with what it is now.
+    fn compare(
+        &mut self,
+        key: &Key,
+        row: &LockRow,
+        now: Moment,
+        hints: &mut Vec<(ClientId, Hint)>,
+    ) {
+        let living = row.living(now);
+        let granted = living
+            .and_then(|held| OwnerToken::new(&held.owner).ok())
+            .and_then(|owner| self.places.remove_entry(&owner));
+        if let Some((owner, place)) = granted {
+            let fencing = living.and_then(|held| held.fencing);
+            let hint = Hint::Granted { key: key.clone(), owner, fencing, ask_no: place.ask_no };
+            hints.push((place.inbox, hint));
+        }
+        let seen = row.seen();
+        if seen == self.seen {
+            return;
+        }
+        let changed_owner = seen.owner != self.seen.owner;
+        self.seen = seen;
+        let told = self
+            .places
+            .values()
+            .filter(|place| living.is_none() || changed_owner && place.stance == Stance::Watching);
+        hints.extend(told.map(|place| (place.inbox.clone(), Hint::MaybeFree { key: key.clone() })));
+    }
+}

@@ -1,0 +1,64 @@
+//! The reasons people need a lock, each run on the embedded store.
+
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/balance.rs"]
+mod balance;
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/cron_once.rs"]
+mod cron_once;
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/fenced_write.rs"]
+mod fenced_write;
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/order_once.rs"]
+mod order_once;
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/stock.rs"]
+mod stock;
+
+use leasehold::Error;
+
+/// A store of its own for a test, and what keeps its file.
+fn embedded() -> (tempfile::TempDir, String) {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let url = format!("sqlite:{}", scratch.path().join("locks.db").display());
+    (scratch, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stock_is_never_oversold_with_the_lock_and_oversold_without() -> Result<(), Error> {
+    let (_scratch, url) = embedded();
+    assert_eq!(stock::sell_with_lock(&url, 8, 20).await?, 20);
+    assert_eq!(stock::sell_without_lock(1).await, 2, "two were sold of one");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_double_click_places_one_order() -> Result<(), Error> {
+    let (_scratch, url) = embedded();
+    assert_eq!(order_once::click(&url, 6).await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_debits_never_overdraw_an_account() -> Result<(), Error> {
+    let (_scratch, url) = embedded();
+    assert_eq!(balance::debit_all(&url, 15, 100).await?, (10, 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cron_job_runs_on_one_host() -> Result<(), Error> {
+    let (_scratch, url) = embedded();
+    assert_eq!(cron_once::start_everywhere(&url, 5).await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_write_of_a_paused_holder_is_refused() -> Result<(), Error> {
+    let (_scratch, url) = embedded();
+    let (went_through, text) = fenced_write::write_late(&url).await?;
+    assert!(!went_through);
+    assert_eq!(text, "written by the new holder");
+    Ok(())
+}
