@@ -54,6 +54,7 @@ fn say(line: &str) {
 pub(crate) async fn measure(url: &str, rounds: usize) -> Result<Report, Error> {
     let client = Client::connect(url).await?;
     let mutex = client.mutex(NAME);
+    let mut guard = mutex.lock().await?;
     let own = std::env::current_exe().and_then(|program| {
         let rounds = rounds.to_string();
         let arguments = ["handoff-peer", "--url", url, "--rounds", &rounds];
@@ -68,16 +69,21 @@ pub(crate) async fn measure(url: &str, rounds: usize) -> Result<Report, Error> {
 
     let mut samples = Samples::default();
     for _ in 0..rounds {
-        let guard = mutex.lock().await?;
         assert_eq!(hear(), "asks");
         wait_for_a_waiter(&client).await?;
         let released_ns = now_ns();
         let _released = guard.release().await?;
         let granted_ns: u64 = hear().parse().expect("a time");
         samples.push(Duration::from_nanos(granted_ns.saturating_sub(released_ns)));
+        // The peer releases only when we stand in line, so that it cannot be first again.
+        let next = tokio::spawn({
+            let mutex = mutex.clone();
+            async move { mutex.lock().await }
+        });
+        wait_for_a_waiter(&client).await?;
         writeln!(to, "go on").expect("the peer reads");
+        guard = next.await.expect("waiting does not panic")?;
     }
-    let guard = mutex.lock().await?;
     assert_eq!(hear(), "asks");
     let cpu: f64 = hear().parse().expect("a share");
     let _released = guard.release().await?;
