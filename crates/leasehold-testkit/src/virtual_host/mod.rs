@@ -1,0 +1,314 @@
+//! A host on virtual time: nothing sleeps, and everything follows from a seed.
+
+mod clock;
+mod joined;
+mod random;
+mod settle;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use leasehold::core::{Moment, WallTime};
+use leasehold::host::{Host, Sleep, Task};
+
+pub use self::joined::Joined;
+pub use self::random::SeededRandom;
+
+use self::clock::Clock;
+use self::settle::{Settle, Settling};
+use self::tasks::{ROOT, Ready, TaskId, Tasks};
+use self::timers::{Timers, VirtualSleep};
+
+/// How many polls may pass at one moment before the tasks count as going in circles.
+const POLLS_AT_ONE_MOMENT_MAX: u64 = 20_000_000;
+
+/// A machine of its own: clocks, tasks on one thread, and random numbers.
+///
+/// Time stands still while any task can go on, and jumps to the next timer when none can. Which of
+/// the tasks that can go on is next follows from the seed, and so does every random byte: the same
+/// seed gives the same run, another seed another interleaving. Wakers may come from other threads,
+/// but then the run is not repeatable any more.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::host::Host;
+/// use leasehold_testkit::VirtualHost;
+///
+/// let host = VirtualHost::new(7);
+/// let before = host.now();
+/// host.run(host.advance(Duration::from_secs(3600)));
+/// assert_eq!(host.now().since(before), Duration::from_secs(3600));
+/// ```
+pub struct VirtualHost {
+    seed: u64,
+    shared: Arc<Shared>,
+    running: AtomicBool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    ready: Arc<Ready>,
+}
+
+struct State {
+    clock: Clock,
+    timers: Timers,
+    tasks: Tasks,
+    settling: Vec<Settling>,
+    /// Decides who runs next. Apart from `bytes`, so that a run with one token more is otherwise
+    /// the same.
+    choices: SeededRandom,
+    bytes: SeededRandom,
+    polls_at_this_moment: u64,
+    fingerprint: u64,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A failed check of a test may have panicked on its way through; what is dropped after it
+        // must not panic again.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl VirtualHost {
+    /// A machine whose every choice follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Arc<Self> {
+        let mut seeds = SeededRandom::new(seed);
+        let state = State {
+            clock: Clock::new(),
+            timers: Timers::default(),
+            tasks: Tasks::default(),
+            settling: Vec::new(),
+            choices: SeededRandom::new(seeds.next_u64()),
+            bytes: SeededRandom::new(seeds.next_u64()),
+            polls_at_this_moment: 0,
+            fingerprint: 0,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), ready: Arc::default() });
+        Arc::new(Self { seed, shared, running: AtomicBool::new(false) })
+    }
+
+    /// What everything follows from.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A number that stands for every scheduling decision so far: equal for equal runs.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        self.shared.state().fingerprint
+    }
+
+    /// Runs `root`, and every task beside it, until `root` ends. Tasks that are left go on in the
+    /// next run.
+    ///
+    /// # Panics
+    ///
+    /// If everybody waits and no timer is set; if the tasks go in circles and time stands still; if
+    /// called inside itself; and with the panic of any task. The seed is printed then.
+    pub fn run<T>(&self, root: impl Future<Output = T>) -> T {
+        let _running = Running::begin(self);
+        let mut root = pin!(root);
+        let waker = self.shared.ready.waker(ROOT);
+        self.shared.ready.add(ROOT);
+        loop {
+            match self.choose() {
+                Some(ROOT) => {
+                    if let Poll::Ready(output) = root.as_mut().poll(&mut Context::from_waker(&waker))
+                    {
+                        self.shared.ready.remove(ROOT);
+                        return output;
+                    }
+                }
+                Some(id) => self.poll_task(id),
+                None => self.go_on_in_time(),
+            }
+        }
+    }
+
+    /// Ends when `span` has passed and nobody can go on at that moment: whatever was due has been
+    /// done. Between two runs: `host.run(host.advance(span))`.
+    pub fn advance(&self, span: Duration) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let sleep = self.sleep_until(self.now() + span);
+        let settle = self.settle();
+        async move {
+            sleep.await;
+            settle.await;
+        }
+    }
+
+    /// Ends when nobody can go on without time going on.
+    pub fn settle(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        Settle::new(Arc::clone(&self.shared))
+    }
+
+    /// Runs `task` beside whatever runs. Its output is to be had by awaiting what is returned, which
+    /// may also be dropped: the task goes on.
+    pub fn task<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Joined<T> {
+        let (joined, task) = joined::join(task);
+        self.spawn(Box::pin(task));
+        joined
+    }
+
+    /// The output of `future` if it comes within `limit`, at the moment of its end too.
+    pub async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        let mut timer = self.sleep_until(self.now() + limit);
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            timer.as_mut().poll(context).map(|()| None)
+        })
+        .await
+    }
+
+    /// The machine sleeps for `span`: its steady clock and the time of day go on, timers stand
+    /// still.
+    pub fn suspend(&self, span: Duration) {
+        self.shared.state().clock.suspend(span);
+    }
+
+    /// Steps the time of day by that many microseconds, forward or back.
+    pub fn step_wall(&self, by_us: i64) {
+        self.shared.state().clock.step_wall(by_us);
+    }
+
+    /// How many tasks there are beside the root.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.shared.state().tasks.count()
+    }
+
+    /// Drops every task, as the end of a process does. Tasks usually hold the host that holds them;
+    /// this breaks the circle at the end of a test.
+    pub fn drop_tasks(&self) {
+        // One round is not enough: what is dropped may spawn.
+        for _ in 0..100 {
+            let tasks = self.shared.state().tasks.take_all();
+            if tasks.is_empty() {
+                return;
+            }
+            drop(tasks);
+        }
+    }
+
+    fn choose(&self) -> Option<TaskId> {
+        let mut guard = self.shared.state();
+        let state = &mut *guard;
+        let chosen = self.shared.ready.take(|ready| state.choices.below(ready))?;
+        state.polls_at_this_moment += 1;
+        assert!(
+            state.polls_at_this_moment < POLLS_AT_ONE_MOMENT_MAX,
+            "the tasks go in circles: {POLLS_AT_ONE_MOMENT_MAX} polls, and time stands still"
+        );
+        for number in [chosen.0, state.clock.now().as_nanos()] {
+            // FNV-1a, over numbers instead of bytes.
+            state.fingerprint = (state.fingerprint ^ number).wrapping_mul(0x0100_0000_01b3);
+        }
+        Some(chosen)
+    }
+
+    fn poll_task(&self, id: TaskId) {
+        let taken = self.shared.state().tasks.take(id);
+        // A waker may outlive its task.
+        let Some(mut task) = taken else { return };
+        let waker = self.shared.ready.waker(id);
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            self.shared.state().tasks.put_back(id, task);
+        }
+    }
+
+    /// Nobody can go on: tells those who waited for that, or jumps to the next timer.
+    fn go_on_in_time(&self) {
+        let mut state = self.shared.state();
+        let settling = std::mem::take(&mut state.settling);
+        if !settling.is_empty() {
+            drop(state);
+            settling.into_iter().for_each(Settling::tell);
+            return;
+        }
+        let Some(next) = state.timers.next() else {
+            let tasks = state.tasks.count();
+            drop(state);
+            panic!(
+                "everybody waits and no timer is set: the root future and {tasks} tasks can never \
+                 go on"
+            );
+        };
+        let awake = state.clock.awake().max(next);
+        state.clock.advance_to(awake);
+        state.polls_at_this_moment = 0;
+        let due = state.timers.take_due(awake);
+        drop(state);
+        due.into_iter().for_each(std::task::Waker::wake);
+    }
+}
+
+impl Host for VirtualHost {
+    fn now(&self) -> Moment {
+        self.shared.state().clock.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.shared.state().clock.wall()
+    }
+
+    fn sleep_until(&self, at: Moment) -> Sleep {
+        let at = self.shared.state().clock.timer_for(at);
+        Box::pin(VirtualSleep::new(Arc::clone(&self.shared), at))
+    }
+
+    fn spawn(&self, task: Task) {
+        let id = self.shared.state().tasks.add(task);
+        self.shared.ready.add(id);
+    }
+
+    fn spawn_blocking(&self, _name: &str, task: Task) {
+        self.spawn(task);
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        self.shared.state().bytes.fill(bytes);
+    }
+}
+
+impl fmt::Debug for VirtualHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VirtualHost(seed {}, at {:?})", self.seed, self.now())
+    }
+}
+
+/// One run at a time; tells the seed if it ends in a panic.
+struct Running<'a>(&'a VirtualHost);
+
+impl<'a> Running<'a> {
+    fn begin(host: &'a VirtualHost) -> Self {
+        assert!(!host.running.swap(true, Ordering::AcqRel), "a virtual host runs one root at a time");
+        Self(host)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.store(false, Ordering::Release);
+        if std::thread::panicking() {
+            eprintln!("the run of {:?} ended in a panic", self.0);
+        }
+    }
+}
