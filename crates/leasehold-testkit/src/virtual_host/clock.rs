@@ -45,7 +45,8 @@ impl Clock {
 
     pub(super) fn wall(&self) -> WallTime {
         let since_start = self.now().since(Moment::from_nanos(0) + UP_AT_START);
-        let unstepped = (WallTime::from_unix_micros(WALL_AT_START_US) + since_start).as_unix_micros();
+        let unstepped =
+            (WallTime::from_unix_micros(WALL_AT_START_US) + since_start).as_unix_micros();
         WallTime::from_unix_micros(unstepped.saturating_add_signed(self.wall_stepped_us))
     }
 

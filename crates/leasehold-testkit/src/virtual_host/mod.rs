@@ -126,7 +126,8 @@ impl VirtualHost {
         loop {
             match self.choose() {
                 Some(ROOT) => {
-                    if let Poll::Ready(output) = root.as_mut().poll(&mut Context::from_waker(&waker))
+                    if let Poll::Ready(output) =
+                        root.as_mut().poll(&mut Context::from_waker(&waker))
                     {
                         self.shared.ready.remove(ROOT);
                         return output;
@@ -299,7 +300,10 @@ struct Running<'a>(&'a VirtualHost);
 
 impl<'a> Running<'a> {
     fn begin(host: &'a VirtualHost) -> Self {
-        assert!(!host.running.swap(true, Ordering::AcqRel), "a virtual host runs one root at a time");
+        assert!(
+            !host.running.swap(true, Ordering::AcqRel),
+            "a virtual host runs one root at a time"
+        );
         Self(host)
     }
 }

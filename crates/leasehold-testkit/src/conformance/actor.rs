@@ -1,0 +1,307 @@
+//! One client of a case: what it asks, and the hints that it is given.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold::core::token::ClientId;
+use leasehold::host::Host;
+use leasehold::store::{
+    Acquired, AnyStore, Ask, Claim, ClientRecord, Hint, HintSink, LeaseId, Line, Note, Otherwise,
+    Released, Renewal, Renewed, Store,
+};
+use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
+
+use super::world::{SLACK, ttl};
+use crate::VirtualHost;
+
+/// A client with one acquisition: an id, an owner token, and an inbox.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    host: Arc<VirtualHost>,
+    store: AnyStore,
+    id: ClientId,
+    owner: OwnerToken,
+    number: u32,
+    inbox: Arc<Inbox>,
+}
+
+impl Actor {
+    pub(super) fn new(host: &Arc<VirtualHost>, store: AnyStore, number: u32) -> Self {
+        let mut random = [0; ClientId::CHARS];
+        host.random(&mut random);
+        let id = ClientId::from_random(random);
+        let inbox = Inbox::watch(&store, &id);
+        let owner = fresh_token(host, &id);
+        Self { host: Arc::clone(host), store, id, owner, number, inbox }
+    }
+
+    /// Another acquisition of the same client.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { owner: fresh_token(&self.host, &self.id), ..self.clone() }
+    }
+
+    /// The same client with a token of its choice.
+    #[must_use]
+    pub fn with_token(&self, owner: OwnerToken) -> Self {
+        Self { owner, ..self.clone() }
+    }
+
+    /// The same acquisition through another handle.
+    #[must_use]
+    pub fn through(&self, store: &AnyStore) -> Self {
+        Self { store: store.clone(), ..self.clone() }
+    }
+
+    /// Its owner token.
+    #[must_use]
+    pub fn owner(&self) -> &OwnerToken {
+        &self.owner
+    }
+
+    /// The id of the client.
+    #[must_use]
+    pub fn id(&self) -> &ClientId {
+        &self.id
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn record(&self) -> ClientRecord {
+        ClientRecord {
+            id: self.id.clone(),
+            host: "machine-1".to_owned(),
+            pid: 4_000 + self.number,
+            user: "ada".to_owned(),
+            command: format!("work --part {}", self.number),
+        }
+    }
+
+    /// An ask: exclusive, for 10 s, without waiting, without a note, with one fencing token, unless
+    /// told otherwise.
+    #[must_use]
+    pub fn ask(&self, key: &Key) -> Asking {
+        let ask = Ask {
+            key: key.clone(),
+            owner: self.owner.clone(),
+            claim: Claim::Exclusive,
+            ttl: ttl(10_000),
+            line: Line::Stand,
+            note: None,
+            reserve: 1,
+        };
+        Asking { actor: self.clone(), ask }
+    }
+
+    /// The lease that it has, or would have.
+    #[must_use]
+    pub fn lease(&self, key: &Key) -> LeaseId {
+        LeaseId { key: key.clone(), owner: self.owner.clone(), claim: Claim::Exclusive }
+    }
+
+    /// A renewal for that many milliseconds.
+    pub fn renew(
+        &self,
+        key: &Key,
+        ttl_ms: u64,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static + use<> {
+        self.renew_at_least(key, ttl_ms, None, 0)
+    }
+
+    /// A renewal that raises the counter, or reserves further tokens.
+    pub fn renew_at_least(
+        &self,
+        key: &Key,
+        ttl_ms: u64,
+        at_least: Option<u64>,
+        reserve: u32,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static + use<> {
+        let at_least = at_least.map(|number| FencingToken::new(number).expect("within bounds"));
+        let lease = self.lease(key);
+        boxed(self.store.renew(Renewal { lease, ttl: ttl(ttl_ms), at_least, reserve }))
+    }
+
+    /// A release.
+    pub fn release(
+        &self,
+        key: &Key,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
+        boxed(self.store.release(self.lease(key), Otherwise::Free))
+    }
+
+    /// A release of another claim.
+    pub fn release_as(
+        &self,
+        key: &Key,
+        claim: Claim,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
+        let lease = LeaseId { claim, ..self.lease(key) };
+        boxed(self.store.release(lease, Otherwise::Free))
+    }
+
+    /// A release that keeps the lease if nobody waits.
+    pub fn keep(
+        &self,
+        key: &Key,
+        ttl_ms: u64,
+        reserve: u32,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
+        let otherwise = Otherwise::Keep { ttl: ttl(ttl_ms), reserve };
+        boxed(self.store.release(self.lease(key), otherwise))
+    }
+
+    /// The hints so far, taken out of the inbox.
+    #[must_use]
+    pub fn hints(&self) -> Vec<Hint> {
+        std::mem::take(&mut *self.inbox.hints())
+    }
+
+    /// Waits until a hint that `wanted` picks has come, and takes it out; others stay.
+    ///
+    /// # Panics
+    ///
+    /// If none comes in time.
+    pub async fn hint<T>(&self, wanted: impl Fn(&Hint) -> Option<T>) -> T {
+        let until = self.host.now() + SLACK;
+        loop {
+            {
+                let mut hints = self.inbox.hints();
+                let found =
+                    hints.iter().enumerate().find_map(|(at, hint)| Some((at, wanted(hint)?)));
+                if let Some((at, picked)) = found {
+                    hints.remove(at);
+                    return picked;
+                }
+            }
+            assert!(
+                self.host.now() < until,
+                "the hint did not come within {SLACK:?}; there came {:?}",
+                self.hints()
+            );
+            self.host.advance(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Has every further hint go to an inbox of its own, in place of the one before.
+    #[must_use]
+    pub fn watch_anew(&self) -> Self {
+        Self { inbox: Inbox::watch(&self.store, &self.id), ..self.clone() }
+    }
+}
+
+fn fresh_token(host: &VirtualHost, id: &ClientId) -> OwnerToken {
+    let mut random = [0; OwnerToken::RANDOM_BYTES];
+    host.random(&mut random);
+    OwnerToken::from_random(random, id)
+}
+
+/// An answer that has nothing to do with the store any more: it can be kept or dropped at will.
+fn boxed<T: 'static>(
+    answer: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> leasehold::store::BoxAnswer<T> {
+    Box::pin(answer)
+}
+
+/// An ask that is being put together.
+#[derive(Debug)]
+#[must_use = "an ask is sent by `send`"]
+pub struct Asking {
+    actor: Actor,
+    ask: Ask,
+}
+
+impl Asking {
+    /// For that many milliseconds.
+    pub fn ttl(mut self, ttl_ms: u64) -> Self {
+        self.ask.ttl = ttl(ttl_ms);
+        self
+    }
+
+    /// For that ttl.
+    pub fn for_ttl(mut self, ttl: Ttl) -> Self {
+        self.ask.ttl = ttl;
+        self
+    }
+
+    /// In that way.
+    pub fn claim(mut self, claim: Claim) -> Self {
+        self.ask.claim = claim;
+        self
+    }
+
+    /// With so many fencing tokens.
+    pub fn reserve(mut self, reserve: u32) -> Self {
+        self.ask.reserve = reserve;
+        self
+    }
+
+    /// In the line, with a place and a handed lease of 3 s each, as ask number 1.
+    pub fn join(self) -> Self {
+        self.join_as(1, 3_000, 3_000)
+    }
+
+    /// In the line.
+    pub fn join_as(mut self, ask_no: u32, waiter_ttl_ms: u64, handed_ttl_ms: u64) -> Self {
+        self.ask.line = Line::Join {
+            waiter_ttl: ttl(waiter_ttl_ms),
+            handed_ttl: ttl(handed_ttl_ms),
+            ask_no,
+            inbox: self.actor.id.clone(),
+        };
+        self
+    }
+
+    /// With a place that is only woken, for that many milliseconds.
+    pub fn watch(mut self, waiter_ttl_ms: u64) -> Self {
+        self.ask.line =
+            Line::Watch { waiter_ttl: ttl(waiter_ttl_ms), inbox: self.actor.id.clone() };
+        self
+    }
+
+    /// With the record of its client.
+    pub fn named(mut self) -> Self {
+        let client = Some(Arc::new(self.actor.record()));
+        let why = self.ask.note.take().and_then(|note| note.why);
+        self.ask.note = Some(Note { client, why });
+        self
+    }
+
+    /// With a reason.
+    pub fn why(mut self, why: &str) -> Self {
+        let client = self.ask.note.take().and_then(|note| note.client);
+        self.ask.note = Some(Note { client, why: Some(why.into()) });
+        self
+    }
+
+    /// Sends it.
+    pub fn send(self) -> leasehold::store::BoxAnswer<Acquired> {
+        boxed(self.actor.store.acquire(self.ask))
+    }
+}
+
+/// Where the hints of a client are kept.
+#[derive(Debug, Default)]
+struct Inbox(Mutex<Vec<Hint>>);
+
+impl Inbox {
+    fn watch(store: &AnyStore, id: &ClientId) -> Arc<Self> {
+        let inbox = Arc::new(Self::default());
+        let sink: Arc<dyn HintSink> = inbox.clone();
+        let sink: Weak<dyn HintSink> = Arc::downgrade(&sink);
+        store.watch(id, sink);
+        inbox
+    }
+
+    fn hints(&self) -> MutexGuard<'_, Vec<Hint>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HintSink for Inbox {
+    fn hint(&self, hint: Hint) {
+        // A store says `Missed` at any time; it proves nothing, and no case counts it.
+        if hint != Hint::Missed {
+            self.hints().push(hint);
+        }
+    }
+}

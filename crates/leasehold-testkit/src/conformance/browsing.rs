@@ -1,0 +1,168 @@
+//! Tools find what is in use, and end only what they saw.
+
+use leasehold::Key;
+use leasehold::store::{Browse, Capabilities, Evicted, PAGE_KEYS_MAX, Released, Store};
+
+use super::check::{granted, lost, released, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "tools find what is in use, and end only what they saw";
+
+pub(super) fn needs(capabilities: &Capabilities) -> bool {
+    capabilities.browse
+}
+
+async fn list(tools: &dyn Browse, pattern: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = tools.list(pattern, cursor).await.expect("a list is answered");
+        assert!(page.keys.len() <= PAGE_KEYS_MAX);
+        names.extend(page.keys.iter().map(|key| key.as_str().to_owned()));
+        cursor = page.next;
+        if cursor.is_none() {
+            return names;
+        }
+    }
+}
+
+/// `*` is any run of characters and `?` any one; all else stands for itself.
+pub(super) async fn a_pattern_finds_what_it_matches_in_order(world: &World) {
+    let anna = world.actor();
+    for name in ["order:42", "order:1", "stock", "orde", "order:7", "ü", "ordinal:1"] {
+        granted(anna.ask(&key(name)).send().await);
+    }
+    let table: [(&str, &[&str]); 7] = [
+        ("*", &["orde", "order:1", "order:42", "order:7", "ordinal:1", "stock", "ü"]),
+        ("order:*", &["order:1", "order:42", "order:7"]),
+        ("order:?", &["order:1", "order:7"]),
+        ("*:1", &["order:1", "ordinal:1"]),
+        ("?", &["ü"]),
+        ("stock", &["stock"]),
+        ("STOCK", &[]),
+    ];
+    for (pattern, names) in table {
+        assert_eq!(list(world.browse(), pattern).await, names, "{pattern}");
+        let elsewhere = world.other_store().browse().expect("tools");
+        assert_eq!(list(elsewhere, pattern).await, names, "{pattern} through the other handle");
+    }
+}
+
+/// What means something to an engine means nothing here.
+pub(super) async fn a_pattern_takes_the_signs_of_engines_literally(world: &World) {
+    let anna = world.actor();
+    for name in ["a%", "a_", "ab", "a[b]", "a\\", "a'b", "a\"b", "a{1}", "a^"] {
+        granted(anna.ask(&key(name)).send().await);
+    }
+    for literal in ["a%", "a_", "a[b]", "a\\", "a'b", "a\"b", "a{1}", "a^"] {
+        assert_eq!(list(world.browse(), literal).await, [literal]);
+    }
+    assert_eq!(list(world.browse(), "a[a-z]").await, Vec::<String>::new());
+    assert_eq!(list(world.browse(), "a'; DROP TABLE leases; --").await, Vec::<String>::new());
+    assert_eq!(list(world.browse(), "a?").await, ["a%", "a\\", "a^", "a_", "ab"]);
+}
+
+/// Each once, none left out.
+pub(super) async fn a_long_list_comes_in_pages(world: &World) {
+    let anna = world.actor();
+    let many = 2 * PAGE_KEYS_MAX + 1;
+    let names: Vec<String> = (0..many).map(|number| format!("key {number:05}")).collect();
+    let asks: Vec<_> = names.iter().map(|name| anna.ask(&key(name)).ttl(600_000).send()).collect();
+    for ask in asks {
+        granted(ask.await);
+    }
+    assert_eq!(list(world.browse(), "*").await, names);
+    let page = world.browse().list("key *", None).await.expect("answered");
+    assert_eq!(page.keys.len(), PAGE_KEYS_MAX);
+    assert!(page.next.is_some());
+    let after = Some(Key::new(&names[PAGE_KEYS_MAX + 2]).expect("a name"));
+    let rest = world.browse().list("*", after).await.expect("answered");
+    let first = rest.keys[0].as_str();
+    assert_eq!(first, names[PAGE_KEYS_MAX + 3], "after the cursor");
+    assert_eq!(rest.next, None);
+}
+
+/// Exactly a full page is the last one.
+pub(super) async fn a_full_page_says_whether_another_follows(world: &World) {
+    let anna = world.actor();
+    for number in 0..PAGE_KEYS_MAX {
+        drop(anna.ask(&key(&format!("key {number:05}"))).ttl(600_000).send());
+    }
+    assert_eq!(list(world.browse(), "*").await.len(), PAGE_KEYS_MAX);
+}
+
+/// Ended leases and dead places are not in use.
+pub(super) async fn only_keys_in_use_are_listed(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("held")).send().await);
+    granted(anna.ask(&key("released")).send().await);
+    released(anna.release(&key("released")).await, Released::Freed);
+    granted(anna.ask(&key("expired")).ttl(1_000).send().await);
+    if world.capabilities().line {
+        granted(anna.ask(&key("waited for")).ttl(1_000).send().await);
+        taken(bert.ask(&key("waited for")).join().send().await);
+    }
+    world.pass(ms(1_000) + SLACK).await;
+    let mut expected = vec!["held"];
+    expected.extend(world.capabilities().line.then_some("waited for"));
+    assert_eq!(list(world.browse(), "*").await, expected);
+    world.pass(ms(3_000)).await;
+    assert_eq!(list(world.browse(), "*").await, ["held"]);
+}
+
+async fn evict(world: &World, name: &str, seen: &[u8]) -> Evicted {
+    let answer = world.browse().evict(key(name), seen.to_vec(), "a 'test' \u{1f512}".to_owned());
+    answer.await.expect("an eviction is answered")
+}
+
+/// The holder learns of it at its next renewal.
+pub(super) async fn an_eviction_ends_the_lease_that_was_seen(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    let seen = world.inspect(&key("a")).await.holders[0].token.clone();
+    assert_eq!(evict(world, "a", &seen).await, Evicted::Evicted);
+    lost(anna.renew(&key("a"), 10_000).await);
+    released(anna.release(&key("a")).await, Released::NotHeld);
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// What was seen may be over by the time somebody decides.
+pub(super) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    let seen = anna.owner().as_str().as_bytes();
+    released(anna.release(&key("a")).await, Released::Freed);
+    assert_eq!(evict(world, "a", seen).await, Evicted::Changed, "free");
+    granted(bert.ask(&key("a")).ttl(1_000).send().await);
+    for other in [seen, b"", b"%", b"*", b"\xff\xfe", &bert.owner().as_str().as_bytes()[..10]] {
+        assert_eq!(evict(world, "a", other).await, Evicted::Changed);
+    }
+    super::check::renewed(bert.renew(&key("a"), 1_000).await);
+    assert_eq!(evict(world, "never used", seen).await, Evicted::Changed);
+    world.pass(ms(1_000) + SLACK).await;
+    let ended = bert.owner().as_str().as_bytes();
+    assert_eq!(evict(world, "a", ended).await, Evicted::Changed, "it had ended by itself");
+}
+
+/// It is a release that the holder did not ask for.
+pub(super) async fn an_eviction_hands_over_to_the_head_of_the_line(world: &World) {
+    if !world.capabilities().line {
+        return;
+    }
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    let before = granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    let seen = anna.owner().as_str().as_bytes().to_vec();
+    assert_eq!(evict(world, "a", &seen).await, Evicted::Evicted);
+    taken(carl.ask(&key("a")).send().await);
+    let after = granted(bert.ask(&key("a")).send().await);
+    if let (Some(before), Some(after)) = (before, after) {
+        assert!(after.first > before.first);
+    }
+}
+
+/// Tools and promise agree, through every handle.
+pub(super) async fn the_tools_are_there_through_every_handle(world: &World) {
+    assert!(world.store().browse().is_some());
+    assert!(world.other_store().browse().is_some());
+}

@@ -1,0 +1,207 @@
+//! The registration of every case: the one list, from which both the table and the tests are made.
+
+use super::Case;
+
+/// Gives the list of all cases to the macro `$then`, before it whatever tokens follow its name.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_case {
+    ([$($then:tt)+] $(, $with:tt)*) => {
+        $($then)+! {
+            ($($with)*)
+            granting {
+                a_free_key_is_granted,
+                a_key_held_by_another_is_taken,
+                taken_tells_when_the_lease_of_the_holder_ends,
+                a_repeated_ask_is_granted_again_with_the_same_fencing,
+                a_repeated_ask_never_shortens_a_lease,
+                a_repeated_ask_lengthens_a_lease,
+                keys_are_independent,
+                of_many_asks_at_once_exactly_one_is_granted,
+                an_owner_whose_lease_has_ended_is_granted_anew,
+            }
+            ownership {
+                a_release_by_the_owner_frees_the_key,
+                a_release_by_another_ends_nothing,
+                a_release_by_a_former_holder_leaves_the_new_holder_untouched,
+                a_second_release_finds_nothing,
+                a_key_that_nobody_ever_held_is_not_held,
+                a_renewal_by_another_is_lost_and_changes_nothing,
+                a_lease_is_renewed_and_released_through_any_handle,
+                tokens_are_compared_byte_for_byte,
+            }
+            expiry {
+                a_lease_lives_for_all_of_its_ttl,
+                an_expired_lease_is_free,
+                an_expired_lease_is_neither_renewed_nor_released,
+                the_shortest_and_the_longest_ttl_are_kept,
+                a_step_of_the_time_of_day_ends_no_lease_and_keeps_none,
+                a_lease_ends_while_the_machine_sleeps,
+            }
+            renewal {
+                a_renewal_restarts_the_ttl,
+                a_renewal_never_shortens_a_lease,
+                a_renewal_never_brings_an_ended_lease_back,
+                a_renewal_keeps_the_fencing_tokens,
+                a_renewal_reserves_further_tokens,
+                a_renewal_tells_whether_somebody_waits,
+            }
+            fencing {
+                tokens_rise_from_release_to_grant,
+                tokens_rise_over_an_expiry,
+                tokens_rise_over_an_eviction,
+                a_block_is_consecutive_and_never_given_again,
+                a_grant_without_fencing_leaves_the_counter_alone,
+                a_renewal_raises_a_counter_that_is_behind,
+                a_renewal_never_lowers_a_counter,
+                tokens_rise_after_a_long_time_without_use,
+            }
+            line {
+                who_joins_is_told_how_many_are_ahead,
+                who_joins_is_granted_a_free_key_and_takes_no_place,
+                a_repeated_join_keeps_its_place,
+                an_ask_that_only_stands_by_takes_no_place,
+                who_stands_by_never_passes_a_living_place,
+                the_head_of_the_line_is_granted_a_free_key,
+                the_head_of_the_line_is_granted_without_joining_again,
+                an_asker_behind_the_head_takes_its_place_before_the_hand_over,
+                a_dead_place_is_passed,
+                a_place_lives_for_all_of_its_ttl,
+                a_place_is_refreshed_by_asking_and_never_shortened,
+                a_release_leaves_the_line,
+                places_belong_to_owners_and_not_to_clients,
+                each_key_has_a_line_of_its_own,
+                a_step_drops_few_dead_places_and_asks_to_be_asked_again,
+                a_release_before_many_dead_places_frees_the_key,
+                a_full_line_refuses_the_next_and_loses_nobody,
+            }
+            watching {
+                a_release_before_a_watching_place_frees_the_key_and_wakes_it,
+                a_watching_place_holds_nobody_up,
+                a_watching_place_is_granted_by_asking_and_leaves_the_line,
+                a_lease_is_not_kept_while_somebody_watches,
+            }
+            handover {
+                a_released_key_is_the_heads_before_anybody_can_ask,
+                waiters_are_served_in_the_order_in_which_they_came,
+                a_handed_lease_lives_for_its_handed_ttl,
+                who_was_handed_a_lease_lifts_it_to_its_full_ttl,
+                tokens_rise_over_a_hand_over,
+                after_a_crash_any_ask_hands_the_key_to_the_head,
+                a_dead_new_owner_costs_its_handed_ttl_and_no_more,
+                a_lease_is_handed_over_rather_than_kept,
+                a_lease_is_kept_if_nobody_waits,
+                keeping_never_shortens_a_lease,
+                a_kept_lease_is_handed_over_when_it_is_given_up,
+                a_hand_over_repeats_the_number_of_the_last_ask,
+                the_key_is_never_held_twice_and_nobody_is_forgotten,
+            }
+            hints {
+                a_hand_over_is_told_to_the_new_owner_alone,
+                a_hand_over_by_an_ask_is_told_too,
+                a_holder_is_told_that_another_waits,
+                an_eviction_is_told_to_the_new_owner,
+                the_latest_sink_of_an_inbox_replaces_the_others,
+                a_waiter_that_takes_no_hints_is_served_all_the_same,
+            }
+            inspecting {
+                a_key_that_nobody_used_shows_nothing,
+                a_holder_is_shown_with_all_that_is_known_of_it,
+                without_a_note_nothing_but_the_lock_and_its_counter_is_kept,
+                a_reason_ends_with_its_grant,
+                a_reason_is_handed_over_with_the_key,
+                a_lease_that_ended_is_not_shown,
+                waiters_are_shown_in_order_and_all_are_counted,
+                a_refresh_does_not_change_since_when_somebody_waits,
+                looking_changes_nothing,
+            }
+            browsing {
+                a_pattern_finds_what_it_matches_in_order,
+                a_pattern_takes_the_signs_of_engines_literally,
+                a_long_list_comes_in_pages,
+                a_full_page_says_whether_another_follows,
+                only_keys_in_use_are_listed,
+                an_eviction_ends_the_lease_that_was_seen,
+                an_eviction_spares_whoever_was_not_seen,
+                an_eviction_hands_over_to_the_head_of_the_line,
+                the_tools_are_there_through_every_handle,
+            }
+            keys {
+                no_two_names_are_one_lock,
+                every_name_is_listed_as_it_is,
+                every_reason_is_shown_as_it_was_given,
+                every_foreign_token_is_an_owner,
+            }
+            order {
+                an_ask_whose_answer_was_dropped_has_taken_the_key,
+                a_release_whose_answer_was_dropped_has_freed_the_key,
+                a_release_comes_after_the_ask_that_it_gives_back,
+                a_renewal_whose_answer_was_dropped_has_restarted_the_ttl,
+                requests_are_answered_in_the_order_in_which_they_were_made,
+                a_join_whose_answer_was_dropped_is_left_by_a_release,
+                a_store_outlives_the_handle_that_asked,
+            }
+            capabilities {
+                a_claim_that_is_not_promised_is_refused,
+                a_line_that_is_not_promised_is_refused,
+                every_handle_promises_the_same,
+                a_store_has_a_label,
+            }
+        }
+    };
+}
+
+macro_rules! table {
+    (() $($promise:ident { $($case:ident,)* })*) => {
+        vec![$($(Case {
+            name: stringify!($case),
+            promise: super::$promise::PROMISE,
+            needs: super::$promise::needs,
+            run: |world| Box::pin(super::$promise::$case(world)),
+        },)*)*]
+    };
+}
+
+/// Every case, in the order of the promises.
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    crate::for_each_case!([table])
+}
+
+/// Makes a module of that name with a `#[test]` for every case, on the store that the
+/// [`Setup`](crate::conformance::Setup) makes.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($store:ident, $setup:tt) => {
+        mod $store {
+            use super::*;
+            $crate::for_each_case!([$crate::conformance_test_fns], $setup);
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_test_fns {
+    (($setup:tt) $($promise:ident { $($case:ident,)* })*) => {
+        $($(
+            #[test]
+            fn $case() {
+                $crate::conformance::run_named(stringify!($case), $setup);
+            }
+        )*)*
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_cases_have_one_name() {
+        let names: HashSet<_> = cases().iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), cases().len());
+    }
+}

@@ -1,0 +1,86 @@
+//! A lease ends after its ttl, and not before.
+
+use leasehold::Ttl;
+use leasehold::store::{Capabilities, Reach, Released};
+
+use super::check::{granted, lost, released, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "a lease ends after its ttl, and not before";
+
+pub(super) fn needs(_: &Capabilities) -> bool {
+    true
+}
+
+/// To the last millisecond.
+pub(super) async fn a_lease_lives_for_all_of_its_ttl(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let sent = world.now();
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    world.pass_until(sent + ms(999)).await;
+    taken(bert.ask(&key("a")).send().await);
+}
+
+/// For everybody.
+pub(super) async fn an_expired_lease_is_free(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// Whether or not somebody else has it now.
+pub(super) async fn an_expired_lease_is_neither_renewed_nor_released(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    for asked_meanwhile in [false, true] {
+        granted(anna.ask(&key("a")).ttl(1_000).send().await);
+        world.pass(ms(1_000) + SLACK).await;
+        if asked_meanwhile {
+            granted(bert.ask(&key("a")).send().await);
+        }
+        lost(anna.renew(&key("a"), 10_000).await);
+        released(anna.release(&key("a")).await, Released::NotHeld);
+        released(anna.keep(&key("a"), 10_000, 1).await, Released::NotHeld);
+    }
+}
+
+/// 10 ms, and 24 h with a lock delay of as much.
+pub(super) async fn the_shortest_and_the_longest_ttl_are_kept(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let longest = Ttl::MAX.with_delay(Ttl::MAX.get());
+    for ttl in [Ttl::MIN, longest] {
+        let key = key(&format!("{ttl:?}"));
+        let sent = world.now();
+        granted(anna.ask(&key).for_ttl(ttl).send().await);
+        world.pass_until(sent + (ttl.get() - ms(1))).await;
+        taken(bert.ask(&key).send().await);
+        world.pass(ms(1) + SLACK).await;
+        granted(bert.ask(&key).send().await);
+    }
+}
+
+/// No lease depends on the time of day.
+pub(super) async fn a_step_of_the_time_of_day_ends_no_lease_and_keeps_none(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    for (name, step_us) in [("forward", 86_400_000_000), ("back", -2 * 86_400_000_000)] {
+        granted(anna.ask(&key(name)).ttl(1_000).send().await);
+        world.host().step_wall(step_us);
+        world.pass(ms(900)).await;
+        taken(bert.ask(&key(name)).send().await);
+        world.pass(ms(100) + SLACK).await;
+        granted(bert.ask(&key(name)).send().await);
+    }
+}
+
+/// The clock of a store on this machine counts suspend.
+pub(super) async fn a_lease_ends_while_the_machine_sleeps(world: &World) {
+    if world.capabilities().reach > Reach::Machine {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(10_000).send().await);
+    world.host().suspend(ms(10_000));
+    world.pass(SLACK).await;
+    lost(anna.renew(&key("a"), 10_000).await);
+    granted(bert.ask(&key("a")).send().await);
+}

@@ -1,0 +1,118 @@
+//! Fencing tokens rise with every grant.
+
+use leasehold::store::{Capabilities, Evicted, FENCE_IDLE, Released};
+
+use super::check::{fence, first, granted, released, renewed};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "fencing tokens rise with every grant";
+
+pub(super) fn needs(capabilities: &Capabilities) -> bool {
+    capabilities.fencing
+}
+
+/// Whoever they are granted to.
+pub(super) async fn tokens_rise_from_release_to_grant(world: &World) {
+    let mut before = 0;
+    for _ in 0..20 {
+        let actor = world.actor();
+        let token = fence(actor.ask(&key("a")).send().await);
+        assert!(token > before, "{token} after {before}");
+        before = token;
+        released(actor.release(&key("a")).await, Released::Freed);
+    }
+}
+
+/// The case that they are for.
+pub(super) async fn tokens_rise_over_an_expiry(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let before = fence(anna.ask(&key("a")).ttl(1_000).send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    assert!(fence(bert.ask(&key("a")).send().await) > before);
+}
+
+/// Also without the evicted one having been granted another.
+pub(super) async fn tokens_rise_over_an_eviction(world: &World) {
+    if !world.capabilities().browse {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    let before = fence(anna.ask(&key("a")).send().await);
+    let seen = anna.owner().as_str().as_bytes().to_vec();
+    let evicted = world.browse().evict(key("a"), seen, "a test".to_owned()).await;
+    assert_eq!(evicted.expect("answered"), Evicted::Evicted);
+    let shown = world.inspect(&key("a")).await.fencing.expect("the counter is known");
+    assert!(shown.get() > before, "raised by the eviction itself");
+    assert!(fence(bert.ask(&key("a")).send().await) > before);
+}
+
+/// No number is given twice, whether its block was used up or not.
+pub(super) async fn a_block_is_consecutive_and_never_given_again(world: &World) {
+    let mut next_free = 0;
+    for reserve in [1, 8, 3, 64, 1] {
+        let actor = world.actor();
+        let block = granted(actor.ask(&key("a")).reserve(reserve).send().await).expect("tokens");
+        assert_eq!(block.count, reserve);
+        assert!(block.first.get() >= next_free, "{block:?}, {next_free} is the first that is free");
+        next_free = block.first.get() + u64::from(reserve);
+        let shown = world.inspect(&key("a")).await.fencing.expect("the counter is known");
+        assert_eq!(shown.get(), next_free - 1, "the highest given so far");
+        released(actor.release(&key("a")).await, Released::Freed);
+    }
+}
+
+/// Nor raises the counter.
+pub(super) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &World) {
+    let actor = world.actor();
+    let before = fence(actor.ask(&key("a")).send().await);
+    released(actor.release(&key("a")).await, Released::Freed);
+    for _ in 0..3 {
+        let unfenced = world.actor();
+        assert_eq!(granted(unfenced.ask(&key("a")).reserve(0).send().await), None);
+        assert_eq!(granted(unfenced.ask(&key("a")).reserve(0).send().await), None, "repeated");
+        assert_eq!(renewed(unfenced.renew(&key("a"), 1_000).await).0, None);
+        released(unfenced.release(&key("a")).await, Released::Freed);
+    }
+    assert_eq!(fence(world.actor().ask(&key("a")).send().await), before + 1);
+}
+
+/// What a quorum writes back: the lease carries it, and the next grant is above it.
+pub(super) async fn a_renewal_raises_a_counter_that_is_behind(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let before = fence(anna.ask(&key("a")).send().await);
+    let ahead = before + 1_000;
+    let (block, _) = renewed(anna.renew_at_least(&key("a"), 10_000, Some(ahead), 0).await);
+    assert_eq!(first(block), ahead);
+    assert_eq!(first(granted(anna.ask(&key("a")).send().await)), ahead, "a repeated ask");
+    released(anna.release(&key("a")).await, Released::Freed);
+    assert!(fence(bert.ask(&key("a")).send().await) > ahead);
+}
+
+/// A counter never goes back.
+pub(super) async fn a_renewal_never_lowers_a_counter(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let block = granted(anna.ask(&key("a")).reserve(10).send().await);
+    for at_least in [1, first(block), first(block) + 9] {
+        let (same, _) = renewed(anna.renew_at_least(&key("a"), 10_000, Some(at_least), 0).await);
+        assert_eq!(same, block);
+    }
+    released(anna.release(&key("a")).await, Released::Freed);
+    assert!(fence(bert.ask(&key("a")).send().await) >= first(block) + 10);
+}
+
+/// However the store forgets what nobody uses.
+pub(super) async fn tokens_rise_after_a_long_time_without_use(world: &World) {
+    let mut before = 0;
+    for rounds in 0..4_u32 {
+        let actor = world.actor();
+        let token = fence(actor.ask(&key("a")).reserve(5).send().await);
+        assert!(token > before, "{token} after {before}");
+        before = token + 4;
+        released(actor.release(&key("a")).await, Released::Freed);
+        world.pass(FENCE_IDLE * rounds + ms(1)).await;
+        // Something else goes on meanwhile, which may have the store clean up.
+        let other = world.actor();
+        granted(other.ask(&key("b")).send().await);
+        released(other.release(&key("b")).await, Released::Freed);
+    }
+}

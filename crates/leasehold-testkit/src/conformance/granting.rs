@@ -1,0 +1,109 @@
+//! One owner at a time, and the same owner gets the same answer.
+
+use leasehold::store::Capabilities;
+
+use super::check::{between, fence, granted, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "one owner at a time, and the same owner gets the same answer";
+
+pub(super) fn needs(_: &Capabilities) -> bool {
+    true
+}
+
+/// Who asks for what nobody holds gets it.
+pub(super) async fn a_free_key_is_granted(world: &World) {
+    granted(world.actor().ask(&key("a")).send().await);
+}
+
+/// Also through another handle.
+pub(super) async fn a_key_held_by_another_is_taken(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).send().await);
+    taken(carl.ask(&key("a")).send().await);
+    taken(anna.another().ask(&key("a")).send().await);
+}
+
+/// `retry_in` is the time left of the holder's lease.
+pub(super) async fn taken_tells_when_the_lease_of_the_holder_ends(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(8_000).send().await);
+    world.pass(ms(3_000)).await;
+    let (retry_in, ahead) = taken(bert.ask(&key("a")).send().await);
+    between(retry_in.expect("the lease has an end"), ms(4_900), ms(5_000) + SLACK);
+    assert_eq!(ahead, 0);
+}
+
+/// A lost reply is repaired by repeating the request.
+pub(super) async fn a_repeated_ask_is_granted_again_with_the_same_fencing(world: &World) {
+    let anna = world.actor();
+    let first = granted(anna.ask(&key("a")).reserve(3).send().await);
+    for _ in 0..3 {
+        world.pass(ms(500)).await;
+        assert_eq!(granted(anna.ask(&key("a")).reserve(3).send().await), first);
+        let elsewhere = anna.through(world.other_store());
+        assert_eq!(granted(elsewhere.ask(&key("a")).reserve(1).send().await), first);
+    }
+}
+
+/// The new time left is the larger of the time left and the ttl.
+pub(super) async fn a_repeated_ask_never_shortens_a_lease(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(10_000).send().await);
+    granted(anna.ask(&key("a")).ttl(100).send().await);
+    world.pass(ms(9_900)).await;
+    taken(bert.ask(&key("a")).send().await);
+}
+
+/// The ttl starts over.
+pub(super) async fn a_repeated_ask_lengthens_a_lease(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    world.pass(ms(500)).await;
+    granted(anna.ask(&key("a")).ttl(2_000).send().await);
+    world.pass(ms(1_990)).await;
+    taken(bert.ask(&key("a")).send().await);
+    world.pass(ms(10) + SLACK).await;
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// A lease of one key says nothing about another.
+pub(super) async fn keys_are_independent(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    granted(bert.ask(&key("b")).send().await);
+    granted(anna.ask(&key("c")).send().await);
+    taken(anna.ask(&key("b")).send().await);
+}
+
+/// However the asks meet.
+pub(super) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
+    for round in 0..20 {
+        let key = key(&format!("round {round}"));
+        let actors: Vec<_> = (0..10).map(|_| world.actor()).collect();
+        let answers: Vec<_> =
+            actors.iter().map(|actor| world.host().task(actor.ask(&key).send())).collect();
+        let mut grants = 0;
+        for answer in answers {
+            match answer.await.expect("answered") {
+                leasehold::store::Acquired::Granted { .. } => grants += 1,
+                leasehold::store::Acquired::Taken { .. } => {}
+            }
+        }
+        assert_eq!(grants, 1, "round {round}");
+    }
+}
+
+/// A token is not burnt on the store's side: its lease is a new one.
+pub(super) async fn an_owner_whose_lease_has_ended_is_granted_anew(world: &World) {
+    let anna = world.actor();
+    let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    let after = anna.ask(&key("a")).ttl(1_000).send().await;
+    if let Some(before) = before {
+        assert!(fence(after) > before.first.get());
+    } else {
+        granted(after);
+    }
+}

@@ -1,0 +1,234 @@
+//! A release gives the key to the head of the line, in one step.
+
+use leasehold::store::{Acquired, Capabilities, Hint, Reach, Released};
+
+use super::actor::Actor;
+use super::check::{between, fence, first, granted, kept, lost, released, renewed, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "a release gives the key to the head of the line, in one step";
+
+pub(super) fn needs(capabilities: &Capabilities) -> bool {
+    capabilities.line
+}
+
+/// Nobody can come in between.
+pub(super) async fn a_released_key_is_the_heads_before_anybody_can_ask(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    taken(carl.ask(&key("a")).send().await);
+    taken(anna.another().ask(&key("a")).send().await);
+    lost(anna.renew(&key("a"), 1_000).await);
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// First come, first served, whoever asks again in which order.
+pub(super) async fn waiters_are_served_in_the_order_in_which_they_came(world: &World) {
+    let mut holder = world.actor();
+    let waiters: Vec<Actor> = (0..5).map(|_| world.actor()).collect();
+    granted(holder.ask(&key("a")).send().await);
+    for waiter in &waiters {
+        taken(waiter.ask(&key("a")).join().send().await);
+    }
+    for (turn, waiter) in waiters.iter().enumerate() {
+        for other in waiters[turn..].iter().rev() {
+            taken(other.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+        }
+        released(holder.release(&key("a")).await, Released::HandedOver);
+        granted(waiter.ask(&key("a")).send().await);
+        holder = waiter.clone();
+    }
+    released(holder.release(&key("a")).await, Released::Freed);
+}
+
+/// A waiter that died just before costs no more than that.
+pub(super) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).ttl(20_000).join_as(1, 3_000, 500).send().await);
+    let sent = world.now();
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    let left = world.inspect(&key("a")).await.holders[0].ttl_left.expect("it has an end");
+    between(left, ms(400), ms(500));
+    world.pass_until(sent + ms(499)).await;
+    taken(carl.ask(&key("a")).send().await);
+    world.pass(ms(1) + SLACK).await;
+    granted(carl.ask(&key("a")).send().await);
+    lost(bert.renew(&key("a"), 1_000).await);
+}
+
+/// By asking or by renewing; the fencing tokens stay.
+pub(super) async fn who_was_handed_a_lease_lifts_it_to_its_full_ttl(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    for by_asking in [true, false] {
+        granted(anna.ask(&key("a")).send().await);
+        taken(bert.ask(&key("a")).join_as(1, 3_000, 500).send().await);
+        released(anna.release(&key("a")).await, Released::HandedOver);
+        let block = if by_asking {
+            granted(bert.ask(&key("a")).join_as(2, 3_000, 500).send().await)
+        } else {
+            renewed(bert.renew(&key("a"), 10_000).await).0
+        };
+        assert_eq!(renewed(bert.renew(&key("a"), 1_000).await).0, block);
+        world.pass(ms(9_900)).await;
+        taken(carl.ask(&key("a")).send().await);
+        released(bert.release(&key("a")).await, Released::Freed);
+    }
+}
+
+/// A hand-over is a grant.
+pub(super) async fn tokens_rise_over_a_hand_over(world: &World) {
+    if !world.capabilities().fencing {
+        return;
+    }
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    let before = granted(anna.ask(&key("a")).reserve(4).send().await);
+    taken(bert.ask(&key("a")).reserve(3).join().send().await);
+    taken(carl.ask(&key("a")).reserve(0).join().send().await);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    let handed = granted(bert.ask(&key("a")).send().await);
+    assert!(first(handed) >= first(before) + 4);
+    assert_eq!(handed.map(|block| block.count), Some(3), "what the place reserved");
+    released(bert.release(&key("a")).await, Released::HandedOver);
+    assert_eq!(granted(carl.ask(&key("a")).send().await), None, "it asked for none");
+    released(carl.release(&key("a")).await, Released::Freed);
+    assert!(fence(world.actor().ask(&key("a")).send().await) >= first(handed) + 3);
+}
+
+/// Its lease runs out, and whoever asks first hands on to the rightful head.
+pub(super) async fn after_a_crash_any_ask_hands_the_key_to_the_head(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    taken(carl.ask(&key("a")).join().send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    taken(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.holders[0].token, bert.owner().as_str().as_bytes());
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// A head that died right after it was handed the key.
+pub(super) async fn a_dead_new_owner_costs_its_handed_ttl_and_no_more(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
+    taken(carl.ask(&key("a")).join().send().await);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+}
+
+/// `Keep` gives way to whoever waits.
+pub(super) async fn a_lease_is_handed_over_rather_than_kept(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    released(anna.keep(&key("a"), 10_000, 8).await, Released::HandedOver);
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// It is renewed, shown as idle, and its fencing tokens are fresh.
+pub(super) async fn a_lease_is_kept_if_nobody_waits(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    let block = kept(anna.keep(&key("a"), 5_000, 8).await);
+    if world.capabilities().fencing {
+        assert!(first(block) > first(before));
+        assert_eq!(block.map(|block| block.count), Some(8));
+    }
+    world.pass(ms(4_900)).await;
+    taken(bert.ask(&key("a")).send().await);
+    let snapshot = world.inspect(&key("a")).await;
+    assert!(snapshot.holders[0].idle, "{snapshot:?}");
+    assert_eq!(renewed(anna.renew(&key("a"), 1_000).await).0, block);
+    released(anna.release(&key("a")).await, Released::Freed);
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// It is a renewal too.
+pub(super) async fn keeping_never_shortens_a_lease(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(10_000).send().await);
+    kept(anna.keep(&key("a"), 100, 1).await);
+    world.pass(ms(9_900)).await;
+    taken(bert.ask(&key("a")).send().await);
+}
+
+/// Who comes while it is idle is served like anybody.
+pub(super) async fn a_kept_lease_is_handed_over_when_it_is_given_up(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    let block = kept(anna.keep(&key("a"), 10_000, 2).await);
+    taken(bert.ask(&key("a")).join().send().await);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    let handed = granted(bert.ask(&key("a")).send().await);
+    if world.capabilities().fencing {
+        assert!(first(handed) >= first(block) + 2, "a reserved token is never given again");
+    }
+}
+
+/// The waiter knows from `ask_no` when the ask was sent that the hand-over came after.
+pub(super) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World) {
+    if world.capabilities().hints == Reach::Nobody {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    for ask_no in [1, 2, 5] {
+        taken(bert.ask(&key("a")).reserve(2).join_as(ask_no, 3_000, 3_000).send().await);
+    }
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    let (owner, fencing, ask_no) = bert.hint(granted_hint).await;
+    assert_eq!((&owner, ask_no), (bert.owner(), 5));
+    assert_eq!(granted(bert.ask(&key("a")).send().await), fencing, "of this very grant");
+}
+
+/// Whatever a thousand asks and releases at once come to.
+pub(super) async fn the_key_is_never_held_twice_and_nobody_is_forgotten(world: &World) {
+    let actors: Vec<Actor> = (0..8).map(|_| world.actor()).collect();
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let tasks: Vec<_> = actors
+        .into_iter()
+        .map(|actor| {
+            let (host, inside) = (world.host().clone(), inside.clone());
+            world.host().task(async move { rounds(&host, &actor, &inside).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await;
+    }
+    assert!(world.inspect(&key("a")).await.holders.is_empty());
+}
+
+async fn rounds(host: &crate::VirtualHost, client: &Actor, inside: &std::sync::atomic::AtomicU32) {
+    use std::sync::atomic::Ordering::SeqCst;
+    for _ in 0..10 {
+        let actor = client.another();
+        let mut ask_no = 0;
+        loop {
+            ask_no += 1;
+            let ask = actor.ask(&key("a")).join_as(ask_no, 3_000, 3_000);
+            match ask.send().await.expect("answered") {
+                Acquired::Granted { .. } => break,
+                Acquired::Taken { .. } => host.advance(ms(5)).await,
+            }
+        }
+        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");
+        host.advance(ms(3)).await;
+        assert_eq!(inside.fetch_sub(1, SeqCst), 1, "two are inside");
+        let answer = actor.release(&key("a")).await.expect("answered");
+        assert!(matches!(answer, Released::Freed | Released::HandedOver), "{answer:?}");
+    }
+}
+
+fn granted_hint(
+    hint: &Hint,
+) -> Option<(leasehold::OwnerToken, Option<leasehold::core::FencingBlock>, u32)> {
+    match hint {
+        Hint::Granted { owner, fencing, ask_no, .. } => Some((owner.clone(), *fencing, *ask_no)),
+        _ => None,
+    }
+}

@@ -1,0 +1,91 @@
+//! Who waits is woken, and nobody else.
+
+use leasehold::store::{Capabilities, Hint, Reach, Released};
+
+use super::check::{granted, released, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "who waits is woken, and nobody else";
+
+pub(super) fn needs(capabilities: &Capabilities) -> bool {
+    capabilities.hints != Reach::Nobody && capabilities.line
+}
+
+fn granted_key(hint: &Hint) -> Option<leasehold::Key> {
+    match hint {
+        Hint::Granted { key, .. } => Some(key.clone()),
+        _ => None,
+    }
+}
+
+/// Into the inbox that the place named, and into no other.
+pub(super) async fn a_hand_over_is_told_to_the_new_owner_alone(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    taken(carl.ask(&key("a")).join().send().await);
+    let _ = anna.hints();
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    assert_eq!(bert.hint(granted_key).await, key("a"));
+    world.pass(SLACK).await;
+    assert_eq!(anna.hints(), []);
+    assert_eq!(carl.hints(), []);
+}
+
+/// By whichever step it happened.
+pub(super) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    taken(carl.ask(&key("a")).send().await);
+    assert_eq!(bert.hint(granted_key).await, key("a"));
+}
+
+/// So that a lease that is only kept can be given up.
+pub(super) async fn a_holder_is_told_that_another_waits(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    anna.hint(|hint| (*hint == Hint::Wanted { key: key("a") }).then_some(())).await;
+}
+
+/// Otherwise it would wait out its poll.
+pub(super) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
+    if !world.capabilities().browse {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    let seen = anna.owner().as_str().as_bytes().to_vec();
+    world.browse().evict(key("a"), seen, "a test".to_owned()).await.expect("answered");
+    assert_eq!(bert.hint(granted_key).await, key("a"));
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// A client that connected anew is where its hints go.
+pub(super) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &World) {
+    let (anna, before) = (world.actor(), world.actor());
+    let after = before.watch_anew();
+    granted(anna.ask(&key("a")).send().await);
+    taken(before.ask(&key("a")).join().send().await);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    assert_eq!(after.hint(granted_key).await, key("a"));
+    assert_eq!(before.hints(), []);
+}
+
+/// Hints are not what the answer hangs on.
+pub(super) async fn a_waiter_that_takes_no_hints_is_served_all_the_same(world: &World) {
+    let anna = world.actor();
+    granted(anna.ask(&key("a")).send().await);
+    let deaf = {
+        let bert = world.actor();
+        taken(bert.ask(&key("a")).join().send().await);
+        bert.owner().clone()
+    };
+    // Its sink is gone with it.
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    world.pass(SLACK).await;
+    granted(world.actor().with_token(deaf).ask(&key("a")).send().await);
+}

@@ -1,0 +1,138 @@
+//! What people are shown is what there is.
+
+use leasehold::Key;
+use leasehold::host::Host;
+use leasehold::store::{Capabilities, Released, Snapshot};
+
+use super::check::{between, granted, released, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "what people are shown is what there is";
+
+pub(super) fn needs(_: &Capabilities) -> bool {
+    true
+}
+
+/// Nothing is made up.
+pub(super) async fn a_key_that_nobody_used_shows_nothing(world: &World) {
+    assert_eq!(world.inspect(&key("a")).await, Snapshot::default());
+}
+
+/// Who, why, since when, for how long.
+pub(super) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World) {
+    let anna = world.actor();
+    let wall = world.host().wall();
+    let block = granted(anna.ask(&key("a")).named().why("nightly report").send().await);
+    world.pass(ms(2_000)).await;
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.holders.len(), 1);
+    let holder = &snapshot.holders[0];
+    assert_eq!(holder.token, anna.owner().as_str().as_bytes());
+    assert_eq!(holder.client.as_ref(), Some(&anna.record()));
+    assert_eq!(holder.why.as_deref(), Some("nightly report"));
+    between(holder.ttl_left.expect("it has an end"), ms(7_900), ms(8_000) + SLACK);
+    assert_eq!(holder.fencing, block);
+    assert!(!holder.idle);
+    let since = holder.since.expect("it is known").as_unix_millis();
+    assert!(since.abs_diff(wall.as_unix_millis()) <= 100, "{since} is not about {wall:?}");
+    assert_eq!((snapshot.waiting, snapshot.waiters.len()), (0, 0));
+    assert_eq!(snapshot.fencing, block.map(|block| block.first));
+}
+
+/// Nobody's name is kept who did not give it.
+pub(super) async fn without_a_note_nothing_but_the_lock_and_its_counter_is_kept(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!((&snapshot.holders[0].client, &snapshot.holders[0].why), (&None, &None));
+    if world.capabilities().line {
+        taken(bert.ask(&key("a")).join().send().await);
+        let snapshot = world.inspect(&key("a")).await;
+        assert_eq!(snapshot.waiters[0].client, None);
+    }
+}
+
+/// The reason of one grant is not that of the next.
+pub(super) async fn a_reason_ends_with_its_grant(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).why("migration").send().await);
+    released(anna.release(&key("a")).await, Released::Freed);
+    granted(bert.ask(&key("a")).send().await);
+    assert_eq!(world.inspect(&key("a")).await.holders[0].why, None);
+}
+
+/// It was the waiter's before it was the holder's.
+pub(super) async fn a_reason_is_handed_over_with_the_key(world: &World) {
+    if !world.capabilities().line {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).named().why("hers").send().await);
+    taken(bert.ask(&key("a")).named().why("his").join().send().await);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.holders[0].why.as_deref(), Some("his"));
+    assert_eq!(snapshot.holders[0].client, Some(bert.record()));
+}
+
+/// Not a ghost.
+pub(super) async fn a_lease_that_ended_is_not_shown(world: &World) {
+    let anna = world.actor();
+    granted(anna.ask(&key("a")).ttl(1_000).named().send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.holders, []);
+    released(anna.release(&key("a")).await, Released::NotHeld);
+}
+
+/// In order, each with its client, the first of a hundred.
+pub(super) async fn waiters_are_shown_in_order_and_all_are_counted(world: &World) {
+    if !world.capabilities().line {
+        return;
+    }
+    granted(world.actor().ask(&key("a")).send().await);
+    let many = Snapshot::WAITERS_SHOWN_MAX + 5;
+    let mut ids = Vec::new();
+    for _ in 0..many {
+        let waiter = world.actor();
+        taken(waiter.ask(&key("a")).named().join().send().await);
+        ids.push(waiter.id().clone());
+    }
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.waiting as usize, many);
+    assert_eq!(snapshot.waiters.len(), Snapshot::WAITERS_SHOWN_MAX);
+    for (waiter, id) in snapshot.waiters.iter().zip(&ids) {
+        assert_eq!(waiter.id.as_ref(), Some(id));
+        assert_eq!(waiter.client.as_ref().map(|client| &client.id), Some(id));
+        assert!(waiter.since.is_some());
+    }
+}
+
+/// A waiter waits since it came, not since it last asked.
+pub(super) async fn a_refresh_does_not_change_since_when_somebody_waits(world: &World) {
+    if !world.capabilities().line {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    let since = async |key: &Key| world.inspect(key).await.waiters[0].since;
+    taken(bert.ask(&key("a")).join().send().await);
+    let at_first = since(&key("a")).await;
+    world.pass(ms(2_000)).await;
+    taken(bert.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+    assert_eq!(since(&key("a")).await, at_first);
+}
+
+/// Nor does an inspection move anything.
+pub(super) async fn looking_changes_nothing(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let block = granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    for _ in 0..10 {
+        world.pass(ms(90)).await;
+        world.inspect(&key("a")).await;
+    }
+    assert_eq!(world.inspect(&key("a")).await.holders[0].fencing, block);
+    world.pass(ms(100) + SLACK).await;
+    world.inspect(&key("a")).await;
+    granted(bert.ask(&key("a")).send().await);
+}

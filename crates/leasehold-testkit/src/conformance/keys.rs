@@ -1,0 +1,193 @@
+//! Every name and every text is taken as it is.
+
+use leasehold::OwnerToken;
+use leasehold::store::{Capabilities, Note, Released};
+
+use super::check::{granted, released, renewed, taken};
+use super::world::{World, key};
+
+pub(super) const PROMISE: &str = "every name and every text is taken as it is";
+
+pub(super) fn needs(_: &Capabilities) -> bool {
+    true
+}
+
+/// Names that mean something to an engine, a shell or a terminal, and names that look alike.
+fn hostile_names() -> Vec<String> {
+    let mut names: Vec<String> = [
+        "a",
+        "A",
+        "a ",
+        " a",
+        "a%",
+        "a_",
+        "a*",
+        "a?",
+        "a[b]",
+        "a[^b]",
+        "%",
+        "_",
+        "*",
+        "?",
+        "'",
+        "''",
+        "\"",
+        "\\",
+        "a\\",
+        "`a`",
+        "'; DROP TABLE leases; --",
+        "a' OR '1'='1",
+        "{a}",
+        "{a}b",
+        "{}",
+        "}{",
+        "a:b",
+        ":",
+        "a/b",
+        "../../etc/passwd",
+        "/",
+        "-",
+        "--help",
+        "0",
+        "00",
+        "1e3",
+        "NULL",
+        "null",
+        "true",
+        "x'00'",
+        "\u{e9}",
+        "e\u{301}",
+        "ß",
+        "ss",
+        "SS",
+        "İ",
+        "ı",
+        "i",
+        "\u{1f512}",
+        "\u{1f468}\u{200d}\u{1f469}",
+        "\u{202e}abc",
+        "\u{feff}a",
+        "\u{fffd}",
+        "\u{10ffff}",
+        "漢字",
+        "नमस्ते",
+        "a\u{a0}",
+        "$(rm)",
+        "<b>",
+        "KEYS",
+        "a;b",
+        "a,b",
+        "a\u{2028}b",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    names.push("x".repeat(512));
+    names.push("x".repeat(511));
+    names.push("ü".repeat(256));
+    names.push("%".repeat(512));
+    names
+}
+
+/// No two of them are one lock, and none of them breaks anything.
+pub(super) async fn no_two_names_are_one_lock(world: &World) {
+    let mut holders = Vec::new();
+    for name in hostile_names() {
+        let actor = world.actor();
+        granted(actor.ask(&key(&name)).named().send().await);
+        holders.push((actor, key(&name)));
+    }
+    let other = world.actor();
+    for (holder, key) in &holders {
+        taken(other.ask(key).send().await);
+        renewed(holder.renew(key, 10_000).await);
+        let snapshot = world.inspect(key).await;
+        assert_eq!(snapshot.holders[0].token, holder.owner().as_str().as_bytes(), "{key:?}");
+    }
+    for (holder, key) in &holders {
+        released(holder.release(key).await, Released::Freed);
+        granted(other.ask(key).send().await);
+    }
+}
+
+/// The tools find each of them by its own name.
+pub(super) async fn every_name_is_listed_as_it_is(world: &World) {
+    if !world.capabilities().browse {
+        return;
+    }
+    let anna = world.actor();
+    let mut names = hostile_names();
+    for name in &names {
+        granted(anna.ask(&key(name)).send().await);
+    }
+    names.sort_unstable();
+    let page = world.browse().list("*", None).await.expect("answered");
+    let listed: Vec<_> = page.keys.iter().map(|key| key.as_str().to_owned()).collect();
+    assert_eq!(listed, names);
+    for name in &names {
+        let page = world.browse().list(name, None).await.expect("answered");
+        assert!(page.keys.iter().any(|key| key.as_str() == name), "{name:?} matches itself");
+    }
+}
+
+/// Whatever people write.
+pub(super) async fn every_reason_is_shown_as_it_was_given(world: &World) {
+    let longest = "\u{1f512}".repeat(Note::WHY_BYTES_MAX / 4);
+    let reasons = [
+        "nightly report",
+        "",
+        " ",
+        "it's \"mine\"; DROP TABLE leases; --",
+        "two\nlines\tand a tab",
+        "\u{1b}[31mred\u{1b}[0m",
+        "before\0after",
+        "\u{202e}backwards",
+        &longest,
+    ];
+    for (number, reason) in reasons.into_iter().enumerate() {
+        let (key, anna) = (key(&format!("key {number}")), world.actor());
+        granted(anna.ask(&key).named().why(reason).send().await);
+        let snapshot = world.inspect(&key).await;
+        assert_eq!(snapshot.holders[0].why.as_deref(), Some(reason));
+        assert_eq!(snapshot.holders[0].client, Some(anna.record()));
+    }
+}
+
+/// Whatever other libraries write as an owner.
+pub(super) async fn every_foreign_token_is_an_owner(world: &World) {
+    let longest = "~".repeat(OwnerToken::MAX_BYTES);
+    let tokens = [
+        "x",
+        "0",
+        "'",
+        "\"",
+        "%",
+        "\\",
+        "{}",
+        "a:b",
+        "NULL",
+        "6fa459ea-ee8a-3ca4-894e",
+        "123456789012345678901234567890",
+        "ABCDEFGHIJKLMNOPQRSTUV.too-long-for-us",
+        &longest,
+    ];
+    for (number, text) in tokens.into_iter().enumerate() {
+        let key = key(&format!("key {number}"));
+        let owner = OwnerToken::new(text).expect("printable");
+        let foreign = world.actor().with_token(owner);
+        let block = granted(foreign.ask(&key).send().await);
+        assert_eq!(granted(foreign.ask(&key).send().await), block);
+        let snapshot = world.inspect(&key).await;
+        assert_eq!(snapshot.holders[0].token, text.as_bytes());
+        assert_eq!(snapshot.holders[0].client, None);
+        taken(world.actor().ask(&key).send().await);
+        renewed(foreign.renew(&key, 10_000).await);
+        if world.capabilities().line {
+            let waiting = world.actor();
+            taken(waiting.ask(&key).join().send().await);
+            released(foreign.release(&key).await, Released::HandedOver);
+            granted(waiting.ask(&key).send().await);
+        } else {
+            released(foreign.release(&key).await, Released::Freed);
+        }
+    }
+}

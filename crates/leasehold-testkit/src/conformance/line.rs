@@ -1,0 +1,250 @@
+//! Who waits stands in line, and nobody passes.
+
+use leasehold::ErrorKind;
+use leasehold::core::line::{PLACES_MAX, REAPED_MAX};
+use leasehold::store::{Capabilities, Released};
+
+use super::actor::Actor;
+use super::check::{granted, refused, released, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "who waits stands in line, and nobody passes";
+
+pub(super) fn needs(capabilities: &Capabilities) -> bool {
+    capabilities.line
+}
+
+/// `ahead` counts the places before the asker's, or all of them if it has none.
+pub(super) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
+    let holder = world.actor();
+    granted(holder.ask(&key("a")).join().send().await);
+    for ahead in 0..4 {
+        assert_eq!(taken(world.actor().ask(&key("a")).join().send().await).1, ahead);
+    }
+    assert_eq!(taken(world.actor().ask(&key("a")).send().await).1, 4, "who only stands by");
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!((snapshot.waiting, snapshot.waiters.len()), (4, 4));
+}
+
+/// A joining ask is an ask: it needs no line where there is none.
+pub(super) async fn who_joins_is_granted_a_free_key_and_takes_no_place(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).join().send().await);
+    granted(anna.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 0);
+    released(anna.release(&key("a")).await, Released::Freed);
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// Asking again refreshes the place and keeps the turn.
+pub(super) async fn a_repeated_join_keeps_its_place(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    taken(carl.ask(&key("a")).join().send().await);
+    for ask_no in 2..5 {
+        world.pass(ms(1_000)).await;
+        assert_eq!(taken(bert.ask(&key("a")).join_as(ask_no, 3_000, 3_000).send().await).1, 0);
+        assert_eq!(taken(carl.ask(&key("a")).join_as(ask_no, 3_000, 3_000).send().await).1, 1);
+    }
+    assert_eq!(world.inspect(&key("a")).await.waiting, 2);
+}
+
+/// Who does not wait has no turn.
+pub(super) async fn an_ask_that_only_stands_by_takes_no_place(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).send().await);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 0);
+    released(anna.release(&key("a")).await, Released::Freed);
+}
+
+/// Barging is what makes a line unfair.
+pub(super) async fn who_stands_by_never_passes_a_living_place(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    // The lease has ended, and nobody has asked since: the key is bert's by right.
+    let (retry_in, ahead) = taken(carl.ask(&key("a")).send().await);
+    assert!(retry_in.is_some_and(|left| left <= ms(3_000)), "{retry_in:?}: the handed lease");
+    assert_eq!(ahead, 0, "the line is empty: its head is the owner now");
+    let holder = world.inspect(&key("a")).await.holders[0].token.clone();
+    assert_eq!(holder, bert.owner().as_str().as_bytes(), "handed over by that very ask");
+}
+
+/// Without a hand-over: it is there already.
+pub(super) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    taken(carl.ask(&key("a")).join().send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(bert.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.waiting, 1, "its own place is gone, the other is not");
+    assert!(snapshot.holders[0].ttl_left > Some(ms(9_000)), "for its full ttl: {snapshot:?}");
+    assert!(bert.hints().is_empty(), "nothing was handed to it");
+}
+
+/// Also if it is only going to stand by from now on.
+pub(super) async fn the_head_of_the_line_is_granted_without_joining_again(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(bert.ask(&key("a")).send().await);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 0);
+}
+
+/// Otherwise it would be told *taken* with no place in the line.
+pub(super) async fn an_asker_behind_the_head_takes_its_place_before_the_hand_over(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    assert_eq!(taken(carl.ask(&key("a")).join().send().await).1, 0, "next after bert");
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.holders[0].token, bert.owner().as_str().as_bytes());
+    assert_eq!(snapshot.waiters[0].id.as_ref(), Some(carl.id()));
+    released(bert.release(&key("a")).await, Released::HandedOver);
+    granted(carl.ask(&key("a")).send().await);
+}
+
+/// It costs the others no more than its own short lease.
+pub(super) async fn a_dead_place_is_passed(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
+    taken(carl.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    assert_eq!(world.inspect(&key("a")).await.waiting, 1);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    granted(carl.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).send().await);
+}
+
+/// To the last millisecond.
+pub(super) async fn a_place_lives_for_all_of_its_ttl(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    let sent = world.now();
+    taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
+    world.pass_until(sent + ms(999)).await;
+    released(anna.release(&key("a")).await, Released::HandedOver);
+}
+
+/// A refresh counts from when it was asked, and never shortens.
+pub(super) async fn a_place_is_refreshed_by_asking_and_never_shortened(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
+    taken(carl.ask(&key("a")).join_as(1, 5_000, 1_000).send().await);
+    world.pass(ms(900)).await;
+    taken(bert.ask(&key("a")).join_as(2, 2_000, 1_000).send().await);
+    taken(carl.ask(&key("a")).join_as(2, 100, 1_000).send().await);
+    world.pass(ms(1_900)).await;
+    assert_eq!(world.inspect(&key("a")).await.waiting, 2);
+}
+
+/// Who gives up waiting is in nobody's way.
+pub(super) async fn a_release_leaves_the_line(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    taken(carl.ask(&key("a")).join().send().await);
+    released(bert.release(&key("a")).await, Released::NotHeld);
+    assert_eq!(taken(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await).1, 0);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    granted(carl.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).send().await);
+}
+
+/// A client's two acquisitions have two places.
+pub(super) async fn places_belong_to_owners_and_not_to_clients(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let again = bert.another();
+    granted(anna.ask(&key("a")).send().await);
+    assert_eq!(taken(bert.ask(&key("a")).join().send().await).1, 0);
+    assert_eq!(taken(again.ask(&key("a")).join().send().await).1, 1);
+    released(bert.release(&key("a")).await, Released::NotHeld);
+    released(anna.release(&key("a")).await, Released::HandedOver);
+    granted(again.ask(&key("a")).send().await);
+}
+
+/// The lines of two keys have nothing to do with one another.
+pub(super) async fn each_key_has_a_line_of_its_own(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    for name in ["a", "b"] {
+        granted(anna.ask(&key(name)).send().await);
+    }
+    taken(bert.ask(&key("a")).join().send().await);
+    taken(carl.ask(&key("b")).join().send().await);
+    released(anna.release(&key("b")).await, Released::HandedOver);
+    granted(carl.ask(&key("b")).send().await);
+    taken(bert.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 1);
+}
+
+async fn dead_places(world: &World, many: usize) -> Actor {
+    let holder = world.actor();
+    granted(holder.ask(&key("a")).ttl(5_000).send().await);
+    for _ in 0..many {
+        taken(world.actor().ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
+    }
+    world.pass(ms(1_000) + SLACK).await;
+    holder
+}
+
+/// No step takes long, and no step grants past what it did not look at.
+pub(super) async fn a_step_drops_few_dead_places_and_asks_to_be_asked_again(world: &World) {
+    dead_places(world, 2 * REAPED_MAX + 4).await;
+    world.pass(ms(4_000) + SLACK).await;
+    let anna = world.actor();
+    for _ in 0..2 {
+        let (retry_in, _) = taken(anna.ask(&key("a")).send().await);
+        assert_eq!(retry_in, Some(ms(0)), "at once: it is not known yet who is next");
+    }
+    granted(anna.ask(&key("a")).send().await);
+}
+
+/// Whoever asks next goes on with the line.
+pub(super) async fn a_release_before_many_dead_places_frees_the_key(world: &World) {
+    let holder = dead_places(world, 2 * REAPED_MAX + 4).await;
+    let living = world.actor();
+    taken(living.ask(&key("a")).join().send().await);
+    released(holder.release(&key("a")).await, Released::Freed);
+    let late = world.actor();
+    for _ in 0..10 {
+        match late.ask(&key("a")).send().await.expect("answered") {
+            leasehold::store::Acquired::Granted { .. } => panic!("granted past a living place"),
+            leasehold::store::Acquired::Taken { retry_in, .. } if retry_in == Some(ms(0)) => {}
+            leasehold::store::Acquired::Taken { .. } => break,
+        }
+    }
+    granted(living.ask(&key("a")).send().await);
+}
+
+/// A line has a stated limit, which loses nobody who is in it; and the dead are not in it.
+pub(super) async fn a_full_line_refuses_the_next_and_loses_nobody(world: &World) {
+    let (holder, first) = (world.actor_here(), world.actor_here());
+    granted(holder.ask(&key("a")).ttl(600_000).send().await);
+    taken(first.ask(&key("a")).join_as(1, 500_000, 3_000).send().await);
+    let asks: Vec<_> = (1..PLACES_MAX)
+        .map(|_| first.another().ask(&key("a")).join_as(1, 400_000, 3_000).send())
+        .collect();
+    for answer in asks {
+        taken(answer.await);
+    }
+    let late = world.actor_here();
+    refused(late.ask(&key("a")).join().send().await, ErrorKind::Unavailable);
+    assert_eq!(taken(late.ask(&key("a")).send().await).1 as usize, PLACES_MAX);
+    assert_eq!(world.inspect(&key("a")).await.waiting as usize, PLACES_MAX);
+    // Who has a place keeps refreshing it.
+    assert_eq!(taken(first.ask(&key("a")).join_as(2, 500_000, 3_000).send().await).1, 0);
+    world.pass(ms(400_000) + SLACK).await;
+    taken(late.ask(&key("a")).join().send().await);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 2);
+    released(holder.release(&key("a")).await, Released::HandedOver);
+    granted(first.ask(&key("a")).send().await);
+}

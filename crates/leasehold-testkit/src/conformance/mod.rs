@@ -1,0 +1,120 @@
+//! The suite that every store must pass: one file per promise, one case per sentence.
+//!
+//! A store of your own is tested by one line in an integration test, which makes a `#[test]` of
+//! every case:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use leasehold::store::{AnyStore, MemoryStore};
+//! use leasehold_testkit::{VirtualHost, conformance::Opener};
+//!
+//! fn setup(host: &Arc<VirtualHost>) -> Opener {
+//!     let store = MemoryStore::new(host.clone());
+//!     // Each call opens one more handle on the same underlying store.
+//!     Box::new(move || Box::pin(std::future::ready(AnyStore::new(store.clone()))))
+//! }
+//!
+//! leasehold_testkit::conformance_tests!(my_store, setup);
+//! # fn main() {}
+//! ```
+//!
+//! A case that needs what a store does not promise passes without running; that a store promises
+//! what it should is for a table in its own tests to say.
+
+mod actor;
+mod cases;
+pub mod check;
+mod world;
+
+mod browsing;
+mod capabilities;
+mod expiry;
+mod fencing;
+mod granting;
+mod handover;
+mod hints;
+mod inspecting;
+mod keys;
+mod line;
+mod order;
+mod ownership;
+mod renewal;
+mod watching;
+
+use std::fmt;
+use std::pin::Pin;
+
+use leasehold::store::Capabilities;
+
+pub use self::actor::{Actor, Asking};
+pub use self::cases::cases;
+pub use self::world::{Opener, Opening, SLACK, Setup, World, key, ms, ttl};
+
+use crate::VirtualHost;
+
+/// The seeds of which every case runs with each.
+pub const SEEDS: std::ops::Range<u64> = 0..3;
+
+/// One sentence about every store.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The sentence.
+    pub name: &'static str,
+    /// The promise that it belongs to.
+    pub promise: &'static str,
+    /// Whether a store of these capabilities has to pass it.
+    pub needs: fn(&Capabilities) -> bool,
+    /// Fails by a panic.
+    pub run: for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = ()> + 'w>>,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Case({}: {})", self.promise, self.name)
+    }
+}
+
+/// How a case ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds.
+    Holds,
+    /// The store does not promise it.
+    NotPromised,
+}
+
+/// Runs one case on a store of its own, on virtual time.
+///
+/// # Panics
+///
+/// If the sentence does not hold. The seed is printed then.
+pub fn run(case: &Case, seed: u64, setup: Setup) -> Outcome {
+    let host = VirtualHost::new(seed);
+    let opener = setup(&host);
+    let outcome = host.run(async {
+        let world = World::open(host.clone(), opener).await;
+        if !(case.needs)(&world.capabilities()) {
+            return Outcome::NotPromised;
+        }
+        (case.run)(&world).await;
+        Outcome::Holds
+    });
+    host.drop_tasks();
+    outcome
+}
+
+/// Runs the case of that name with each of [`SEEDS`].
+///
+/// # Panics
+///
+/// If there is no such case, and as [`run`].
+pub fn run_named(name: &str, setup: Setup) {
+    let case = cases().into_iter().find(|case| case.name == name);
+    let case = case.unwrap_or_else(|| panic!("there is no case named {name}"));
+    for seed in SEEDS {
+        if run(&case, seed, setup) == Outcome::NotPromised {
+            println!("{name}: the store does not promise that {}", case.promise);
+            return;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What was asked first arrives first, and dropping an answer takes nothing back.
+
+use leasehold::store::{Capabilities, Released};
+
+use super::check::{granted, lost, released, renewed, taken};
+use super::world::{World, key};
+
+pub(super) const PROMISE: &str = "what was asked first arrives first, answer or no answer";
+
+pub(super) fn needs(_: &Capabilities) -> bool {
+    true
+}
+
+/// A request is on its way when the method returns.
+pub(super) async fn an_ask_whose_answer_was_dropped_has_taken_the_key(world: &World) {
+    let (anna, bert) = (world.actor_here(), world.actor_here());
+    drop(anna.ask(&key("a")).send());
+    taken(bert.ask(&key("a")).send().await);
+    renewed(anna.renew(&key("a"), 10_000).await);
+}
+
+/// The release inside `drop(guard)`.
+pub(super) async fn a_release_whose_answer_was_dropped_has_freed_the_key(world: &World) {
+    let (anna, bert) = (world.actor_here(), world.actor_here());
+    for _ in 0..100 {
+        granted(anna.ask(&key("a")).send().await);
+        drop(anna.release(&key("a")));
+        granted(bert.ask(&key("a")).send().await);
+        drop(bert.release(&key("a")));
+    }
+}
+
+/// A cancelled ask and its roll-back.
+pub(super) async fn a_release_comes_after_the_ask_that_it_gives_back(world: &World) {
+    let (anna, bert) = (world.actor_here(), world.actor_here());
+    for _ in 0..100 {
+        let another = anna.another();
+        drop(another.ask(&key("a")).send());
+        drop(another.release(&key("a")));
+        granted(bert.ask(&key("a")).send().await);
+        released(bert.release(&key("a")).await, Released::Freed);
+    }
+}
+
+/// A renewal whose answer nobody waited for.
+pub(super) async fn a_renewal_whose_answer_was_dropped_has_restarted_the_ttl(world: &World) {
+    let (anna, bert) = (world.actor_here(), world.actor_here());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    drop(anna.renew(&key("a"), 20_000));
+    world.pass(super::world::ms(19_000)).await;
+    taken(bert.ask(&key("a")).send().await);
+}
+
+/// Also when the answers are polled in another order, or all of them late.
+pub(super) async fn requests_are_answered_in_the_order_in_which_they_were_made(world: &World) {
+    let (anna, bert) = (world.actor_here(), world.actor_here());
+    for _ in 0..20 {
+        let first = anna.ask(&key("a")).send();
+        let refused = bert.ask(&key("a")).send();
+        let renewal = anna.renew(&key("a"), 10_000);
+        let release = anna.release(&key("a"));
+        let late = anna.renew(&key("a"), 10_000);
+        let second = bert.ask(&key("a")).send();
+        let end = bert.release(&key("a"));
+        released(end.await, Released::Freed);
+        granted(second.await);
+        lost(late.await);
+        released(release.await, Released::Freed);
+        renewed(renewal.await);
+        taken(refused.await);
+        granted(first.await);
+    }
+}
+
+/// A cancelled waiter is in nobody's way.
+pub(super) async fn a_join_whose_answer_was_dropped_is_left_by_a_release(world: &World) {
+    if !world.capabilities().line {
+        return;
+    }
+    let (anna, bert) = (world.actor_here(), world.actor_here());
+    granted(anna.ask(&key("a")).send().await);
+    drop(bert.ask(&key("a")).join().send());
+    drop(bert.release(&key("a")));
+    released(anna.release(&key("a")).await, Released::Freed);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 0);
+}
+
+/// A user whose executor is gone still drops a guard.
+pub(super) async fn a_store_outlives_the_handle_that_asked(world: &World) {
+    let short_lived = world.open_store().await;
+    let anna = world.actor().through(&short_lived);
+    granted(anna.ask(&key("a")).send().await);
+    drop(anna.release(&key("a")));
+    drop((anna, short_lived));
+    world.host().settle().await;
+    granted(world.actor().ask(&key("a")).send().await);
+}

@@ -1,0 +1,94 @@
+//! Only the owner ends or lengthens a lease.
+
+use leasehold::OwnerToken;
+use leasehold::store::{Capabilities, Released};
+
+use super::check::{granted, lost, released, renewed, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "only the owner ends or lengthens a lease";
+
+pub(super) fn needs(_: &Capabilities) -> bool {
+    true
+}
+
+/// At once, for everybody.
+pub(super) async fn a_release_by_the_owner_frees_the_key(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    released(anna.release(&key("a")).await, Released::Freed);
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// And says so.
+pub(super) async fn a_release_by_another_ends_nothing(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    released(bert.release(&key("a")).await, Released::NotHeld);
+    released(anna.another().release(&key("a")).await, Released::NotHeld);
+    taken(bert.ask(&key("a")).send().await);
+    renewed(anna.renew(&key("a"), 10_000).await);
+}
+
+/// The classic fault of locks without an owner token.
+pub(super) async fn a_release_by_a_former_holder_leaves_the_new_holder_untouched(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(bert.ask(&key("a")).send().await);
+    released(anna.release(&key("a")).await, Released::NotHeld);
+    taken(carl.ask(&key("a")).send().await);
+    renewed(bert.renew(&key("a"), 10_000).await);
+}
+
+/// The answer to the repetition of a release whose reply was lost.
+pub(super) async fn a_second_release_finds_nothing(world: &World) {
+    let anna = world.actor();
+    granted(anna.ask(&key("a")).send().await);
+    released(anna.release(&key("a")).await, Released::Freed);
+    released(anna.release(&key("a")).await, Released::NotHeld);
+}
+
+/// Not an error.
+pub(super) async fn a_key_that_nobody_ever_held_is_not_held(world: &World) {
+    let anna = world.actor();
+    released(anna.release(&key("a")).await, Released::NotHeld);
+    released(anna.keep(&key("a"), 1_000, 1).await, Released::NotHeld);
+    lost(anna.renew(&key("a"), 1_000).await);
+}
+
+/// And moves no end.
+pub(super) async fn a_renewal_by_another_is_lost_and_changes_nothing(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    lost(bert.renew(&key("a"), 20_000).await);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(bert.ask(&key("a")).send().await);
+    lost(anna.renew(&key("a"), 20_000).await);
+}
+
+/// A lease is its token's, whoever brings it: another process may go on with it.
+pub(super) async fn a_lease_is_renewed_and_released_through_any_handle(world: &World) {
+    let anna = world.actor_here();
+    let block = granted(anna.ask(&key("a")).send().await);
+    let elsewhere = anna.through(world.other_store());
+    assert_eq!(renewed(elsewhere.renew(&key("a"), 20_000).await).0, block);
+    released(elsewhere.release(&key("a")).await, Released::Freed);
+    lost(anna.renew(&key("a"), 1_000).await);
+}
+
+/// No folding of case, no cutting.
+pub(super) async fn tokens_are_compared_byte_for_byte(world: &World) {
+    let token = |text: &str| world.actor().with_token(OwnerToken::new(text).expect("printable"));
+    let long = "x".repeat(OwnerToken::MAX_BYTES);
+    granted(token("Token-1").ask(&key("a")).send().await);
+    granted(token(&long).ask(&key("b")).send().await);
+    for other in ["token-1", "TOKEN-1", "Token-", "Token-11", "%", "*", "Token_1", "1"] {
+        taken(token(other).ask(&key("a")).send().await);
+        lost(token(other).renew(&key("a"), 1_000).await);
+        released(token(other).release(&key("a")).await, Released::NotHeld);
+    }
+    released(token(&long[1..]).release(&key("b")).await, Released::NotHeld);
+    released(token("Token-1").release(&key("a")).await, Released::Freed);
+    released(token(&long).release(&key("b")).await, Released::Freed);
+}

@@ -1,0 +1,58 @@
+//! Places that are woken and never made the owner, as a quorum uses them.
+
+use leasehold::store::{Capabilities, Hint, Reach, Released};
+
+use super::check::{granted, released, renewed, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "who only watches is woken, and never made the owner";
+
+pub(super) fn needs(capabilities: &Capabilities) -> bool {
+    capabilities.watching
+}
+
+/// It asks for itself, then.
+pub(super) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).watch(3_000).send().await);
+    taken(carl.ask(&key("a")).watch(3_000).send().await);
+    assert!(renewed(anna.renew(&key("a"), 1_000).await).1, "a watching place waits too");
+    released(anna.release(&key("a")).await, Released::Freed);
+    assert!(world.inspect(&key("a")).await.holders.is_empty());
+    if world.capabilities().hints != Reach::Nobody {
+        bert.hint(|hint| (*hint == Hint::MaybeFree { key: key("a") }).then_some(())).await;
+    }
+    granted(bert.ask(&key("a")).watch(3_000).send().await);
+}
+
+/// Keeping the key back for it could block the line for ever.
+pub(super) async fn a_watching_place_holds_nobody_up(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).watch(9_000).send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(carl.ask(&key("a")).send().await);
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.holders[0].token, carl.owner().as_str().as_bytes());
+    assert_eq!(snapshot.waiting, 1, "it waits on");
+}
+
+/// Its own place goes with the grant.
+pub(super) async fn a_watching_place_is_granted_by_asking_and_leaves_the_line(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).watch(9_000).send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(bert.ask(&key("a")).watch(9_000).send().await);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 0);
+}
+
+/// `Keep` is for when nobody waits.
+pub(super) async fn a_lease_is_not_kept_while_somebody_watches(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).watch(3_000).send().await);
+    released(anna.keep(&key("a"), 10_000, 1).await, Released::Freed);
+    granted(bert.ask(&key("a")).watch(3_000).send().await);
+}

@@ -1,0 +1,29 @@
+//! What each store promises: a promise that is missing or new fails here first.
+
+use leasehold::store::{Capabilities, Reach, Store};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::Setup;
+
+use crate::stores;
+
+fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
+    let mut memory = Capabilities::NONE;
+    memory.fencing = true;
+    memory.line = true;
+    memory.watching = true;
+    memory.hints = Reach::Process;
+    memory.reach = Reach::Process;
+    memory.browse = true;
+    vec![("memory", stores::memory, memory)]
+}
+
+#[test]
+fn each_store_promises_what_it_should_and_no_more() {
+    for (name, setup, expected) in expected() {
+        let host = VirtualHost::new(0);
+        let opener = setup(&host);
+        let store = host.run(opener());
+        assert_eq!(store.capabilities(), expected, "{name}");
+        host.drop_tasks();
+    }
+}

@@ -1,0 +1,5 @@
+//! Every case, for every store.
+
+use crate::stores;
+
+leasehold_testkit::conformance_tests!(memory, (stores::memory));
