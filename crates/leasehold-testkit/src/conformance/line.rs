@@ -227,6 +227,10 @@ pub(super) async fn a_release_before_many_dead_places_frees_the_key(world: &Worl
 
 /// A line has a stated limit, which loses nobody who is in it; and the dead are not in it.
 pub(super) async fn a_full_line_refuses_the_next_and_loses_nobody(world: &World) {
+    if world.host().seed() != super::SEEDS.start {
+        // Long, and with one asker at a time there is nothing for other seeds to vary.
+        return;
+    }
     let (holder, first) = (world.actor_here(), world.actor_here());
     granted(holder.ask(&key("a")).ttl(600_000).send().await);
     taken(first.ask(&key("a")).join_as(1, 500_000, 3_000).send().await);

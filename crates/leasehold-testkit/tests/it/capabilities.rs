@@ -14,7 +14,11 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     memory.hints = Reach::Process;
     memory.reach = Reach::Process;
     memory.browse = true;
-    vec![("memory", stores::memory, memory)]
+    let mut sqlite = memory;
+    sqlite.hints = Reach::Machine;
+    sqlite.reach = Reach::Machine;
+    sqlite.durable = true;
+    vec![("memory", stores::memory, memory), ("sqlite", stores::sqlite, sqlite)]
 }
 
 #[test]
