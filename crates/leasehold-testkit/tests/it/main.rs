@@ -4,4 +4,5 @@
 
 mod capabilities;
 mod conformance;
+mod session;
 mod stores;

@@ -1,0 +1,333 @@
+//! Faults to order: a store that loses, refuses and delays what a test tells it to.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold::core::token::ClientId;
+use leasehold::core::validity::command_limit;
+use leasehold::host::Host;
+use leasehold::store::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, Otherwise, Released,
+    Renewal, Renewed, Snapshot, Store,
+};
+use leasehold::{Error, ErrorKind, Key, Ttl};
+
+use crate::virtual_host::SeededRandom;
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// [`Store::acquire`].
+    Acquire,
+    /// [`Store::renew`].
+    Renew,
+    /// [`Store::release`].
+    Release,
+    /// [`Store::inspect`].
+    Inspect,
+}
+
+impl Request {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Acquire, Self::Renew, Self::Release, Self::Inspect];
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is refused before it did anything: `Unavailable`, at once.
+    Refuse,
+    /// It never arrives: `Unknown`, after the command limit.
+    LoseRequest,
+    /// It takes effect, and its answer never arrives: `Unknown`, after the command limit.
+    LoseReply,
+    /// It takes effect at once, and its answer comes that much later.
+    Late(Duration),
+}
+
+/// What becomes of hints on their way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hints {
+    /// They arrive.
+    #[default]
+    Arrive,
+    /// They are lost.
+    AreLost,
+    /// Each arrives twice.
+    AreDoubled,
+}
+
+/// Orders faults for every store that it [decorates](Self::decorate). Clones share the orders.
+#[derive(Clone)]
+pub struct Faults {
+    host: Arc<dyn Host>,
+    orders: Arc<Mutex<Orders>>,
+}
+
+struct Orders {
+    once: Vec<(Request, Fault)>,
+    always: HashMap<Request, Fault>,
+    /// Every so many requests, one meets a fault that is drawn.
+    one_in: Option<usize>,
+    delay_max: Duration,
+    hints: Hints,
+    counts: HashMap<Request, usize>,
+    sinks: Vec<(ClientId, Arc<Relay>)>,
+    random: SeededRandom,
+}
+
+impl Faults {
+    /// No faults yet. What is drawn follows from the random bytes of `host`.
+    #[must_use]
+    pub fn new(host: Arc<dyn Host>) -> Self {
+        let mut seed = [0; 8];
+        host.random(&mut seed);
+        let orders = Orders {
+            once: Vec::new(),
+            always: HashMap::new(),
+            one_in: None,
+            delay_max: Duration::ZERO,
+            hints: Hints::default(),
+            counts: HashMap::new(),
+            sinks: Vec::new(),
+            random: SeededRandom::new(u64::from_le_bytes(seed)),
+        };
+        Self { host, orders: Arc::new(Mutex::new(orders)) }
+    }
+
+    /// A store with these faults.
+    #[must_use]
+    pub fn decorate<S: Store>(&self, store: S) -> FaultyStore<S> {
+        FaultyStore { store, faults: self.clone() }
+    }
+
+    /// The next request of that kind meets `fault`. Several orders are met one after another.
+    pub fn next(&self, request: Request, fault: Fault) {
+        self.orders().once.push((request, fault));
+    }
+
+    /// From now on every request of that kind meets `fault`.
+    pub fn from_now_on(&self, request: Request, fault: Fault) {
+        self.orders().always.insert(request, fault);
+    }
+
+    /// From now on every request meets `fault`.
+    pub fn all_from_now_on(&self, fault: Fault) {
+        self.orders().always.extend(Request::ALL.map(|request| (request, fault)));
+    }
+
+    /// From now on one of so many requests meets a fault that is drawn.
+    pub fn one_in(&self, requests: usize) {
+        self.orders().one_in = Some(requests);
+    }
+
+    /// From now on every answer comes late, by a time that is drawn, up to `most`.
+    pub fn delay_up_to(&self, most: Duration) {
+        self.orders().delay_max = most;
+    }
+
+    /// From now on hints fare so.
+    pub fn hints(&self, hints: Hints) {
+        self.orders().hints = hints;
+    }
+
+    /// No more faults from now on.
+    pub fn heal(&self) {
+        let mut orders = self.orders();
+        orders.once.clear();
+        orders.always.clear();
+        orders.one_in = None;
+        orders.delay_max = Duration::ZERO;
+        orders.hints = Hints::Arrive;
+    }
+
+    /// How many requests of that kind were made, whatever became of them.
+    #[must_use]
+    pub fn count(&self, request: Request) -> usize {
+        self.orders().counts.get(&request).copied().unwrap_or(0)
+    }
+
+    /// Sends a hint that no store sent to every client that takes hints.
+    pub fn forge(&self, hint: &Hint) {
+        let sinks: Vec<_> =
+            self.orders().sinks.iter().filter_map(|(_, relay)| relay.sink.upgrade()).collect();
+        for sink in sinks {
+            sink.hint(hint.clone());
+        }
+    }
+
+    /// The ids of the clients that take hints, in the order in which they came.
+    #[must_use]
+    pub fn inboxes(&self) -> Vec<ClientId> {
+        self.orders().sinks.iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries one request out as ordered, within `limit`.
+    fn carry<T: Send + 'static>(
+        &self,
+        request: Request,
+        limit: Duration,
+        submit: impl FnOnce() -> BoxAnswer<T>,
+    ) -> BoxAnswer<T> {
+        let (fault, delay) = self.orders().draw(request, limit);
+        // Before this returns, as the contract wants it.
+        let answer = match fault {
+            Some(Fault::Refuse | Fault::LoseRequest) => None,
+            Some(Fault::LoseReply | Fault::Late(_)) | None => Some(submit()),
+        };
+        let host = Arc::clone(&self.host);
+        Box::pin(async move {
+            let sleep = async |span: Duration| {
+                if !span.is_zero() {
+                    host.sleep_until(host.now() + span).await;
+                }
+            };
+            match (fault, answer) {
+                (Some(Fault::Refuse), _) | (None, None) => {
+                    sleep(delay).await;
+                    Err(Error::new(ErrorKind::Unavailable, "refused to order"))
+                }
+                (Some(Fault::LoseReply | Fault::LoseRequest), answer) => {
+                    drop(answer);
+                    sleep(limit).await;
+                    Err(Error::new(ErrorKind::Unknown, "lost to order"))
+                }
+                (Some(Fault::Late(by)), Some(answer)) => {
+                    let answer = answer.await;
+                    sleep(by).await;
+                    answer
+                }
+                (_, Some(answer)) => {
+                    let answer = answer.await;
+                    sleep(delay).await;
+                    answer
+                }
+                (Some(Fault::Late(_)), None) => unreachable!("a late request was submitted"),
+            }
+        })
+    }
+}
+
+impl Orders {
+    /// What becomes of a request, and how late its answer is, `limit` at most.
+    fn draw(&mut self, request: Request, limit: Duration) -> (Option<Fault>, Duration) {
+        *self.counts.entry(request).or_default() += 1;
+        let most = self.delay_max.min(limit);
+        let nanos = usize::try_from(most.as_nanos()).expect("a delay is short");
+        let delay = self.random.below(nanos + 1);
+        let delay = Duration::from_nanos(u64::try_from(delay).expect("a delay is short"));
+        let next = self.once.iter().position(|(wanted, _)| *wanted == request);
+        let ordered = next.map(|at| self.once.remove(at).1);
+        let ordered = ordered.or_else(|| self.always.get(&request).copied());
+        let fault = ordered.or_else(|| match self.one_in {
+            Some(requests) if self.random.once_in(requests) => Some(match self.random.below(3) {
+                0 => Fault::Refuse,
+                1 => Fault::LoseRequest,
+                _ => Fault::LoseReply,
+            }),
+            _ => None,
+        });
+        (fault, delay)
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let orders = self.orders();
+        f.debug_struct("Faults")
+            .field("once", &orders.once)
+            .field("always", &orders.always)
+            .field("one_in", &orders.one_in)
+            .field("delay_max", &orders.delay_max)
+            .field("hints", &orders.hints)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A store whose requests meet the faults that were ordered.
+#[derive(Clone, Debug)]
+pub struct FaultyStore<S> {
+    store: S,
+    faults: Faults,
+}
+
+impl<S: Store> Store for FaultyStore<S> {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let limit = command_limit(ask.ttl);
+        self.faults.carry(Request::Acquire, limit, || Box::pin(self.store.acquire(ask)))
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let limit = command_limit(renewal.ttl);
+        self.faults.carry(Request::Renew, limit, || Box::pin(self.store.renew(renewal)))
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let limit = command_limit(Ttl::MAX);
+        let store = &self.store;
+        self.faults
+            .carry(Request::Release, limit, move || Box::pin(store.release(lease, otherwise)))
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        let limit = command_limit(Ttl::MAX);
+        self.faults.carry(Request::Inspect, limit, || Box::pin(self.store.inspect(key)))
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        let relay = Arc::new(Relay { sink, orders: Arc::downgrade(&self.faults.orders) });
+        let relayed: Arc<dyn HintSink> = relay.clone();
+        self.store.watch(inbox, Arc::downgrade(&relayed));
+        self.faults.orders().sinks.push((inbox.clone(), relay));
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.store.browse()
+    }
+
+    fn label(&self) -> String {
+        self.store.label()
+    }
+}
+
+/// Passes hints on, or not.
+struct Relay {
+    sink: Weak<dyn HintSink>,
+    orders: Weak<Mutex<Orders>>,
+}
+
+impl HintSink for Relay {
+    fn hint(&self, hint: Hint) {
+        let orders = self.orders.upgrade();
+        let fate = orders.map_or(Hints::Arrive, |orders| {
+            orders.lock().unwrap_or_else(PoisonError::into_inner).hints
+        });
+        let Some(sink) = self.sink.upgrade() else { return };
+        match fate {
+            Hints::Arrive => sink.hint(hint),
+            Hints::AreLost => {}
+            Hints::AreDoubled => {
+                sink.hint(hint.clone());
+                sink.hint(hint);
+            }
+        }
+    }
+}

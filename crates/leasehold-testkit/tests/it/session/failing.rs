@@ -1,0 +1,145 @@
+//! A store that fails: what is unknown is repaired, what is over is reported, and nothing is left.
+
+use leasehold::host::Host;
+use leasehold::{ErrorKind, Release};
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::{ms, play};
+
+/// The same token asks again.
+#[test]
+fn a_lost_reply_to_an_ask_is_repaired_by_the_same_token() {
+    play(0..10, async |scene| {
+        for name in ["lock", "try_lock"] {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let mutex = client.mutex(name);
+            let asks = scene.faults.count(Request::Acquire);
+            scene.faults.next(Request::Acquire, Fault::LoseReply);
+            let guard = match name {
+                "lock" => mutex.lock().await.expect("repaired"),
+                _ => mutex.try_lock().await.expect("repaired").expect("free"),
+            };
+            assert_eq!(scene.faults.count(Request::Acquire), asks + 2);
+            let snapshot = other.inspect(name).await.expect("asked");
+            assert_eq!(snapshot.holders[0].token, guard.token().as_str().as_bytes());
+            assert_eq!(snapshot.fencing, guard.fencing_token(), "granted once");
+        }
+    });
+}
+
+/// Nobody knows whether it was granted, so it is given back.
+#[test]
+fn a_try_that_ends_unknown_is_released_in_the_background() {
+    for fault in [Fault::LoseReply, Fault::LoseRequest] {
+        play(0..5, async |scene| {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            scene.faults.from_now_on(Request::Acquire, fault);
+            let error = client.mutex("a").try_lock().await.expect_err("unknown");
+            assert_eq!(error.kind(), ErrorKind::Unknown);
+            scene.host.settle().await;
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+        });
+    }
+}
+
+/// Also if the release meets the same outage.
+#[test]
+fn a_release_in_the_background_is_repeated_until_the_store_answers() {
+    for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Refuse] {
+        play(0..5, async |scene| {
+            let client = scene.client_of(ms(30_000)).await;
+            let other = scene.calm_client().await;
+            scene.faults.from_now_on(Request::Acquire, Fault::LoseReply);
+            scene.faults.from_now_on(Request::Release, fault);
+            let error = client.mutex("a").try_lock().await.expect_err("unknown");
+            assert_eq!(error.kind(), ErrorKind::Unknown);
+            scene.pass(ms(5_000)).await;
+            scene.faults.heal();
+            scene.pass(ms(1_025)).await;
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+        });
+    }
+}
+
+/// A store that was never reached is for the caller to know at once.
+#[test]
+fn the_first_ask_reports_its_error() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        scene.faults.all_from_now_on(Fault::Refuse);
+        let start = scene.host.now();
+        for error in [
+            client.mutex("a").lock().await.expect_err("refused"),
+            client.mutex("a").try_lock().await.expect_err("refused"),
+            client.mutex("a").lock_timeout(ms(60_000)).await.expect_err("refused"),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert_eq!(error.name(), Some("a"));
+        }
+        assert_eq!(scene.host.now(), start, "nobody waited");
+    });
+}
+
+/// Whoever waits in line does not lose its turn to a short outage.
+#[test]
+fn an_outage_after_the_first_answer_is_waited_out() {
+    for fault in [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply] {
+        play(0..5, async |scene| {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let held = other.mutex("a").lock().await.expect("free");
+            let mutex = client.mutex("a");
+            let waiting = scene.host.task(async move { mutex.lock().await.expect("in the end") });
+            scene.pass(ms(500)).await;
+            scene.faults.all_from_now_on(fault);
+            scene.pass(ms(10_000)).await;
+            assert!(!waiting.is_finished());
+            let asks = scene.faults.count(Request::Acquire);
+            assert!(asks < 60, "{asks} asks in 10 s: it backs off");
+            drop(held);
+            scene.pass(ms(10_000)).await;
+            scene.faults.heal();
+            // The limit of the ask under way, the longest pause, and a lease that was handed over.
+            let guard = scene.host.within(ms(750 + 1_000 + 3_000 + 100), waiting).await;
+            assert!(guard.expect("granted soon after").is_held());
+        });
+    }
+}
+
+/// The lock is not held any more all the same.
+#[test]
+fn a_release_that_could_not_be_asked_says_so_and_is_repeated() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        for (fault, kind) in [
+            (Fault::Refuse, ErrorKind::Unavailable),
+            (Fault::LoseRequest, ErrorKind::Unknown),
+            (Fault::LoseReply, ErrorKind::Unknown),
+        ] {
+            let guard = client.mutex("a").lock().await.expect("free");
+            scene.faults.next(Request::Release, fault);
+            let error = guard.release().await.expect_err("the store failed");
+            assert_eq!(error.kind(), kind);
+            scene.pass(ms(100)).await;
+            let free = other.mutex("a").try_lock().await.expect("asked");
+            assert!(free.is_some(), "{fault:?}: repeated soon");
+            drop(free);
+            scene.host.settle().await;
+        }
+    });
+}
+
+/// The first took effect, so the second finds nothing: for the caller it was released.
+#[test]
+fn a_release_whose_reply_was_lost_frees_the_key_once() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.next(Request::Release, Fault::LoseReply);
+        drop(guard);
+        scene.host.settle().await;
+        let next = other.mutex("a").try_lock().await.expect("asked").expect("free");
+        scene.pass(ms(5_000)).await;
+        assert!(next.is_held(), "the repetition does not touch the next holder");
+        assert_eq!(next.release().await.expect("asked"), Release::Released);
+    });
+}

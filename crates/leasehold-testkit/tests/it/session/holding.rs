@@ -1,0 +1,142 @@
+//! A lock that is held stays held, until somebody means it to end.
+
+use leasehold::{ErrorKind, Release};
+use leasehold_testkit::faults::Request;
+
+use super::{Scene, ms, play, play_on};
+use crate::stores;
+
+/// How long the work takes does not matter.
+#[test]
+fn a_lock_is_held_for_as_long_as_its_guard_lives() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.delay_up_to(ms(200));
+        let guard = client.mutex("a").lock().await.expect("free");
+        for _ in 0..30 {
+            scene.pass(ms(1_000)).await;
+            assert!(guard.is_held());
+            assert!(guard.remaining() >= ms(1_000 - 32), "{:?}", guard.remaining());
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        }
+        assert!(scene.faults.count(Request::Renew) <= 31, "a third of the ttl apart");
+    });
+}
+
+/// It holds what it needs of the client.
+#[test]
+fn a_guard_outlives_the_last_client() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        drop(client);
+        scene.pass(ms(20_000)).await;
+        assert!(guard.is_held());
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        drop(guard);
+        scene.host.settle().await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+/// Whoever has the token may go on.
+#[test]
+fn a_detached_lease_is_renewed_no_more_and_goes_on_by_its_token() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let token = client.mutex("a").lock().await.expect("free").detach();
+        let renewals = scene.faults.count(Request::Renew);
+        scene.pass(ms(2_900)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        let lease = other.lease("a", token);
+        lease.renew(ms(20_000)).await.expect("it is still held");
+        scene.pass(ms(19_900)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        assert_eq!(scene.faults.count(Request::Renew), renewals, "not by the first client");
+        assert_eq!(lease.release().await.expect("asked"), Release::Released);
+        assert_eq!(lease.release().await.expect("asked"), Release::NotHeld);
+        assert_eq!(lease.renew(ms(1_000)).await.expect_err("gone").kind(), ErrorKind::Lost);
+    });
+}
+
+/// Left alone, it runs out.
+#[test]
+fn a_detached_lease_that_nobody_renews_is_free_after_its_ttl() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _token = client.mutex("a").lock().await.expect("free").detach();
+        scene.pass(ms(3_001)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+/// The re-entrant acquire of other lock recipes.
+#[test]
+fn renewing_by_hand_restarts_the_ttl() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.pass(ms(900)).await;
+        let before = guard.remaining();
+        guard.renew().await.expect("held");
+        assert!(guard.remaining() > before + ms(800));
+        assert_eq!(client.inspect("a").await.expect("asked").holders.len(), 1);
+    });
+}
+
+/// Nothing of the user's needs to run.
+#[test]
+fn a_guard_is_dropped_without_any_runtime() {
+    for setup in super::STORES {
+        play_on(setup, 1, async |scene| {
+            let client = scene.client().await;
+            let guard = client.mutex("a").lock().await.expect("free");
+            // On a thread that knows no executor at all.
+            std::thread::scope(|scope| {
+                scope.spawn(move || drop(guard)).join().expect("dropping never panics");
+            });
+            assert!(client.mutex("a").try_lock().await.expect("asked").is_some());
+        });
+    }
+}
+
+/// One driver for all of them, and none when there is nothing to do.
+#[test]
+fn the_driver_goes_when_nothing_is_held_and_comes_back() {
+    play_on(stores::memory, 1, async |scene: &Scene| {
+        let client = scene.client().await;
+        for _ in 0..3 {
+            let guards: Vec<_> = {
+                let mut guards = Vec::new();
+                for number in 0..10 {
+                    guards.push(client.mutex(format!("key {number}")).lock().await.expect("free"));
+                }
+                guards
+            };
+            scene.pass(ms(5_000)).await;
+            assert!(guards.iter().all(leasehold::Guard::is_held));
+            assert_eq!(scene.host.tasks(), 1, "the driver");
+            drop(guards);
+            scene.pass(ms(5_000)).await;
+            assert_eq!(scene.host.tasks(), 0);
+        }
+    });
+}
+
+/// The lock delay is the store's to keep and not the holder's to count on.
+#[test]
+fn a_lock_delay_keeps_the_key_for_longer_than_its_holder_holds_it() {
+    play(0..3, async |scene| {
+        let store = scene.faults.decorate(scene.store().await);
+        let builder = leasehold::Client::with_store(store).host(scene.host.clone());
+        let builder = builder.ttl(ms(3_000)).lock_delay(ms(2_000));
+        let (client, other) = (builder.connect().await.expect("open"), scene.calm_client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.all_from_now_on(leasehold_testkit::faults::Fault::Refuse);
+        guard.lost().await;
+        scene.pass(ms(2_000)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        scene.pass(ms(40)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}

@@ -1,0 +1,169 @@
+//! A holder learns of its loss at its own deadline, and nothing revives it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use leasehold::host::Host;
+use leasehold::{ErrorKind, Lost, Release};
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::{TOLD, ms, play};
+
+/// Before the store frees the key, whichever way the renewals fail.
+#[test]
+fn a_holder_whose_renewals_fail_is_told_exactly_at_its_deadline() {
+    for fault in [Fault::Refuse, Fault::LoseRequest] {
+        play(0..5, async |scene| {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let sent = scene.host.now();
+            let guard = client.mutex("a").lock().await.expect("free");
+            scene.faults.all_from_now_on(fault);
+            let lost = guard.lost().await;
+            assert_eq!((lost, scene.host.now()), (Lost::Deadline, sent + TOLD));
+            assert!(!guard.is_held());
+            assert_eq!(guard.remaining(), ms(0));
+            let taken = other.mutex("a").try_lock().await.expect("asked");
+            assert!(taken.is_none(), "the store keeps it for longer than its holder counts on it");
+            scene.pass(ms(3_000) - TOLD + ms(1)).await;
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+        });
+    }
+}
+
+/// A lost reply is no loss: the store has renewed it, the holder does not know, and goes by what it
+/// knows.
+#[test]
+fn a_renewal_whose_reply_was_lost_does_not_count() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let sent = scene.host.now();
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.from_now_on(Request::Renew, Fault::LoseReply);
+        assert_eq!(guard.lost().await, Lost::Deadline);
+        assert_eq!(scene.host.now(), sent + TOLD);
+    });
+}
+
+/// One renewal that gets through is enough.
+#[test]
+fn an_outage_shorter_than_the_lease_is_survived() {
+    play(0..10, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        for _ in 0..5 {
+            scene.faults.all_from_now_on(Fault::Refuse);
+            scene.pass(ms(1_500)).await;
+            scene.faults.heal();
+            scene.pass(ms(1_500)).await;
+            assert!(guard.is_held());
+        }
+        assert_eq!(guard.release().await.expect("asked"), Release::Released);
+    });
+}
+
+/// Not by an answer that comes after the deadline.
+#[test]
+fn a_late_renewal_never_revives_a_lost_lease() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let sent = scene.host.now();
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.from_now_on(Request::Renew, Fault::Late(ms(5_000)));
+        assert_eq!(guard.lost().await, Lost::Deadline);
+        assert_eq!(scene.host.now(), sent + TOLD);
+        scene.pass(ms(6_000)).await;
+        assert!(!guard.is_held());
+        assert_eq!(guard.renew().await.expect_err("lost").kind(), ErrorKind::Lost);
+        assert_eq!(guard.release().await.expect("known"), Release::NotHeld);
+    });
+}
+
+/// Not even by asking, while the store would still keep it.
+#[test]
+fn renewing_after_the_loss_says_lost() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.all_from_now_on(Fault::Refuse);
+        let lost = guard.lost().await;
+        scene.faults.heal();
+        assert_eq!(guard.renew().await.expect_err("lost").kind(), ErrorKind::Lost);
+        assert!(!guard.is_held());
+        assert_eq!(guard.lost().await, lost, "whoever asks later is told the same");
+    });
+}
+
+/// At the next renewal at the latest.
+#[test]
+fn an_evicted_holder_is_told_that_the_lease_is_not_its_own() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        let seen = other.inspect("a").await.expect("asked").holders[0].token.clone();
+        other.evict("a", &seen, "a test").await.expect("asked");
+        let lost = scene.host.within(ms(1_200), guard.lost()).await;
+        assert_eq!(lost, Some(Lost::NotOurs));
+        let next = other.mutex("a").try_lock().await.expect("asked").expect("free");
+        assert!(next.fencing_token() > guard.fencing_token());
+        drop(guard);
+        scene.pass(ms(10_000)).await;
+        assert!(next.is_held(), "the loser's cleaning up does not touch the next holder");
+    });
+}
+
+/// Whatever `with` runs is dropped, so that it does not act on.
+#[test]
+fn work_under_a_lost_lock_is_dropped_at_the_deadline() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let dropped = Arc::new(AtomicBool::new(false));
+        let sent = scene.host.now();
+        let result = client
+            .mutex("a")
+            .with(async |_| {
+                let _tell = TellDrop(Arc::clone(&dropped));
+                scene.faults.all_from_now_on(Fault::Refuse);
+                std::future::pending::<()>().await;
+            })
+            .await;
+        assert_eq!(result.expect_err("lost").kind(), ErrorKind::Lost);
+        assert!(dropped.load(Ordering::Relaxed));
+        assert_eq!(scene.host.now(), sent + TOLD);
+    });
+}
+
+struct TellDrop(Arc<AtomicBool>);
+
+impl Drop for TellDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Timers stand still in suspend, the clock does not.
+#[test]
+fn a_machine_that_slept_past_the_deadline_holds_nothing_when_it_wakes() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.host.suspend(ms(3_000));
+        assert!(!guard.is_held(), "known at once, by the clock");
+        assert_eq!(guard.remaining(), ms(0));
+        let lost = scene.host.within(ms(100), guard.lost()).await;
+        assert_eq!(lost, Some(Lost::Deadline), "and told within a tick of the driver");
+    });
+}
+
+/// No lease depends on the time of day.
+#[test]
+fn a_step_of_the_time_of_day_loses_nothing() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        for step_us in [86_400_000_000, -200_000_000_000] {
+            scene.host.step_wall(step_us);
+            scene.pass(ms(5_000)).await;
+            assert!(guard.is_held());
+        }
+    });
+}

@@ -1,0 +1,100 @@
+//! What a client promises, on virtual time, with faults to order.
+
+mod cancelling;
+mod failing;
+mod holding;
+mod losing;
+mod shutting_down;
+mod soak;
+mod waiting;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::store::AnyStore;
+use leasehold::{Client, Identity};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::{Opener, Setup};
+use leasehold_testkit::faults::Faults;
+
+use crate::stores;
+
+/// One store, and clients of it.
+pub(crate) struct Scene {
+    pub(crate) host: Arc<VirtualHost>,
+    pub(crate) faults: Faults,
+    opener: Opener,
+}
+
+impl Scene {
+    /// A client whose requests meet the faults.
+    pub(crate) async fn client(&self) -> Client {
+        self.client_of(Duration::from_secs(3)).await
+    }
+
+    /// A client of that ttl whose requests meet the faults.
+    pub(crate) async fn client_of(&self, ttl: Duration) -> Client {
+        let store = self.faults.decorate(self.store().await);
+        Self::connect(Client::with_store(store), self.host.clone(), ttl).await
+    }
+
+    /// A client on that very handle, whose requests meet the faults.
+    pub(crate) async fn client_on(&self, store: AnyStore) -> Client {
+        let store = self.faults.decorate(store);
+        Self::connect(Client::with_store(store), self.host.clone(), Duration::from_secs(3)).await
+    }
+
+    /// A client in another process, whose requests meet no faults.
+    pub(crate) async fn calm_client(&self) -> Client {
+        let builder = Client::with_store(self.store().await);
+        Self::connect(builder, self.host.clone(), Duration::from_secs(3)).await
+    }
+
+    async fn connect(
+        builder: leasehold::ClientBuilder,
+        host: Arc<VirtualHost>,
+        ttl: Duration,
+    ) -> Client {
+        let builder = builder.host(host).ttl(ttl).identity(Identity::anonymous());
+        builder.connect().await.expect("connected")
+    }
+
+    /// One more handle on the store.
+    pub(crate) async fn store(&self) -> AnyStore {
+        (self.opener)().await
+    }
+
+    pub(crate) async fn pass(&self, span: Duration) {
+        self.host.advance(span).await;
+    }
+}
+
+pub(crate) const STORES: [Setup; 2] = [stores::memory, stores::sqlite];
+
+/// Plays the scene once for every store and every seed.
+pub(crate) fn play(seeds: Range<u64>, scene: impl AsyncFn(&Scene)) {
+    for setup in STORES {
+        for seed in seeds.clone() {
+            play_on(setup, seed, &scene);
+        }
+    }
+}
+
+/// Plays the scene once.
+pub(crate) fn play_on<T>(setup: Setup, seed: u64, scene: impl AsyncFnOnce(&Scene) -> T) -> T {
+    let host = VirtualHost::new(seed);
+    let opener = setup(&host);
+    let set = Scene { faults: Faults::new(host.clone()), opener, host };
+    let output = set.host.run(scene(&set));
+    set.host.drop_tasks();
+    output
+}
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// When the holder of a 3 s lease is told to stop, counted from when its ask was sent: 1 % and 2 ms
+/// before the store frees the key, less the millisecond by which a timer may be late.
+pub(crate) const TOLD: Duration = ms(3_000 - 30 - 2 - 1);

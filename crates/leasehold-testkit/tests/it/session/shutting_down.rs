@@ -1,0 +1,88 @@
+//! A shutdown drains and reports.
+
+use leasehold::host::Host;
+use leasehold::{ErrorKind, Shutdown};
+use leasehold_testkit::faults::Fault;
+
+use super::{ms, play};
+
+/// As soon as the last release is confirmed.
+#[test]
+fn a_shutdown_waits_for_releases_that_are_on_their_way() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let mut guards = Vec::new();
+        for number in 0..5 {
+            guards.push(client.mutex(format!("key {number}")).lock().await.expect("free"));
+        }
+        scene.faults.delay_up_to(ms(300));
+        drop(guards);
+        let start = scene.host.now();
+        let report = client.shutdown(ms(10_000)).await;
+        assert_eq!(report, Shutdown { released: 5, left_to_expire: 0 });
+        assert!(scene.host.now().since(start) <= ms(1_000));
+        for number in 0..5 {
+            let free = other.mutex(format!("key {number}")).try_lock().await.expect("asked");
+            assert!(free.is_some());
+        }
+    });
+}
+
+/// What is left is told, not waited for.
+#[test]
+fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let held = client.mutex("held").lock().await.expect("free");
+        let dropped = client.mutex("dropped").lock().await.expect("free");
+        scene.faults.all_from_now_on(Fault::LoseRequest);
+        drop(dropped);
+        let start = scene.host.now();
+        let report = client.shutdown(ms(700)).await;
+        assert_eq!(report, Shutdown { released: 0, left_to_expire: 2 });
+        assert_eq!(scene.host.now().since(start), ms(700));
+        assert!(held.is_held(), "the work under a guard is not the client's to stop");
+    });
+}
+
+/// They would wait for ever.
+#[test]
+fn whoever_waits_is_told_that_the_client_was_shut_down() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let mutex = client.mutex("a");
+                scene.host.task(async move { mutex.lock().await })
+            })
+            .collect();
+        scene.pass(ms(100)).await;
+        let report = client.clone().shutdown(ms(1_000)).await;
+        assert_eq!(report.left_to_expire, 0);
+        for task in waiting {
+            assert_eq!(task.await.expect_err("closed").kind(), ErrorKind::Closed);
+        }
+        assert_eq!(client.mutex("b").lock().await.expect_err("closed").kind(), ErrorKind::Closed);
+        let tried = client.mutex("b").try_lock().await;
+        assert_eq!(tried.expect_err("closed").kind(), ErrorKind::Closed);
+        scene.host.settle().await;
+        assert_eq!(other.inspect("a").await.expect("asked").waiting, 0);
+        drop(held);
+    });
+}
+
+/// Their holders are still there.
+#[test]
+fn guards_keep_their_leases_over_a_shutdown() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        client.shutdown(ms(0)).await;
+        scene.pass(ms(10_000)).await;
+        assert!(guard.is_held());
+        drop(guard);
+        scene.host.settle().await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}

@@ -1,0 +1,127 @@
+//! Many clients, many tasks, a store that fails now and then: whatever the seed, no two hold a lock
+//! at once, nobody is forgotten, and nothing is left.
+
+use std::sync::Arc;
+
+use leasehold::Client;
+use leasehold::host::Host;
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::Setup;
+use leasehold_testkit::faults::Hints;
+use leasehold_testkit::history::History;
+use leasehold_testkit::virtual_host::SeededRandom;
+
+use super::{Scene, ms, play_on};
+use crate::stores;
+
+/// How long a soak lasts before the store is healed.
+const TROUBLE: u64 = 20_000;
+
+/// One task that locks, holds, gives up and tries again.
+struct Worker {
+    host: Arc<VirtualHost>,
+    client: Client,
+    history: History,
+    random: SeededRandom,
+}
+
+impl Worker {
+    async fn work(mut self) {
+        let end = self.host.now() + ms(TROUBLE);
+        while self.host.now() < end {
+            let mutex = self.client.mutex("a");
+            let (way, patience) = (self.random.below(3), ms(self.random.next_u64() % 5_000));
+            let locking = async {
+                match way {
+                    0 => mutex.try_lock().await,
+                    1 => mutex.lock_timeout(ms(2_000)).await.map(Some),
+                    _ => mutex.lock().await.map(Some),
+                }
+            };
+            // An error or a cancelled future is part of life here.
+            let guard = match self.host.within(patience, locking).await {
+                Some(Ok(Some(guard))) => guard,
+                Some(Ok(None) | Err(_)) | None => {
+                    self.pause(100).await;
+                    continue;
+                }
+            };
+            let in_use = self.history.granted(&guard);
+            self.pause(400).await;
+            in_use.end();
+            match self.random.below(3) {
+                0 => drop(guard),
+                1 => drop(guard.release()),
+                _ => drop(guard.release().await),
+            }
+            self.pause(20).await;
+        }
+    }
+
+    async fn pause(&mut self, most: u64) {
+        let span = ms(self.random.next_u64() % most);
+        self.host.sleep_until(self.host.now() + span).await;
+    }
+}
+
+async fn soak(scene: &Scene) -> u64 {
+    let history = History::new(&scene.host);
+    let mut seeds = SeededRandom::new(scene.host.seed());
+    let mut tasks = Vec::new();
+    scene.faults.delay_up_to(ms(seeds.next_u64() % 300));
+    if !seeds.once_in(4) {
+        scene.faults.one_in(3 + seeds.below(20));
+    }
+    scene.faults.hints([Hints::Arrive, Hints::AreLost, Hints::AreDoubled][seeds.below(3)]);
+    for _ in 0..4 {
+        let ttl = ms([200, 1_000, 3_000][seeds.below(3)]);
+        let client = scene.client_of(ttl).await;
+        for _ in 0..3 {
+            let worker = Worker {
+                host: scene.host.clone(),
+                client: client.clone(),
+                history: history.clone(),
+                random: SeededRandom::new(seeds.next_u64()),
+            };
+            tasks.push(scene.host.task(worker.work()));
+        }
+    }
+    for task in tasks {
+        task.await;
+    }
+    history.check();
+    scene.faults.heal();
+    // Past the longest lease, everything that was unknown has been cleaned up or has run out.
+    scene.pass(ms(3_000 + 1_000)).await;
+    let other = scene.calm_client().await;
+    let snapshot = other.inspect("a").await.expect("asked");
+    assert_eq!((snapshot.holders.len(), snapshot.waiting), (0, 0), "{snapshot:?}");
+    assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    assert!(history.grants() >= 10, "{} grants in {TROUBLE} ms", history.grants());
+    scene.host.fingerprint()
+}
+
+fn soak_all(setup: Setup, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        play_on(setup, seed, soak);
+    }
+}
+
+#[test]
+fn no_two_hold_a_lock_at_once_in_memory() {
+    soak_all(stores::memory, 0..100);
+}
+
+#[test]
+fn no_two_hold_a_lock_at_once_in_a_file() {
+    soak_all(stores::sqlite, 0..15);
+}
+
+/// A failure can be played again by its seed.
+#[test]
+fn the_same_seed_gives_the_same_soak() {
+    for seed in 0..3 {
+        let once = play_on(stores::memory, seed, soak);
+        assert_eq!(play_on(stores::memory, seed, soak), once, "seed {seed}");
+    }
+}

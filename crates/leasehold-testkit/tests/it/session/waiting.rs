@@ -1,0 +1,337 @@
+//! Who waits sleeps, is woken in turn, and is in nobody's way.
+
+use std::sync::{Arc, Mutex};
+
+use leasehold::core::token::ClientId;
+use leasehold::host::Host;
+use leasehold::store::{
+    Acquired, AnyStore, Ask, Claim, Hint, LeaseId, Line, Otherwise, Released, Snapshot, Store,
+};
+use leasehold::{Client, ErrorKind, Key, OwnerToken, Ttl};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::faults::{Hints, Request};
+use leasehold_testkit::virtual_host::Joined;
+
+use super::{Scene, ms, play};
+
+/// Locks, tells its number, holds for a while, releases.
+fn waiter(
+    host: &Arc<VirtualHost>,
+    client: &Client,
+    number: usize,
+    served: &Arc<Mutex<Vec<usize>>>,
+) -> Joined<()> {
+    let (host_of_task, mutex) = (host.clone(), client.mutex("a"));
+    let served = served.clone();
+    host.task(async move {
+        let guard = mutex.lock().await.expect("in turn");
+        served.lock().expect("no panic").push(number);
+        host_of_task.advance(ms(5)).await;
+        drop(guard);
+    })
+}
+
+async fn inspect(client: &Client) -> Snapshot {
+    client.inspect("a").await.expect("asked")
+}
+
+/// To the nanosecond, here.
+#[test]
+fn who_waits_too_long_is_told_when_its_time_is_over_and_leaves_no_place() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let start = scene.host.now();
+        let error = client.mutex("a").lock_timeout(ms(4_321)).await.expect_err("held");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+        assert_eq!(scene.host.now().since(start), ms(4_321));
+        scene.host.settle().await;
+        assert_eq!(inspect(&other).await.waiting, 0);
+        drop(held);
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+/// The tasks of one client among themselves.
+#[test]
+fn tasks_of_one_client_are_served_in_the_order_in_which_they_came() {
+    play(0..10, async |scene| {
+        let client = scene.client().await;
+        scene.faults.delay_up_to(ms(3));
+        let held = client.mutex("a").lock().await.expect("free");
+        let served = Arc::default();
+        let mut tasks = Vec::new();
+        for number in 0..20 {
+            tasks.push(waiter(&scene.host, &client, number, &served));
+            scene.pass(ms(10)).await;
+        }
+        drop(held);
+        for task in tasks {
+            task.await;
+        }
+        assert!(served.lock().expect("no panic").is_sorted(), "{served:?}");
+    });
+}
+
+/// And clients among themselves.
+#[test]
+fn clients_are_served_in_the_order_in_which_they_came() {
+    play(0..10, async |scene| {
+        let first = scene.calm_client().await;
+        let held = first.mutex("a").lock().await.expect("free");
+        let served = Arc::default();
+        let mut tasks = Vec::new();
+        for number in 0..10 {
+            let client = scene.client().await;
+            tasks.push(waiter(&scene.host, &client, number, &served));
+            scene.pass(ms(10)).await;
+        }
+        assert_eq!(inspect(&first).await.waiting, 10);
+        scene.pass(ms(5_000)).await;
+        assert_eq!(inspect(&first).await.waiting, 10, "their places are kept alive");
+        drop(held);
+        for task in tasks {
+            task.await;
+        }
+        assert!(served.lock().expect("no panic").is_sorted(), "{served:?}");
+    });
+}
+
+/// However many of its tasks wait.
+#[test]
+fn a_client_has_one_place_in_line() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let served = Arc::default();
+        let tasks: Vec<_> =
+            (0..50).map(|number| waiter(&scene.host, &client, number, &served)).collect();
+        for _ in 0..10 {
+            scene.pass(ms(500)).await;
+            assert_eq!(inspect(&other).await.waiting, 1);
+        }
+        let asks = scene.faults.count(Request::Acquire);
+        assert!(asks <= 11, "{asks} asks in 5 s, one second apart");
+        drop(held);
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(served.lock().expect("no panic").len(), 50);
+        assert_eq!(inspect(&other).await.waiting, 0);
+    });
+}
+
+/// Waiting is sleeping: the hint wakes, not the poll.
+#[test]
+fn a_waiter_of_another_process_holds_the_lock_soon_after_its_release() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(1_500)).await;
+        drop(held);
+        let released = scene.host.now();
+        let _guard = waiting.await;
+        let took = scene.host.now().since(released);
+        assert!(took <= ms(10), "{took:?}");
+    });
+}
+
+/// A lost wake-up costs a poll interval, and no more.
+#[test]
+fn a_waiter_whose_hints_are_lost_holds_the_lock_within_a_poll() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.hints(Hints::AreLost);
+        let held = other.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(1_500)).await;
+        drop(held);
+        let released = scene.host.now();
+        let _guard = waiting.await;
+        assert!(scene.host.now().since(released) <= ms(1_000));
+    });
+}
+
+/// A crashed holder costs its ttl.
+#[test]
+fn a_waiter_holds_the_lock_when_a_crashed_holders_lease_ends() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _token = other.mutex("a").lock().await.expect("free").detach();
+        let start = scene.host.now();
+        let _guard = client.mutex("a").lock().await.expect("in turn");
+        let took = scene.host.now().since(start);
+        assert!(took >= ms(3_000) && took <= ms(3_010), "{took:?}");
+    });
+}
+
+/// A crashed first waiter costs its place's own short lease.
+#[test]
+fn a_crashed_waiter_holds_the_next_one_up_for_its_own_short_lease_at_most() {
+    play(0..10, async |scene| {
+        let (holder, client) = (scene.calm_client().await, scene.client().await);
+        let held = holder.mutex("a").lock().await.expect("free");
+        // A place, and nobody there who would refresh it or take what it is handed.
+        let crashed = join(scene, &scene.store().await, &fresh_id(scene)).await;
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(100)).await;
+        drop(held);
+        let released = scene.host.now();
+        let guard = waiting.await;
+        let took = scene.host.now().since(released);
+        assert!(took >= ms(2_900) && took <= ms(3_010), "{took:?}");
+        assert_ne!(guard.token(), &crashed);
+    });
+}
+
+fn fresh_id(scene: &Scene) -> ClientId {
+    let mut random = [0; ClientId::CHARS];
+    scene.host.random(&mut random);
+    ClientId::from_random(random)
+}
+
+fn key() -> Key {
+    Key::new("a").expect("a name")
+}
+
+/// Takes a place by hand for a client of that id, while the lock is held.
+async fn join(scene: &Scene, store: &AnyStore, id: &ClientId) -> OwnerToken {
+    let mut random = [0; OwnerToken::RANDOM_BYTES];
+    scene.host.random(&mut random);
+    let owner = OwnerToken::from_random(random, id);
+    let ttl = Ttl::new(ms(3_000)).expect("within bounds");
+    let line = Line::Join { waiter_ttl: ttl, handed_ttl: ttl, ask_no: 1, inbox: id.clone() };
+    let ask = Ask {
+        key: key(),
+        owner: owner.clone(),
+        claim: Claim::Exclusive,
+        ttl,
+        line,
+        note: None,
+        reserve: 1,
+    };
+    let answer = store.acquire(ask).await.expect("answered");
+    assert!(matches!(answer, Acquired::Taken { .. }), "{answer:?}");
+    owner
+}
+
+/// Its future was dropped, or the reply that would have named it was lost.
+#[test]
+fn a_grant_for_nobody_is_given_back() {
+    play(0..10, async |scene| {
+        let store = scene.store().await;
+        let client = scene.client_on(store.clone()).await;
+        let other = scene.calm_client().await;
+        let held = other.mutex("a").lock().await.expect("free");
+        let id = scene.faults.inboxes()[0].clone();
+        let nobody = join(scene, &store, &id).await;
+        assert_eq!(held.release().await.expect("asked"), leasehold::Release::Released);
+        scene.pass(ms(50)).await;
+        let snapshot = inspect(&other).await;
+        assert_eq!(snapshot.holders, [], "given back, not left to run out: {nobody:?}");
+        drop(client);
+    });
+}
+
+/// A hint proves nothing.
+#[test]
+fn forged_and_doubled_hints_are_harmless() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = client.mutex("held").lock().await.expect("free");
+        let theirs = other.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(10)).await;
+        let mine = |key: &str, owner: &OwnerToken| Hint::Granted {
+            key: Key::new(key).expect("a name"),
+            owner: owner.clone(),
+            fencing: None,
+            ask_no: 9,
+        };
+        let hints = [
+            mine("held", held.token()),
+            mine("a", held.token()),
+            mine("a", theirs.token()),
+            mine("never used", theirs.token()),
+            Hint::MaybeFree { key: key() },
+            Hint::MaybeFree { key: Key::new("held").expect("a name") },
+            Hint::Wanted { key: Key::new("held").expect("a name") },
+            Hint::Missed,
+        ];
+        for hint in hints.iter().chain(&hints) {
+            scene.faults.forge(hint);
+            scene.pass(ms(20)).await;
+            assert!(held.is_held() && theirs.is_held() && !waiting.is_finished(), "{hint:?}");
+        }
+        assert_eq!(inspect(&other).await.waiting, 1);
+        scene.pass(ms(5_000)).await;
+        assert!(held.is_held() && theirs.is_held() && !waiting.is_finished());
+        scene.faults.hints(Hints::AreDoubled);
+        drop(theirs);
+        let guard = waiting.await;
+        assert!(guard.is_held());
+        scene.pass(ms(5_000)).await;
+        assert!(guard.is_held() && held.is_held());
+    });
+}
+
+/// The store says so when hints may have been lost.
+#[test]
+fn missed_hints_make_everybody_who_waits_ask() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let mut held = Vec::new();
+        let mut tasks = Vec::new();
+        for name in ["a", "b", "c"] {
+            held.push(other.mutex(name).lock().await.expect("free"));
+            let mutex = client.mutex(name);
+            tasks.push(scene.host.task(async move { mutex.lock().await.map(drop) }));
+        }
+        scene.pass(ms(500)).await;
+        let asks = scene.faults.count(Request::Acquire);
+        scene.faults.forge(&Hint::Missed);
+        scene.pass(ms(1)).await;
+        assert_eq!(scene.faults.count(Request::Acquire), asks + 3);
+        drop(held);
+        for task in tasks {
+            task.await.expect("in turn");
+        }
+    });
+}
+
+/// Trying is not waiting.
+#[test]
+fn who_only_tries_never_passes_who_waits() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(100)).await;
+        drop(held);
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        let guard = waiting.await;
+        assert!(guard.is_held());
+    });
+}
+
+/// What a client released by hand is handed over like anything else.
+#[test]
+fn a_release_by_token_hands_over_to_who_waits() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let owner = other.mutex("a").lock().await.expect("free").detach();
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(100)).await;
+        let lease = LeaseId { key: key(), owner, claim: Claim::Exclusive };
+        let answer = scene.store().await.release(lease, Otherwise::Free).await;
+        assert_eq!(answer.expect("asked"), Released::HandedOver);
+        assert!(scene.host.within(ms(10), waiting).await.is_some());
+    });
+}
