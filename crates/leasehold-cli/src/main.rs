@@ -1,1 +1,84 @@
-fn main() {}
+//! The command `leasehold`: holds a lock while a command runs, and shows who holds what.
+#![allow(clippy::disallowed_methods, reason = "time and tasks of a program need no stand-ins")]
+
+mod args;
+mod cmd;
+mod duration;
+mod exit;
+mod log;
+mod output;
+mod settings;
+mod signals;
+mod supervise;
+mod take;
+mod talk;
+mod view;
+mod wait_message;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use args::{Command, Globals, Invocation, Parsed};
+use cmd::Context;
+use exit::{Exit, Failure};
+use output::Color;
+use settings::Settings;
+use talk::Talk;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    if std::env::args_os().nth(1).is_some_and(|arg| arg == supervise::child::CHILD) {
+        return supervise::child::become_command(args.by_ref().skip(2));
+    }
+    let args: Vec<OsString> = args.collect();
+    let (talk, ended) = match args::parse(args.iter().cloned()) {
+        Ok(Parsed::Invocation(invocation)) => {
+            let talk = talk(&invocation.globals);
+            (talk, execute(*invocation, talk))
+        }
+        Ok(Parsed::Text(text)) => (talk(&Globals::default()), print_text(&text)),
+        // The flags were not understood, but how to say so can still be seen.
+        Err(failure) => {
+            let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+            (Talk::new(json, false, Color::Auto), Err(failure))
+        }
+    };
+    let exit = ended.unwrap_or_else(|failure| {
+        if failure.kind != output::QUIET {
+            talk.failure(&failure);
+        }
+        failure.exit
+    });
+    exit.end()
+}
+
+fn talk(globals: &Globals) -> Talk {
+    Talk::new(globals.json, globals.quiet, globals.color.unwrap_or(Color::Auto))
+}
+
+fn print_text(text: &str) -> Result<Exit, Failure> {
+    output::print(text).map(|()| Exit::OK)
+}
+
+fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {
+    let Invocation { globals, command } = invocation;
+    log::start(globals.verbose, talk.is_json())?;
+    let context =
+        Context { settings: Settings::resolve(&globals.store)?, talk, json: globals.json };
+    // On this very thread: a command dies with the thread that started it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Failure::internal(format!("cannot start: {error}; nothing was acquired"))
+    })?;
+    runtime.block_on(async {
+        match &command {
+            Command::Run(args) => cmd::run::run(&context, args).await,
+            Command::Acquire(args) => cmd::acquire::acquire(&context, args).await,
+            Command::Renew(args) => cmd::renew::renew(&context, args).await,
+            Command::Release(args) => cmd::release::release(&context, args).await,
+            Command::Ls(args) => cmd::ls::ls(&context, args).await,
+            Command::Inspect(args) => cmd::inspect::inspect(&context, args).await,
+            Command::Unlock(args) => cmd::unlock::unlock(&context, args).await,
+        }
+    })
+}

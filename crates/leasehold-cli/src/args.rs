@@ -1,0 +1,372 @@
+//! The command line. Nothing below this file knows how it is parsed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use rustix::process::Signal;
+
+use crate::exit::{Exit, Failure, TABLE};
+use crate::output::Color;
+use crate::settings::StoreFlags;
+use crate::take::Wait;
+use crate::{duration, signals};
+
+/// What was asked of us.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    /// What holds for every command.
+    pub(crate) globals: Globals,
+    /// Which command.
+    pub(crate) command: Command,
+}
+
+/// What holds for every command.
+#[derive(Debug, Default)]
+pub(crate) struct Globals {
+    /// Which store.
+    pub(crate) store: StoreFlags,
+    /// Objects instead of text.
+    pub(crate) json: bool,
+    /// When to colour.
+    pub(crate) color: Option<Color>,
+    /// Warnings and errors only.
+    pub(crate) quiet: bool,
+    /// How much of the log to show.
+    pub(crate) verbose: u8,
+}
+
+/// Hold a lock while a command runs, and see who holds what.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, after_help = TABLE, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    globals: GlobalArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
+struct GlobalArgs {
+    /// The store; default: LEASEHOLD_URL, else an SQLite file of this user
+    #[arg(long, global = true, value_name = "URL", action = ArgAction::Append)]
+    url: Vec<String>,
+    /// A file whose first line is the URL, for URLs with passwords
+    #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
+    url_file: Option<PathBuf>,
+    /// Goes before every name, so that applications on one store do not meet
+    #[arg(long, global = true, value_name = "TEXT")]
+    namespace: Option<String>,
+    /// JSON instead of text: data on stdout, and messages on stderr
+    #[arg(long, global = true)]
+    json: bool,
+    /// When to colour messages
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: ColorArg,
+    /// Say only warnings and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Show the log of the library; twice for more. LEASEHOLD_LOG sets it in detail
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ColorArg {
+    Auto,
+    Always,
+    Never,
+}
+
+/// Which command, and with what.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command while holding the lock NAME
+    Run(Run),
+    /// Take the lock NAME for a script: prints the token and leaves the lease to its ttl
+    Acquire(Acquire),
+    /// Restart the ttl of a lease that `acquire` took
+    Renew(Renew),
+    /// Release a lease that `acquire` took
+    Release(Release),
+    /// List the locks that somebody holds or waits for
+    Ls(Ls),
+    /// Show who holds the lock NAME and who waits for it
+    Inspect(Inspect),
+    /// End somebody else's lease. Its holder may act until it notices: be sure that it is dead
+    Unlock(Unlock),
+}
+
+/// How to take a lock.
+#[derive(Debug, Args)]
+pub(crate) struct Take {
+    /// Fail at once if the lock is taken
+    #[arg(short, long, conflicts_with = "wait")]
+    nonblock: bool,
+    /// Wait for so long at most; 0 is -n. Default: for ever
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    /// Exit with N instead of 75 if the lock is taken
+    #[arg(short = 'E', long, value_name = "N")]
+    pub(crate) conflict_exit_code: Option<u8>,
+    /// Say why, for those who wait
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+}
+
+impl Take {
+    /// How long to wait.
+    pub(crate) fn wait(&self) -> Wait {
+        match (self.nonblock, self.wait) {
+            (true, _) | (false, Some(Duration::ZERO)) => Wait::Never,
+            (false, Some(limit)) => Wait::AtMost(limit),
+            (false, None) => Wait::ForEver,
+        }
+    }
+
+    /// How to end if it is taken.
+    pub(crate) fn taken(&self) -> Exit {
+        self.conflict_exit_code.map_or(Exit::TAKEN, Exit::Code)
+    }
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The lock
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) take: Take,
+    /// How long the lock outlives a crash; renewed every third of it
+    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) ttl: Duration,
+    /// How long before the lease ends the command is told to stop, if it cannot be renewed. Must
+    /// be below half the ttl. Default: 5 s or a quarter of the ttl
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) grace: Option<Duration>,
+    /// How the command is told to stop then
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
+    pub(crate) stop_signal: Signal,
+    /// What to run, without a shell
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `acquire`.
+#[derive(Debug, Args)]
+pub(crate) struct Acquire {
+    /// The lock
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) take: Take,
+    /// How long the lease lasts unless `leasehold renew` is called
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) ttl: Duration,
+}
+
+/// `renew`.
+#[derive(Debug, Args)]
+pub(crate) struct Renew {
+    /// The lock
+    pub(crate) name: String,
+    /// The token that `acquire` printed; default: LEASEHOLD_TOKEN
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// How long the lease lasts from now
+    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) ttl: Duration,
+}
+
+/// `release`.
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// The lock
+    pub(crate) name: String,
+    /// The token that `acquire` printed; default: LEASEHOLD_TOKEN
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+}
+
+/// `ls`.
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Which names: `*` is any run of characters, `?` any one
+    #[arg(default_value = "*")]
+    pub(crate) pattern: String,
+}
+
+/// `inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// The lock
+    pub(crate) name: String,
+}
+
+/// `unlock`.
+#[derive(Debug, Args)]
+pub(crate) struct Unlock {
+    /// The lock
+    pub(crate) name: String,
+    /// Only if its token begins like this, see `leasehold inspect`
+    #[arg(long, value_name = "HINT", required_unless_present = "force", conflicts_with = "force")]
+    pub(crate) token: Option<String>,
+    /// Whoever holds it
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: String,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// What came of the command line.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// Something to do.
+    Invocation(Box<Invocation>),
+    /// Help or the version, for stdout.
+    Text(String),
+}
+
+/// Reads the command line.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
+    match Cli::try_parse_from(args) {
+        Ok(cli) => Ok(Parsed::Invocation(Box::new(Invocation {
+            globals: globals(cli.globals),
+            command: cli.command,
+        }))),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
+        {
+            Ok(Parsed::Text(error.render().to_string()))
+        }
+        Err(error) => {
+            let text = error.render().to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+            Err(Failure::new(Exit::USAGE, "usage", text))
+        }
+    }
+}
+
+fn globals(args: GlobalArgs) -> Globals {
+    Globals {
+        store: StoreFlags { urls: args.url, url_file: args.url_file, namespace: args.namespace },
+        json: args.json,
+        color: Some(match args.color {
+            ColorArg::Auto => Color::Auto,
+            ColorArg::Always => Color::Always,
+            ColorArg::Never => Color::Never,
+        }),
+        quiet: args.quiet,
+        verbose: args.verbose,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Invocation, Failure> {
+        match parse(line.split(' ').map(OsString::from))? {
+            Parsed::Invocation(invocation) => Ok(*invocation),
+            Parsed::Text(text) => panic!("{line}: {text}"),
+        }
+    }
+
+    fn run(line: &str) -> Run {
+        match parsed(line).expect(line).command {
+            Command::Run(run) => run,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_grammar_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_waits_for_ever_unless_told_otherwise() {
+        for (flags, wait) in [
+            ("", Wait::ForEver),
+            (" -n", Wait::Never),
+            (" --nonblock", Wait::Never),
+            (" -w 0", Wait::Never),
+            (" -w 0.5", Wait::AtMost(Duration::from_millis(500))),
+            (" --wait 1m30s", Wait::AtMost(Duration::from_secs(90))),
+        ] {
+            assert_eq!(
+                run(&format!("leasehold run x{flags} -- true")).take.wait(),
+                wait,
+                "{flags}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_command_is_taken_as_it_is() {
+        let run = run("leasehold run --ttl 3 x --why because -E 0 -- cmd -n --json -- x");
+        assert_eq!(run.command, ["cmd", "-n", "--json", "--", "x"]);
+        assert_eq!(run.ttl, Duration::from_secs(3));
+        assert_eq!(run.take.taken(), Exit::Code(0));
+        assert_eq!(run.stop_signal, Signal::TERM);
+        assert_eq!(run.grace, None);
+    }
+
+    #[test]
+    fn global_flags_stand_anywhere_before_the_command() {
+        for line in [
+            "leasehold --json --url a: run x -- true",
+            "leasehold run --json x --url a: -- true",
+            "leasehold run x --url a: --json -- true",
+        ] {
+            let invocation = parsed(line).expect(line);
+            assert!(invocation.globals.json, "{line}");
+            assert_eq!(invocation.globals.store.urls, ["a:"], "{line}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_a_usage_error() {
+        for line in [
+            "leasehold",
+            "leasehold jump",
+            "leasehold run",
+            "leasehold run x",
+            "leasehold run x --",
+            "leasehold run x true",
+            "leasehold run x -n -w 3 -- true",
+            "leasehold run x -w soon -- true",
+            "leasehold run x -E 256 -- true",
+            "leasehold run x --stop-signal NOPE -- true",
+            "leasehold run x --ttl -- true",
+            "leasehold acquire x",
+            "leasehold unlock x --why y",
+            "leasehold unlock x --force",
+            "leasehold unlock x --force --token a --why y",
+            "leasehold ls --color maybe",
+            "leasehold ls -q -v",
+            "leasehold ls --url a: --url-file b",
+        ] {
+            let failure = parsed(line).expect_err(line);
+            assert_eq!(failure.exit, Exit::USAGE, "{line}");
+            assert!(!failure.message.starts_with("error"), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn help_shows_the_exit_codes() {
+        match parse(["leasehold", "--help"].map(OsString::from)) {
+            Ok(Parsed::Text(text)) => assert!(text.contains("79      the lock was lost"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

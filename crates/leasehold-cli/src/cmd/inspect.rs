@@ -1,0 +1,22 @@
+//! `leasehold inspect NAME`: who holds it, who waits.
+
+use leasehold::Identity;
+use leasehold::host::{Host as _, SystemHost};
+
+use super::Context;
+use crate::args::Inspect;
+use crate::exit::{Exit, Failure};
+use crate::output::{print, print_json};
+use crate::view::{self, LockObject};
+
+/// Shows one lock.
+pub(crate) async fn inspect(context: &Context, args: &Inspect) -> Result<Exit, Failure> {
+    let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
+    let seen = client.inspect(&args.name).await?;
+    if context.json {
+        print_json(&LockObject::new(&args.name, &seen))?;
+    } else {
+        print(&view::text(&args.name, &seen, SystemHost.wall()))?;
+    }
+    Ok(Exit::OK)
+}

@@ -1,0 +1,258 @@
+//! `leasehold run NAME -- CMD`: holds a lock while a command runs.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::host::{Host as _, SystemHost};
+use leasehold::{Client, ErrorKind, Guard, Identity, Release, Ttl};
+use rustix::process::Signal;
+
+use super::Context;
+use crate::args::Run;
+use crate::duration::human;
+use crate::exit::{Exit, Failure};
+use crate::output::escape;
+use crate::signals::Signals;
+use crate::supervise::machine::{Lease, Policy, Verdict};
+use crate::supervise::{Child, child, supervise};
+use crate::take::{DRAIN, Taken, take};
+use crate::talk::{Level, Talk};
+
+/// The longest default grace.
+const GRACE_MAX: Duration = Duration::from_secs(5);
+
+/// How far it came.
+enum Course {
+    /// The command ran, and this is what became of it.
+    Ran(Guard, Verdict),
+    /// It never began.
+    Stopped(Exit),
+}
+
+/// Takes the lock, runs the command, releases the lock, ends as the command did.
+pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> {
+    let policy = policy(args)?;
+    // Before the store is connected: from here on a signal finds us ready.
+    let mut signals = Signals::install()?;
+    let who = Identity::process().command(program(&args.command));
+    let client = tokio::select! {
+        biased;
+        signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
+        client = context.settings.connect(who, &context.talk) => client?,
+    };
+    let course = match take_and_hold(context, args, &client, policy, &mut signals).await {
+        Ok(Course::Ran(guard, verdict)) => return end(guard, verdict, &context.talk).await,
+        Ok(Course::Stopped(exit)) => Ok(exit),
+        Err(failure) => Err(failure),
+    };
+    // A place in line to leave, or a lock to give back, is on its way: see it arrive.
+    client.shutdown(DRAIN).await;
+    course
+}
+
+async fn take_and_hold(
+    context: &Context,
+    args: &Run,
+    client: &Client,
+    policy: Policy,
+    signals: &mut Signals,
+) -> Result<Course, Failure> {
+    let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
+    refuse_nested(client, &args.name).await?;
+    let mut mutex = client.mutex(&args.name).ttl(args.ttl);
+    if let Some(why) = &args.take.why {
+        mutex = mutex.why(why);
+    }
+    let wait = args.take.wait();
+    let guard = match take(client, &args.name, &mutex, wait, signals, &context.talk).await? {
+        Taken::Granted(guard) => guard,
+        Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
+        Taken::Interrupted(signal) => return stopped(signal),
+    };
+    if let Some(signal) = signals.interrupted_already().await {
+        return stopped(signal);
+    }
+    let verdict = hold(context, args, client, &guard, policy, signals).await?;
+    Ok(Course::Ran(guard, verdict))
+}
+
+/// Runs the command under a lease that is good for more than the grace.
+async fn hold(
+    context: &Context,
+    args: &Run,
+    client: &Client,
+    guard: &Guard,
+    policy: Policy,
+    signals: &mut Signals,
+) -> Result<Verdict, Failure> {
+    if guard.remaining() < policy.ttl / 2 {
+        // Granted late: a command started now would be told to stop right away.
+        guard.renew().await?;
+    }
+    let env = environment(context, client, guard, args.ttl);
+    let mut child = Child::start(&args.command, &env, policy.terminal)?;
+    let verdict = supervise(guard, &mut child, signals, policy, &context.talk).await;
+    match child.why_not_begun() {
+        Some(error) => Err(not_begun(&args.command, &error).about(&args.name)),
+        None => Ok(verdict),
+    }
+}
+
+/// Ends the lease as the verdict says, and settles how we end.
+async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failure> {
+    let name = guard.name().to_owned();
+    if verdict.lease != Lease::Release {
+        // Of a lost lease there is nothing to release; under one that is left, somebody may act.
+        let _token = guard.detach();
+        return Ok(verdict.exit);
+    }
+    let left = guard.remaining();
+    match tokio::time::timeout(DRAIN, guard.release()).await {
+        Ok(Ok(Release::Released)) => Ok(verdict.exit),
+        Ok(Ok(Release::NotHeld)) => Err(Failure::new(
+            Exit::LOST,
+            ErrorKind::Lost.as_str(),
+            format!(
+                "`{}`: the command has ended (exit code {}), but the lock was not ours any more \
+                 when it was to be released; others may have acted beside it",
+                escape(&name),
+                verdict.exit.shown()
+            ),
+        )
+        .about(&name)),
+        Ok(Err(_)) | Err(_) => {
+            talk.notice(
+                Level::Warning,
+                "not-released",
+                Some(&name),
+                &format!(
+                    "the store did not confirm the release; the lock frees itself in {} at the \
+                     latest",
+                    human(left)
+                ),
+            );
+            Ok(verdict.exit)
+        }
+    }
+}
+
+fn policy(args: &Run) -> Result<Policy, Failure> {
+    let ttl = Ttl::new(args.ttl)?.get();
+    let grace = args.grace.unwrap_or_else(|| GRACE_MAX.min(ttl / 4));
+    if grace >= ttl / 2 {
+        return Err(Failure::config(format!(
+            "the grace ({}) must be below half the ttl ({}): with more, a command would be told to \
+             stop while its lease is still being renewed; nothing was acquired, change --grace or \
+             --ttl",
+            human(grace),
+            human(ttl)
+        ))
+        .about(&args.name));
+    }
+    Ok(Policy { ttl, grace, stop: args.stop_signal, terminal: child::at_terminal() })
+}
+
+/// What others see of the command: its program, not its arguments, which may hold secrets.
+fn program(command: &[OsString]) -> String {
+    command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// A command that runs under a lock and asks for the same lock would wait for itself.
+async fn refuse_nested(client: &Client, name: &str) -> Result<(), Failure> {
+    let Ok(token) = std::env::var("LEASEHOLD_TOKEN") else { return Ok(()) };
+    let seen = client.inspect(name).await?;
+    if !seen.holders.iter().any(|holder| holder.token == token.as_bytes()) {
+        return Ok(());
+    }
+    Err(Failure::config(format!(
+        "`{}` is held already by the command that we run under (LEASEHOLD_TOKEN is its token), so \
+         waiting for it would never end; nothing was changed, run the inner command without \
+         leasehold, or under another name",
+        escape(name)
+    ))
+    .about(name))
+}
+
+/// What the command is told. Set over what we inherited, so that the innermost run is seen.
+fn environment(
+    context: &Context,
+    client: &Client,
+    guard: &Guard,
+    ttl: Duration,
+) -> [(&'static str, Option<String>); 7] {
+    let expires = SystemHost.wall() + guard.remaining();
+    [
+        ("LEASEHOLD_NAME", Some(guard.name().to_owned())),
+        ("LEASEHOLD_TOKEN", Some(guard.token().as_str().to_owned())),
+        ("LEASEHOLD_FENCE", guard.fencing_token().map(|fence| fence.to_string())),
+        ("LEASEHOLD_EXPIRES_AT_MS", Some(expires.as_unix_millis().to_string())),
+        ("LEASEHOLD_TTL_MS", Some(ttl.as_millis().to_string())),
+        ("LEASEHOLD_STORE", Some(client.store_label())),
+        ("LEASEHOLD_URL", Some(context.settings.url_for_child())),
+    ]
+}
+
+fn not_begun(command: &[OsString], error: &std::io::Error) -> Failure {
+    let program = program(command);
+    let exit = child::not_begun(error);
+    let shown = escape(&program);
+    let message = if exit == Exit::CANNOT_EXECUTE {
+        format!("cannot execute `{shown}`: {error}; the lock was released")
+    } else if program.contains('/') && Path::new(&program).exists() {
+        format!("cannot run `{shown}`: its interpreter was not found; the lock was released")
+    } else {
+        format!("`{shown}` was not found; the lock was released, check the name and PATH")
+    };
+    let kind = if exit == Exit::NOT_FOUND { "not-found" } else { "cannot-execute" };
+    Failure::new(exit, kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, Parsed, parse};
+
+    fn policy_of(flags: &str) -> Result<Policy, Failure> {
+        let line = format!("leasehold run x{flags} -- true");
+        match parse(line.split(' ').map(OsString::from)).expect("a command line") {
+            Parsed::Invocation(invocation) => match invocation.command {
+                Command::Run(run) => policy(&run),
+                other => panic!("{other:?}"),
+            },
+            Parsed::Text(text) => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn the_default_grace_is_5_s_or_a_quarter_of_the_ttl() {
+        for (flags, ms) in [
+            ("", 2_500),
+            (" --ttl 1m", 5_000),
+            (" --ttl 100ms", 25),
+            (" --grace 0", 0),
+            (" --ttl 4s --grace 1999ms", 1_999),
+        ] {
+            let policy = policy_of(flags).expect(flags);
+            assert_eq!(policy.grace, Duration::from_millis(ms), "{flags}");
+        }
+    }
+
+    #[test]
+    fn a_grace_of_half_the_ttl_or_more_is_refused_with_both_values() {
+        for flags in [" --ttl 4s --grace 2s", " --ttl 4s --grace 1h"] {
+            let failure = policy_of(flags).expect_err(flags);
+            assert_eq!(failure.exit, Exit::CONFIG);
+            assert!(failure.message.contains("half the ttl (4.0s)"), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_ttl_out_of_bounds_is_refused_before_anything_is_asked() {
+        for ttl in ["0", "9ms", "25h"] {
+            let failure = policy_of(&format!(" --ttl {ttl}")).expect_err(ttl);
+            assert_eq!(failure.exit, Exit::CONFIG);
+            assert!(failure.message.contains("between 10 ms and 24 h"), "{}", failure.message);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `leasehold unlock NAME`: ends somebody else's lease, with care.
+
+use std::io::{BufRead as _, IsTerminal as _};
+
+use leasehold::host::{Host as _, SystemHost};
+use leasehold::store::{Evicted, Holder};
+use leasehold::{Client, ErrorKind, Identity};
+use serde_json::json;
+
+use super::Context;
+use crate::args::Unlock;
+use crate::exit::{Exit, Failure};
+use crate::output::{escape, print_json, shell_word};
+use crate::talk::Level;
+use crate::view;
+
+/// Ends the lease that was seen, and no other.
+pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Failure> {
+    if args.why.trim().is_empty() {
+        return Err(Failure::config("--why must say why, for the log; nothing was done"));
+    }
+    let client = context.settings.connect(Identity::process(), &context.talk).await?;
+    let seen = client.inspect(&args.name).await?;
+    let chosen: Vec<&Holder> =
+        seen.holders.iter().filter(|holder| is_meant(args, holder)).collect();
+    if seen.holders.is_empty() {
+        context.talk.notice(
+            Level::Info,
+            "nothing-held",
+            Some(&args.name),
+            "nobody holds it; nothing was done",
+        );
+        return done(context, args, 0);
+    }
+    if chosen.is_empty() {
+        return Err(changed(args, "it is held by another token than the one given"));
+    }
+    if let Some(card) = view::card(&args.name, &seen, SystemHost.wall(), None)
+        && !context.json
+    {
+        context.talk.lines(Level::Warning, &card);
+    }
+    if !args.yes {
+        confirm(context, args)?;
+    }
+    let mut ended = 0;
+    for holder in chosen {
+        ended += end(&client, args, holder).await?;
+    }
+    context.talk.notice(
+        Level::Info,
+        "unlocked",
+        Some(&args.name),
+        "the lease was ended; its former holder learns of it at its next renewal",
+    );
+    done(context, args, ended)
+}
+
+fn is_meant(args: &Unlock, holder: &Holder) -> bool {
+    args.token
+        .as_ref()
+        .is_none_or(|token| !token.is_empty() && holder.token.starts_with(token.as_bytes()))
+}
+
+async fn end(client: &Client, args: &Unlock, holder: &Holder) -> Result<usize, Failure> {
+    match client.evict(&args.name, &holder.token, &args.why).await? {
+        Evicted::Evicted => Ok(1),
+        Evicted::Changed => Err(changed(args, "the lease that was shown has ended meanwhile")),
+    }
+}
+
+fn changed(args: &Unlock, what: &str) -> Failure {
+    let (name, word) = (escape(&args.name), shell_word(&args.name));
+    let message = format!(
+        "`{name}`: {what}; nothing was done, see `leasehold inspect {word}` and decide anew"
+    );
+    Failure::new(Exit::TAKEN, ErrorKind::WaitElapsed.as_str(), message).about(&args.name)
+}
+
+/// Has the name typed: a habit of pressing `y` is no decision.
+fn confirm(context: &Context, args: &Unlock) -> Result<(), Failure> {
+    let word = shell_word(&args.name);
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::new(
+            Exit::USAGE,
+            "usage",
+            format!(
+                "unlocking `{}` wants to be confirmed and there is no terminal to ask on; nothing \
+                 was done, add --yes if its holder is dead",
+                escape(&args.name)
+            ),
+        )
+        .about(&args.name));
+    }
+    context.talk.notice(
+        Level::Warning,
+        "confirm",
+        Some(&args.name),
+        "its holder may still act until it notices; type the name to end its lease:",
+    );
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    if read.is_ok() && line.trim_end_matches(['\n', '\r']) == args.name {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Exit::USAGE,
+        "usage",
+        format!("that is not the name; nothing was done, see `leasehold inspect {word}`"),
+    )
+    .about(&args.name))
+}
+
+fn done(context: &Context, args: &Unlock, ended: usize) -> Result<Exit, Failure> {
+    if context.json {
+        print_json(&json!({
+            "schema": "leasehold.v1.unlock",
+            "name": args.name,
+            "ended": ended,
+        }))?;
+    }
+    Ok(Exit::OK)
+}

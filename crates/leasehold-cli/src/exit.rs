@@ -1,0 +1,175 @@
+//! How the command ends: a code of the table below, the command's own code, or a signal.
+
+use std::error::Error as _;
+use std::fmt;
+use std::process::ExitCode;
+
+use leasehold::{Error, ErrorKind};
+
+/// The table in `--help`. Scripts build on it: rows are added, never changed.
+pub(crate) const TABLE: &str = "\
+Exit codes:
+  0..255  run: the command's own; if a signal killed it, so does leasehold (a shell shows 128+n)
+  64      usage: the command line cannot be understood
+  69      the store cannot be reached; nothing was acquired
+  75      the lock is taken, or the wait elapsed (-E changes it)
+  77      the store denied access
+  78      contradictory or impossible configuration
+  79      the lock was lost while the command ran (it was stopped), or was found not to be ours
+  125     leasehold itself failed
+  126     the command cannot be executed
+  127     the command was not found
+  130,143 interrupted while waiting (128+n): nothing was acquired, the place in line was left
+Codes will be added: treat an unknown code as a failure.";
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// With this code.
+    Code(u8),
+    /// By this signal, raised on ourselves, so that a shell sees the truth.
+    Signal(i32),
+}
+
+impl Exit {
+    /// All went well.
+    pub(crate) const OK: Self = Self::Code(0);
+    /// The command line cannot be understood.
+    pub(crate) const USAGE: Self = Self::Code(64);
+    /// The lock is taken.
+    pub(crate) const TAKEN: Self = Self::Code(75);
+    /// Options contradict each other or the world.
+    pub(crate) const CONFIG: Self = Self::Code(78);
+    /// The lock was lost.
+    pub(crate) const LOST: Self = Self::Code(79);
+    /// We failed for a reason of our own.
+    pub(crate) const INTERNAL: Self = Self::Code(125);
+    /// The command cannot be executed.
+    pub(crate) const CANNOT_EXECUTE: Self = Self::Code(126);
+    /// The command was not found.
+    pub(crate) const NOT_FOUND: Self = Self::Code(127);
+
+    /// What a shell shows for it.
+    pub(crate) fn shown(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
+        }
+    }
+
+    /// Ends the process. Returns only where a code does it, for `main` to return.
+    pub(crate) fn end(self) -> ExitCode {
+        if let Self::Signal(signal) = self {
+            crate::signals::die_of(signal);
+        }
+        ExitCode::from(self.shown())
+    }
+}
+
+/// Why a command failed, ready to be shown.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// How the process ends for it.
+    pub(crate) exit: Exit,
+    /// One word for programs.
+    pub(crate) kind: &'static str,
+    /// What happened, how the lock is now, what to do next. Causes are in it.
+    pub(crate) message: String,
+    /// The lock that it is about.
+    pub(crate) name: Option<String>,
+}
+
+impl Failure {
+    /// A failure of our own.
+    pub(crate) fn new(exit: Exit, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { exit, kind, message: message.into(), name: None }
+    }
+
+    /// Contradictory or impossible configuration.
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::new(Exit::CONFIG, ErrorKind::Config.as_str(), message)
+    }
+
+    /// Something that the operating system refused us.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(Exit::INTERNAL, "internal", message)
+    }
+
+    /// The same failure, about this lock.
+    pub(crate) fn about(mut self, name: &str) -> Self {
+        self.name.get_or_insert_with(|| name.to_owned());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(current) = cause {
+            // Many errors repeat their cause in their own text.
+            let text = current.to_string();
+            if !message.contains(&text) {
+                message.push_str(": ");
+                message.push_str(&text);
+            }
+            cause = current.source();
+        }
+        Self {
+            exit: Exit::Code(error.kind().exit_code()),
+            kind: error.kind().as_str(),
+            message,
+            name: error.name().map(str::to_owned),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_error_ends_with_its_code_and_keeps_its_causes() {
+        for kind in ErrorKind::ALL {
+            let error = Error::new(kind, "it went wrong")
+                .with_name("x")
+                .with_source(std::io::Error::other("disk on fire"));
+            let failure = Failure::from(error);
+            assert_eq!(failure.exit, Exit::Code(kind.exit_code()));
+            assert_eq!(failure.kind, kind.as_str());
+            assert_eq!(failure.message, "`x`: it went wrong: disk on fire");
+            assert_eq!(failure.name.as_deref(), Some("x"));
+        }
+    }
+
+    #[test]
+    fn every_code_that_we_end_with_is_in_the_table() {
+        let ours = [
+            Exit::USAGE,
+            Exit::TAKEN,
+            Exit::CONFIG,
+            Exit::LOST,
+            Exit::INTERNAL,
+            Exit::CANNOT_EXECUTE,
+            Exit::NOT_FOUND,
+        ];
+        let kinds = ErrorKind::ALL.map(|kind| Exit::Code(kind.exit_code()));
+        for exit in ours.into_iter().chain(kinds) {
+            assert!(TABLE.contains(&format!("\n  {} ", exit.shown())), "{exit:?}");
+        }
+        assert!(TABLE.contains("unknown code as a failure"));
+    }
+
+    #[test]
+    fn a_signal_is_shown_as_128_and_its_number() {
+        assert_eq!(Exit::Signal(15).shown(), 143);
+        assert_eq!(Exit::Signal(2).shown(), 130);
+        assert_eq!(Exit::Code(7).shown(), 7);
+    }
+}

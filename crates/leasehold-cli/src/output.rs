@@ -1,0 +1,182 @@
+//! Data on stdout, as text or JSON, and what both need: escaping, colour, times.
+
+use std::io::{self, Write as _};
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Unit};
+use leasehold::core::WallTime;
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure};
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Color {
+    /// On a terminal, unless the environment says otherwise.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Color {
+    /// Whether to colour a stream that is a `terminal`, or not.
+    pub(crate) fn on(self, terminal: bool) -> bool {
+        self.decide(terminal, |name| std::env::var(name).ok())
+    }
+
+    /// The conventions of <https://no-color.org> and <https://bixense.com/clicolors/>.
+    fn decide(self, terminal: bool, env: impl Fn(&str) -> Option<String>) -> bool {
+        let set = |name| env(name).is_some_and(|value| !value.is_empty());
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto if set("NO_COLOR") => false,
+            Self::Auto if set("CLICOLOR_FORCE") => env("CLICOLOR_FORCE").as_deref() != Some("0"),
+            Self::Auto => {
+                let refused = env("CLICOLOR").as_deref() == Some("0");
+                terminal && !refused && env("TERM").is_none_or(|term| term != "dumb")
+            }
+        }
+    }
+}
+
+/// The text without anything that a terminal would obey: control characters and those that turn
+/// the direction of text are shown as escapes.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || is_direction(c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+const fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text as one word of a shell.
+pub(crate) fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// Writes text to stdout.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            // Nobody reads on, as in `leasehold ls | head`: end as every program does then.
+            return Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new());
+        }
+        Failure::internal(format!("cannot write to stdout: {error}"))
+    })
+}
+
+/// Writes one JSON object as a line to stdout.
+pub(crate) fn print_json(object: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(object)
+        .map_err(|error| Failure::internal(format!("cannot write JSON: {error}")))?;
+    print(&format!("{text}\n"))
+}
+
+/// The kind of a failure about which nothing is said.
+pub(crate) const QUIET: &str = "quiet";
+
+const SIGPIPE: i32 = rustix::process::Signal::PIPE.as_raw();
+
+/// A time for programs: RFC 3339 in UTC, with milliseconds.
+pub(crate) fn rfc3339(time: WallTime) -> String {
+    timestamp(time).map_or_else(String::new, |time| format!("{time:.3}"))
+}
+
+/// A time for people: of today just the clock, in their own time zone.
+pub(crate) fn clock(time: WallTime, now: WallTime) -> String {
+    local(time, now, &TimeZone::system())
+}
+
+fn local(time: WallTime, now: WallTime, zone: &TimeZone) -> String {
+    let (Some(time), Some(now)) = (timestamp(time), timestamp(now)) else { return String::new() };
+    let (time, now) = (time.to_zoned(zone.clone()), now.to_zoned(zone.clone()));
+    let form = if time.date() == now.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+    time.round(Unit::Second).unwrap_or(time).strftime(form).to_string()
+}
+
+fn timestamp(time: WallTime) -> Option<Timestamp> {
+    Timestamp::from_microsecond(i64::try_from(time.as_unix_micros()).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_gets_through() {
+        let table = [
+            ("release 2.4.1 — ünï", "release 2.4.1 — ünï"),
+            ("\x1b[31mred", "\\u{1b}[31mred"),
+            ("a\nb\r\tc", "a\\nb\\r\\tc"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("abc\u{202e}txt", "abc\\u{202e}txt"),
+        ];
+        for (text, shown) in table {
+            assert_eq!(escape(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_shell_word_is_one_word_whatever_is_in_it() {
+        let table = [
+            ("sqlite:/a/b.db", "sqlite:/a/b.db"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's $(x)", r"'it'\''s $(x)'"),
+        ];
+        for (text, word) in table {
+            assert_eq!(shell_word(text), word);
+        }
+    }
+
+    #[test]
+    fn colour_follows_the_flag_then_the_environment_then_the_terminal() {
+        let env = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| {
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            }
+        };
+        assert!(Color::Always.decide(false, env(&[("NO_COLOR", "1")])));
+        assert!(!Color::Never.decide(true, env(&[("CLICOLOR_FORCE", "1")])));
+        for (pairs, terminal, on) in [
+            (&[][..], true, true),
+            (&[], false, false),
+            (&[("NO_COLOR", "1")], true, false),
+            (&[("NO_COLOR", "")], true, true),
+            (&[("CLICOLOR_FORCE", "1")], false, true),
+            (&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], true, false),
+            (&[("CLICOLOR", "0")], true, false),
+            (&[("TERM", "dumb")], true, false),
+            (&[("TERM", "xterm")], true, true),
+        ] {
+            assert_eq!(Color::Auto.decide(terminal, env(pairs)), on, "{pairs:?} {terminal}");
+        }
+    }
+
+    #[test]
+    fn times_are_rfc_3339_for_programs_and_short_for_people() {
+        let time = WallTime::from_unix_micros(1_700_000_000_123_456);
+        let later = WallTime::from_unix_micros(1_700_000_060_000_000);
+        let next_day = WallTime::from_unix_micros(1_700_090_000_000_000);
+        assert_eq!(rfc3339(time), "2023-11-14T22:13:20.123Z");
+        assert_eq!(local(time, later, &TimeZone::UTC), "22:13:20");
+        assert_eq!(local(time, next_day, &TimeZone::UTC), "2023-11-14 22:13:20");
+    }
+}

@@ -1,0 +1,245 @@
+//! Which store we speak to, and with what rights to talk about it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::IsTerminal as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use leasehold::{Client, Identity};
+
+use crate::exit::Failure;
+use crate::talk::{Level, Talk};
+
+/// What the flags say of the store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreFlags {
+    /// `--url`, each one.
+    pub(crate) urls: Vec<String>,
+    /// `--url-file`.
+    pub(crate) url_file: Option<PathBuf>,
+    /// `--namespace`.
+    pub(crate) namespace: Option<String>,
+}
+
+/// Where a URL came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Flag,
+    File,
+    Environment,
+    Default,
+}
+
+/// The store that was chosen.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    url: String,
+    source: Source,
+    namespace: Option<String>,
+}
+
+impl Settings {
+    /// Chooses: flags before the environment before the default.
+    pub(crate) fn resolve(flags: &StoreFlags) -> Result<Self, Failure> {
+        Self::choose(flags, |name| std::env::var_os(name))
+    }
+
+    fn choose(flags: &StoreFlags, env: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+        let set = |name: &str| env(name).filter(|value| !value.is_empty());
+        let (url, source) = if let [first, more @ ..] = &flags.urls[..] {
+            if !more.is_empty() {
+                return Err(Failure::new(
+                    crate::exit::Exit::CONFIG,
+                    leasehold::ErrorKind::Unsupported.as_str(),
+                    "several --url make a quorum of stores, which this version cannot do yet; \
+                     nothing was asked, name one store",
+                ));
+            }
+            (first.clone(), Source::Flag)
+        } else if let Some(path) = &flags.url_file {
+            (first_line(path)?, Source::File)
+        } else if let Some(url) = set("LEASEHOLD_URL") {
+            let url = url.into_string().map_err(|_| {
+                Failure::config("LEASEHOLD_URL is not valid UTF-8; nothing was asked")
+            })?;
+            (url, Source::Environment)
+        } else {
+            (default_url(set)?, Source::Default)
+        };
+        let namespace = flags.namespace.clone().filter(|namespace| !namespace.is_empty());
+        Ok(Self { url, source, namespace })
+    }
+
+    /// Connects, after what there is to say about the choice.
+    pub(crate) async fn connect(&self, who: Identity, talk: &Talk) -> Result<Client, Failure> {
+        if self.source == Source::Flag && has_password(&self.url) {
+            talk.notice(
+                Level::Warning,
+                "password-in-arguments",
+                None,
+                "the password in --url can be seen by everybody who lists the processes of this \
+                 machine; use --url-file or LEASEHOLD_URL",
+            );
+        }
+        if self.source == Source::Default {
+            self.prepare_default(talk)?;
+        }
+        let mut builder = Client::builder(&self.url).identity(who);
+        if let Some(namespace) = &self.namespace {
+            builder = builder.namespace(namespace);
+        }
+        Ok(builder.connect().await?)
+    }
+
+    /// The URL for the environment of a command, so that it reaches the same store from whatever
+    /// directory it moves to.
+    pub(crate) fn url_for_child(&self) -> String {
+        let here = std::env::current_dir().ok();
+        absolute(&self.url, here.as_deref()).unwrap_or_else(|| self.url.clone())
+    }
+
+    fn prepare_default(&self, talk: &Talk) -> Result<(), Failure> {
+        let file = Path::new(self.url.strip_prefix("sqlite:").unwrap_or(&self.url));
+        if let Some(directory) = file.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(
+                |error| {
+                    Failure::new(
+                        crate::exit::Exit::Code(match error.kind() {
+                            std::io::ErrorKind::PermissionDenied => 77,
+                            _ => 69,
+                        }),
+                        "unavailable",
+                        format!(
+                            "cannot make the directory {} for the embedded store: {error}; \
+                         nothing was asked, name another store by --url",
+                            directory.display()
+                        ),
+                    )
+                },
+            )?;
+        }
+        if std::io::stderr().is_terminal() {
+            talk.notice(
+                Level::Info,
+                "embedded-store",
+                None,
+                "using the embedded store: only this user on this machine sees these locks; \
+                 --url names another store",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn first_line(path: &Path) -> Result<String, Failure> {
+    let refused = |reason: &str| {
+        Failure::config(format!("--url-file {}: {reason}; nothing was asked", path.display()))
+    };
+    let text = fs::read_to_string(path).map_err(|error| refused(&error.to_string()))?;
+    match text.lines().next().map(str::trim) {
+        Some(url) if !url.is_empty() => Ok(url.to_owned()),
+        _ => Err(refused("its first line holds no URL")),
+    }
+}
+
+fn default_url(set: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure> {
+    // The specification says to ignore relative paths here.
+    let state = set("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = state.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+    let Some(state) = state else {
+        return Err(Failure::config(
+            "there is no place for the embedded store: neither XDG_STATE_HOME nor HOME is set; \
+             nothing was asked, name a store by --url or LEASEHOLD_URL",
+        ));
+    };
+    let file = state.join("leasehold/locks.db");
+    let file = file.to_str().ok_or_else(|| {
+        Failure::config(format!(
+            "the path of the embedded store is not valid UTF-8: {}; nothing was asked, \
+             name a store by --url",
+            file.display()
+        ))
+    })?;
+    Ok(format!("sqlite:{file}"))
+}
+
+fn has_password(url: &str) -> bool {
+    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
+    authority.rsplit_once('@').is_some_and(|(user, _)| {
+        user.split_once(':').is_some_and(|(_, password)| !password.is_empty())
+    })
+}
+
+fn absolute(url: &str, here: Option<&Path>) -> Option<String> {
+    let file = url.strip_prefix("sqlite:").filter(|file| !file.starts_with('/'))?;
+    Some(format!("sqlite:{}", here?.join(file).to_str()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(flags: &StoreFlags, env: &[(&str, &str)]) -> Result<(String, Source), String> {
+        let get = |name: &str| {
+            env.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+        };
+        Settings::choose(flags, get)
+            .map(|settings| (settings.url, settings.source))
+            .map_err(|failure| failure.message)
+    }
+
+    fn url(text: &str) -> StoreFlags {
+        StoreFlags { urls: vec![text.to_owned()], ..StoreFlags::default() }
+    }
+
+    #[test]
+    fn flags_go_before_the_environment_and_that_before_the_default() {
+        let env = [("LEASEHOLD_URL", "b:"), ("HOME", "/h"), ("XDG_STATE_HOME", "/x")];
+        let none = StoreFlags::default();
+        let is = |text: &str, source| Ok((text.to_owned(), source));
+        assert_eq!(chosen(&url("a:"), &env), is("a:", Source::Flag));
+        assert_eq!(chosen(&none, &env), is("b:", Source::Environment));
+        assert_eq!(chosen(&none, &env[1..]), is("sqlite:/x/leasehold/locks.db", Source::Default));
+        let home = is("sqlite:/h/.local/state/leasehold/locks.db", Source::Default);
+        assert_eq!(chosen(&none, &env[1..2]), home);
+        assert_eq!(chosen(&none, &[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]), home);
+        assert_eq!(chosen(&none, &[("LEASEHOLD_URL", ""), ("HOME", "/h")]), home);
+    }
+
+    #[test]
+    fn without_a_home_the_way_out_is_named() {
+        let refusal = chosen(&StoreFlags::default(), &[("HOME", "")]).expect_err("no home");
+        assert!(refusal.contains("--url") && refusal.contains("HOME"), "{refusal}");
+    }
+
+    #[test]
+    fn several_urls_are_refused_for_now() {
+        let flags = StoreFlags { urls: vec!["a:".into(), "b:".into()], ..StoreFlags::default() };
+        let refusal = chosen(&flags, &[]).expect_err("two URLs");
+        assert!(refusal.contains("quorum"), "{refusal}");
+    }
+
+    #[test]
+    fn a_password_is_noticed() {
+        for (url, password) in [
+            ("redis://user:secret@host", true),
+            ("redis://:secret@host", true),
+            ("redis://user@host", false),
+            ("redis://user:@host", false),
+            ("redis://host:6379/0", false),
+            ("sqlite:/a@b:c", false),
+        ] {
+            assert_eq!(has_password(url), password, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_relative_file_stays_the_same_file_after_a_change_of_directory() {
+        let here = Some(Path::new("/srv"));
+        assert_eq!(absolute("sqlite:a/b.db", here).as_deref(), Some("sqlite:/srv/a/b.db"));
+        assert_eq!(absolute("sqlite:/a/b.db", here), None);
+        assert_eq!(absolute("redis://host", here), None);
+        assert_eq!(absolute("sqlite:a/b.db", None), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! The signals that we take, and dying of one.
+
+use std::fs;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use rustix::process::{Resource, Rlimit, Signal};
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::exit::Failure;
+
+/// Asks to stop: the first is forwarded, the second kills, the third leaves.
+pub(crate) const FATAL: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+
+/// What else we take. CHLD is not forwarded, it says that somebody ended.
+const OTHERS: [Signal; 6] =
+    [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::CONT, Signal::TSTP, Signal::CHILD];
+
+/// The signals as they come in.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+}
+
+impl Signals {
+    /// Takes the signals from now on. To be called before anything that a signal must not
+    /// interrupt halfway, so before the store is connected.
+    ///
+    /// Signals that we were told to ignore, as nohup(1) and shells without job control do, stay
+    /// ignored, by us and by the command.
+    pub(crate) fn install() -> Result<Self, Failure> {
+        let ignored = ignored_at_start();
+        let mut streams = Vec::new();
+        for signal in FATAL.into_iter().chain(OTHERS) {
+            if signal != Signal::CHILD && is_in(ignored, signal) {
+                continue;
+            }
+            let stream = unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
+                Failure::internal(format!("cannot take signals: {error}; nothing was acquired"))
+            })?;
+            streams.push((signal, stream));
+        }
+        Ok(Self { streams })
+    }
+
+    /// Waits for the next signal. Several of one kind may count as one, as everywhere in Unix.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// Waits for a signal that asks to stop. While there is no command yet, Ctrl-Z stops us at
+    /// once, and the rest means nothing.
+    pub(crate) async fn interrupt(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                signal if FATAL.contains(&signal) => return signal,
+                Signal::TSTP => suspend(),
+                _ => {}
+            }
+        }
+    }
+
+    /// A signal that asks to stop and is here already.
+    pub(crate) async fn interrupted_already(&mut self) -> Option<Signal> {
+        // Signals come in through the runtime's driver: let it look once.
+        tokio::task::yield_now().await;
+        tokio::select! {
+            biased;
+            signal = self.interrupt() => Some(signal),
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
+        for (signal, stream) in &mut self.streams {
+            if let Poll::Ready(Some(())) = stream.poll_recv(context) {
+                return Poll::Ready(*signal);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Stops this process, all of it, until somebody continues it.
+pub(crate) fn suspend() {
+    // Cannot fail: the process is our own.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+}
+
+/// Dies of `signal` as if nobody had taken it, without a core of ours beside the command's.
+///
+/// Returns where that is impossible: as process 1 of a container, whom default actions do not hit.
+pub(crate) fn die_of(signal: i32) {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = rustix::process::setrlimit(Resource::Core, none);
+    let pid = rustix::process::getpid();
+    if pid.as_raw_nonzero().get() == 1 {
+        return;
+    }
+    if signal_hook::low_level::emulate_default_handler(signal).is_err()
+        && let Some(signal) = Signal::from_named_raw(signal)
+    {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// Reads `TERM`, `SIGTERM`, `term` or `15`.
+pub(crate) fn parse(text: &str) -> Result<Signal, String> {
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal);
+    known.or_else(|| text.parse().ok().and_then(Signal::from_named_raw)).ok_or_else(|| {
+        format!(
+            "`{}` is not a signal; use a name such as TERM or INT, or a number",
+            text.escape_debug()
+        )
+    })
+}
+
+const NAMES: [(&str, Signal); 16] = [
+    ("TERM", Signal::TERM),
+    ("INT", Signal::INT),
+    ("HUP", Signal::HUP),
+    ("QUIT", Signal::QUIT),
+    ("KILL", Signal::KILL),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("ABRT", Signal::ABORT),
+    ("ALRM", Signal::ALARM),
+    ("PIPE", Signal::PIPE),
+    ("CONT", Signal::CONT),
+    ("STOP", Signal::STOP),
+    ("TSTP", Signal::TSTP),
+    ("WINCH", Signal::WINCH),
+    ("SEGV", Signal::SEGV),
+    ("CHLD", Signal::CHILD),
+];
+
+/// The signals that were ignored when we started, as a bit mask. Nothing has changed them yet but
+/// the runtime of the language, which ignores PIPE.
+fn ignored_at_start() -> u64 {
+    fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status))
+}
+
+fn ignored_in(status: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+fn is_in(mask: u64, signal: Signal) -> bool {
+    mask >> (signal.as_raw() - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_read_by_name_or_number() {
+        for text in ["TERM", "SIGTERM", "term", "sigterm", "15"] {
+            assert_eq!(parse(text), Ok(Signal::TERM), "{text}");
+        }
+        for text in ["", "SIG", "0", "-15", "TERMINATE", "9999"] {
+            assert!(parse(text).expect_err(text).contains("TERM or INT"), "{text}");
+        }
+        for (text, signal) in NAMES {
+            assert_eq!(parse(text), Ok(signal));
+        }
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_the_mask() {
+        let mask = ignored_in("Name:\tx\nSigIgn:\t0000000000000003\nSigCgt:\tffff\n");
+        assert!(is_in(mask, Signal::HUP) && is_in(mask, Signal::INT));
+        assert!(!is_in(mask, Signal::TERM) && !is_in(mask, Signal::QUIT));
+        assert_eq!(ignored_in("nothing of that kind"), 0);
+    }
+}

@@ -1,0 +1,126 @@
+//! Runs the decisions of the machine on a real command.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use leasehold::Guard;
+use leasehold::host::{Host, SystemHost};
+use rustix::process::Signal;
+
+use super::child::Child;
+use super::machine::{Action, Input, News, Policy, Supervision, Verdict};
+use crate::duration::human;
+use crate::signals::{self, Signals};
+use crate::talk::{Level, Talk};
+
+/// Watches over `child` until nothing of it is left, or until we were told to leave.
+#[allow(clippy::large_futures, reason = "there is one")]
+pub(crate) async fn supervise(
+    guard: &Guard,
+    child: &mut Child,
+    signals: &mut Signals,
+    policy: Policy,
+    talk: &Talk,
+) -> Verdict {
+    let clock = SystemHost;
+    let mut supervision = Supervision::new(policy);
+    let mut lost = pin!(guard.lost());
+    let mut told = false;
+    loop {
+        let look = supervision.next_look(clock.now(), guard.remaining());
+        let input = tokio::select! {
+            biased;
+            signal = signals.next() => Input::Signal(signal),
+            reason = &mut lost, if !told => Input::Lost(reason),
+            () = tokio::time::sleep(look) => Input::Timer,
+        };
+        told |= matches!(input, Input::Lost(_));
+        let mut inputs = vec![input];
+        // Also without a signal: several of them may count as one.
+        let reaped = child.reap();
+        inputs.extend(reaped.ended.map(Input::Ended));
+        if reaped.all_gone {
+            inputs.push(Input::AllGone);
+        }
+        for input in inputs {
+            for action in supervision.on(clock.now(), guard.remaining(), input) {
+                match action {
+                    Action::Forward(signal) => child.forward(signal),
+                    Action::Stop(signal) => child.signal_all(signal, Some(Signal::CONT)),
+                    Action::Kill => child.signal_all(Signal::KILL, None),
+                    Action::Suspend => {
+                        child.suspend();
+                        signals::suspend();
+                    }
+                    Action::Say(news) => say(talk, guard, child, news),
+                    Action::Finish(verdict) => return verdict,
+                }
+            }
+        }
+    }
+}
+
+fn say(talk: &Talk, guard: &Guard, child: &Child, news: News) {
+    let left = |left: Duration| human(left);
+    let (level, event, text) = match news {
+        News::Overdue { left: span } => (
+            Level::Warning,
+            "renewal-overdue",
+            format!(
+                "the lease was not renewed in time, the store does not answer; \
+                 trying on, the command is stopped unless it does within {}",
+                left(span)
+            ),
+        ),
+        News::Renewed => (Level::Info, "renewed", "the lease is renewed again".to_owned()),
+        News::Stopping { left: span } => (
+            Level::Warning,
+            "stopping",
+            format!(
+                "the lease could not be renewed and ends in {}: telling the command to stop",
+                left(span)
+            ),
+        ),
+        News::Lost(reason) => {
+            (Level::Error, "lost", format!("the lock is lost: {reason}; the command is stopped"))
+        }
+        News::Killing => (
+            Level::Warning,
+            "killing",
+            "killing the command: it must not outlive its lease".to_owned(),
+        ),
+        News::KillingAsAsked => (
+            Level::Warning,
+            "killing",
+            "second signal: killing the command; one more leaves without waiting".to_owned(),
+        ),
+        News::Leaving => (
+            Level::Warning,
+            "leaving",
+            format!(
+                "leaving; the command may still run, so the lock is not released but \
+                 frees itself in {}",
+                left(guard.remaining())
+            ),
+        ),
+        News::Suspending { left: span } => (
+            Level::Warning,
+            "suspending",
+            format!(
+                "stopped, so the lease is not renewed and lapses in {}; \
+                 the command is killed if it is continued after that",
+                left(span)
+            ),
+        ),
+        News::Lingering => (
+            Level::Info,
+            "lingering",
+            format!(
+                "the command has ended, and {} of its processes still run: \
+                 the lock is held until they end",
+                child.alive()
+            ),
+        ),
+    };
+    talk.notice(level, event, Some(guard.name()), &text);
+}

@@ -1,0 +1,325 @@
+//! What to do with a running command, as a pure decision.
+//!
+//! | state | asked to stop | its 2nd, 3rd | left <= grace | not ours | deadline | all gone |
+//! |---|---|---|---|---|---|---|
+//! | running | forward | kill, leave | stop -> stopping | stop -> stopping | kill -> killing | release |
+//! | stopping | forward | kill, leave | - | kill sooner | kill -> killing | 79 |
+//! | killing | kill again | -, leave | kill again | kill again | kill again | as before |
+//!
+//! *Stopping* ends in *killing* when its time is up, which is before the deadline if the lease was
+//! still ours when it began. "All gone" is the command and every process that it left behind. A
+//! lease that was lost is never released. Nothing leads back to *running*: a command that was told
+//! to stop for the sake of the lease stays told, even if the store answers again.
+
+use std::time::Duration;
+
+use leasehold::Lost;
+use leasehold::core::Moment;
+use rustix::process::Signal;
+
+use crate::exit::Exit;
+use crate::signals::FATAL;
+
+/// How often the clock is compared at least: timers of the runtime stand still in suspend.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often the rest of a killed tree is hunted down.
+const KILL_EVERY: Duration = Duration::from_millis(10);
+
+/// How long a definite loss leaves to a command at most.
+const LOST_GRACE_MAX: Duration = Duration::from_secs(2);
+
+/// How long processes that outlive the command go unmentioned.
+const LINGER_QUIETLY: Duration = Duration::from_millis(300);
+
+/// What a supervision is told beforehand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    /// The ttl of the lease.
+    pub(crate) ttl: Duration,
+    /// How long before the deadline the command is told to stop.
+    pub(crate) grace: Duration,
+    /// By which signal.
+    pub(crate) stop: Signal,
+    /// Whether the command shares our process group, at a terminal that signals both of us.
+    pub(crate) terminal: bool,
+}
+
+impl Policy {
+    /// How long before the deadline the command is killed: time enough to see it dead.
+    fn margin(&self) -> Duration {
+        (self.ttl / 50).max(Duration::from_millis(20)).min(self.ttl / 8)
+    }
+
+    /// Below this much time left a renewal must have failed: they are sent with two thirds left,
+    /// and a little slowness is no news.
+    fn overdue_below(&self) -> Duration {
+        let slow = (self.ttl * 64 / 100).saturating_sub(Duration::from_millis(100));
+        slow.min(self.ttl * 57 / 100)
+    }
+}
+
+/// What the supervisor learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A signal came to us.
+    Signal(Signal),
+    /// The command itself ended.
+    Ended(Exit),
+    /// Nothing that the command started lives any more.
+    AllGone,
+    /// The lease was lost.
+    Lost(Lost),
+    /// Time passed.
+    Timer,
+}
+
+/// What the supervisor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Passes a signal on to the command.
+    Forward(Signal),
+    /// Tells everything that the command started to stop, and wakes what was stopped.
+    Stop(Signal),
+    /// Kills everything that the command started.
+    Kill,
+    /// Stops the command and ourselves until somebody continues us.
+    Suspend,
+    /// Says something.
+    Say(News),
+    /// Ends the supervision.
+    Finish(Verdict),
+}
+
+/// What is worth a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The lease was not renewed when it should have been.
+    Overdue { left: Duration },
+    /// It was renewed after all.
+    Renewed,
+    /// The command is told to stop because the deadline is near.
+    Stopping { left: Duration },
+    /// The lease was lost.
+    Lost(Lost),
+    /// The command is killed because of the lease.
+    Killing,
+    /// The command is killed because of a second signal.
+    KillingAsAsked,
+    /// We leave without waiting.
+    Leaving,
+    /// We are being stopped, and the lease will lapse.
+    Suspending { left: Duration },
+    /// The command ended, something that it started did not.
+    Lingering,
+}
+
+/// How a supervision ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// How we end.
+    pub(crate) exit: Exit,
+    /// What becomes of the lease.
+    pub(crate) lease: Lease,
+}
+
+/// What becomes of the lease at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// It is released: nobody acts under it any more.
+    Release,
+    /// It is gone.
+    Lost,
+    /// It runs out by itself: somebody may still act under it.
+    LeaveToExpire,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Stopping { kill_at: Moment },
+    Killing,
+}
+
+/// The state of one supervision.
+#[derive(Debug)]
+pub(crate) struct Supervision {
+    policy: Policy,
+    phase: Phase,
+    /// Whether the lease is why the command was stopped.
+    for_the_lease: bool,
+    lost: Option<Lost>,
+    asked_to_stop: u32,
+    ended: Option<(Exit, Moment)>,
+    overdue: bool,
+    lingering_said: bool,
+    finished: bool,
+    actions: Vec<Action>,
+}
+
+impl Supervision {
+    /// Of a command that runs from now on.
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            phase: Phase::Running,
+            for_the_lease: false,
+            lost: None,
+            asked_to_stop: 0,
+            ended: None,
+            overdue: false,
+            lingering_said: false,
+            finished: false,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Decides on `input`, which came at `now` with `left` of the lease.
+    pub(crate) fn on(&mut self, now: Moment, left: Duration, input: Input) -> Vec<Action> {
+        // A lease that has run out is looked at before anything is passed on: a command that is
+        // continued after the lease lapsed must not run another instant.
+        if left.is_zero() && self.lost.is_none() && input != Input::Lost(Lost::NotOurs) {
+            self.lose(now, Lost::Deadline);
+        }
+        match input {
+            Input::Signal(signal) => self.on_signal(left, signal),
+            Input::Ended(exit) => self.ended = Some((exit, now)),
+            Input::AllGone => self.on_all_gone(),
+            Input::Lost(lost) => self.lose(now, lost),
+            Input::Timer => {}
+        }
+        self.look_at_the_time(now, left);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// How long until time alone may change something.
+    pub(crate) fn next_look(&self, now: Moment, left: Duration) -> Duration {
+        let until = |threshold: Duration| left.saturating_sub(threshold);
+        let next = match self.phase {
+            Phase::Running => until(self.policy.grace).min(until(self.policy.margin())),
+            Phase::Stopping { kill_at } => kill_at.since(now),
+            Phase::Killing => KILL_EVERY,
+        };
+        next.clamp(Duration::from_millis(1), LOOK_EVERY)
+    }
+
+    fn on_signal(&mut self, left: Duration, signal: Signal) {
+        if self.policy.terminal && [Signal::INT, Signal::QUIT].contains(&signal) {
+            // The terminal has sent it to the command as well, who may well live on.
+        } else if FATAL.contains(&signal) {
+            self.on_asked_to_stop(signal);
+        } else if signal == Signal::TSTP {
+            self.say(News::Suspending { left });
+            self.actions.push(Action::Suspend);
+        } else if signal != Signal::CHILD && self.lost.is_none() {
+            self.actions.push(Action::Forward(signal));
+        }
+    }
+
+    fn on_asked_to_stop(&mut self, signal: Signal) {
+        self.asked_to_stop += 1;
+        match self.asked_to_stop {
+            1 => self.actions.push(Action::Forward(signal)),
+            2 => {
+                self.say(News::KillingAsAsked);
+                self.phase = Phase::Killing;
+                self.actions.push(Action::Kill);
+            }
+            _ => {
+                self.say(News::Leaving);
+                self.finish(Verdict {
+                    exit: Exit::Signal(signal.as_raw()),
+                    lease: if self.lost.is_some() { Lease::Lost } else { Lease::LeaveToExpire },
+                });
+            }
+        }
+    }
+
+    fn lose(&mut self, now: Moment, lost: Lost) {
+        if self.lost.is_none() {
+            self.say(News::Lost(lost));
+        }
+        self.lost.get_or_insert(lost);
+        self.for_the_lease = true;
+        match (lost, self.phase) {
+            (_, Phase::Killing) => {}
+            (Lost::NotOurs, Phase::Running) => {
+                let kill_at = now + self.policy.grace.min(LOST_GRACE_MAX);
+                self.phase = Phase::Stopping { kill_at };
+                self.actions.push(Action::Stop(self.policy.stop));
+            }
+            (Lost::NotOurs, Phase::Stopping { kill_at }) => {
+                let sooner = now + self.policy.grace.min(LOST_GRACE_MAX);
+                self.phase = Phase::Stopping { kill_at: kill_at.min(sooner) };
+            }
+            _ => self.kill(),
+        }
+    }
+
+    fn on_all_gone(&mut self) {
+        let Some((exit, _)) = self.ended else { return };
+        let lease = if self.lost.is_some() { Lease::Lost } else { Lease::Release };
+        let exit = if self.for_the_lease { Exit::LOST } else { exit };
+        self.finish(Verdict { exit, lease });
+    }
+
+    fn look_at_the_time(&mut self, now: Moment, left: Duration) {
+        if self.finished {
+            return;
+        }
+        self.look_at_renewals(left);
+        match self.phase {
+            Phase::Running if left <= self.policy.margin() => {
+                self.for_the_lease = true;
+                self.kill();
+            }
+            Phase::Running if left <= self.policy.grace => {
+                self.for_the_lease = true;
+                self.say(News::Stopping { left });
+                self.actions.push(Action::Stop(self.policy.stop));
+                let kill_at = (now + left).minus(self.policy.margin());
+                self.phase = Phase::Stopping { kill_at };
+            }
+            Phase::Stopping { kill_at } if now >= kill_at => self.kill(),
+            Phase::Killing if !self.actions.contains(&Action::Kill) => {
+                self.actions.push(Action::Kill);
+            }
+            _ => {}
+        }
+        if let Some((_, since)) = self.ended
+            && !self.lingering_said
+            && now.since(since) >= LINGER_QUIETLY
+        {
+            self.lingering_said = true;
+            self.say(News::Lingering);
+        }
+    }
+
+    fn look_at_renewals(&mut self, left: Duration) {
+        let overdue = left < self.policy.overdue_below();
+        if self.lost.is_some() || self.for_the_lease || overdue == self.overdue {
+            return;
+        }
+        self.overdue = overdue;
+        self.say(if overdue { News::Overdue { left } } else { News::Renewed });
+    }
+
+    fn kill(&mut self) {
+        self.say(News::Killing);
+        self.phase = Phase::Killing;
+        self.actions.push(Action::Kill);
+    }
+
+    fn finish(&mut self, verdict: Verdict) {
+        self.finished = true;
+        self.actions.push(Action::Finish(verdict));
+    }
+
+    fn say(&mut self, news: News) {
+        self.actions.push(Action::Say(news));
+    }
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,240 @@
+use super::*;
+
+const TERMINAL: Policy = Policy { terminal: true, ..POLICY };
+
+/// A ttl of 10 s, with the defaults that follow from it: told to stop 2.5 s before the deadline,
+/// killed 200 ms before it.
+const POLICY: Policy = Policy {
+    ttl: Duration::from_secs(10),
+    grace: Duration::from_millis(2_500),
+    stop: Signal::TERM,
+    terminal: false,
+};
+
+/// What a lease of 10 s is worth right after a renewal.
+const FRESH: u64 = 9_898;
+
+fn at(ms: u64) -> Moment {
+    Moment::from_nanos(ms * 1_000_000)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Feeds `inputs` of (now, time left, input) and returns what was done in answer to the last.
+fn last(policy: Policy, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
+    let mut supervision = Supervision::new(policy);
+    let mut actions = Vec::new();
+    for (now, left, input) in inputs {
+        actions = supervision.on(at(*now), ms(*left), *input);
+    }
+    actions
+}
+
+fn finish(exit: Exit, lease: Lease) -> Vec<Action> {
+    vec![Action::Finish(Verdict { exit, lease })]
+}
+
+fn killed_for_the_lease() -> Vec<Action> {
+    vec![Action::Say(News::Killing), Action::Kill]
+}
+
+#[test]
+fn a_command_that_ends_by_itself_ends_us_as_it_ended_and_frees_the_lock() {
+    for exit in [Exit::Code(0), Exit::Code(3), Exit::Code(79), Exit::Signal(15)] {
+        let inputs = [(5, FRESH, Input::Ended(exit)), (5, FRESH, Input::AllGone)];
+        assert_eq!(last(POLICY, &inputs), finish(exit, Lease::Release));
+    }
+}
+
+#[test]
+fn signals_are_forwarded_and_the_command_decides() {
+    for policy in [POLICY, TERMINAL] {
+        for signal in [Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2, Signal::WINCH] {
+            let inputs = [(5, FRESH, Input::Signal(signal))];
+            assert_eq!(last(policy, &inputs), [Action::Forward(signal)], "{signal:?}");
+        }
+    }
+    let inputs = [(5, FRESH, Input::Signal(Signal::INT))];
+    assert_eq!(last(POLICY, &inputs), [Action::Forward(Signal::INT)]);
+    let inputs = [
+        (5, FRESH, Input::Signal(Signal::TERM)),
+        (9, FRESH, Input::Ended(Exit::Code(0))),
+        (9, FRESH, Input::AllGone),
+    ];
+    assert_eq!(last(POLICY, &inputs), finish(Exit::Code(0), Lease::Release));
+}
+
+#[test]
+fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
+    let press = (5, FRESH, Input::Signal(Signal::INT));
+    assert_eq!(last(TERMINAL, &[press, press, press, press]), []);
+    assert_eq!(last(TERMINAL, &[(5, FRESH, Input::Signal(Signal::QUIT))]), []);
+}
+
+#[test]
+fn the_second_request_kills_and_the_third_leaves_without_releasing() {
+    let inputs = [
+        (5, FRESH, Input::Signal(Signal::TERM)),
+        (6, FRESH, Input::Signal(Signal::INT)),
+        (7, FRESH, Input::Signal(Signal::TERM)),
+    ];
+    assert_eq!(last(POLICY, &inputs[..2]), [Action::Say(News::KillingAsAsked), Action::Kill]);
+    let left = Verdict { exit: Exit::Signal(15), lease: Lease::LeaveToExpire };
+    assert_eq!(last(POLICY, &inputs), [Action::Say(News::Leaving), Action::Finish(left)]);
+}
+
+#[test]
+fn a_command_killed_as_asked_ends_us_as_it_ended_and_frees_the_lock() {
+    let inputs = [
+        (5, FRESH, Input::Signal(Signal::TERM)),
+        (6, FRESH, Input::Signal(Signal::TERM)),
+        (7, FRESH, Input::Ended(Exit::Signal(9))),
+        (8, FRESH, Input::AllGone),
+    ];
+    assert_eq!(last(POLICY, &inputs), finish(Exit::Signal(9), Lease::Release));
+}
+
+#[test]
+fn a_renewal_that_is_overdue_is_said_once_and_so_is_its_end() {
+    let timer = |now, left| (now, left, Input::Timer);
+    assert_eq!(last(POLICY, &[timer(3_000, 6_800)]), []);
+    let overdue = [timer(3_000, 6_800), timer(4_300, 5_598)];
+    assert_eq!(last(POLICY, &overdue), [Action::Say(News::Overdue { left: ms(5_598) })]);
+    let again = [timer(4_300, 5_598), timer(4_400, 5_498)];
+    assert_eq!(last(POLICY, &again), []);
+    let renewed = [timer(4_300, 5_598), timer(4_400, FRESH)];
+    assert_eq!(last(POLICY, &renewed), [Action::Say(News::Renewed)]);
+}
+
+#[test]
+fn an_unconfirmed_lease_stops_the_command_at_grace_and_kills_it_before_the_deadline() {
+    // The deadline is at 9898.
+    let stop = (7_398, 2_500, Input::Timer);
+    assert_eq!(
+        last(POLICY, &[(5_000, 4_898, Input::Timer), stop]),
+        [Action::Say(News::Stopping { left: ms(2_500) }), Action::Stop(Signal::TERM)]
+    );
+    assert_eq!(last(POLICY, &[stop, (9_697, 201, Input::Timer)]), []);
+    assert_eq!(last(POLICY, &[stop, (9_698, 200, Input::Timer)]), killed_for_the_lease());
+    let killed = (9_698, 200, Input::Timer);
+    assert_eq!(last(POLICY, &[stop, killed, (9_708, 190, Input::Timer)]), [Action::Kill]);
+}
+
+#[test]
+fn a_command_stopped_for_its_lease_ends_us_with_79_even_if_the_lease_still_stands() {
+    for left in [1_000, FRESH] {
+        let inputs = [
+            (7_398, 2_500, Input::Timer),
+            (8_000, left, Input::Ended(Exit::Code(0))),
+            (8_000, left, Input::AllGone),
+        ];
+        assert_eq!(last(POLICY, &inputs), finish(Exit::LOST, Lease::Release));
+    }
+}
+
+#[test]
+fn a_lease_that_is_not_ours_stops_at_once_kills_within_2_s_and_is_never_released() {
+    let lost = (1_000, 0, Input::Lost(Lost::NotOurs));
+    let said = Action::Say(News::Lost(Lost::NotOurs));
+    assert_eq!(last(POLICY, &[lost]), [said, Action::Stop(Signal::TERM)]);
+    assert_eq!(last(POLICY, &[lost, (2_999, 0, Input::Timer)]), []);
+    assert_eq!(last(POLICY, &[lost, (3_000, 0, Input::Timer)]), killed_for_the_lease());
+    let inputs = [lost, (1_500, 0, Input::Ended(Exit::Code(0))), (1_500, 0, Input::AllGone)];
+    assert_eq!(last(POLICY, &inputs), finish(Exit::LOST, Lease::Lost));
+}
+
+#[test]
+fn a_short_grace_also_shortens_what_a_definite_loss_leaves() {
+    let policy = Policy { grace: ms(500), ..POLICY };
+    let lost = (1_000, 0, Input::Lost(Lost::NotOurs));
+    assert_eq!(last(policy, &[lost, (1_499, 0, Input::Timer)]), []);
+    assert_eq!(last(policy, &[lost, (1_500, 0, Input::Timer)]), killed_for_the_lease());
+}
+
+#[test]
+fn a_loss_while_stopping_only_makes_the_end_come_sooner() {
+    let stopping = (7_398, 2_500, Input::Timer);
+    let early = (7_400, 0, Input::Lost(Lost::NotOurs));
+    let said = [Action::Say(News::Lost(Lost::NotOurs))];
+    assert_eq!(last(POLICY, &[stopping, early]), said);
+    assert_eq!(last(POLICY, &[stopping, early, (9_400, 0, Input::Timer)]), killed_for_the_lease());
+    let late = (9_000, 0, Input::Lost(Lost::NotOurs));
+    assert_eq!(last(POLICY, &[stopping, late, (9_698, 0, Input::Timer)]), killed_for_the_lease());
+}
+
+#[test]
+fn a_passed_deadline_kills_at_once_whoever_notices_it() {
+    let said = Action::Say(News::Lost(Lost::Deadline));
+    let expected = [said, Action::Say(News::Killing), Action::Kill];
+    for input in [Input::Timer, Input::Lost(Lost::Deadline)] {
+        assert_eq!(last(POLICY, &[(9_898, 0, input)]), expected);
+    }
+}
+
+#[test]
+fn a_command_continued_after_its_lease_lapsed_is_killed_and_not_continued() {
+    let stop = (1_000, 8_898, Input::Signal(Signal::TSTP));
+    assert_eq!(
+        last(POLICY, &[stop]),
+        [Action::Say(News::Suspending { left: ms(8_898) }), Action::Suspend]
+    );
+    assert_eq!(
+        last(POLICY, &[stop, (2_000, 8_000, Input::Signal(Signal::CONT))]),
+        [Action::Forward(Signal::CONT)]
+    );
+    let late = last(POLICY, &[stop, (20_000, 0, Input::Signal(Signal::CONT))]);
+    assert!(late.contains(&Action::Kill), "{late:?}");
+    assert!(!late.contains(&Action::Forward(Signal::CONT)), "{late:?}");
+}
+
+#[test]
+fn what_outlives_the_command_keeps_the_lock_and_is_mentioned_once() {
+    let ended = (1_000, FRESH, Input::Ended(Exit::Code(4)));
+    assert_eq!(last(POLICY, &[ended, (1_299, FRESH, Input::Timer)]), []);
+    let said = [Action::Say(News::Lingering)];
+    let mention = (1_300, FRESH, Input::Timer);
+    assert_eq!(last(POLICY, &[ended, mention]), said);
+    assert_eq!(last(POLICY, &[ended, mention, (1_400, FRESH, Input::Timer)]), []);
+    let gone = (2_000, FRESH, Input::AllGone);
+    assert_eq!(last(POLICY, &[ended, mention, gone]), finish(Exit::Code(4), Lease::Release));
+    // The lease rules go on meanwhile.
+    let near = last(POLICY, &[ended, mention, (8_000, 2_500, Input::Timer)]);
+    assert!(near.contains(&Action::Stop(Signal::TERM)), "{near:?}");
+}
+
+#[test]
+fn all_gone_before_the_command_was_seen_to_end_is_not_the_end() {
+    assert_eq!(last(POLICY, &[(5, FRESH, Input::AllGone)]), []);
+}
+
+/// Searches the whole course of an outage for every ttl: however the time is looked at, the kill
+/// comes before the deadline and the stop signal not after it.
+#[test]
+fn the_kill_comes_before_the_deadline_for_every_ttl() {
+    for ttl in [10_u64, 20, 50, 100, 300, 1_000, 3_000, 10_000, 60_000, 86_400_000] {
+        for grace_of in [3, 4, 10, 1_000] {
+            let grace = ms(ttl / grace_of).min(Duration::from_secs(5));
+            let policy = Policy { ttl: ms(ttl), grace, ..POLICY };
+            let deadline = ttl - ttl / 100 - 2;
+            let mut supervision = Supervision::new(policy);
+            let mut now = Duration::from_nanos(0);
+            let mut stopped = None;
+            let killed = loop {
+                let left = ms(deadline).saturating_sub(now);
+                let moment = Moment::default() + now;
+                let actions = supervision.on(moment, left, Input::Timer);
+                if actions.iter().any(|action| matches!(action, Action::Stop(_))) {
+                    stopped.get_or_insert(now);
+                }
+                if actions.contains(&Action::Kill) {
+                    break now;
+                }
+                now += supervision.next_look(moment, left);
+            };
+            assert!(killed < ms(deadline), "ttl {ttl} ms, grace {grace:?}: killed at {killed:?}");
+            assert!(stopped.is_none_or(|stopped| stopped <= killed));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Taking a lock on behalf of a person: with messages while we wait, and ready to be interrupted.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use leasehold::host::{Host as _, SystemHost};
+use leasehold::{Client, ErrorKind, Guard, Mutex};
+use rustix::process::Signal;
+
+use crate::duration::human;
+use crate::exit::{Exit, Failure};
+use crate::signals::Signals;
+use crate::talk::Talk;
+use crate::view;
+use crate::wait_message::WaitMessage;
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Not at all.
+    Never,
+    /// For so long.
+    AtMost(Duration),
+    /// Until it is ours.
+    ForEver,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It is ours.
+    Granted(Guard),
+    /// Somebody else's; the failure says whose.
+    Busy(Failure),
+    /// We were told to stop. Nothing is held and the place in line is left, or is being left.
+    Interrupted(Signal),
+}
+
+/// How long leaving the line or releasing may hold up our end.
+pub(crate) const DRAIN: Duration = Duration::from_secs(1);
+
+/// Takes `mutex`, which is the lock called `name`.
+pub(crate) async fn take(
+    client: &Client,
+    name: &str,
+    mutex: &Mutex,
+    wait: Wait,
+    signals: &mut Signals,
+    talk: &Talk,
+) -> Result<Taken, Failure> {
+    let limit = match wait {
+        Wait::AtMost(limit) => Some(limit),
+        Wait::Never | Wait::ForEver => None,
+    };
+    let mut message = WaitMessage::new(client, name, limit, talk);
+    let answer = {
+        let asking = async {
+            match wait {
+                Wait::Never => mutex.try_lock().await,
+                Wait::AtMost(limit) => mutex.lock_timeout(limit).await.map(Some),
+                Wait::ForEver => mutex.lock().await.map(Some),
+            }
+        };
+        let mut asking = pin!(asking);
+        let mut talking = pin!(message.run());
+        tokio::select! {
+            biased;
+            signal = signals.interrupt() => Err(signal),
+            answer = &mut asking => Ok(answer),
+            never = &mut talking, if wait != Wait::Never => match never {},
+        }
+    };
+    message.clear();
+    match answer {
+        Err(signal) => Ok(Taken::Interrupted(signal)),
+        Ok(Ok(Some(guard))) => Ok(Taken::Granted(guard)),
+        Ok(Ok(None)) => Ok(Taken::Busy(busy(client, name, wait).await)),
+        Ok(Err(error)) if error.kind() == ErrorKind::WaitElapsed => {
+            Ok(Taken::Busy(busy(client, name, wait).await))
+        }
+        Ok(Err(error)) => Err(Failure::from(error).about(name)),
+    }
+}
+
+/// Says who is in the way, and what to do about it.
+async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
+    let seen = tokio::time::timeout(DRAIN, client.inspect(name)).await;
+    let card = seen
+        .ok()
+        .and_then(Result::ok)
+        .and_then(|seen| view::card(name, &seen, SystemHost.wall(), None));
+    let card = card.unwrap_or_else(|| format!("`{}` was taken", crate::output::escape(name)));
+    let word = crate::output::shell_word(name);
+    let message = match wait {
+        Wait::AtMost(limit) => format!(
+            "gave up after {}: {card}\nnothing was acquired; `leasehold inspect {word}` shows who \
+             holds it now",
+            human(limit)
+        ),
+        // One line: this is what a cron job prints every minute.
+        Wait::Never | Wait::ForEver => {
+            let first = card.lines().next().unwrap_or_default();
+            format!("{first}; nothing was acquired, use -w 1m to wait")
+        }
+    };
+    Failure::new(Exit::TAKEN, ErrorKind::WaitElapsed.as_str(), message).about(name)
+}

@@ -1,0 +1,140 @@
+//! What we say on stderr: plain lines that begin with `leasehold: `, or JSON lines.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+use crate::output::{Color, escape};
+
+/// How serious a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Good to know; left out by `--quiet`.
+    Info,
+    /// The lock or the command is in danger.
+    Warning,
+    /// It went wrong.
+    Error,
+}
+
+impl Level {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The way to stderr.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Talk {
+    json: bool,
+    quiet: bool,
+    terminal: bool,
+    color: bool,
+}
+
+impl Talk {
+    /// Talks as the user wishes and as stderr can.
+    pub(crate) fn new(json: bool, quiet: bool, color: Color) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        Self { json, quiet, terminal, color: !json && color.on(terminal) }
+    }
+
+    /// Whether a person looks at stderr, on which a line can be written over.
+    pub(crate) const fn on_terminal(&self) -> bool {
+        self.terminal && !self.json && !self.quiet
+    }
+
+    /// Whether nothing but errors and warnings is wanted.
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Whether messages are JSON lines.
+    pub(crate) const fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Says something. `text` may hold names and words of others.
+    pub(crate) fn notice(&self, level: Level, event: &str, name: Option<&str>, text: &str) {
+        if self.json {
+            self.object(
+                level,
+                "notice",
+                json!({ "level": level.as_str(), "event": event, "name": name, "message": text }),
+            );
+        } else {
+            let about = name.map(|name| format!("`{}`: ", escape(name))).unwrap_or_default();
+            self.lines(level, &format!("{about}{}", escape(text)));
+        }
+    }
+
+    /// Says why we failed.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        if self.json {
+            self.object(
+                Level::Error,
+                "error",
+                json!({
+                    "kind": failure.kind,
+                    "exit_code": failure.exit.shown(),
+                    "name": failure.name,
+                    "message": failure.message,
+                }),
+            );
+        } else {
+            self.lines(Level::Error, &escape_lines(&failure.message));
+        }
+    }
+
+    /// Writes one JSON line of this kind.
+    pub(crate) fn object(&self, level: Level, kind: &str, fields: Value) {
+        if self.quiet && level == Level::Info {
+            return;
+        }
+        let mut line = json!({ "schema": format!("leasehold.v1.{kind}") });
+        if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
+            line.extend(fields);
+        }
+        self.write(&format!("{line}\n"));
+    }
+
+    /// Writes text that is fit for a terminal: the first line after our name, the rest indented.
+    pub(crate) fn lines(&self, level: Level, text: &str) {
+        if self.quiet && level == Level::Info {
+            return;
+        }
+        let (before, after) = match (self.color, level) {
+            (false, _) | (_, Level::Info) => ("", ""),
+            (true, Level::Warning) => ("\x1b[33m", "\x1b[0m"),
+            (true, Level::Error) => ("\x1b[31m", "\x1b[0m"),
+        };
+        let mut out = String::new();
+        for (index, line) in text.lines().enumerate() {
+            let lead = if index == 0 { "leasehold: " } else { "    " };
+            out.push_str(&format!("{before}{lead}{line}{after}\n"));
+        }
+        self.write(&out);
+    }
+
+    /// Writes over the current line of the terminal; an empty text clears it.
+    pub(crate) fn status(&self, text: &str) {
+        if self.on_terminal() {
+            self.write(&format!("\r\x1b[2K{text}"));
+        }
+    }
+
+    fn write(&self, text: &str) {
+        // In one write, so that the lines of several processes do not mix. Nobody can be told if
+        // stderr is gone, and the lock must not depend on it.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+fn escape_lines(text: &str) -> String {
+    text.lines().map(escape).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,339 @@
+//! A lock as people and programs see it.
+
+use std::time::Duration;
+
+use leasehold::Snapshot;
+use leasehold::core::WallTime;
+use leasehold::store::{ClientRecord, Holder, Waiter};
+use serde::Serialize;
+
+use crate::duration::human;
+use crate::output::{clock, escape, rfc3339};
+
+/// The JSON object of kind `lock`.
+#[derive(Debug, Serialize)]
+pub(crate) struct LockObject {
+    schema: &'static str,
+    name: String,
+    state: &'static str,
+    holders: Vec<HolderObject>,
+    waiters: Vec<WaiterObject>,
+    fence: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct HolderObject {
+    token_hint: String,
+    host: Option<String>,
+    pid: Option<u32>,
+    user: Option<String>,
+    command: Option<String>,
+    why: Option<String>,
+    since: Option<String>,
+    ttl_left_ms: Option<u64>,
+    fence: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct WaiterObject {
+    position: usize,
+    host: Option<String>,
+    pid: Option<u32>,
+    since: Option<String>,
+}
+
+impl LockObject {
+    /// The lock of that name, as it was seen.
+    pub(crate) fn new(name: &str, seen: &Snapshot) -> Self {
+        Self {
+            schema: "leasehold.v1.lock",
+            name: name.to_owned(),
+            state: state(seen),
+            holders: seen.holders.iter().map(HolderObject::new).collect(),
+            waiters: (1..).zip(&seen.waiters).map(|(at, who)| WaiterObject::new(at, who)).collect(),
+            fence: seen.fencing.map(|fence| fence.to_string()),
+        }
+    }
+}
+
+impl HolderObject {
+    fn new(holder: &Holder) -> Self {
+        let client = holder.client.as_ref();
+        Self {
+            token_hint: hint(&holder.token),
+            host: client.map(|client| client.host.clone()),
+            pid: client.map(|client| client.pid),
+            user: client.map(|client| client.user.clone()),
+            command: client.map(|client| client.command.clone()),
+            why: holder.why.clone(),
+            since: holder.since.map(rfc3339),
+            ttl_left_ms: holder.ttl_left.map(millis),
+            fence: fence(holder),
+        }
+    }
+}
+
+impl WaiterObject {
+    fn new(position: usize, waiter: &Waiter) -> Self {
+        let client = waiter.client.as_ref();
+        Self {
+            position,
+            host: client.map(|client| client.host.clone()),
+            pid: client.map(|client| client.pid),
+            since: waiter.since.map(rfc3339),
+        }
+    }
+}
+
+/// `free`, `held` or `idle`.
+pub(crate) fn state(seen: &Snapshot) -> &'static str {
+    match &seen.holders[..] {
+        [] => "free",
+        holders if holders.iter().all(|holder| holder.idle) => "idle",
+        _ => "held",
+    }
+}
+
+/// The beginning of a token, which is not enough to use it. A foreign one may be any bytes.
+pub(crate) fn hint(token: &[u8]) -> String {
+    String::from_utf8_lossy(&token[..token.len().min(4)]).into_owned()
+}
+
+/// A span in whole milliseconds.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn fence(holder: &Holder) -> Option<String> {
+    holder.fencing.map(|block| block.first.to_string())
+}
+
+/// `ci-7 pid 4121 (./deploy.sh, user ci)`.
+pub(crate) fn who(client: Option<&ClientRecord>) -> String {
+    client.map_or_else(
+        || "a client that left no record".to_owned(),
+        |client| {
+            format!(
+                "{} pid {} ({}, user {})",
+                escape(&client.host),
+                client.pid,
+                escape(&client.command),
+                escape(&client.user)
+            )
+        },
+    )
+}
+
+/// `14:02:11 (3m 12s)`.
+pub(crate) fn since(since: WallTime, now: WallTime) -> String {
+    let span = Duration::from_micros(now.as_unix_micros().saturating_sub(since.as_unix_micros()));
+    format!("{} ({})", clock(since, now), human(span))
+}
+
+/// Who holds it: two lines for a person who waits. Nothing if nobody does.
+pub(crate) fn card(
+    name: &str,
+    seen: &Snapshot,
+    now: WallTime,
+    us: Option<usize>,
+) -> Option<String> {
+    let holder = seen.holders.first()?;
+    let mut text = format!("`{}` is held by {}", escape(name), who(holder.client.as_ref()));
+    if let Some(time) = holder.since {
+        text.push_str(&format!(" since {}", since(time, now)));
+    }
+    let mut facts = Vec::new();
+    facts.extend(holder.why.as_deref().map(|why| format!("why: {}", escape(why))));
+    facts.push(lease(holder));
+    facts.extend(fence(holder).map(|fence| format!("fence {fence}")));
+    if let Some(position) = us {
+        facts.push(format!("you are #{position} of {} in line", seen.waiting.max(1)));
+    } else if seen.waiting > 0 {
+        facts.push(format!("{} in line", seen.waiting));
+    }
+    text.push('\n');
+    text.push_str(&facts.join("   "));
+    Some(text)
+}
+
+fn lease(holder: &Holder) -> String {
+    holder.ttl_left.map_or_else(
+        || "lease without an end, taken by a foreign client".to_owned(),
+        |left| format!("lease ends in {} unless renewed", human(left)),
+    )
+}
+
+/// All that is known of a lock, for people.
+pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
+    let mut out = format!("{}: {}\n", escape(name), state(seen));
+    for holder in &seen.holders {
+        out.push_str(&format!("  holder   {}\n", who(holder.client.as_ref())));
+        if let Some(time) = holder.since {
+            out.push_str(&format!("  since    {}\n", since(time, now)));
+        }
+        if let Some(why) = &holder.why {
+            out.push_str(&format!("  why      {}\n", escape(why)));
+        }
+        out.push_str(&format!("  lease    {}\n", lease(holder).trim_start_matches("lease ")));
+        if let Some(fence) = fence(holder) {
+            out.push_str(&format!("  fence    {fence}\n"));
+        }
+        out.push_str(&format!("  token    {}…\n", escape(&hint(&holder.token))));
+    }
+    if let (true, Some(fence)) = (seen.holders.is_empty(), seen.fencing) {
+        out.push_str(&format!("  fence    {fence} (the last one)\n"));
+    }
+    if seen.waiting > 0 {
+        out.push_str(&format!("  waiting  {}\n", seen.waiting));
+    }
+    for (position, waiter) in (1..).zip(&seen.waiters) {
+        let time = waiter.since.map(|time| format!(" since {}", since(time, now)));
+        let who = who(waiter.client.as_ref());
+        out.push_str(&format!("    {position}. {who}{}\n", time.unwrap_or_default()));
+    }
+    out
+}
+
+/// The heads of [`row`].
+pub(crate) const COLUMNS: [&str; 6] = ["NAME", "STATE", "HOLDER", "HELD FOR", "WAITING", "WHY"];
+
+/// A lock as a line of a table.
+pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> [String; 6] {
+    let holder = seen.holders.first();
+    let client = holder.and_then(|holder| holder.client.as_ref());
+    let held_for = holder.and_then(|holder| holder.since).map(|since| {
+        human(Duration::from_micros(now.as_unix_micros().saturating_sub(since.as_unix_micros())))
+    });
+    [
+        escape(name),
+        state(seen).to_owned(),
+        client.map_or_else(
+            || if holder.is_some() { "?".to_owned() } else { String::new() },
+            |client| format!("{}:{} {}", escape(&client.host), client.pid, escape(&client.user)),
+        ),
+        held_for.unwrap_or_default(),
+        if seen.waiting == 0 { String::new() } else { seen.waiting.to_string() },
+        holder.and_then(|holder| holder.why.as_deref()).map(escape).unwrap_or_default(),
+    ]
+}
+
+/// The lines of a table, columns lined up by characters.
+pub(crate) fn table(rows: &[[String; 6]]) -> String {
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let mut out = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::FencingToken;
+    use leasehold::core::FencingBlock;
+    use leasehold::core::token::ClientId;
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: WallTime = WallTime::from_unix_micros(1_700_000_192_000_000);
+    const THEN: WallTime = WallTime::from_unix_micros(1_700_000_000_000_000);
+
+    fn client(pid: u32) -> ClientRecord {
+        ClientRecord {
+            id: ClientId::from_random([0; ClientId::CHARS]),
+            host: "ci-7".to_owned(),
+            pid,
+            user: "ci".to_owned(),
+            command: "./deploy.sh\x1b[2J".to_owned(),
+        }
+    }
+
+    fn seen() -> Snapshot {
+        let fence = FencingToken::new(8812).expect("not zero");
+        Snapshot {
+            holders: vec![Holder {
+                token: b"abcdefgh".to_vec(),
+                client: Some(client(4121)),
+                why: Some("release\n2".to_owned()),
+                since: Some(THEN),
+                ttl_left: Some(Duration::from_millis(26_500)),
+                fencing: Some(FencingBlock { first: fence, count: 1 }),
+                idle: false,
+            }],
+            waiters: vec![
+                Waiter { id: None, client: Some(client(5)), since: Some(THEN) },
+                Waiter { id: None, client: None, since: None },
+            ],
+            waiting: 2,
+            fencing: Some(fence),
+        }
+    }
+
+    #[test]
+    fn the_lock_object_has_exactly_the_pinned_fields() {
+        let object = serde_json::to_value(LockObject::new("deploy", &seen())).expect("JSON");
+        let expected = json!({
+            "schema": "leasehold.v1.lock",
+            "name": "deploy",
+            "state": "held",
+            "holders": [{
+                "token_hint": "abcd", "host": "ci-7", "pid": 4121, "user": "ci",
+                "command": "./deploy.sh\u{1b}[2J", "why": "release\n2",
+                "since": "2023-11-14T22:13:20.000Z", "ttl_left_ms": 26500, "fence": "8812",
+            }],
+            "waiters": [
+                { "position": 1, "host": "ci-7", "pid": 5, "since": "2023-11-14T22:13:20.000Z" },
+                { "position": 2, "host": null, "pid": null, "since": null },
+            ],
+            "fence": "8812",
+        });
+        assert_eq!(object, expected);
+        let free = serde_json::to_value(LockObject::new("x", &Snapshot::default())).expect("JSON");
+        assert_eq!(free["state"], "free");
+        assert_eq!(free["fence"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn the_card_says_who_since_when_why_and_where_we_stand_and_escapes_it_all() {
+        let text = card("deploy", &seen(), NOW, Some(2)).expect("held");
+        for part in [
+            "`deploy` is held by ci-7 pid 4121 (./deploy.sh\\u{1b}[2J, user ci) since ",
+            "(3m 12s)",
+            "why: release\\n2",
+            "lease ends in 26s unless renewed",
+            "fence 8812",
+            "you are #2 of 2 in line",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert_eq!(text.lines().count(), 2);
+        assert_eq!(card("deploy", &Snapshot::default(), NOW, None), None);
+    }
+
+    #[test]
+    fn a_foreign_holder_is_shown_as_such() {
+        let mut seen = seen();
+        seen.holders[0].client = None;
+        seen.holders[0].ttl_left = None;
+        seen.holders[0].token = vec![0xff, 0x1b, b'a', b'b', b'c'];
+        let text = text("x", &seen, NOW);
+        assert!(text.contains("a client that left no record"), "{text}");
+        assert!(text.contains("without an end, taken by a foreign client"), "{text}");
+        assert!(text.contains("\\u{1b}ab…") && !text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn a_table_lines_up() {
+        let rows = [COLUMNS.map(str::to_owned), row("deploy/prod", &seen(), NOW)];
+        let text = table(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].find("STATE"), lines[1].find("held"));
+        assert_eq!(lines[0].find("WHY"), lines[1].find("release"));
+    }
+}

@@ -1,0 +1,156 @@
+//! What a person sees who waits: who holds the lock, since when, why, and where they stand.
+
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::{Host, SystemHost};
+use leasehold::store::ClientRecord;
+use leasehold::{Client, Snapshot};
+use serde_json::json;
+
+use crate::duration::human;
+use crate::talk::{Level, Talk};
+use crate::view::{self, LockObject};
+
+/// How long we wait in silence: uncontended use prints nothing.
+const SILENT_FOR: Duration = Duration::from_millis(300);
+/// How often the store is asked.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often, and how many times, our own place is looked for at first.
+const PLACE_LOOK_EVERY: Duration = Duration::from_millis(100);
+const PLACE_LOOKS: usize = 10;
+/// How often a log gets a line though nothing changed.
+const REPEAT_EVERY: Duration = Duration::from_secs(30);
+/// How often the line on a terminal is written anew.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Tells a person about the wait for one lock.
+#[derive(Debug)]
+pub(crate) struct WaitMessage<'a> {
+    client: &'a Client,
+    name: &'a str,
+    host: String,
+    limit: Option<Duration>,
+    talk: &'a Talk,
+    began: Moment,
+    said: Option<(Vec<u8>, Moment)>,
+    position: Option<usize>,
+    status_shown: bool,
+}
+
+impl<'a> WaitMessage<'a> {
+    /// Of a wait that begins now, for `limit` at most.
+    pub(crate) fn new(
+        client: &'a Client,
+        name: &'a str,
+        limit: Option<Duration>,
+        talk: &'a Talk,
+    ) -> Self {
+        Self {
+            client,
+            name,
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            limit,
+            talk,
+            began: SystemHost.now(),
+            said: None,
+            position: None,
+            status_shown: false,
+        }
+    }
+
+    /// Talks for as long as it is polled.
+    pub(crate) async fn run(&mut self) -> std::convert::Infallible {
+        if self.talk.is_quiet() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(SILENT_FOR).await;
+        loop {
+            self.look().await;
+            let look_at = SystemHost.now() + LOOK_EVERY;
+            while SystemHost.now() < look_at {
+                self.refresh();
+                tokio::time::sleep(TICK).await;
+            }
+        }
+    }
+
+    /// Looks who holds the lock. Who cannot be asked is not talked about: the wait itself says so
+    /// in the end.
+    async fn look(&mut self) {
+        for _ in 0..PLACE_LOOKS {
+            let Ok(seen) = self.client.inspect(self.name).await else { return };
+            self.position = (1..).zip(&seen.waiters).find_map(|(position, waiter)| {
+                waiter.client.as_ref().is_some_and(|client| self.is_us(client)).then_some(position)
+            });
+            // On a busy machine our own place may come a little later, and a log gets one line.
+            if self.position.is_some() || self.said.is_some() {
+                return self.tell(&seen);
+            }
+            tokio::time::sleep(PLACE_LOOK_EVERY).await;
+        }
+        // A line that has no places: say what there is to say.
+        if let Ok(seen) = self.client.inspect(self.name).await {
+            self.tell(&seen);
+        }
+    }
+
+    fn is_us(&self, client: &ClientRecord) -> bool {
+        client.pid == std::process::id() && client.host == self.host
+    }
+
+    fn tell(&mut self, seen: &Snapshot) {
+        let now = SystemHost.now();
+        let Some(holder) = seen.holders.first() else { return };
+        if holder.client.as_ref().is_some_and(|client| self.is_us(client)) {
+            return; // It was handed to us just now.
+        }
+        let due = match &self.said {
+            None => true,
+            Some((token, _)) if *token != holder.token => true,
+            Some((_, at)) => !self.talk.on_terminal() && now.since(*at) >= REPEAT_EVERY,
+        };
+        if !due {
+            return;
+        }
+        self.said = Some((holder.token.clone(), now));
+        self.clear();
+        say_held(self.talk, self.name, seen, self.position, now.since(self.began));
+    }
+
+    fn refresh(&mut self) {
+        if self.said.is_none() || !self.talk.on_terminal() {
+            return;
+        }
+        let waited = human(SystemHost.now().since(self.began));
+        let limit = self.limit.map(|limit| format!(" of {}", human(limit))).unwrap_or_default();
+        let position = self.position.map(|at| format!(", you are #{at}")).unwrap_or_default();
+        self.talk.status(&format!("waiting for {waited}{limit}{position} [Ctrl-C gives up]"));
+        self.status_shown = true;
+    }
+
+    /// Cleans the terminal up.
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.status_shown) {
+            self.talk.status("");
+        }
+    }
+}
+
+/// Says who holds the lock that we wait for.
+fn say_held(talk: &Talk, name: &str, seen: &Snapshot, position: Option<usize>, waited: Duration) {
+    if talk.is_json() {
+        talk.object(
+            Level::Info,
+            "waiting",
+            json!({
+                "name": name,
+                "position": position,
+                "waited_ms": view::millis(waited),
+                "lock": LockObject::new(name, seen),
+            }),
+        );
+    } else if let Some(card) = view::card(name, seen, SystemHost.wall(), position) {
+        talk.lines(Level::Info, &card);
+    }
+}

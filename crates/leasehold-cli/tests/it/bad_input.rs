@@ -1,0 +1,189 @@
+//! Input that makes no sense, and worlds that are broken: each ends in a message that says what
+//! happened and what to do, in the right code, and nothing is lost or left.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::harness::{World, finish, start};
+
+#[test]
+fn a_bad_name_is_refused_by_every_command() {
+    let world = World::new();
+    let long = "x".repeat(513);
+    for (name, part) in [
+        ("", "must not be empty"),
+        (&long, "at most 512 bytes, this one has 513"),
+        ("a\nb", "control characters"),
+        ("a\u{7f}", "control characters"),
+        ("{a}:lh:line", "reserved"),
+    ] {
+        for args in [
+            &["run", name, "--", "touch", "began"][..],
+            &["acquire", name, "--ttl", "1s"],
+            &["renew", name, "--token", "t"],
+            &["release", name, "--token", "t"],
+            &["inspect", name],
+            &["unlock", name, "--force", "--yes", "--why", "w"],
+        ] {
+            let done = finish(world.leasehold(args));
+            done.code(78).says(part);
+            assert!(done.stderr.starts_with("leasehold: "), "{}", done.stderr);
+            assert_eq!(done.stdout, "", "{args:?}");
+        }
+    }
+    assert!(!world.path("began").exists());
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_name_that_is_not_text_is_a_usage_error() {
+    let world = World::new();
+    let mut command = world.leasehold(["run"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"\xff\xfe")).args(["--", "true"]);
+    finish(command).code(64);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn impossible_times_are_refused_before_anything_is_asked() {
+    let world = World::new();
+    for (flags, part) in [
+        (&["--ttl", "0"][..], "between 10 ms and 24 h"),
+        (&["--ttl", "9ms"], "between 10 ms and 24 h"),
+        (&["--ttl", "25h"], "between 10 ms and 24 h"),
+        (&["--ttl", "10s", "--grace", "5s"], "half the ttl (10s)"),
+        (&["--ttl", "10s", "--grace", "1m"], "the grace (1m 0s)"),
+    ] {
+        finish(world.run("x", flags, "touch $1/began")).code(78).says(part);
+    }
+    finish(world.leasehold(["acquire", "x", "--ttl", "25h"])).code(78);
+    assert!(!world.path("began").exists());
+    assert!(!world.database().exists() || world.state("x") == "free");
+}
+
+#[test]
+fn a_url_that_is_not_understood_is_answered_with_those_that_are() {
+    let world = World::new();
+    for url in ["", "nothing", "redis2://user:hunter2@host", "sqlite:"] {
+        let mut command = world.bare();
+        command.args(["--url", url, "run", "x", "--", "true"]);
+        let done = finish(command);
+        done.code(78);
+        assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn a_password_in_the_arguments_is_warned_about_and_never_shown() {
+    let world = World::new();
+    let url = "redis2://user:hunter2@host";
+    let mut command = world.bare();
+    command.args(["--url", url, "inspect", "x"]);
+    finish(command).says("--url-file or LEASEHOLD_URL");
+    fs::write(world.path("url"), format!("{url}\n")).expect("a file");
+    let mut by_file = world.bare();
+    by_file.args(["--url-file", "url", "inspect", "x"]);
+    let mut by_env = world.bare();
+    by_env.env("LEASEHOLD_URL", url).args(["inspect", "x"]);
+    for command in [by_file, by_env] {
+        let done = finish(command);
+        assert!(!done.stderr.contains("can be seen by everybody"), "{}", done.stderr);
+        assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn a_url_file_gives_its_first_line_or_says_what_is_wrong() {
+    let world = World::new();
+    fs::write(world.path("url"), format!("{}\nrest\n", world.url())).expect("a file");
+    fs::write(world.path("empty"), "\n").expect("a file");
+    let with = |file: &str| {
+        let mut command = world.bare();
+        command.args(["--url-file", file, "run", "x", "--", "true"]);
+        finish(command)
+    };
+    with("url").code(0);
+    with("empty").code(78).says("holds no URL");
+    with("missing").code(78).says("No such file");
+}
+
+#[test]
+fn several_stores_are_refused_for_now() {
+    let world = World::new();
+    let done = finish(world.leasehold(["--url", "sqlite:/b.db", "run", "x", "--", "true"]));
+    done.code(78).says("quorum");
+}
+
+#[test]
+fn without_a_home_the_store_must_be_named() {
+    let world = World::new();
+    let mut command = world.bare();
+    command.env_remove("HOME").args(["run", "x", "--", "true"]);
+    finish(command).code(78).says("--url");
+}
+
+#[test]
+fn a_file_that_is_not_ours_is_left_alone() {
+    let world = World::new();
+    fs::write(world.database(), "this is a diary, not a database\n").expect("a file");
+    finish(world.leasehold(["run", "x", "--", "true"])).code(78);
+    assert_eq!(world.read("locks.db"), "this is a diary, not a database\n");
+    let other = World::new();
+    rusqlite::Connection::open(other.database())
+        .and_then(|sql| sql.execute_batch("CREATE TABLE cats (name TEXT)"))
+        .expect("somebody else's database");
+    finish(other.leasehold(["run", "x", "--", "true"])).code(78);
+}
+
+#[test]
+fn a_store_where_no_file_can_be_says_so() {
+    let world = World::new();
+    fs::write(world.path("file"), "no directory").expect("a file");
+    let mut command = world.bare();
+    let url = format!("sqlite:{}", world.path("file/locks.db").display());
+    command.args(["--url", &url, "run", "x", "--", "true"]);
+    let done = finish(command);
+    assert!([69, 78].contains(&done.status.code().expect("a code")), "{done:?}");
+    assert!(done.stderr.contains("file/locks.db"), "{}", done.stderr);
+}
+
+/// Root may write everywhere, so there the second half has nothing to show.
+#[test]
+fn a_store_without_rights_ends_with_77() {
+    let world = World::new();
+    finish(world.leasehold(["run", "x", "--", "true"])).code(0);
+    let locked = fs::Permissions::from_mode(0o444);
+    fs::set_permissions(world.database(), locked).expect("our file");
+    if fs::OpenOptions::new().write(true).open(world.database()).is_ok() {
+        eprintln!("not shown: this user may write files that nobody may write");
+        return;
+    }
+    finish(world.leasehold(["run", "x", "--", "true"])).code(77);
+}
+
+#[test]
+fn a_wrong_token_is_not_repeated() {
+    let world = World::new();
+    let done = finish(world.leasehold(["release", "x", "--token", "with space"]));
+    done.code(78);
+    assert!(!done.stderr.contains("with space"), "{}", done.stderr);
+}
+
+#[test]
+fn an_unlock_without_a_reason_is_refused() {
+    let world = World::new();
+    let mut holder = start(world.run("x", &[], "echo up; read line"));
+    holder.expect("up");
+    finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", " "])).code(78);
+    assert_eq!(world.state("x"), "held");
+    drop(holder.end());
+}
+
+#[test]
+fn a_log_filter_that_is_not_understood_is_refused() {
+    let world = World::new();
+    let mut command = world.leasehold(["ls"]);
+    command.env("LEASEHOLD_LOG", "=,=loud=");
+    finish(command).code(78).says("LEASEHOLD_LOG");
+}

@@ -1,0 +1,50 @@
+//! A counter in a file: read, add one, write.
+
+use std::process::Command;
+
+use crate::harness::{World, finish, start};
+
+const PROCESSES: usize = 8;
+const RUNS_EACH: usize = 250;
+
+const ADD_ONE: &str = "read n < $1/count; echo $((n + 1)) > $1/count";
+
+#[test]
+fn no_update_is_lost_by_eight_processes_under_the_lock() {
+    let world = World::new();
+    std::fs::write(world.path("count"), "0\n").expect("a file");
+    std::thread::scope(|scope| {
+        for _ in 0..PROCESSES {
+            scope.spawn(|| {
+                for _ in 0..RUNS_EACH {
+                    let done = finish(world.run("counter", &["-q"], ADD_ONE));
+                    assert!(done.status.success(), "{done:?}");
+                }
+            });
+        }
+    });
+    assert_eq!(world.read("count"), format!("{}\n", PROCESSES * RUNS_EACH));
+    world.assert_nothing_left();
+}
+
+/// The same steps without the lock, in an order that a scheduler may choose: both read before
+/// either writes. This is what the test above would look like if it could not fail.
+#[test]
+fn an_update_is_lost_without_the_lock() {
+    let world = World::new();
+    std::fs::write(world.path("count"), "0\n").expect("a file");
+    let slow = |world: &World| {
+        let mut command = Command::new("sh");
+        let script = "read n < count; echo read; read line; echo $((n + 1)) > count";
+        command.args(["-c", script]).current_dir(world.path(""));
+        start(command)
+    };
+    let (mut one, mut two) = (slow(&world), slow(&world));
+    one.expect("read");
+    two.expect("read");
+    for mut process in [one, two] {
+        process.tell("write");
+        process.end().code(0);
+    }
+    assert_eq!(world.read("count"), "1\n", "two additions, one update");
+}

@@ -1,0 +1,96 @@
+//! The table of exit codes, end to end.
+
+use rustix::process::Signal;
+
+use crate::harness::{World, finish, start};
+
+#[test]
+fn the_commands_own_code_is_ours_whatever_it_is() {
+    let world = World::new();
+    for code in [0, 1, 64, 75, 79, 124, 125, 126, 127, 255] {
+        let done = finish(world.run("x", &[], &format!("exit {code}")));
+        done.code(code);
+        assert_eq!(done.stderr, "", "a message about a code of the command's own");
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_signal_that_kills_the_command_kills_us() {
+    let world = World::new();
+    for signal in [Signal::TERM, Signal::KILL, Signal::SEGV, Signal::USR1, Signal::PIPE] {
+        let script = format!("kill -{} $$", signal.as_raw());
+        finish(world.run("x", &[], &script)).signal(signal);
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() {
+    let world = World::new();
+    finish(world.leasehold(["run", "x", "--", "no-such-command"]))
+        .code(127)
+        .says("leasehold: `no-such-command` was not found; the lock was released");
+    std::fs::write(world.path("plain"), "echo hello").expect("a file");
+    finish(world.leasehold(["run", "x", "--", "./plain"])).code(126).says("the lock was released");
+    finish(world.leasehold(["run", "x", "--", "/"])).code(126).says("cannot execute `/`");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_taken_lock_ends_with_75_or_the_code_of_choice() {
+    let world = World::new();
+    let mut holder = start(world.run("x", &["--why", "release 2"], "echo up; read line"));
+    holder.expect("up");
+    let refused = finish(world.leasehold(["run", "x", "-n", "--", "true"]));
+    refused.code(75).says("is held by").says("use -w 1m to wait");
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    finish(world.leasehold(["run", "x", "-w", "0", "--", "true"])).code(75);
+    finish(world.leasehold(["run", "x", "-n", "-E", "0", "--", "false"])).code(0);
+    finish(world.leasehold(["run", "x", "-w", "50ms", "-E", "9", "--", "true"]))
+        .code(9)
+        .says("gave up after 50ms")
+        .says("why: release 2")
+        .says("`leasehold inspect x`");
+    finish(world.leasehold(["acquire", "x", "--ttl", "1s", "-n"])).code(75);
+    assert_eq!(world.waiters("x"), 0, "who gave up left the line");
+    holder.end().code(1);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn usage_errors_end_with_64() {
+    let world = World::new();
+    for args in [&["run", "x"][..], &["jump"], &[], &["run", "x", "-w", "soon", "--", "true"]] {
+        let done = finish(world.leasehold(args));
+        done.code(64).says("leasehold: ");
+    }
+    finish(world.leasehold(["run", "x", "-w", "soon", "--", "true"])).says("10s, 1m30s, 2h");
+}
+
+#[test]
+fn help_goes_to_stdout_and_has_the_table() {
+    let done = finish({
+        let mut command = World::new().bare();
+        command.current_dir("/").arg("--help");
+        command
+    });
+    done.code(0);
+    assert!(done.stdout.contains("treat an unknown code as a failure"), "{}", done.stdout);
+    assert!(!done.stdout.contains("__child"), "{}", done.stdout);
+}
+
+#[test]
+fn a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself() {
+    let world = World::new();
+    let exe = env!("CARGO_BIN_EXE_leasehold");
+    for flags in ["", "-n", "-w 1h"] {
+        let script = format!("{exe} run x {flags} -- echo inner");
+        let done = finish(world.run("x", &[], &script));
+        done.code(78).says("held already by the command that we run under");
+        assert_eq!(done.stdout, "");
+    }
+    let script = format!("{exe} run y -- {exe} run z -- echo inner");
+    assert_eq!(finish(world.run("x", &[], &script)).code(0).stdout, "inner\n");
+    world.assert_nothing_left();
+}

@@ -1,0 +1,103 @@
+//! The JSON that scripts build on.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::harness::{World, finish, start};
+
+fn fields(object: &Value) -> BTreeSet<&str> {
+    object.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+fn is_rfc3339(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok())
+}
+
+#[test]
+fn inspect_and_ls_print_the_lock_object() {
+    let world = World::new();
+    let mut holder = start(world.run("x", &["--why", "because"], "echo up; read line"));
+    holder.expect("up");
+    let mut waiter = start(world.run("x", &["--json"], "true"));
+    let line = waiter.expect_message("leasehold.v1.waiting");
+    let waiting: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(waiting["schema"], "leasehold.v1.waiting");
+    assert_eq!(waiting["position"], 1);
+    let lock = world.inspect("x");
+    assert_eq!(fields(&waiting["lock"]), fields(&lock));
+    let expected = ["fence", "holders", "name", "schema", "state", "waiters"];
+    assert_eq!(fields(&lock), BTreeSet::from(expected));
+    assert_eq!(lock["schema"], "leasehold.v1.lock");
+    assert_eq!(lock["state"], "held");
+    let expected =
+        ["command", "fence", "host", "pid", "since", "token_hint", "ttl_left_ms", "user", "why"];
+    let first = &lock["holders"][0];
+    assert_eq!(fields(first), BTreeSet::from(expected));
+    assert_eq!(first["pid"], holder.pid());
+    assert_eq!(first["command"], "sh");
+    assert_eq!(first["why"], "because");
+    assert!(first["fence"].is_string() && first["ttl_left_ms"].is_u64(), "{first}");
+    assert!(is_rfc3339(&first["since"]), "{first}");
+    let second = &lock["waiters"][0];
+    assert_eq!(fields(second), BTreeSet::from(["host", "pid", "position", "since"]));
+    assert_eq!(second["position"], 1);
+    assert_eq!(second["pid"], waiter.pid());
+    let listed = finish(world.leasehold(["ls", "--json"]));
+    let listed: Value = serde_json::from_str(&listed.stdout).expect("one object");
+    assert_eq!(fields(&listed), fields(&lock));
+    drop(holder.end());
+    waiter.end().code(0);
+    assert_eq!(world.inspect("x")["state"], "free");
+}
+
+#[test]
+fn acquire_prints_the_grant_object() {
+    let world = World::new();
+    let done = finish(world.leasehold(["acquire", "x", "--ttl", "1m", "--json"]));
+    let grant: Value = serde_json::from_str(&done.code(0).stdout).expect("JSON");
+    let expected = ["expires_at", "fence", "name", "schema", "token", "ttl_ms", "valid_ms"];
+    assert_eq!(fields(&grant), BTreeSet::from(expected));
+    assert_eq!(grant["schema"], "leasehold.v1.grant");
+    assert_eq!(grant["ttl_ms"], 60_000);
+    assert!(grant["valid_ms"].as_u64().is_some_and(|ms| ms < 60_000), "{grant}");
+    assert!(grant["fence"].is_string() && is_rfc3339(&grant["expires_at"]), "{grant}");
+    let token = grant["token"].as_str().expect("a token");
+    for (command, schema) in
+        [("renew", "leasehold.v1.renewal"), ("release", "leasehold.v1.release")]
+    {
+        let done = finish(world.leasehold([command, "x", "--token", token, "--json"]));
+        let object: Value = serde_json::from_str(&done.code(0).stdout).expect("JSON");
+        assert_eq!(object["schema"], schema);
+        assert_eq!(object["name"], "x");
+    }
+}
+
+#[test]
+fn with_json_every_message_is_an_object_and_stdout_is_the_commands() {
+    let world = World::new();
+    for (args, code, kind) in [
+        (&["run", "x", "--json", "--", "no-such-command"][..], 127, "not-found"),
+        (&["run", "", "--json", "--", "true"], 78, "config"),
+        (&["run", "x", "--json"], 64, "usage"),
+        (&["release", "x", "--token", "t", "--json"], 79, "lost"),
+    ] {
+        let done = finish(world.leasehold(args));
+        done.code(code);
+        assert_eq!(done.stdout, "");
+        let error: Value = serde_json::from_str(&done.stderr).expect("one object");
+        assert_eq!(fields(&error), ["exit_code", "kind", "message", "name", "schema"].into());
+        assert_eq!(error["schema"], "leasehold.v1.error");
+        assert_eq!(error["exit_code"], code);
+        assert_eq!(error["kind"], kind);
+    }
+    let done = finish(world.leasehold(["run", "x", "--json", "--", "echo", "data"]));
+    assert_eq!(done.code(0).stdout, "data\n");
+    assert_eq!(done.stderr, "");
+    let done = finish(world.leasehold(["run", "x", "--json", "-vv", "--", "true"]));
+    assert!(done.code(0).stderr.lines().count() > 0, "the log was asked for");
+    for line in done.stderr.lines() {
+        let event: Value = serde_json::from_str(line).expect("an object");
+        assert_eq!(event["schema"], "leasehold.v1.log");
+    }
+}

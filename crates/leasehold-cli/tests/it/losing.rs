@@ -1,0 +1,133 @@
+//! A lease that is lost while the command runs.
+
+use rusqlite::Connection;
+use rustix::process::Signal;
+
+use crate::harness::{World, finish, is_alive, start, until};
+
+/// A command that ignores every request to stop, and writes down on the clock of the store
+/// (CLOCK_BOOTTIME, of which /proc/uptime shows hundredths) that it lives.
+const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
+    while :; do read up idle < /proc/uptime; echo $up >> $1/alive; sleep 0.02; done";
+
+/// Renewals fail because another writer has the file locked. The order is checked on the store's
+/// own clock: the last sign of life lies before the instant at which the store frees the lock.
+#[test]
+fn a_command_that_ignores_term_is_dead_before_the_store_frees_the_lock() {
+    let world = World::new();
+    let mut run = start(world.run("x", &["--ttl", "6s"], STUBBORN));
+    let pid: i32 = run.line().parse().expect("a pid");
+    let writer = Connection::open(world.database()).expect("the store's file");
+    until("the file is ours", || writer.execute_batch("BEGIN IMMEDIATE").is_ok());
+    let expires: i64 = writer
+        .query_row("SELECT expires FROM locks WHERE key = 'x'", [], |row| row.get(0))
+        .expect("the lease");
+    run.expect_message("the lease was not renewed in time");
+    run.expect_message("telling the command to stop");
+    let before = world.read("alive").lines().count();
+    run.expect_message("killing the command");
+    run.end().code(79);
+    assert!(!is_alive(pid));
+    let alive = world.read("alive");
+    assert!(alive.lines().count() > before, "it did live on after TERM");
+    let last: f64 = alive.lines().next_back().and_then(|up| up.parse().ok()).expect("a time");
+    #[allow(clippy::cast_precision_loss, reason = "hundredths of a second are compared")]
+    let expires = expires as f64 / 1e9;
+    assert!(last < expires, "alive at {last}, while the lock was free from {expires} on");
+}
+
+#[test]
+fn a_command_that_obeys_is_stopped_before_the_deadline_and_the_lock_is_released() {
+    let world = World::new();
+    let script = "trap 'echo stopping; exit 0' TERM; echo up; while :; do sleep 0.02; done";
+    let mut run = start(world.run("x", &["--ttl", "4s"], script));
+    run.expect("up");
+    let writer = Connection::open(world.database()).expect("the store's file");
+    until("the file is ours", || writer.execute_batch("BEGIN IMMEDIATE").is_ok());
+    run.expect("stopping");
+    writer.execute_batch("ROLLBACK").expect("our transaction");
+    run.end().code(79).says("telling the command to stop");
+}
+
+#[test]
+fn the_stop_signal_is_the_one_of_choice() {
+    let world = World::new();
+    let script = "trap 'echo usr1; exit 0' USR1; trap 'echo term; exit 0' TERM; echo up; \
+                  while :; do sleep 0.02; done";
+    let mut run = start(world.run("x", &["--ttl", "1s", "--stop-signal", "USR1"], script));
+    run.expect("up");
+    unlock(&world);
+    run.expect("usr1");
+    run.end().code(79);
+}
+
+#[test]
+fn a_lock_taken_by_an_operator_stops_the_command_and_is_not_released_by_us() {
+    let world = World::new();
+    let mut run = start(world.run("x", &["--ttl", "2s"], STUBBORN));
+    let pid: i32 = run.line().parse().expect("a pid");
+    unlock(&world);
+    let mut next = start(world.run("x", &[], "echo up; read line"));
+    next.expect("up");
+    run.expect_message("the lock is lost: the store says that it is no longer ours");
+    run.end().code(79);
+    assert!(!is_alive(pid));
+    assert_eq!(world.state("x"), "held", "the new holder's lease is untouched");
+    next.end().code(1);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn everything_that_the_command_started_is_stopped_also_in_a_session_of_its_own() {
+    let world = World::new();
+    let script = "setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.02; done' & \
+                  read line; read line";
+    let mut run = start(world.run("x", &["--ttl", "1s"], script));
+    let pid: i32 = run.line().parse().expect("a pid");
+    unlock(&world);
+    run.exit();
+    assert!(!is_alive(pid), "a daemon outlived the lease");
+}
+
+#[test]
+fn a_release_that_finds_the_lock_gone_ends_with_79() {
+    let world = World::new();
+    // Renewals are so rare that the release is first to learn of it.
+    let mut run = start(world.run("x", &["--ttl", "1h"], "echo up; read line; exit 0"));
+    run.expect("up");
+    unlock(&world);
+    run.tell("end");
+    run.end().code(79).says("the lock was not ours any more");
+}
+
+#[test]
+fn a_killed_holder_is_followed_when_its_lease_ends_and_not_before() {
+    let world = World::new();
+    let mut holder = start(world.run("x", &["--ttl", "1s"], "echo up; exec sleep 1000"));
+    holder.expect("up");
+    let mut waiter = start(world.run("x", &[], "cat /proc/uptime"));
+    until("it waits", || world.waiters("x") == 1);
+    holder.kill(Signal::KILL);
+    holder.exit();
+    let store = Connection::open(world.database()).expect("the store's file");
+    // The last renewal is past: who would renew is dead.
+    let expires: i64 = store
+        .query_row("SELECT expires FROM locks WHERE key = 'x'", [], |row| row.get(0))
+        .expect("the lease");
+    let held: f64 = waiter
+        .line()
+        .split(' ')
+        .next()
+        .and_then(|up| up.parse().ok())
+        .expect("hundredths of seconds");
+    #[allow(clippy::cast_precision_loss, reason = "hundredths of a second are compared")]
+    let expires = expires as f64 / 1e9;
+    // Rounded down to hundredths by the system.
+    assert!(held + 0.01 >= expires, "held at {held}, the old lease ended at {expires}");
+    waiter.end().code(0);
+    world.assert_nothing_left();
+}
+
+fn unlock(world: &World) {
+    finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
+}

@@ -1,0 +1,144 @@
+//! `acquire`, `renew`, `release`, `unlock`, `ls`, `inspect`: what scripts and operators use.
+
+use serde_json::Value;
+
+use crate::harness::{World, finish, start};
+
+fn acquire(world: &World, name: &str, ttl: &str) -> Value {
+    let done = finish(world.leasehold(["acquire", name, "--ttl", ttl, "--json"]));
+    done.code(0);
+    serde_json::from_str(&done.stdout).expect("JSON")
+}
+
+#[test]
+fn a_script_takes_renews_and_releases_through_its_environment() {
+    let world = World::new();
+    let script = "set -e; eval \"$($1 acquire x --ttl 1m --why script)\"; \
+                  $1 renew x --ttl 2m; $1 inspect x; $1 release x; echo $LEASEHOLD_FENCE";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_leasehold")]);
+    command.env("LEASEHOLD_URL", world.url());
+    let done = finish(command);
+    done.code(0);
+    assert!(done.stdout.contains("why      script"), "{}", done.stdout);
+    let fence = done.stdout.lines().next_back().expect("a line");
+    assert!(fence.parse::<u64>().is_ok(), "{fence}");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_lease_that_is_not_ours_cannot_be_renewed_or_released() {
+    let world = World::new();
+    let grant = acquire(&world, "x", "1m");
+    let token = grant["token"].as_str().expect("a token");
+    for command in ["renew", "release"] {
+        let done = finish(world.leasehold([command, "x", "--token", "somebody-else"]));
+        done.code(79).says("`x`");
+        assert!(!done.stderr.contains(token), "{}", done.stderr);
+    }
+    assert_eq!(world.state("x"), "held", "nothing was lost");
+    finish(world.leasehold(["release", "x", "--token", token])).code(0);
+    finish(world.leasehold(["release", "x", "--token", token])).code(79);
+    finish(world.leasehold(["renew", "x", "--token", token])).code(79);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn without_a_token_the_ways_to_give_one_are_named() {
+    let world = World::new();
+    for command in ["renew", "release"] {
+        finish(world.leasehold([command, "x"])).code(78).says("--token").says("LEASEHOLD_TOKEN");
+    }
+}
+
+#[test]
+fn unlock_ends_the_lease_that_was_seen_and_no_other() {
+    let world = World::new();
+    let grant = acquire(&world, "x", "1m");
+    let token = grant["token"].as_str().expect("a token").to_owned();
+    let unlock = |extra: &[&str]| {
+        let mut command = world.leasehold(["unlock", "x", "--why", "its host burned"]);
+        command.args(extra);
+        finish(command)
+    };
+    unlock(&["--force"]).code(64).says("add --yes");
+    unlock(&["--token", "nope", "--yes"]).code(75).says("nothing was done");
+    assert_eq!(world.state("x"), "held");
+    let hint = world.inspect("x")["holders"][0]["token_hint"].as_str().expect("hint").to_owned();
+    assert!(hint.len() < token.len() && token.starts_with(&hint));
+    unlock(&["--token", &hint, "--yes"]).code(0).says("`x` is held by").says("was ended");
+    assert_eq!(world.state("x"), "free");
+    unlock(&["--force", "--yes"]).code(0).says("nobody holds it");
+    let again = acquire(&world, "x", "1m");
+    let fence = |grant: &Value| grant["fence"].as_str().and_then(|text| text.parse::<u64>().ok());
+    assert!(fence(&again) > fence(&grant), "the fence rises over a forced end");
+    unlock(&["--force", "--yes"]).code(0);
+    finish(world.leasehold(["release", "x", "--token", &token])).code(79);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn ls_lists_what_is_held_and_matches_the_pattern() {
+    let world = World::new();
+    assert_eq!(finish(world.leasehold(["ls"])).code(0).stdout, "", "no heads over nothing");
+    acquire(&world, "deploy/prod", "1m");
+    acquire(&world, "deploy/test", "1m");
+    acquire(&world, "nightly", "1m");
+    let all = finish(world.leasehold(["ls"]));
+    let lines: Vec<&str> = all.code(0).stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[0].starts_with("NAME") && lines[1].starts_with("deploy/prod"), "{lines:?}");
+    let some = finish(world.leasehold(["ls", "deploy/*", "--json"]));
+    let names: Vec<Value> = some
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["name"].clone())
+        .collect();
+    assert_eq!(names, ["deploy/prod", "deploy/test"]);
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error_of_ours() {
+    let world = World::new();
+    for number in 0..50 {
+        acquire(&world, &format!("name-{number:02}"), "1m");
+    }
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", "\"$0\" ls --json | head -1 | wc -l; echo ${PIPESTATUS[0]}"]);
+    command.arg(env!("CARGO_BIN_EXE_leasehold")).env("LEASEHOLD_URL", world.url());
+    let done = finish(command);
+    // 141 is 128 + PIPE; 0 if all was written before the reader left.
+    assert!(["1\n141\n", "1\n0\n"].contains(&&done.stdout[..]), "{done:?}");
+    assert_eq!(done.stderr, "");
+}
+
+#[test]
+fn namespaces_do_not_meet() {
+    let world = World::new();
+    let mut one = start({
+        let mut command = world.leasehold(["--namespace", "a", "run", "x", "--"]);
+        command.args(["sh", "-c", "echo up; read line"]);
+        command
+    });
+    one.expect("up");
+    finish(world.leasehold(["--namespace", "b", "run", "x", "-n", "--", "true"])).code(0);
+    finish(world.leasehold(["--namespace", "a", "run", "x", "-n", "--", "true"])).code(75);
+    let seen = finish(world.leasehold(["--namespace", "a", "ls", "--json"]));
+    assert!(seen.stdout.contains("\"name\":\"x\""), "{}", seen.stdout);
+    drop(one.end());
+}
+
+#[test]
+fn the_default_store_is_made_below_the_home() {
+    let world = World::new();
+    let mut command = world.bare();
+    command.args(["run", "hello", "--", "echo", "I hold the lock"]);
+    let done = finish(command);
+    assert_eq!(done.code(0).stdout, "I hold the lock\n");
+    assert_eq!(done.stderr, "", "said on a terminal only");
+    assert!(world.path(".local/state/leasehold/locks.db").exists());
+    let mut command = world.bare();
+    command.env("XDG_STATE_HOME", world.path("state")).args(["run", "hello", "--", "true"]);
+    finish(command).code(0);
+    assert!(world.path("state/leasehold/locks.db").exists());
+}

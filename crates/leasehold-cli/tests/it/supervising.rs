@@ -1,0 +1,122 @@
+//! The command and its processes: what they get, and that none outlives the lock.
+
+use rustix::process::Signal;
+
+use crate::harness::{World, finish, is_alive, start, until, until_dead};
+
+#[test]
+fn the_command_gets_the_environment_and_inner_runs_see_their_own() {
+    let world = World::new();
+    let script = "echo $LEASEHOLD_NAME $LEASEHOLD_TTL_MS $LEASEHOLD_STORE; echo $LEASEHOLD_URL; \
+                  echo $LEASEHOLD_FENCE; echo $LEASEHOLD_TOKEN; echo $LEASEHOLD_EXPIRES_AT_MS";
+    let done = finish(world.run("a:b", &["--ttl", "3s"], script));
+    let lines: Vec<&str> = done.code(0).stdout.lines().collect();
+    assert!(lines[0].starts_with("a:b 3000 sqlite:"), "{lines:?}");
+    assert_eq!(lines[1], world.url());
+    let fence: u64 = lines[2].parse().expect("a decimal number");
+    assert!(lines[3].len() >= 22, "{lines:?}");
+    assert!(lines[4].parse::<u64>().expect("milliseconds") > 1_700_000_000_000);
+    let exe = env!("CARGO_BIN_EXE_leasehold");
+    let nested = format!("{exe} run inner -- sh -c 'echo $LEASEHOLD_NAME'; echo $LEASEHOLD_NAME");
+    assert_eq!(finish(world.run("outer", &[], &nested)).stdout, "inner\nouter\n");
+    let again = finish(world.run("a:b", &[], "echo $LEASEHOLD_FENCE"));
+    assert!(again.stdout.trim().parse::<u64>().expect("a number") > fence, "fences rise");
+}
+
+#[test]
+fn the_command_finds_descriptors_and_signals_as_it_would_without_us() {
+    let world = World::new();
+    let script = "ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status";
+    let mut direct = std::process::Command::new("sh");
+    direct.args(["-c", script]).stdin(std::process::Stdio::null());
+    assert_eq!(finish(world.run("x", &[], script)).stdout, finish(direct).stdout);
+}
+
+#[test]
+fn stdin_and_stdout_are_the_commands() {
+    let world = World::new();
+    let mut run = start(world.leasehold(["run", "x", "--", "cat"]));
+    run.tell("one");
+    run.expect("one");
+    run.tell("two");
+    run.expect("two");
+    let done = run.end();
+    done.code(0);
+    assert_eq!(done.stderr, "", "uncontended use is silent");
+}
+
+#[test]
+fn no_shell_touches_the_arguments() {
+    let world = World::new();
+    let words = ["$HOME", "a  b", "*", "", "-n", "--json"];
+    let mut command = world.leasehold(["run", "x", "--", "printf", "[%s]"]);
+    command.args(words);
+    let done = finish(command);
+    assert_eq!(done.stdout, "[$HOME][a  b][*][][-n][--json]");
+}
+
+/// PDEATHSIG: no code of ours runs when we are killed.
+#[test]
+fn killing_us_takes_the_command_along() {
+    let world = World::new();
+    let mut run = start(world.run("x", &["--ttl", "1s"], "echo $$; exec sleep 1000"));
+    let pid: i32 = run.line().parse().expect("a pid");
+    assert!(is_alive(pid));
+    run.kill(Signal::KILL);
+    until_dead(pid);
+    until("the lease runs out", || world.state("x") == "free");
+}
+
+#[test]
+fn what_the_command_leaves_behind_keeps_the_lock() {
+    let world = World::new();
+    let fifo = world.path("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    // A daemon by the book: a session of its own, no stream of ours, its parent gone.
+    let script = "setsid sh -c 'read line < $0/fifo; echo daemon > $0/log' $1 \
+                  < /dev/null > /dev/null 2>&1 & exit 3";
+    let mut run = start(world.run("x", &[], script));
+    run.expect_message("the lock is held until they end");
+    assert_eq!(world.state("x"), "held");
+    std::fs::write(&fifo, "go\n").expect("the daemon reads");
+    run.end().code(3);
+    assert_eq!(world.read("log"), "daemon\n", "it was waited for");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_signal_reaches_what_the_command_left_behind() {
+    let world = World::new();
+    let script = "setsid sh -c 'trap \"echo daemon got it; exit\" TERM; \
+                  while :; do sleep 0.02; done' & exit 3";
+    let mut run = start(world.run("x", &[], script));
+    run.expect_message("the lock is held until they end");
+    run.kill(Signal::TERM);
+    run.expect("daemon got it");
+    run.end().code(3);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn background_jobs_of_the_shell_that_became_us_are_none_of_our_business() {
+    let world = World::new();
+    let inner = world.run("x", &[], "exit 3");
+    let mut outer = std::process::Command::new("sh");
+    outer.args(["-c", "sleep 1000 & echo $! > pid; exec \"$@\"", "sh"]);
+    outer.arg(inner.get_program()).args(inner.get_args()).current_dir(world.path(""));
+    outer.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut outer = outer.spawn().expect("a shell");
+    assert_eq!(outer.wait().expect("it ends").code(), Some(3));
+    let pid: i32 = world.read("pid").trim().parse().expect("a pid");
+    assert!(is_alive(pid), "it was killed or waited for");
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, Signal::KILL).expect("it is ours");
+}
+
+#[test]
+fn many_ends_at_once_are_all_seen() {
+    let world = World::new();
+    let script = "i=0; while [ $i -lt 200 ]; do (exit 1) & i=$((i+1)); done; exit 8";
+    finish(world.run("x", &[], script)).code(8);
+    world.assert_nothing_left();
+}

@@ -1,0 +1,171 @@
+//! At a terminal: a pseudo-terminal plays it, setsid(1) makes it the controlling one.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::harness::{CEILING, World, finish, start};
+
+/// A process that believes to have a terminal.
+struct Terminal {
+    keys: File,
+    screen: Receiver<String>,
+    seen: String,
+    child: Child,
+}
+
+impl Terminal {
+    fn start(command: &Command) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of ours");
+        let name = ptsname(&master, Vec::new()).expect("a name");
+        let name = name.to_str().expect("plain text");
+        let slave = || {
+            let file = OpenOptions::new().read(true).write(true).open(name).expect("the terminal");
+            Stdio::from(file)
+        };
+        let mut outer = Command::new("setsid");
+        outer.arg("--ctty").arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        outer.env("TERM", "xterm").env_remove("NO_COLOR");
+        outer.current_dir(command.get_current_dir().expect("a directory"));
+        outer.stdin(slave()).stdout(slave()).stderr(slave());
+        let child = outer.spawn().expect("setsid(1)");
+        let keys = File::from(master);
+        let mut reader = keys.try_clone().expect("a handle");
+        let (sender, screen) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // Reading fails when the last process has closed the terminal.
+            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                if sender.send(text).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { keys, screen, seen: String::new(), child }
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("somebody reads");
+    }
+
+    #[track_caller]
+    fn expect(&mut self, part: &str) {
+        while !self.seen.contains(part) {
+            match self.screen.recv_timeout(CEILING) {
+                Ok(text) => self.seen.push_str(&text),
+                Err(_) => panic!("`{part}` is not in:\n{}", self.seen),
+            }
+        }
+    }
+
+    #[track_caller]
+    fn ends_with(&mut self, code: i32) {
+        let status = self.child.wait().expect("it is ours");
+        // setsid(1) became the command, so its end is the command's, as a shell would show it.
+        let shown = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        assert_eq!(shown, Some(code), "{}", self.seen);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn ctrl_c_is_the_commands_own_affair_however_often_it_comes() {
+    let world = World::new();
+    let script = "n=0; trap 'n=$((n+1)); echo caught $n' INT; echo up; \
+                  while [ $n -lt 4 ]; do sleep 0.02; done; exit 5";
+    let mut terminal = Terminal::start(&world.run("x", &[], script));
+    terminal.expect("up");
+    for n in 1..=4 {
+        terminal.type_in("\x03");
+        terminal.expect(&format!("caught {n}"));
+    }
+    terminal.ends_with(5);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn the_command_may_read_from_the_terminal() {
+    let world = World::new();
+    let mut terminal = Terminal::start(&world.run("x", &[], "echo up; read line; echo got $line"));
+    terminal.expect("up");
+    terminal.type_in("hello\n");
+    terminal.expect("got hello");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn ctrl_c_while_waiting_leaves_the_line() {
+    let world = World::new();
+    let mut holder = start(world.run("x", &[], "echo up; read line"));
+    holder.expect("up");
+    let mut terminal = Terminal::start(&world.run("x", &["-w", "10m"], "true"));
+    terminal.expect("is held by");
+    terminal.expect("waiting for");
+    terminal.expect("of 10m 0s, you are #1 [Ctrl-C gives up]");
+    terminal.type_in("\x03");
+    terminal.ends_with(130);
+    assert_eq!(world.waiters("x"), 0);
+    drop(holder.end());
+}
+
+#[test]
+fn a_forced_stop_at_a_terminal_reaches_everything_but_us() {
+    let world = World::new();
+    let script = "trap '' TERM; (trap '' TERM; while :; do sleep 0.02; done) & echo up; \
+                  while :; do sleep 0.02; done";
+    let mut terminal = Terminal::start(&world.run("x", &["--ttl", "1s"], script));
+    terminal.expect("up");
+    let unlock = world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"]);
+    finish(unlock).code(0);
+    terminal.expect("the lock is lost");
+    terminal.expect("killing the command");
+    terminal.ends_with(79);
+}
+
+#[test]
+fn unlock_wants_the_name_typed() {
+    let world = World::new();
+    let mut holder = start(world.run("x", &["--ttl", "1h"], "echo up; read line"));
+    holder.expect("up");
+    let unlock = world.leasehold(["unlock", "x", "--force", "--why", "the test"]);
+    let mut terminal = Terminal::start(&unlock);
+    terminal.expect("type the name");
+    terminal.type_in("y\n");
+    terminal.expect("that is not the name");
+    terminal.ends_with(64);
+    assert_eq!(world.state("x"), "held");
+    let mut terminal = Terminal::start(&unlock);
+    terminal.expect("type the name");
+    terminal.type_in("x\n");
+    terminal.ends_with(0);
+    assert_eq!(world.state("x"), "free");
+    drop(holder.end());
+}
+
+#[test]
+fn the_embedded_store_introduces_itself_on_a_terminal() {
+    let world = World::new();
+    let mut command = world.bare();
+    command.args(["run", "x", "--", "true"]);
+    let mut terminal = Terminal::start(&command);
+    terminal.expect("only this user on this machine sees these locks");
+    terminal.ends_with(0);
+}

@@ -1,0 +1,97 @@
+//! Waiting in line, and what a person sees meanwhile.
+
+use rustix::process::Signal;
+
+use crate::harness::{Running, World, finish, start, until};
+
+fn holder(world: &World, flags: &[&str]) -> Running {
+    let mut holder = start(world.run("x", flags, "echo up; read line"));
+    holder.expect("up");
+    holder
+}
+
+#[test]
+fn five_waiters_are_served_in_the_order_in_which_they_came() {
+    let world = World::new();
+    let mut first = holder(&world, &[]);
+    let mut waiters = Vec::new();
+    for number in 1..=5 {
+        waiters.push(start(world.run("x", &[], &format!("echo {number} >> $1/order"))));
+        until("it waits", || world.waiters("x") == number);
+    }
+    first.tell("end");
+    first.end().code(0);
+    for waiter in waiters {
+        waiter.end().code(0);
+    }
+    assert_eq!(world.read("order"), "1\n2\n3\n4\n5\n");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_killed_first_waiter_does_not_hold_up_the_next() {
+    let world = World::new();
+    let mut first = holder(&world, &[]);
+    let mut dying = start(world.run("x", &[], "echo never"));
+    until("it waits", || world.waiters("x") == 1);
+    let mut next = start(world.run("x", &[], "echo next"));
+    until("both wait", || world.waiters("x") == 2);
+    dying.kill(Signal::KILL);
+    dying.exit();
+    first.tell("end");
+    first.end().code(0);
+    next.expect("next");
+    next.end().code(0);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn who_waits_sees_who_holds_it_since_when_why_and_where_they_stand() {
+    let world = World::new();
+    let first = holder(&world, &["--why", "release \u{1b}[31m2.4.1"]);
+    let ahead = start(world.run("x", &[], "true"));
+    until("it waits", || world.waiters("x") == 1);
+    let mut waiter = start(world.run("x", &["-w", "10m"], "true"));
+    let line = waiter.expect_message("is held by");
+    assert!(line.starts_with("leasehold: `x` is held by "), "{line}");
+    for part in [&format!("pid {}", first.pid())[..], "(sh, user ", " since "] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    let line = waiter.expect_message("why: release");
+    for part in ["release \\u{1b}[31m2.4.1", "lease ends in", "fence ", "you are #2 of 2 in line"] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    drop(first.end());
+    ahead.end().code(0);
+    waiter.end().code(0);
+}
+
+#[test]
+fn a_new_holder_is_announced() {
+    let world = World::new();
+    let mut first = holder(&world, &["--why", "first"]);
+    let mut second = start(world.run("x", &["--why", "second"], "echo up; read line"));
+    until("it waits", || world.waiters("x") == 1);
+    let mut third = start(world.run("x", &[], "echo mine"));
+    third.expect_message("why: first");
+    first.tell("end");
+    first.end().code(0);
+    second.expect("up");
+    third.expect_message("why: second");
+    second.tell("end");
+    second.end().code(0);
+    third.expect("mine");
+    third.end().code(0);
+}
+
+#[test]
+fn quiet_waits_in_silence() {
+    let world = World::new();
+    let first = holder(&world, &[]);
+    let mut command = world.leasehold(["-q", "run", "x", "-w", "1s", "--", "true"]);
+    command.env("LEASEHOLD_LOG", "");
+    let done = finish(command);
+    done.code(75).says("gave up after 1.0s");
+    assert_eq!(done.stderr.matches("is held by").count(), 1, "{}", done.stderr);
+    drop(first.end());
+}
