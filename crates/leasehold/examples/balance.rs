@@ -39,7 +39,7 @@ pub async fn debit_all(url: &str, times: usize, start: i64) -> Result<(usize, i6
 }
 
 #[tokio::main]
-pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scratch = tempfile::tempdir()?;
     let url = std::env::args()
         .nth(1)

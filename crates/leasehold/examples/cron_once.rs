@@ -36,7 +36,7 @@ pub async fn start_everywhere(url: &str, hosts: usize) -> Result<usize, Error> {
 }
 
 #[tokio::main]
-pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scratch = tempfile::tempdir()?;
     let url = std::env::args()
         .nth(1)

@@ -50,7 +50,7 @@ pub async fn write_late(url: &str) -> Result<(bool, String), Error> {
 }
 
 #[tokio::main]
-pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scratch = tempfile::tempdir()?;
     let url = std::env::args()
         .nth(1)

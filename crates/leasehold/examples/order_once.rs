@@ -14,7 +14,9 @@ type Orders = Arc<Mutex<HashSet<String>>>;
 /// What became of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Placed {
+    /// By this request.
     Now,
+    /// By an earlier one.
     Before,
 }
 
@@ -51,7 +53,7 @@ pub async fn click(url: &str, clicks: usize) -> Result<usize, Error> {
 }
 
 #[tokio::main]
-pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scratch = tempfile::tempdir()?;
     let url = std::env::args()
         .nth(1)

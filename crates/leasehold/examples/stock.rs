@@ -86,7 +86,7 @@ pub async fn sell_without_lock(stock: i64) -> i64 {
 }
 
 #[tokio::main]
-pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scratch = tempfile::tempdir()?;
     let url = std::env::args()
         .nth(1)

@@ -1,6 +1,8 @@
 //! The public API in use, on the memory store and on real time.
 
 #![allow(missing_docs, reason = "a test binary")]
+#![allow(clippy::disallowed_methods, reason = "these tests run on real time and a real runtime")]
 
 mod bounds;
+mod examples;
 mod mutex;

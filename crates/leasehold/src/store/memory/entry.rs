@@ -239,8 +239,9 @@ impl Entry {
         let wanted = self.line.iter().any(|place| place.expires > now);
         let held = self.held.as_mut().expect("the owner was just seen");
         held.expires = held.expires.max(now + renewal.ttl.get());
-        held.fencing =
-            reserved.or(raised.map(|first| FencingBlock { first, count: 1 })).or(held.fencing);
+        held.fencing = reserved
+            .or_else(|| raised.map(|first| FencingBlock { first, count: 1 }))
+            .or(held.fencing);
         Renewed::Renewed { fencing: held.fencing, wanted }
     }
 

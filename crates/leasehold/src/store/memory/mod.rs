@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use self::entry::Entry;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, ClientRecord, Evicted, FENCE_IDLE, Hint,
-    HintSink, LeaseId, Otherwise, PAGE_KEYS_MAX, Page, Reach, Released, Renewal, Renewed, Snapshot,
-    Store, matches_pattern, unsupported_claim,
+    HintSink, LeaseId, Line, Otherwise, PAGE_KEYS_MAX, Page, Reach, Released, Renewal, Renewed,
+    Snapshot, Store, matches_pattern, unsupported_claim,
 };
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -119,14 +119,9 @@ impl State {
         let entry = self.entries.entry(ask.key.clone()).or_insert_with(|| Entry::new(floor));
         let holder = entry.owner(now).cloned();
         let answer = entry.acquire(now, host.wall(), &ask, mail)?;
-        if let (Acquired::Taken { .. }, Some(inbox)) =
-            (answer, holder.and_then(|owner| owner.client()))
-        {
-            if !matches!(ask.line, super::Line::Stand)
-                && entry.owner(now).is_some_and(|owner| *owner != ask.owner)
-            {
-                mail.push(Mail { inbox, hint: Hint::Wanted { key: ask.key } });
-            }
+        let waits = matches!(answer, Acquired::Taken { .. }) && ask.line != Line::Stand;
+        if let Some(inbox) = holder.filter(|_| waits).and_then(|owner| owner.client()) {
+            mail.push(Mail { inbox, hint: Hint::Wanted { key: ask.key } });
         }
         Ok(answer)
     }

@@ -113,11 +113,14 @@ struct Marks {
 
 impl Marks {
     fn read(conn: &Connection) -> rusqlite::Result<Self> {
-        Ok(Self {
-            application_id: conn.pragma_query_value(None, "application_id", |row| row.get(0))?,
-            user_version: conn.pragma_query_value(None, "user_version", |row| row.get(0))?,
-            tables: conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?,
-        })
+        let application_id = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        let user_version = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        // What is marked needs no second look.
+        let tables = match application_id {
+            0 => conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?,
+            _ => 0,
+        };
+        Ok(Self { application_id, user_version, tables })
     }
 
     /// Whether the file is still to be made a store; refuses one that belongs to somebody else.
@@ -144,6 +147,9 @@ fn not_ours(path: &Path) -> Error {
 
 /// Looks at a file without locking it or leaving anything beside it, since it may be another
 /// program's. A store's marks are in the file itself from its first moment, see `create_tables`.
+///
+/// Without a lock, a file that others are writing to can look damaged. That says nothing: what
+/// follows opens it properly, and sees for itself.
 fn probe(path: &Path) -> Result<(), Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -154,6 +160,7 @@ fn probe(path: &Path) -> Result<(), Error> {
         Ok(marks) => marks.is_new(path).map(|_| ()),
         Err(error) => match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Err(not_ours(path)),
+            Some(ErrorCode::DatabaseCorrupt) => Ok(()),
             _ => Err(sql_error(path, error)),
         },
     }
