@@ -51,21 +51,21 @@ impl StoreFile {
 
     /// Refuses to go on with a file that was deleted, moved or replaced: other processes would
     /// meet at another one, and both sides would grant the same keys.
-    pub(super) fn check_still_there(&self) -> Result<(), Error> {
-        match rustix::fs::stat(&self.path) {
-            Ok(stat) if (u64::from(stat.st_dev), stat.st_ino) == (self.device, self.inode) => {
-                Ok(())
-            }
-            Ok(_) | Err(rustix::io::Errno::NOENT) => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "sqlite:{}: the file was deleted, moved or replaced while in use; nothing was \
-                     asked and leases in it are seen by nobody new, start this process again",
-                    self.path.display()
-                ),
-            )),
-            Err(error) => Err(cannot(&self.path, "be read", error.into())),
-        }
+    pub(super) fn is_still_there(&self) -> bool {
+        rustix::fs::stat(&self.path)
+            .is_ok_and(|stat| (u64::from(stat.st_dev), stat.st_ino) == (self.device, self.inode))
+    }
+
+    /// What is answered once the file is not there any more.
+    pub(super) fn moved(&self) -> Error {
+        Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "sqlite:{}: the file was deleted, moved or replaced while in use; nothing was \
+                 asked and its leases are seen by nobody new, start this process again",
+                self.path.display()
+            ),
+        )
     }
 }
 

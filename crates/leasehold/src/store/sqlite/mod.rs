@@ -10,10 +10,12 @@
 //! | `file` | where a store may lie |
 //! | `schema` | its tables; opening; a new boot |
 //! | `worker` | batches, answers, hints |
+//! | `attention` | looking out a moment before sleep |
 //! | `step` | the atomic steps, over the rows in `lock_row` and `line_rows` |
 //! | `waits` | noticing other processes |
 //! | `purge` | forgetting what is idle |
 
+mod attention;
 mod error;
 mod file;
 mod line_rows;
@@ -36,9 +38,10 @@ use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
+use self::attention::Attention;
 use self::file::StoreFile;
 use self::step::{Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Step};
-use self::worker::{Sinks, Worker};
+use self::worker::{Sinks, Work, Worker};
 use super::limit::within;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, Otherwise,
@@ -65,6 +68,7 @@ pub struct SqliteStore {
     label: Arc<str>,
     jobs: mpsc::Sender<Box<dyn AnyJob>>,
     sinks: Arc<Sinks>,
+    attention: Arc<Attention>,
 }
 
 impl SqliteStore {
@@ -95,10 +99,18 @@ impl SqliteStore {
         let label = format!("sqlite:{}", file.path().display());
         let sinks = Arc::<Sinks>::default();
         let (jobs, inbox) = mpsc::channel(QUEUE_MAX);
-        let worker =
-            Worker::new(Arc::clone(&host), conn, file, label.clone(), inbox, Arc::clone(&sinks));
+        let attention = Arc::<Attention>::default();
+        let worker = Worker::new(Work {
+            host: Arc::clone(&host),
+            conn,
+            file,
+            label: label.clone(),
+            jobs: inbox,
+            sinks: Arc::clone(&sinks),
+            attention: Arc::clone(&attention),
+        });
         host.spawn_blocking("leasehold-sqlite", Box::pin(worker.run()));
-        Ok(Self { host, label: label.into(), jobs, sinks })
+        Ok(Self { host, label: label.into(), jobs, sinks, attention })
     }
 
     /// Sends a step on its way now, and returns a future that waits for its answer.
@@ -107,7 +119,7 @@ impl SqliteStore {
         limit: Duration,
         step: S,
     ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, mut answer) = oneshot::channel();
         let sent = self.jobs.try_send(Job::new(step, reply)).map_err(|error| match error {
             TrySendError::Full(_) => Error::new(
                 ErrorKind::Unavailable,
@@ -121,9 +133,14 @@ impl SqliteStore {
                 gone(&self.label, ErrorKind::Unavailable, "nothing was asked")
             }
         });
+        let is_alone = self.jobs.capacity() + 1 >= QUEUE_MAX;
         let label = Arc::clone(&self.label);
+        let (host, attention) = (Arc::clone(&self.host), Arc::clone(&self.attention));
         let answer = async move {
             sent?;
+            if is_alone && let Some(answer) = attention.await_answer(&*host, &mut answer) {
+                return answer;
+            }
             let lost = "the request may have taken effect";
             answer.await.unwrap_or_else(|_| Err(gone(&label, ErrorKind::Unknown, lost)))
         };

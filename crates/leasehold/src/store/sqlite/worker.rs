@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
+use super::attention::{Attention, Rhythm};
 use super::error::{SqlFailure, Stage};
 use super::file::StoreFile;
 use super::purge;
@@ -49,14 +50,21 @@ impl Sinks {
     }
 }
 
+/// What a worker works with.
+pub(super) struct Work {
+    pub(super) host: Arc<dyn Host>,
+    pub(super) conn: Connection,
+    pub(super) file: StoreFile,
+    pub(super) label: String,
+    pub(super) jobs: mpsc::Receiver<Box<dyn AnyJob>>,
+    pub(super) sinks: Arc<Sinks>,
+    pub(super) attention: Arc<Attention>,
+}
+
 /// The task, and everything that it alone touches.
 pub(super) struct Worker {
-    host: Arc<dyn Host>,
-    conn: Connection,
-    file: StoreFile,
-    label: String,
-    jobs: mpsc::Receiver<Box<dyn AnyJob>>,
-    sinks: Arc<Sinks>,
+    work: Work,
+    rhythm: Rhythm,
     records: Records,
     waits: Waits,
     effects: Vec<Effect>,
@@ -72,22 +80,11 @@ enum Event {
 }
 
 impl Worker {
-    pub(super) fn new(
-        host: Arc<dyn Host>,
-        conn: Connection,
-        file: StoreFile,
-        label: String,
-        jobs: mpsc::Receiver<Box<dyn AnyJob>>,
-        sinks: Arc<Sinks>,
-    ) -> Self {
-        let purge_at = host.now();
+    pub(super) fn new(work: Work) -> Self {
+        let purge_at = work.host.now();
         Self {
-            host,
-            conn,
-            file,
-            label,
-            jobs,
-            sinks,
+            work,
+            rhythm: Rhythm::default(),
             records: Records::default(),
             waits: Waits::default(),
             effects: Vec::new(),
@@ -106,44 +103,49 @@ impl Worker {
                 Event::Closed => return,
             }
             while batch.len() < BATCH_MAX
-                && let Ok(job) = self.jobs.try_recv()
+                && let Ok(job) = self.work.jobs.try_recv()
             {
                 batch.push(job);
             }
             if !batch.is_empty() {
+                self.rhythm.on_jobs(self.work.host.now(), batch.len());
                 self.serve(&mut batch);
             }
-            let now = self.host.now();
+            let now = self.work.host.now();
+            self.rhythm.on_done(now);
             if self.waits.due().is_some_and(|due| due <= now) {
                 self.look(now);
             }
-            if self.purge_at <= now && self.jobs.is_empty() {
+            if self.purge_at <= now && self.work.jobs.is_empty() {
                 self.purge(now);
             }
         }
     }
 
     async fn next_event(&mut self) -> Event {
-        let job = self.jobs.recv();
+        let Work { host, jobs, attention, .. } = &mut self.work;
+        if let Some(job) = self.rhythm.await_job(&**host, jobs) {
+            return Event::Job(job);
+        }
+        attention.set_awake(false);
         let job = match self.waits.due() {
-            None => job.await,
+            None => jobs.recv().await,
             Some(due) => tokio::select! {
                 biased;
-                job = job => job,
-                () = self.host.sleep_until(due) => return Event::Look,
+                job = jobs.recv() => job,
+                () = host.sleep_until(due) => return Event::Look,
             },
         };
+        attention.set_awake(true);
         job.map_or(Event::Closed, Event::Job)
     }
 
     /// Carries a batch out, and sends the answers once they are committed. Where another process
     /// keeps the file locked, each job waits as long as it may.
     fn serve(&mut self, batch: &mut Vec<Box<dyn AnyJob>>) {
-        if self.file.check_still_there().is_err() {
+        if !self.work.file.is_still_there() {
             for job in batch.drain(..) {
-                if let Err(error) = self.file.check_still_there() {
-                    job.fail(error);
-                }
+                job.fail(self.work.file.moved());
             }
             return;
         }
@@ -161,7 +163,7 @@ impl Worker {
             waited = limit;
             let failed = batch.extract_if(.., |job| job.busy_limit() <= out_of_time);
             for job in failed {
-                job.fail(failure.to_error(&self.label));
+                job.fail(failure.to_error(&self.work.label));
             }
         }
     }
@@ -177,7 +179,12 @@ impl Worker {
         if let [job] = batch {
             // On its own, a statement that fails may have failed while it committed.
             let done = job
-                .quick(&mut turn(&*self.host, &self.conn, &self.records, &mut self.effects))
+                .quick(&mut turn(
+                    &*self.work.host,
+                    &self.work.conn,
+                    &self.records,
+                    &mut self.effects,
+                ))
                 .map_err(|error| SqlFailure::new(error, Stage::Commit))?;
             if done {
                 return Ok(());
@@ -188,7 +195,7 @@ impl Worker {
             Err(error) => (Err(error), Stage::Before),
         };
         result.map_err(|error| {
-            if !self.conn.is_autocommit() {
+            if !self.work.conn.is_autocommit() {
                 // Whatever it says, nothing is kept of a transaction that was not committed.
                 let _ = self.execute("ROLLBACK");
             }
@@ -198,7 +205,7 @@ impl Worker {
 
     fn in_transaction(&mut self, batch: &mut [Box<dyn AnyJob>]) -> rusqlite::Result<()> {
         self.execute("BEGIN IMMEDIATE")?;
-        let mut turn = turn(&*self.host, &self.conn, &self.records, &mut self.effects);
+        let mut turn = turn(&*self.work.host, &self.work.conn, &self.records, &mut self.effects);
         for job in batch {
             if !job.quick(&mut turn)? {
                 job.full(&mut turn)?;
@@ -208,12 +215,15 @@ impl Worker {
     }
 
     fn execute(&self, sql: &str) -> rusqlite::Result<()> {
-        self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
+        self.work.conn.prepare_cached(sql)?.execute([]).map(|_| ())
     }
 
     fn set_busy_limit(&mut self, limit: Duration) -> Result<(), SqlFailure> {
         if self.busy_limit != Some(limit) {
-            self.conn.busy_timeout(limit).map_err(|error| SqlFailure::new(error, Stage::Before))?;
+            self.work
+                .conn
+                .busy_timeout(limit)
+                .map_err(|error| SqlFailure::new(error, Stage::Before))?;
             self.busy_limit = Some(limit);
         }
         Ok(())
@@ -224,10 +234,10 @@ impl Worker {
         if self.effects.is_empty() {
             return;
         }
-        let now = self.host.now();
+        let now = self.work.host.now();
         for effect in self.effects.drain(..) {
             match effect {
-                Effect::Mail(inbox, hint) => self.sinks.send(&inbox, hint),
+                Effect::Mail(inbox, hint) => self.work.sinks.send(&inbox, hint),
                 Effect::Waits(key, waiting) => self.waits.waits(key, waiting, now),
                 Effect::Settled(key, owner) => self.waits.settled(&key, &owner),
                 Effect::Recorded(client) => self.records.written(client, now),
@@ -242,18 +252,18 @@ impl Worker {
     }
 
     fn look(&mut self, now: Moment) {
-        for (inbox, hint) in self.waits.look(&self.conn, now) {
-            self.sinks.send(&inbox, hint);
+        for (inbox, hint) in self.waits.look(&self.work.conn, now) {
+            self.work.sinks.send(&inbox, hint);
         }
     }
 
     fn purge(&mut self, now: Moment) {
         self.purge_at = now + purge::LOOK_EVERY;
         self.records.prune(now);
-        self.sinks.prune();
+        self.work.sinks.prune();
         // Nobody waits for it, and it makes nobody wait: if the file is locked, the next run will do.
         let done = self.set_busy_limit(Duration::ZERO).and_then(|()| {
-            purge::run_if_due(&mut self.conn, now)
+            purge::run_if_due(&mut self.work.conn, now)
                 .map_err(|error| SqlFailure::new(error, Stage::Before))
         });
         if let Err(failure) = done {
