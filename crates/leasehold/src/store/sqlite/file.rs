@@ -53,7 +53,7 @@ impl StoreFile {
     /// meet at another one, and both sides would grant the same keys.
     pub(super) fn is_still_there(&self) -> bool {
         rustix::fs::stat(&self.path)
-            .is_ok_and(|stat| (u64::from(stat.st_dev), stat.st_ino) == (self.device, self.inode))
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.inode))
     }
 
     /// What is answered once the file is not there any more.
@@ -70,7 +70,7 @@ impl StoreFile {
 }
 
 fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("/"))
+    path.parent().unwrap_or_else(|| Path::new("/"))
 }
 
 fn create(path: &Path) -> Result<(), Error> {

@@ -116,7 +116,7 @@ impl Worker {
             if self.waits.due().is_some_and(|due| due <= now) {
                 self.look(now);
             }
-            if self.purge_at <= now && self.work.jobs.is_empty() {
+            if self.purge_at <= now {
                 self.purge(now);
             }
         }
@@ -261,7 +261,8 @@ impl Worker {
         self.purge_at = now + purge::LOOK_EVERY;
         self.records.prune(now);
         self.work.sinks.prune();
-        // Nobody waits for it, and it makes nobody wait: if the file is locked, the next run will do.
+        // Nobody waits for it, and it makes nobody wait: if the file is locked, the next run will
+        // do.
         let done = self.set_busy_limit(Duration::ZERO).and_then(|()| {
             purge::run_if_due(&mut self.work.conn, now)
                 .map_err(|error| SqlFailure::new(error, Stage::Before))

@@ -51,13 +51,13 @@ impl Step for Release {
             turn.effects.push(Effect::Settled(key.clone(), owner.clone()));
         }
         match &row.held {
-            Some(held) if held.owner != owner.as_str() => return Ok(Released::NotHeld),
-            None => return Ok(Released::NotHeld),
+            Some(held) if held.owner != owner.as_str() => Ok(Released::NotHeld),
+            None => Ok(Released::NotHeld),
             Some(held) if held.expires <= turn.now => {
                 // It is free already; what is left of it only looks as if somebody had it.
                 row.held = None;
                 row.store(turn, key)?;
-                return Ok(Released::NotHeld);
+                Ok(Released::NotHeld)
             }
             Some(_) => Ok(end_lease(turn, &mut row, key, self.otherwise)?),
         }

@@ -1,0 +1,117 @@
+//! Clocks: a restart of the machine, and what is forgotten when nobody used it for long.
+
+use super::*;
+use crate::store::{ClientRecord, FENCE_IDLE, Note, Snapshot};
+
+#[test]
+fn leases_of_an_earlier_boot_run_out_on_our_own_clock() {
+    let world = World::new();
+    let before = world.open_in_boot("first");
+    let token = granted(run(before.acquire(ask("a", owner(1, 1)))));
+    is_taken(run(before.acquire(join("a", owner(2, 1), 1))));
+    drop(before);
+
+    // The steady clock starts anew, hours of the wall clock later.
+    let later = TODAY + 7_200_000_000;
+    let clock = SetClock::at(Duration::from_secs(5), later);
+    let world = World { clock, ..world };
+    let after = world.open_in_boot("second");
+    let seen = run(after.inspect(key("a"))).expect("an answer");
+    assert_eq!(seen.holders[0].ttl_left, Some(Duration::from_secs(10)));
+    assert_eq!(seen.waiting, 0, "whoever waited is gone with the boot");
+    is_taken(run(after.acquire(ask("a", owner(3, 1)))));
+
+    // A second handle of the new boot restarts nothing.
+    world.clock.advance(Duration::from_secs(4));
+    let second = world.open_in_boot("second");
+    let seen = run(second.inspect(key("a"))).expect("an answer");
+    assert_eq!(seen.holders[0].ttl_left, Some(Duration::from_secs(6)));
+
+    world.clock.advance(Duration::from_secs(6));
+    let next = granted(run(second.acquire(ask("a", owner(3, 2)))));
+    assert!(next > token && next > later, "a write that the power cut took is never repeated");
+}
+
+#[test]
+fn a_forgotten_counter_begins_above_where_it_ended() {
+    let world = World::new();
+    let store = world.open();
+    let token = granted(run(store.acquire(ask("a", owner(1, 1)))));
+    let freed = run(store.release(lease("a", owner(1, 1)), Otherwise::Free));
+    assert_eq!(freed.expect("an answer"), Released::Freed);
+
+    pass_idle_time(&world, &store);
+    assert_eq!(run(store.inspect(key("a"))).expect("an answer"), Snapshot::default());
+
+    // Also where the wall clock, from which a new counter begins, was set back.
+    world.clock.set_wall(1);
+    let next = granted(run(store.acquire(ask("a", owner(1, 2)))));
+    assert!(next > token, "{next} after {token}");
+}
+
+#[test]
+fn what_is_in_use_is_not_forgotten() {
+    let world = World::new();
+    let store = world.open();
+    let record = ClientRecord {
+        id: client(1),
+        host: "host".to_owned(),
+        pid: 7,
+        user: "user".to_owned(),
+        command: "command".to_owned(),
+    };
+    let note = Note { client: Some(Arc::new(record.clone())), why: Some("because".into()) };
+    let day = Ttl::MAX;
+    let held = Ask { ttl: day, note: Some(note.clone()), ..ask("held", owner(1, 1)) };
+    let silent = Note {
+        client: Some(Arc::new(ClientRecord { id: client(2), ..record.clone() })),
+        why: None,
+    };
+    granted(run(store.acquire(held)));
+    granted(run(store.acquire(Ask { note: Some(silent), ..ask("idle", owner(2, 1)) })));
+
+    pass_idle_time(&world, &store);
+    let seen = run(store.inspect(key("held"))).expect("an answer");
+    assert_eq!(seen.holders[0].client, Some(record));
+    assert_eq!(seen.holders[0].why.as_deref(), Some("because"));
+    let raw = rusqlite::Connection::open(world.path()).expect("it opens");
+    let count = |sql| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a number");
+    assert_eq!(count("SELECT count(*) FROM clients"), 1);
+    assert_eq!(count("SELECT count(*) FROM locks WHERE key = 'idle'"), 0);
+}
+
+#[test]
+fn forgetting_goes_on_where_it_stopped_and_comes_to_an_end() {
+    let world = World::new();
+    let store = world.open();
+    // The first run finds nothing, and is over when the second of these is answered.
+    run(store.inspect(key("x"))).expect("an answer");
+    run(store.inspect(key("x"))).expect("an answer");
+    let answers: Vec<_> =
+        (0..2_500).map(|n| store.acquire(ask(&format!("k{n}"), owner(1, 1)))).collect();
+    for answer in answers {
+        granted(run(answer));
+    }
+    world.clock.advance(FENCE_IDLE + Duration::from_secs(10));
+    let raw = rusqlite::Connection::open(world.path()).expect("it opens");
+    let left = || -> i64 {
+        // What comes next is done only after the run that this causes.
+        run(store.inspect(key("x"))).expect("an answer");
+        run(store.inspect(key("x"))).expect("an answer");
+        raw.query_row("SELECT count(*) FROM locks", [], |row| row.get(0)).expect("a number")
+    };
+    let mut counts = Vec::new();
+    for _ in 0..4 {
+        counts.push(left());
+        world.clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(counts, [1_500, 500, 0, 0]);
+}
+
+/// Lets the time pass after which idle things are forgotten, and waits until they are.
+fn pass_idle_time(world: &World, store: &SqliteStore) {
+    world.clock.advance(FENCE_IDLE + Duration::from_secs(11));
+    // The store forgets between two requests.
+    run(store.inspect(key("x"))).expect("an answer");
+    run(store.inspect(key("x"))).expect("an answer");
+}

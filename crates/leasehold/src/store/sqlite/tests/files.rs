@@ -1,0 +1,113 @@
+//! Files: which are taken, which are refused, and in what state they are left.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::super::schema::{APPLICATION_ID, USER_VERSION};
+use super::*;
+
+fn open(path: &Path) -> Result<SqliteStore, Error> {
+    SqliteStore::open_in_boot(path, World::new().host(), "this boot")
+}
+
+#[test]
+fn a_new_file_and_its_directory_are_for_this_user_only() {
+    let world = World::new();
+    let path = world.dir.path().join("new/deep/locks.db");
+    let store = open(&path).expect("it opens");
+    granted(run(store.acquire(ask("a", owner(1, 1)))));
+    let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode();
+    assert_eq!(mode(&path) & 0o777, 0o600);
+    assert_eq!(mode(&path.with_extension("db-wal")) & 0o777, 0o600);
+    assert_eq!(mode(path.parent().expect("a parent")) & 0o777, 0o700);
+    assert_eq!(store.label(), format!("sqlite:{}", path.display()));
+}
+
+#[test]
+fn an_empty_file_becomes_a_store_and_strange_characters_in_its_path_mean_nothing() {
+    let world = World::new();
+    let path = world.dir.path().join("50% a?b#c'ü.db");
+    std::fs::write(&path, "").expect("written");
+    granted(run(open(&path).expect("it opens").acquire(ask("a", owner(1, 1)))));
+    is_taken(run(open(&path).expect("it opens again").acquire(ask("a", owner(2, 1)))));
+    // And the marks of a store are seen in it while its log lives beside it.
+    let raw = rusqlite::Connection::open(&path).expect("it opens");
+    let id: i32 = raw.pragma_query_value(None, "application_id", |row| row.get(0)).expect("an id");
+    assert_eq!(id, APPLICATION_ID);
+}
+
+#[test]
+fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
+    let world = World::new();
+    let sql = |sql: &str| {
+        let path = world.dir.path().join("foreign.db");
+        let _ = std::fs::remove_file(&path);
+        rusqlite::Connection::open(&path).and_then(|db| db.execute_batch(sql)).expect("it is made");
+        std::fs::read(&path).expect("it is there")
+    };
+    let newer = format!(
+        "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {}; CREATE TABLE t (a)",
+        USER_VERSION + 1
+    );
+    let table: [(Vec<u8>, &str); 5] = [
+        (b"#!/bin/sh\n".to_vec(), "is not a Leasehold store"),
+        (vec![7; 10_000], "is not a Leasehold store"),
+        (sql("CREATE TABLE t (a)"), "is not a Leasehold store"),
+        (sql("PRAGMA application_id = 42"), "is not a Leasehold store"),
+        (sql(&newer), "was written by a newer Leasehold"),
+    ];
+    for (content, complaint) in table {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("locks.db");
+        std::fs::write(&path, &content).expect("written");
+        refused(open(&path), ErrorKind::Config, complaint);
+        refused(open(&path), ErrorKind::Config, "nothing was changed");
+        assert_eq!(std::fs::read(&path).expect("it is there"), content);
+        let left = std::fs::read_dir(dir.path()).expect("it is there").count();
+        assert_eq!(left, 1, "nothing is left beside a file that is not ours");
+    }
+}
+
+#[test]
+fn a_path_that_is_no_file_is_refused() {
+    let world = World::new();
+    let dir = world.dir.path();
+    refused(open(dir), ErrorKind::Config, "is a directory; name a file in it");
+    refused(open(Path::new("/dev/null")), ErrorKind::Config, "is a device");
+    std::fs::write(dir.join("file"), "").expect("written");
+    refused(open(&dir.join("file/locks.db")), ErrorKind::Config, "check the path");
+    refused(open(Path::new("/proc/locks.db")), ErrorKind::Config, "nothing was changed");
+}
+
+#[test]
+fn a_store_whose_file_was_taken_away_answers_nothing_more() {
+    let world = World::new();
+    let store = world.open();
+    granted(run(store.acquire(ask("a", owner(1, 1)))));
+    std::fs::remove_file(world.path()).expect("removed");
+    let gone = run(store.acquire(ask("b", owner(1, 2))));
+    refused(gone, ErrorKind::Unavailable, "was deleted, moved or replaced");
+    granted(run(world.open().acquire(ask("a", owner(2, 1)))));
+    let gone = run(store.acquire(ask("b", owner(1, 3))));
+    refused(gone, ErrorKind::Unavailable, "start this process again");
+}
+
+#[test]
+fn many_who_open_a_new_file_at_once_meet_in_one_store() {
+    let world = World::new();
+    let tokens: Vec<u64> = std::thread::scope(|scope| {
+        let open = |n: u8| {
+            let world = &world;
+            scope.spawn(move || run(world.open().acquire(ask("a", owner(n, 1)))))
+        };
+        let threads: Vec<_> = (0..8).map(open).collect();
+        let answers = threads.into_iter().map(|thread| thread.join().expect("it ends"));
+        answers
+            .filter_map(|answer| match answer.expect("an answer") {
+                Acquired::Granted { fencing } => fencing.map(|block| block.first.get()),
+                Acquired::Taken { .. } => None,
+            })
+            .collect()
+    });
+    assert_eq!(tokens.len(), 1, "one of them gets the key");
+}

@@ -1,0 +1,170 @@
+//! Trouble: a locked file, a full disk, a full queue, a batch that fails.
+
+use super::super::QUEUE_MAX;
+use super::*;
+use crate::store::{Renewal, Renewed};
+
+#[test]
+fn a_file_that_another_process_keeps_locked_is_unavailable_and_unchanged() {
+    let world = World::new();
+    let store = world.open();
+    granted(run(store.acquire(ask("held", owner(1, 1)))));
+    let raw = rusqlite::Connection::open(world.path()).expect("it opens");
+    raw.execute_batch("BEGIN IMMEDIATE").expect("it is locked");
+    let locked = "another process keeps the file locked";
+    let short = Ask { ttl: ttl(40), ..ask("a", owner(1, 2)) };
+    refused(run(store.acquire(short.clone())), ErrorKind::Unavailable, locked);
+    let lease_held = lease("held", owner(1, 1));
+    let renewal = Renewal { lease: lease_held, ttl: ttl(40), at_least: None, reserve: 0 };
+    refused(run(store.renew(renewal)), ErrorKind::Unavailable, locked);
+    // Reading hinders nobody, and nobody hinders it.
+    is_taken(run(store.acquire(ask("held", owner(2, 1)))));
+    let seen = run(store.inspect(key("a"))).expect("an answer");
+    assert!(seen.holders.is_empty());
+    raw.execute_batch("ROLLBACK").expect("it is unlocked");
+    granted(run(store.acquire(short)));
+}
+
+#[test]
+fn in_one_batch_each_request_waits_as_long_as_it_may() {
+    let world = World::new();
+    let store = world.open();
+    run(store.inspect(key("x"))).expect("an answer");
+    let raw = rusqlite::Connection::open(world.path()).expect("it opens");
+    raw.execute_batch("BEGIN IMMEDIATE").expect("it is locked");
+    let held_up = hold_up(&store);
+    let patient = store.acquire(ask("patient", owner(1, 1)));
+    let hasty = store.acquire(Ask { ttl: ttl(40), ..ask("hasty", owner(1, 2)) });
+    drop(held_up);
+    refused(run(hasty), ErrorKind::Unavailable, "nothing was changed");
+    raw.execute_batch("ROLLBACK").expect("it is unlocked");
+    // A slow machine may have used its second up; then it says so.
+    match run(patient) {
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable),
+        answer => assert!(granted(answer) > 0),
+    }
+}
+
+#[test]
+fn on_a_full_disk_what_is_held_stays_held_and_renewed() {
+    let world = World::new();
+    let store = world.open();
+    granted(run(store.acquire(ask("held", owner(1, 1)))));
+    // SQLite never takes fewer pages than there are.
+    run_sql(&store, "PRAGMA max_page_count = 1");
+    let full = (0..200)
+        .map(|n| run(store.acquire(ask(&format!("{n}{}", "x".repeat(400)), owner(1, 2)))))
+        .find_map(Result::err)
+        .expect("the disk is full at some time");
+    assert_eq!(full.kind(), ErrorKind::Unavailable);
+    assert!(full.to_string().contains("the disk is full; nothing was changed"), "{full}");
+    let renewal =
+        Renewal { lease: lease("held", owner(1, 1)), ttl: ttl(9_000), at_least: None, reserve: 0 };
+    let renewed = run(store.renew(renewal)).expect("an answer");
+    assert!(matches!(renewed, Renewed::Renewed { wanted: false, .. }), "{renewed:?}");
+    run_sql(&store, "PRAGMA max_page_count = 1000000");
+    granted(run(store.acquire(ask(&"y".repeat(400), owner(1, 3)))));
+}
+
+#[test]
+fn a_batch_is_written_whole_or_not_at_all() {
+    let world = World::new();
+    let store = world.open();
+    let held_up = hold_up(&store);
+    let first = store.acquire(ask("a", owner(1, 1)));
+    let broken = store.submit(
+        EVENTUALLY,
+        Custom(|conn: &rusqlite::Connection| conn.execute_batch("no SQL at all")),
+    );
+    let last = store.acquire(ask("b", owner(1, 2)));
+    drop(held_up);
+    for answer in [run(first).map(drop), run(broken), run(last).map(drop)] {
+        refused(answer, ErrorKind::Unavailable, "nothing was changed");
+    }
+    for name in ["a", "b"] {
+        assert!(run(store.inspect(key(name))).expect("an answer").holders.is_empty());
+    }
+
+    let held_up = hold_up(&store);
+    let batch: Vec<_> = (0..3_000)
+        .map(|n| store.acquire(ask(&format!("k{}", n / 2), owner(1 + n as u8 % 2, 3))))
+        .collect();
+    drop(held_up);
+    for (n, answer) in batch.into_iter().enumerate() {
+        // Who asked first is served first, also within a batch.
+        let is_granted = matches!(run(answer), Ok(Acquired::Granted { .. }));
+        assert_eq!(is_granted, n % 2 == 0, "request {n}");
+    }
+}
+
+#[test]
+fn requests_are_served_in_order_whether_or_not_somebody_waits_for_them() {
+    let world = World::new();
+    let store = world.open();
+    for turn in 0..1_000 {
+        let owner = owner(1, turn as u8 % 64);
+        granted(run(store.acquire(ask("a", owner.clone()))));
+        drop(store.release(lease("a", owner), Otherwise::Free));
+    }
+    let last = store.acquire(ask("a", owner(1, 0)));
+    drop(store);
+    granted(run(last));
+}
+
+#[test]
+fn a_request_too_many_is_refused_at_once() {
+    let world = World::new();
+    let store = world.open();
+    let held_up = hold_up(&store);
+    for _ in 0..QUEUE_MAX {
+        drop(store.inspect(key("a")));
+    }
+    let refusal = run(store.acquire(ask("a", owner(1, 1))));
+    refused(refusal, ErrorKind::Unavailable, "which is the limit; nothing was asked");
+    drop(held_up);
+}
+
+#[test]
+fn what_this_store_does_not_promise_is_refused() {
+    let world = World::new();
+    let store = world.open();
+    for claim in [Claim::Shared, Claim::Permits { want: 1, of: 2 }] {
+        let answer = run(store.acquire(Ask { claim, ..ask("a", owner(1, 1)) }));
+        refused(answer, ErrorKind::Unsupported, "does not grant");
+    }
+    assert!(run(store.inspect(key("a"))).expect("an answer").holders.is_empty());
+}
+
+/// A simulation runs the store's task beside its callers, on one thread.
+#[test]
+fn the_store_works_where_everything_runs_on_one_thread() {
+    struct OneThread(OnClock);
+    impl Host for OneThread {
+        fn now(&self) -> Moment {
+            self.0.now()
+        }
+        fn wall(&self) -> WallTime {
+            self.0.wall()
+        }
+        fn sleep_until(&self, at: Moment) -> Sleep {
+            self.0.sleep_until(at)
+        }
+        fn spawn(&self, task: Task) {
+            tokio::spawn(task);
+        }
+        fn spawn_blocking(&self, _: &str, task: Task) {
+            tokio::spawn(task);
+        }
+        fn random(&self, _: &mut [u8]) {}
+    }
+    let world = World::new();
+    run(async {
+        let host = Arc::new(OneThread(OnClock(Arc::clone(&world.clock))));
+        let store = SqliteStore::open_in_boot(&world.path(), host, "this boot").expect("it opens");
+        for turn in 0..50 {
+            granted(store.acquire(ask("a", owner(1, turn))).await);
+            let freed = store.release(lease("a", owner(1, turn)), Otherwise::Free).await;
+            assert_eq!(freed.expect("an answer"), Released::Freed);
+        }
+    });
+}
