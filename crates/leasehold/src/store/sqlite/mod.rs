@@ -120,7 +120,7 @@ impl SqliteStore {
         step: S,
     ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
         let (reply, mut answer) = oneshot::channel();
-        let sent = self.jobs.try_send(Job::new(step, reply)).map_err(|error| match error {
+        let sent = self.jobs.try_send(Job::boxed(step, reply)).map_err(|error| match error {
             TrySendError::Full(_) => Error::new(
                 ErrorKind::Unavailable,
                 format!(

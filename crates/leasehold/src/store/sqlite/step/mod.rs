@@ -53,7 +53,7 @@ pub(super) struct Job<S: Step> {
 }
 
 impl<S: Step> Job<S> {
-    pub(super) fn new(
+    pub(super) fn boxed(
         step: S,
         reply: oneshot::Sender<Result<S::Answer, Error>>,
     ) -> Box<dyn AnyJob> {
