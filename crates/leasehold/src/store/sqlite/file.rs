@@ -45,6 +45,13 @@ impl StoreFile {
         Ok(Self { path, device: metadata.dev(), inode: metadata.ino() })
     }
 
+    /// How long the log beside it is.
+    pub(super) fn log_bytes(&self) -> u64 {
+        let mut log = self.path.clone().into_os_string();
+        log.push("-wal");
+        std::fs::metadata(log).map_or(0, |metadata| metadata.len())
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

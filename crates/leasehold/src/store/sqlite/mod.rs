@@ -1,7 +1,7 @@
 //! Leases in one SQLite file, shared by the processes of one user on one machine.
 //!
-//! One connection, on a thread of its own, carries all requests of a handle out, in the order in
-//! which they came: several at once in one transaction, one alone by one conditional statement.
+//! One connection carries all requests of a handle out, in the order in which they came: several
+//! at once in one transaction, one alone by one conditional statement.
 //! Time is the steady clock of the machine, which all its processes share; the file remembers the
 //! boot to which its moments belong.
 //!
@@ -9,19 +9,21 @@
 //! |---|---|
 //! | `file` | where a store may lie |
 //! | `schema` | its tables; opening; a new boot |
-//! | `worker` | batches, answers, hints |
-//! | `attention` | looking out a moment before sleep |
+//! | `worker` | who carries requests out: the caller, or the store's thread in batches |
+//! | `engine` | the connection, and how requests are carried out on it |
+//! | `sinks` | where hints go |
 //! | `step` | the atomic steps, over the rows in `lock_row` and `line_rows` |
 //! | `waits` | noticing other processes |
 //! | `purge` | forgetting what is idle |
 
-mod attention;
+mod engine;
 mod error;
 mod file;
 mod line_rows;
 mod lock_row;
 mod purge;
 mod schema;
+mod sinks;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -38,10 +40,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use self::attention::Attention;
+use self::engine::Engine;
 use self::file::StoreFile;
+use self::sinks::Sinks;
 use self::step::{Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Step};
-use self::worker::{Sinks, Work, Worker};
+use self::worker::{Desk, work};
 use super::limit::within;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, Otherwise,
@@ -66,9 +69,11 @@ pub const QUEUE_MAX: usize = 100_000;
 pub struct SqliteStore {
     host: Arc<dyn Host>,
     label: Arc<str>,
-    jobs: mpsc::Sender<Box<dyn AnyJob>>,
     sinks: Arc<Sinks>,
-    attention: Arc<Attention>,
+    /// Before `jobs`: the store's thread ends when the last sender is gone, and should be the last
+    /// to let go of the connection, since closing it can take long.
+    desk: Arc<Desk>,
+    jobs: mpsc::Sender<Box<dyn AnyJob>>,
 }
 
 impl SqliteStore {
@@ -96,21 +101,15 @@ impl SqliteStore {
         let file = StoreFile::prepare(path)?;
         let conn = schema::open(file.path(), boot_id, host.now(), host.wall())?;
         drop(opening);
-        let label = format!("sqlite:{}", file.path().display());
+        let label: Arc<str> = format!("sqlite:{}", file.path().display()).into();
         let sinks = Arc::<Sinks>::default();
         let (jobs, inbox) = mpsc::channel(QUEUE_MAX);
-        let attention = Arc::<Attention>::default();
-        let worker = Worker::new(Work {
-            host: Arc::clone(&host),
-            conn,
-            file,
-            label: label.clone(),
-            jobs: inbox,
-            sinks: Arc::clone(&sinks),
-            attention: Arc::clone(&attention),
-        });
-        host.spawn_blocking("leasehold-sqlite", Box::pin(worker.run()));
-        Ok(Self { host, label: label.into(), jobs, sinks, attention })
+        let engine =
+            Engine::new(Arc::clone(&host), conn, file, Arc::clone(&label), Arc::clone(&sinks));
+        let desk = Arc::new(Desk::new(engine));
+        let worker = work(Arc::clone(&host), Arc::clone(&desk), inbox);
+        host.spawn_blocking("leasehold-sqlite", Box::pin(worker));
+        Ok(Self { host, label, sinks, desk, jobs })
     }
 
     /// Sends a step on its way now, and returns a future that waits for its answer.
@@ -119,32 +118,38 @@ impl SqliteStore {
         limit: Duration,
         step: S,
     ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
-        let (reply, mut answer) = oneshot::channel();
-        let sent = self.jobs.try_send(Job::boxed(step, reply)).map_err(|error| match error {
-            TrySendError::Full(_) => Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "{}: {QUEUE_MAX} requests wait for the file already, which is the limit; \
-                     nothing was asked, try again later",
-                    self.label
-                ),
-            ),
-            TrySendError::Closed(_) => {
-                gone(&self.label, ErrorKind::Unavailable, "nothing was asked")
-            }
-        });
-        let is_alone = self.jobs.capacity() + 1 >= QUEUE_MAX;
+        let (reply, answer) = oneshot::channel();
+        let job = Job::boxed(step, reply);
+        let left = if S::AT_ONCE { self.desk.serve_at_once(&*self.host, job) } else { Some(job) };
+        let sent = left.map_or(Ok(()), |job| self.queue(job));
         let label = Arc::clone(&self.label);
-        let (host, attention) = (Arc::clone(&self.host), Arc::clone(&self.attention));
         let answer = async move {
             sent?;
-            if is_alone && let Some(answer) = attention.await_answer(&*host, &mut answer) {
-                return answer;
-            }
             let lost = "the request may have taken effect";
             answer.await.unwrap_or_else(|_| Err(gone(&label, ErrorKind::Unknown, lost)))
         };
         within(Arc::clone(&self.host), limit, answer)
+    }
+
+    /// Leaves a job to the store's thread.
+    fn queue(&self, job: Box<dyn AnyJob>) -> Result<(), Error> {
+        self.desk.enter();
+        self.jobs.try_send(job).map_err(|error| {
+            self.desk.leave(1);
+            match error {
+                TrySendError::Full(_) => Error::new(
+                    ErrorKind::Unavailable,
+                    format!(
+                        "{}: {QUEUE_MAX} requests wait for the file already, which is the limit; \
+                         nothing was asked, try again later",
+                        self.label
+                    ),
+                ),
+                TrySendError::Closed(_) => {
+                    gone(&self.label, ErrorKind::Unavailable, "nothing was asked")
+                }
+            }
+        })
     }
 
     /// Checks a claim, then sends a step on its way.

@@ -95,7 +95,8 @@ pub(super) fn open(
     set_journal(&mut conn).map_err(in_sql)?;
     conn.execute_batch(
         "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;
-         PRAGMA trusted_schema = OFF; PRAGMA cache_size = -2048;",
+         PRAGMA trusted_schema = OFF; PRAGMA cache_size = -2048;
+         PRAGMA wal_autocheckpoint = 0;",
     )
     .map_err(in_sql)?;
     conn.pragma_update_and_check(None, "journal_size_limit", 4 << 20, |_| Ok(()))

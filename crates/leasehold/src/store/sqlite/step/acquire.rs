@@ -23,6 +23,7 @@ pub(in super::super) struct Acquire(pub(in super::super) Ask);
 
 impl Step for Acquire {
     type Answer = Acquired;
+    const AT_ONCE: bool = true;
 
     fn busy_limit(&self) -> Duration {
         busy_limit(self.0.ttl)

@@ -29,6 +29,9 @@ pub(super) trait Step: Send + 'static {
     /// What it answers.
     type Answer: Send + 'static;
 
+    /// Whether a caller may carry it out on its own thread. Renewals are better off in batches.
+    const AT_ONCE: bool = false;
+
     /// How long it may wait for another process that has the file locked.
     fn busy_limit(&self) -> Duration;
 

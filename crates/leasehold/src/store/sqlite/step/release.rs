@@ -21,6 +21,7 @@ pub(in super::super) struct Release {
 
 impl Step for Release {
     type Answer = Released;
+    const AT_ONCE: bool = true;
 
     fn busy_limit(&self) -> Duration {
         BUSY_LIMIT_MAX

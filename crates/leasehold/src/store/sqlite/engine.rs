@@ -1,0 +1,248 @@
+//! The connection, and how jobs are carried out on it: a batch in one transaction, one job alone by
+//! one conditional statement where that is enough.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::error::{SqlFailure, Stage};
+use super::file::StoreFile;
+use super::purge;
+use super::sinks::Sinks;
+use super::step::{AnyJob, BUSY_LIMIT_MAX};
+use super::turn::{Effect, Records, Turn};
+use super::waits::Waits;
+use crate::core::moment::Moment;
+use crate::host::Host;
+
+/// After how many commits the log is carried over into the file. SQLite would do it inside the
+/// commit that happens to be due, and so make one caller wait for the disk.
+const COMMITS_MAX: u32 = 256;
+
+/// From which length on a log that others left behind is carried over.
+const LOG_BYTES_MAX: u64 = 4 << 20;
+
+/// The connection, and everything that belongs to it.
+pub(super) struct Engine {
+    host: Arc<dyn Host>,
+    conn: Connection,
+    file: StoreFile,
+    label: Arc<str>,
+    sinks: Arc<Sinks>,
+    records: Records,
+    waits: Waits,
+    effects: Vec<Effect>,
+    busy_limit: Option<Duration>,
+    purge_at: Moment,
+    commits: u32,
+}
+
+impl Engine {
+    pub(super) fn new(
+        host: Arc<dyn Host>,
+        conn: Connection,
+        file: StoreFile,
+        label: Arc<str>,
+        sinks: Arc<Sinks>,
+    ) -> Self {
+        let commits = if file.log_bytes() > LOG_BYTES_MAX { COMMITS_MAX } else { 0 };
+        Self {
+            purge_at: host.now(),
+            host,
+            conn,
+            file,
+            label,
+            sinks,
+            records: Records::default(),
+            waits: Waits::default(),
+            effects: Vec::new(),
+            busy_limit: None,
+            commits,
+        }
+    }
+
+    /// When to look for what others did; `None` while nobody waits.
+    pub(super) fn look_due(&self) -> Option<Moment> {
+        self.waits.due()
+    }
+
+    /// Whether there is more to do than to answer: what the store's thread is for.
+    pub(super) fn needs_care(&self, now: Moment) -> bool {
+        self.purge_at <= now || self.commits >= COMMITS_MAX
+    }
+
+    /// Carries a job out now, if that takes no waiting. Gives it back if another process has the
+    /// file locked.
+    pub(super) fn serve_at_once(&mut self, job: Box<dyn AnyJob>) -> Option<Box<dyn AnyJob>> {
+        if !self.file.is_still_there() {
+            job.fail(self.file.moved());
+            return None;
+        }
+        let mut batch = [job];
+        let done = self.attempt(&mut batch, Duration::ZERO);
+        let [job] = batch;
+        match done {
+            Ok(()) => {
+                self.deliver();
+                job.finish();
+                None
+            }
+            Err(failure) if failure.is_busy() => Some(job),
+            Err(failure) => {
+                job.fail(failure.to_error(&self.label));
+                None
+            }
+        }
+    }
+
+    /// Carries a batch out, and sends the answers once they are committed. Where another process
+    /// keeps the file locked, each job waits as long as it may.
+    pub(super) fn serve(&mut self, batch: &mut Vec<Box<dyn AnyJob>>) {
+        if !self.file.is_still_there() {
+            for job in batch.drain(..) {
+                job.fail(self.file.moved());
+            }
+            return;
+        }
+        let mut waited = Duration::ZERO;
+        while let Some(limit) = batch.iter().map(|job| job.busy_limit()).min() {
+            let failure = match self.attempt(batch, limit.saturating_sub(waited)) {
+                Ok(()) => {
+                    self.deliver();
+                    batch.drain(..).for_each(|job| job.finish());
+                    return;
+                }
+                Err(failure) => failure,
+            };
+            let out_of_time = if failure.is_busy() { limit } else { BUSY_LIMIT_MAX };
+            waited = limit;
+            let failed = batch.extract_if(.., |job| job.busy_limit() <= out_of_time);
+            for job in failed {
+                job.fail(failure.to_error(&self.label));
+            }
+        }
+    }
+
+    /// Tries to carry a batch out.
+    fn attempt(
+        &mut self,
+        batch: &mut [Box<dyn AnyJob>],
+        busy_limit: Duration,
+    ) -> Result<(), SqlFailure> {
+        self.set_busy_limit(busy_limit)?;
+        self.effects.clear();
+        self.commits += 1;
+        if let [job] = batch {
+            // On its own, a statement that fails may have failed while it committed.
+            let done = job
+                .quick(&mut turn(&*self.host, &self.conn, &self.records, &mut self.effects))
+                .map_err(|error| SqlFailure::new(error, Stage::Commit))?;
+            if done {
+                return Ok(());
+            }
+        }
+        let (result, stage) = match self.in_transaction(batch) {
+            Ok(()) => (self.execute("COMMIT"), Stage::Commit),
+            Err(error) => (Err(error), Stage::Before),
+        };
+        result.map_err(|error| {
+            if !self.conn.is_autocommit() {
+                // Whatever it says, nothing is kept of a transaction that was not committed.
+                let _ = self.execute("ROLLBACK");
+            }
+            SqlFailure::new(error, stage)
+        })
+    }
+
+    fn in_transaction(&mut self, batch: &mut [Box<dyn AnyJob>]) -> rusqlite::Result<()> {
+        self.execute("BEGIN IMMEDIATE")?;
+        let mut turn = turn(&*self.host, &self.conn, &self.records, &mut self.effects);
+        for job in batch {
+            if !job.quick(&mut turn)? {
+                job.full(&mut turn)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
+    }
+
+    fn set_busy_limit(&mut self, limit: Duration) -> Result<(), SqlFailure> {
+        if self.busy_limit != Some(limit) {
+            self.conn.busy_timeout(limit).map_err(|error| SqlFailure::new(error, Stage::Before))?;
+            self.busy_limit = Some(limit);
+        }
+        Ok(())
+    }
+
+    /// Does what follows from a batch that is committed.
+    fn deliver(&mut self) {
+        if self.effects.is_empty() {
+            return;
+        }
+        let now = self.host.now();
+        for effect in self.effects.drain(..) {
+            match effect {
+                Effect::Mail(inbox, hint) => self.sinks.send(&inbox, hint),
+                Effect::Waits(key, waiting) => self.waits.waits(key, waiting, now),
+                Effect::Settled(key, owner) => self.waits.settled(&key, &owner),
+                Effect::Recorded(client) => self.records.written(client, now),
+                Effect::Evicted(key, owner, reason) => tracing::warn!(
+                    key = %key,
+                    token = owner.as_ref().map_or("", |owner| owner.hint()),
+                    reason,
+                    "a lease was ended by an operator"
+                ),
+            }
+        }
+    }
+
+    /// Looks for what other processes did, if it is time to.
+    pub(super) fn look_if_due(&mut self) {
+        let now = self.host.now();
+        if self.waits.due().is_some_and(|due| due <= now) {
+            for (inbox, hint) in self.waits.look(&self.conn, now) {
+                self.sinks.send(&inbox, hint);
+            }
+        }
+    }
+
+    /// Forgets what is idle, and keeps the log short, if it is time to.
+    pub(super) fn take_care(&mut self) {
+        let now = self.host.now();
+        if self.purge_at <= now {
+            self.purge_at = now + purge::LOOK_EVERY;
+            self.records.prune(now);
+            self.sinks.prune();
+            // Nobody waits for it, and it makes nobody wait: if the file is locked, the next run
+            // will do.
+            let done = self.set_busy_limit(Duration::ZERO).and_then(|()| {
+                purge::run_if_due(&mut self.conn, now)
+                    .map_err(|error| SqlFailure::new(error, Stage::Before))
+            });
+            if let Err(failure) = done {
+                tracing::debug!(cause = %failure.cause, "idle locks could not be purged");
+            }
+        }
+        if self.commits >= COMMITS_MAX {
+            self.commits = 0;
+            let passive = "PRAGMA wal_checkpoint(PASSIVE)";
+            if let Err(cause) = self.conn.query_row(passive, [], |_| Ok(())) {
+                tracing::debug!(%cause, "the log could not be carried over into the file");
+            }
+        }
+    }
+}
+
+/// A turn at the present moment: read when the file is ours, not when the job came.
+fn turn<'a>(
+    host: &dyn Host,
+    conn: &'a Connection,
+    records: &'a Records,
+    effects: &'a mut Vec<Effect>,
+) -> Turn<'a> {
+    Turn { conn, now: host.now(), wall: host.wall(), records, effects }
+}
