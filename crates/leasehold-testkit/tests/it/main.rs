@@ -4,5 +4,6 @@
 
 mod capabilities;
 mod conformance;
+mod differential;
 mod session;
 mod stores;
