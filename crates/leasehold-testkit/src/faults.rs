@@ -119,6 +119,11 @@ impl Faults {
         self.orders().always.extend(Request::ALL.map(|request| (request, fault)));
     }
 
+    /// What was ordered *from now on* for one kind of request or all of them is over.
+    pub fn end_outage(&self) {
+        self.orders().always.clear();
+    }
+
     /// From now on one of so many requests meets a fault that is drawn.
     pub fn one_in(&self, requests: usize) {
         self.orders().one_in = Some(requests);
@@ -184,29 +189,29 @@ impl Faults {
         };
         let host = Arc::clone(&self.host);
         Box::pin(async move {
-            let sleep = async |span: Duration| {
+            let pause = async |span: Duration| {
                 if !span.is_zero() {
                     host.sleep_until(host.now() + span).await;
                 }
             };
             match (fault, answer) {
                 (Some(Fault::Refuse), _) | (None, None) => {
-                    sleep(delay).await;
+                    pause(delay).await;
                     Err(Error::new(ErrorKind::Unavailable, "refused to order"))
                 }
                 (Some(Fault::LoseReply | Fault::LoseRequest), answer) => {
                     drop(answer);
-                    sleep(limit).await;
+                    pause(limit).await;
                     Err(Error::new(ErrorKind::Unknown, "lost to order"))
                 }
                 (Some(Fault::Late(by)), Some(answer)) => {
                     let answer = answer.await;
-                    sleep(by).await;
+                    pause(by).await;
                     answer
                 }
                 (_, Some(answer)) => {
                     let answer = answer.await;
-                    sleep(delay).await;
+                    pause(delay).await;
                     answer
                 }
                 (Some(Fault::Late(_)), None) => unreachable!("a late request was submitted"),

@@ -79,7 +79,6 @@ impl Actor {
 
     /// An ask: exclusive, for 10 s, without waiting, without a note, with one fencing token, unless
     /// told otherwise.
-    #[must_use]
     pub fn ask(&self, key: &Key) -> Asking {
         let ask = Ask {
             key: key.clone(),

@@ -42,9 +42,8 @@ pub(super) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
     assert_eq!(bert.hint(granted_key).await, key("a"));
 }
 
-/// So that a lease that is only kept can be given up. Through one handle: a store may leave it to the
-/// next renewal to tell the holders of other processes, see
-/// [`Renewed::Renewed`](leasehold::store::Renewed::Renewed).
+/// So that a lease that is only kept can be given up. Through one handle: a store may leave it to
+/// the next renewal to tell the holders of other processes, by its `wanted`.
 pub(super) async fn a_holder_is_told_that_another_waits(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).send().await);

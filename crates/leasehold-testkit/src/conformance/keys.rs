@@ -13,79 +13,19 @@ pub(super) fn needs(_: &Capabilities) -> bool {
 }
 
 /// Names that mean something to an engine, a shell or a terminal, and names that look alike.
+const HOSTILE: &str = "a A a% a_ a* a? a[b] a[^b] % _ * ? ' '' \" \\ a\\ `a` {a} {a}b {} }{ a:b \
+    : a/b / ../../etc/passwd - --help 0 00 1e3 NULL null true x'00' $(rm) <b> KEYS a;b a,b \
+    \u{e9} e\u{301} ß ss SS İ ı i \u{1f512} \u{1f468}\u{200d}\u{1f469} \u{202e}abc \u{feff}a \
+    \u{fffd} \u{10ffff} 漢字 नमस्ते";
+
+/// The same, of names with blanks in them.
+const HOSTILE_WITH_BLANKS: [&str; 6] =
+    ["a ", " a", "'; DROP TABLE leases; --", "a' OR '1'='1", "a\u{a0}", "a\u{2028}b"];
+
 fn hostile_names() -> Vec<String> {
-    let mut names: Vec<String> = [
-        "a",
-        "A",
-        "a ",
-        " a",
-        "a%",
-        "a_",
-        "a*",
-        "a?",
-        "a[b]",
-        "a[^b]",
-        "%",
-        "_",
-        "*",
-        "?",
-        "'",
-        "''",
-        "\"",
-        "\\",
-        "a\\",
-        "`a`",
-        "'; DROP TABLE leases; --",
-        "a' OR '1'='1",
-        "{a}",
-        "{a}b",
-        "{}",
-        "}{",
-        "a:b",
-        ":",
-        "a/b",
-        "../../etc/passwd",
-        "/",
-        "-",
-        "--help",
-        "0",
-        "00",
-        "1e3",
-        "NULL",
-        "null",
-        "true",
-        "x'00'",
-        "\u{e9}",
-        "e\u{301}",
-        "ß",
-        "ss",
-        "SS",
-        "İ",
-        "ı",
-        "i",
-        "\u{1f512}",
-        "\u{1f468}\u{200d}\u{1f469}",
-        "\u{202e}abc",
-        "\u{feff}a",
-        "\u{fffd}",
-        "\u{10ffff}",
-        "漢字",
-        "नमस्ते",
-        "a\u{a0}",
-        "$(rm)",
-        "<b>",
-        "KEYS",
-        "a;b",
-        "a,b",
-        "a\u{2028}b",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    names.push("x".repeat(512));
-    names.push("x".repeat(511));
-    names.push("ü".repeat(256));
-    names.push("%".repeat(512));
-    names
+    let names = HOSTILE.split(' ').chain(HOSTILE_WITH_BLANKS).map(str::to_owned);
+    let long = ["x".repeat(512), "x".repeat(511), "ü".repeat(256), "%".repeat(512)];
+    names.chain(long).collect()
 }
 
 /// No two of them are one lock, and none of them breaks anything.

@@ -155,8 +155,8 @@ impl VirtualHost {
         Settle::new(Arc::clone(&self.shared))
     }
 
-    /// Runs `task` beside whatever runs. Its output is to be had by awaiting what is returned, which
-    /// may also be dropped: the task goes on.
+    /// Runs `task` beside whatever runs. Its output is to be had by awaiting what is returned,
+    /// which may also be dropped: the task goes on.
     pub fn task<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,

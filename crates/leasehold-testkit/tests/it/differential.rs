@@ -32,7 +32,7 @@ impl Side {
     fn relative(&mut self, key: &Key, block: Option<FencingBlock>) -> Option<(i64, u32)> {
         let block = block?;
         let first = i64::from(block.first);
-        let highest = self.highest.entry(key.clone()).or_insert(block.first.get() - 1);
+        let highest = self.highest.entry(key.clone()).or_insert_with(|| block.first.get() - 1);
         let before = i64::try_from(*highest).expect("a fencing token is below 2^53");
         *highest = (*highest).max(block.first.get() + u64::from(block.count) - 1);
         Some((first - before, block.count))
@@ -80,8 +80,9 @@ fn draw(random: &mut SeededRandom, owners: &[(OwnerToken, ClientId)]) -> Request
     }
 }
 
-/// Until when places live at most. A place that died keeps its turn if it is refreshed before it is
-/// dropped, and when that is is each store's own affair: so whoever had such a place leaves it first.
+/// Until when places live at most. A place that died keeps its turn if it is refreshed before it
+/// is dropped, and when that is is each store's own affair: whoever had such a place leaves it
+/// first.
 #[derive(Default)]
 struct Places(HashMap<(Key, OwnerToken), Moment>);
 

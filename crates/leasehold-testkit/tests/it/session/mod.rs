@@ -35,7 +35,12 @@ impl Scene {
 
     /// A client of that ttl whose requests meet the faults.
     pub(crate) async fn client_of(&self, ttl: Duration) -> Client {
-        let store = self.faults.decorate(self.store().await);
+        self.client_with(&self.faults, ttl).await
+    }
+
+    /// A client of that ttl whose requests meet faults of its own.
+    pub(crate) async fn client_with(&self, faults: &Faults, ttl: Duration) -> Client {
+        let store = faults.decorate(self.store().await);
         Self::connect(Client::with_store(store), self.host.clone(), ttl).await
     }
 
