@@ -15,7 +15,7 @@ use super::{Scene, ms, play_on};
 use crate::stores;
 
 /// How long a soak lasts before the store is healed.
-const TROUBLE: u64 = 20_000;
+const TROUBLE: u64 = 60_000;
 
 /// One task that locks, holds, gives up and tries again.
 struct Worker {
@@ -44,7 +44,9 @@ impl Worker {
                 continue;
             };
             let in_use = self.history.granted(&guard);
-            self.pause(400).await;
+            // Often past the end of an unrenewed lease: a loss is only seen by who still holds on.
+            let hold = if self.random.once_in(3) { 6_000 } else { 300 };
+            self.pause(hold).await;
             in_use.end();
             match self.random.below(3) {
                 0 => drop(guard),
