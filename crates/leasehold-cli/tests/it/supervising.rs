@@ -120,3 +120,24 @@ fn many_ends_at_once_are_all_seen() {
     finish(world.run("x", &[], script)).code(8);
     world.assert_nothing_left();
 }
+
+/// In a container we may be process 1, whom orphans come to and default actions do not hit.
+#[test]
+fn as_process_1_we_reap_what_comes_to_us_and_end_with_a_code() {
+    let world = World::new();
+    let inside = |script: &str| {
+        let inner = world.run("x", &[], script);
+        let mut outer = std::process::Command::new("unshare");
+        outer.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+        outer.arg(inner.get_program()).args(inner.get_args()).current_dir(world.path(""));
+        finish(outer)
+    };
+    let done = inside("test $PPID = 1 && (setsid sleep 0.5 &) ; exit 4");
+    if done.stderr.starts_with("unshare: ") {
+        eprintln!("not run: this machine gives no namespaces to its users: {}", done.stderr);
+        return;
+    }
+    done.code(4).says("1 of its processes still run");
+    inside("kill -TERM $$").code(143);
+    world.assert_nothing_left();
+}
