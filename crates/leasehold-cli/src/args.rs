@@ -174,7 +174,7 @@ pub(crate) struct Renew {
     /// The lock
     pub(crate) name: String,
     /// The token that `acquire` printed; default: LEASEHOLD_TOKEN
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
     /// How long the lease lasts from now
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
@@ -187,7 +187,7 @@ pub(crate) struct Release {
     /// The lock
     pub(crate) name: String,
     /// The token that `acquire` printed; default: LEASEHOLD_TOKEN
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
 }
 
@@ -212,7 +212,8 @@ pub(crate) struct Unlock {
     /// The lock
     pub(crate) name: String,
     /// Only if its token begins like this, see `leasehold inspect`
-    #[arg(long, value_name = "HINT", required_unless_present = "force", conflicts_with = "force")]
+    #[arg(long, value_name = "HINT", allow_hyphen_values = true)]
+    #[arg(required_unless_present = "force", conflicts_with = "force")]
     pub(crate) token: Option<String>,
     /// Whoever holds it
     #[arg(long)]
@@ -332,6 +333,19 @@ mod tests {
             assert!(invocation.globals.json, "{line}");
             assert_eq!(invocation.globals.store.urls, ["a:"], "{line}");
         }
+    }
+
+    /// One token in 64 begins with a hyphen.
+    #[test]
+    fn a_token_may_begin_with_a_hyphen() {
+        let Ok(Command::Renew(renew)) =
+            parsed("leasehold renew x --token -pX --ttl 3").map(|it| it.command)
+        else {
+            panic!("renew")
+        };
+        assert_eq!(renew.token.as_deref(), Some("-pX"));
+        parsed("leasehold release x --token --ttl").expect("release");
+        parsed("leasehold unlock x --why y --token -pX --yes").expect("unlock");
     }
 
     #[test]
