@@ -207,10 +207,11 @@ impl LeaseLife {
 
 /// When a lease is due for renewal that was last confirmed at `sent`: after a third of its ttl,
 /// rounded up to a tick that all leases of that ttl share, so that the renewals of many leases
-/// travel together. A tick is a thirtieth of the ttl, 100 ms at most.
+/// travel together. A tick is a thirtieth of the ttl, half a second at
+/// most.
 fn renewal_due(sent: Moment, ttl: Ttl) -> Moment {
-    let tick = u64::try_from((ttl.get() / 30).min(Duration::from_millis(100)).as_nanos())
-        .expect("at most 100 ms");
+    let tick = u64::try_from((ttl.get() / 30).min(Duration::from_millis(500)).as_nanos())
+        .expect("at most 500 ms");
     let due = (sent + ttl.renew_every()).as_nanos();
     Moment::from_nanos(due.div_ceil(tick).saturating_mul(tick))
 }
@@ -261,7 +262,7 @@ mod tests {
             (3_000, 0, 1_000),
             (3_000, 1, 1_100),
             (3_000, 99, 1_100),
-            (60_000, 50, 20_100),
+            (60_000, 50, 20_500),
             (300, 7, 110),
         ] {
             let ttl = Ttl::new(Duration::from_millis(ttl)).expect("within bounds");

@@ -113,7 +113,7 @@ impl Session {
     pub(super) fn tell_lost(self: &Arc<Self>, held: &Held, lost: Lost) {
         tracing::warn!(key = %held.id.key, reason = %lost, "a lease was lost");
         held.tell();
-        self.registry.forget(held.owner());
+        self.registry.forget(held);
         if lost == Lost::Deadline {
             self.release_in_background(held.id.clone(), held.kept_ttl.get());
         }

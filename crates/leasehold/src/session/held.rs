@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::registry::Place;
 use super::{ReleaseInFlight, Session};
 use crate::core::lease::{LeaseLife, LeaseState, Lost};
 use crate::core::moment::Moment;
@@ -20,12 +21,20 @@ pub(crate) struct Held {
     /// What the store is asked to keep: the ttl and the lock delay.
     pub(crate) kept_ttl: Ttl,
     life: Mutex<LeaseLife>,
+    /// Where it stands in the registry, which alone reads and writes this.
+    place: Mutex<Option<Place>>,
     over: Notify,
 }
 
 impl Held {
     pub(super) fn new(id: LeaseId, kept_ttl: Ttl, life: LeaseLife) -> Arc<Self> {
-        Arc::new(Self { id, kept_ttl, life: Mutex::new(life), over: Notify::new() })
+        Arc::new(Self {
+            id,
+            kept_ttl,
+            life: Mutex::new(life),
+            place: Mutex::default(),
+            over: Notify::new(),
+        })
     }
 
     pub(crate) fn owner(&self) -> &OwnerToken {
@@ -34,6 +43,14 @@ impl Held {
 
     pub(crate) fn renewal(&self) -> Renewal {
         Renewal { lease: self.id.clone(), ttl: self.kept_ttl, at_least: None, reserve: 0 }
+    }
+
+    pub(super) fn place(&self) -> Option<Place> {
+        *self.place.lock().expect("a place is only copied")
+    }
+
+    pub(super) fn set_place(&self, place: Option<Place>) {
+        *self.place.lock().expect("a place is only copied") = place;
     }
 
     pub(super) fn life(&self) -> MutexGuard<'_, LeaseLife> {
@@ -99,7 +116,7 @@ impl Session {
                 None
             }
         };
-        self.registry.forget(held.owner());
+        self.registry.forget(held);
         release
     }
 
@@ -107,6 +124,6 @@ impl Session {
     pub(crate) fn let_go(&self, held: &Held) {
         // Whether it was lost already makes no difference to one who lets go.
         let _was_held = held.life().release(self.now());
-        self.registry.forget(held.owner());
+        self.registry.forget(held);
     }
 }

@@ -1,7 +1,7 @@
 //! All leases that are held, by when something is due for them, and all releases that are not
 //! confirmed yet.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ pub(super) struct Registry {
 
 #[derive(Default)]
 struct State {
-    leases: HashMap<OwnerToken, Scheduled>,
-    /// When something is due, earliest first: one entry per lease.
-    due: BTreeSet<(Moment, OwnerToken)>,
+    /// Every lease that is held, by when something is due for it: see [`Held::place`].
+    leases: BTreeMap<Place, Arc<Held>>,
+    adopted: u64,
     /// Releases that the driver has not taken over yet.
     follow_ups: Vec<FollowUp>,
     /// Releases that are not confirmed, those that the driver follows up included.
@@ -47,10 +47,8 @@ struct State {
     driver: Driver,
 }
 
-struct Scheduled {
-    held: Arc<Held>,
-    at: Moment,
-}
+/// Where a lease stands: when something is due for it, and the how manieth lease it is.
+pub(super) type Place = (Moment, u64);
 
 /// What the driver does at present.
 #[derive(Clone, Copy, Default)]
@@ -83,33 +81,36 @@ impl Registry {
     pub(super) fn adopt(&self, session: &Arc<Session>, held: Arc<Held>) {
         let mut state = self.state();
         let at = held.life().due();
-        state.due.insert((at, held.owner().clone()));
-        state.leases.insert(held.owner().clone(), Scheduled { held, at });
+        state.adopted += 1;
+        let place = (at, state.adopted);
+        held.set_place(Some(place));
+        state.leases.insert(place, held);
         self.rouse(session, state, at);
     }
 
     /// Looks after a lease again at `at`, unless it was forgotten meanwhile.
     pub(super) fn reschedule(&self, held: &Held, at: Moment) {
         let mut state = self.state();
-        let State { leases, due, .. } = &mut *state;
-        if let Some(scheduled) = leases.get_mut(held.owner()) {
-            due.remove(&(scheduled.at, held.owner().clone()));
-            scheduled.at = at;
-            due.insert((at, held.owner().clone()));
+        let Some((before, number)) = held.place() else { return };
+        if let Some(lease) = state.leases.remove(&(before, number)) {
+            held.set_place(Some((at, number)));
+            state.leases.insert((at, number), lease);
         }
     }
 
     /// Takes care of a lease no longer.
-    pub(super) fn forget(&self, owner: &OwnerToken) {
+    pub(super) fn forget(&self, held: &Held) {
         let mut state = self.state();
-        if let Some(scheduled) = state.leases.remove(owner) {
-            state.due.remove(&(scheduled.at, owner.clone()));
+        if let Some(place) = held.place() {
+            state.leases.remove(&place);
+            held.set_place(None);
         }
         self.tell_if_drained(&state);
     }
 
+    /// Whether that owner's lease is held. Looks at all of them, so it is for what is rare.
     pub(super) fn holds(&self, owner: &OwnerToken) -> bool {
-        self.state().leases.contains_key(owner)
+        self.state().leases.values().any(|held| held.owner() == owner)
     }
 
     /// A release was submitted.
@@ -157,16 +158,15 @@ impl Registry {
     pub(super) fn plan(&self, now: Moment, busy: bool, idle_since: &mut Moment) -> Plan {
         let mut state = self.state();
         let mut duties = Vec::new();
-        while let Some((at, owner)) = state.due.first().filter(|(at, _)| *at <= now).cloned() {
-            state.due.remove(&(at, owner.clone()));
-            let scheduled = state.leases.get_mut(&owner).expect("each entry of due has its lease");
-            let held = Arc::clone(&scheduled.held);
-            let duty = held.life().duty(now);
-            let next = match duty {
+        while let Some(entry) = state.leases.first_entry().filter(|entry| entry.key().0 <= now) {
+            let (_, number) = *entry.key();
+            let held = entry.remove();
+            let mut life = held.life();
+            let next = match life.duty(now) {
                 Duty::WaitUntil(next) => Some(next),
                 Duty::Renew => {
                     duties.push((Arc::clone(&held), Due::Renew));
-                    Some(held.life().due())
+                    Some(life.due())
                 }
                 Duty::TellLost(lost) => {
                     duties.push((Arc::clone(&held), Due::Lost(lost)));
@@ -174,14 +174,11 @@ impl Registry {
                 }
                 Duty::Forget => None,
             };
-            match next {
-                Some(next) => {
-                    scheduled.at = next;
-                    state.due.insert((next, owner));
-                }
-                None => {
-                    state.leases.remove(&owner);
-                }
+            drop(life);
+            let place = next.map(|next| (next, number));
+            held.set_place(place);
+            if let Some(place) = place {
+                state.leases.insert(place, held);
             }
         }
         let follow_ups = std::mem::take(&mut state.follow_ups);
@@ -189,7 +186,9 @@ impl Registry {
             *idle_since = now;
         }
         let next = if now.since(*idle_since) < LINGER {
-            let earliest = state.due.first().map_or(now + TICK, |(at, _)| (*at).min(now + TICK));
+            let tick = now + TICK;
+            let first = state.leases.first_key_value();
+            let earliest = first.map_or(tick, |((at, _), _)| tick.min(*at));
             state.driver = Driver::SleepsUntil(earliest);
             Some(earliest)
         } else {

@@ -16,9 +16,9 @@ use super::waits::Waits;
 use crate::core::moment::Moment;
 use crate::host::Host;
 
-/// After how many commits the log is carried over into the file. SQLite would do it inside the
-/// commit that happens to be due, and so make one caller wait for the disk.
-const COMMITS_MAX: u32 = 256;
+/// After how many jobs the log is carried over into the file: some 10 MiB. SQLite would do it inside
+/// the commit that happens to be due, and so make one caller wait for the disk.
+const LOGGED_MAX: usize = 2_000;
 
 /// From which length on a log that others left behind is carried over.
 const LOG_BYTES_MAX: u64 = 4 << 20;
@@ -35,7 +35,8 @@ pub(super) struct Engine {
     effects: Vec<Effect>,
     busy_limit: Option<Duration>,
     purge_at: Moment,
-    commits: u32,
+    /// How many jobs may have left something in the log.
+    logged: usize,
 }
 
 impl Engine {
@@ -46,7 +47,7 @@ impl Engine {
         label: Arc<str>,
         sinks: Arc<Sinks>,
     ) -> Self {
-        let commits = if file.log_bytes() > LOG_BYTES_MAX { COMMITS_MAX } else { 0 };
+        let logged = if file.log_bytes() > LOG_BYTES_MAX { LOGGED_MAX } else { 0 };
         Self {
             purge_at: host.now(),
             host,
@@ -58,7 +59,7 @@ impl Engine {
             waits: Waits::default(),
             effects: Vec::new(),
             busy_limit: None,
-            commits,
+            logged,
         }
     }
 
@@ -69,7 +70,7 @@ impl Engine {
 
     /// Whether there is more to do than to answer: what the store's thread is for.
     pub(super) fn needs_care(&self, now: Moment) -> bool {
-        self.purge_at <= now || self.commits >= COMMITS_MAX
+        self.purge_at <= now || self.logged >= LOGGED_MAX
     }
 
     /// Carries a job out now, if that takes no waiting. Gives it back if another process has the
@@ -132,7 +133,7 @@ impl Engine {
     ) -> Result<(), SqlFailure> {
         self.set_busy_limit(busy_limit)?;
         self.effects.clear();
-        self.commits += 1;
+        self.logged += batch.len();
         if let [job] = batch {
             // On its own, a statement that fails may have failed while it committed.
             let done = job
@@ -227,8 +228,8 @@ impl Engine {
                 tracing::debug!(cause = %failure.cause, "idle locks could not be purged");
             }
         }
-        if self.commits >= COMMITS_MAX {
-            self.commits = 0;
+        if self.logged >= LOGGED_MAX {
+            self.logged = 0;
             let passive = "PRAGMA wal_checkpoint(PASSIVE)";
             if let Err(cause) = self.conn.query_row(passive, [], |_| Ok(())) {
                 tracing::debug!(%cause, "the log could not be carried over into the file");
