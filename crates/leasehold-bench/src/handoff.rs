@@ -68,9 +68,12 @@ pub(crate) async fn measure(url: &str, rounds: usize) -> Result<Report, Error> {
     let mut hear = || from.next().expect("the peer speaks").expect("the peer speaks text");
 
     let mut samples = Samples::default();
-    for _ in 0..rounds {
+    for round in 0..rounds {
         assert_eq!(hear(), "asks");
         wait_for_a_waiter(&client).await?;
+        // Whatever rhythm the waiter has, the release comes at every moment of it alike.
+        let phase = u64::try_from(round).unwrap_or(0) * 7_919 % 50_000;
+        tokio::time::sleep(Duration::from_micros(phase)).await;
         let released_ns = now_ns();
         let _released = guard.release().await?;
         let granted_ns: u64 = hear().parse().expect("a time");

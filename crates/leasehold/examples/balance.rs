@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use leasehold::{Client, Error};
+use tokio::task::JoinSet;
 
 /// Takes `amount` from the account if there is enough. Reading and writing are two steps, as in
 /// most applications.
@@ -26,14 +27,14 @@ async fn debit(client: &Client, balance: &AtomicI64, amount: i64) -> Result<bool
 /// after them.
 pub async fn debit_all(url: &str, times: usize, start: i64) -> Result<(usize, i64), Error> {
     let balance = Arc::new(AtomicI64::new(start));
-    let mut debits = Vec::new();
+    let mut debits = JoinSet::new();
     for _ in 0..times {
         let (client, balance) = (Client::connect(url).await?, Arc::clone(&balance));
-        debits.push(tokio::spawn(async move { debit(&client, &balance, 10).await }));
+        debits.spawn(async move { debit(&client, &balance, 10).await });
     }
     let mut done = 0;
-    for debit in debits {
-        done += usize::from(debit.await.expect("no debit panics")?);
+    while let Some(debit) = debits.join_next().await {
+        done += usize::from(debit.expect("no debit panics")?);
     }
     Ok((done, balance.load(Ordering::SeqCst)))
 }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use leasehold::{Client, Error};
+use tokio::task::JoinSet;
 
 /// How far the clocks of the hosts may be apart.
 const SPREAD: Duration = Duration::from_secs(60);
@@ -21,14 +22,14 @@ async fn run_job(client: &Client, minute: &str) -> Result<bool, Error> {
 
 /// Starts the job on `hosts` hosts, and once more on a late one. Returns how many ran it.
 pub async fn start_everywhere(url: &str, hosts: usize) -> Result<usize, Error> {
-    let mut jobs = Vec::new();
+    let mut jobs = JoinSet::new();
     for _ in 0..hosts {
         let client = Client::connect(url).await?;
-        jobs.push(tokio::spawn(async move { run_job(&client, "2026-11-20T03:00").await }));
+        jobs.spawn(async move { run_job(&client, "2026-11-20T03:00").await });
     }
     let mut ran = 0;
-    for job in jobs {
-        ran += usize::from(job.await.expect("no job panics")?);
+    while let Some(job) = jobs.join_next().await {
+        ran += usize::from(job.expect("no job panics")?);
     }
     let late = Client::connect(url).await?;
     ran += usize::from(run_job(&late, "2026-11-20T03:00").await?);

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use leasehold::{Client, Error};
+use tokio::task::JoinSet;
 
 /// Stands for the table of orders.
 type Orders = Arc<Mutex<HashSet<String>>>;
@@ -40,14 +41,14 @@ async fn place(client: &Client, orders: &Orders, id: &str) -> Result<Placed, Err
 /// Sends the same order `clicks` times at once, from as many clients. Returns how many were placed.
 pub async fn click(url: &str, clicks: usize) -> Result<usize, Error> {
     let orders = Orders::default();
-    let mut requests = Vec::new();
+    let mut requests = JoinSet::new();
     for _ in 0..clicks {
         let (client, orders) = (Client::connect(url).await?, Arc::clone(&orders));
-        requests.push(tokio::spawn(async move { place(&client, &orders, "42").await }));
+        requests.spawn(async move { place(&client, &orders, "42").await });
     }
     let mut placed = 0;
-    for request in requests {
-        placed += usize::from(request.await.expect("no request panics")? == Placed::Now);
+    while let Some(request) = requests.join_next().await {
+        placed += usize::from(request.expect("no request panics")? == Placed::Now);
     }
     Ok(placed)
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use leasehold::{Client, Error};
 use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 
 /// Stands for a table in a database: the application reads in one step and writes in another.
 #[derive(Default)]
@@ -43,11 +44,11 @@ impl Warehouse {
 /// out of `stock`.
 pub async fn sell_with_lock(url: &str, workers: usize, stock: i64) -> Result<i64, Error> {
     let warehouse = Warehouse::with(stock);
-    let mut selling = Vec::new();
+    let mut selling = JoinSet::new();
     for _ in 0..workers {
         let mutex = Client::connect(url).await?.mutex("stock:sku-1");
         let warehouse = Arc::clone(&warehouse);
-        selling.push(tokio::spawn(async move {
+        selling.spawn(async move {
             loop {
                 let guard = mutex.lock().await?;
                 let left = warehouse.read().await;
@@ -58,10 +59,10 @@ pub async fn sell_with_lock(url: &str, workers: usize, stock: i64) -> Result<i64
                 warehouse.write(left - 1).await;
                 let _released = guard.release().await?;
             }
-        }));
+        });
     }
-    for worker in selling {
-        worker.await.expect("no worker panics")?;
+    while let Some(worker) = selling.join_next().await {
+        worker.expect("no worker panics")?;
     }
     Ok(warehouse.sold())
 }

@@ -134,7 +134,8 @@ fn a_waiter_of_another_process_holds_the_lock_soon_after_its_release() {
         let released = scene.host.now();
         let _guard = waiting.await;
         let took = scene.host.now().since(released);
-        assert!(took <= ms(10), "{took:?}");
+        // A process that has waited for long looks every 18 ms: 9 ms late in the median.
+        assert!(took <= ms(20), "{took:?}");
     });
 }
 

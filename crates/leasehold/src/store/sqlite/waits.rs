@@ -17,9 +17,18 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::store::Hint;
 
-/// How often a process that waits looks for changes by others: a waiter is woken half of this
-/// late on average.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(8);
+/// How often a process looks for changes by others that began to wait just now. A waiter is woken
+/// half of this late on average.
+pub(super) const LOOK_EVERY_MIN: Duration = Duration::from_millis(4);
+
+/// How often a process looks that has waited for long. To wake a thread costs some 50 µs, and a look
+/// as much again, so looking more often would cost still more than half a percent of a core.
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(18);
+
+/// How often to look after `waited`: the longer it took so far, the less a moment more matters.
+fn look_every(waited: Duration) -> Duration {
+    (waited / 32).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX)
+}
 
 /// The places in line whose clients are in this process.
 #[derive(Debug, Default)]
@@ -27,6 +36,8 @@ pub(super) struct Waits {
     keys: HashMap<Key, KeyWaits>,
     /// `data_version` at the last look; `None` if there was none since somebody began to wait.
     data_version: Option<i64>,
+    /// When the last of them began to wait.
+    began: Moment,
     due: Moment,
 }
 
@@ -55,13 +66,16 @@ impl Waits {
         if self.keys.is_empty() {
             // Others may have committed between that answer and the first look.
             self.data_version = None;
-            self.due = now + LOOK_EVERY;
+            self.due = now + LOOK_EVERY_MIN;
         }
         let Waiting { owner, inbox, stance, ask_no, until, seen } = waiting;
         // What others of this process have seen of the lock stays: they are still to be told.
         let waits =
             self.keys.entry(key).or_insert_with(|| KeyWaits { seen, places: HashMap::new() });
-        waits.places.insert(owner, Place { inbox, stance, ask_no, until });
+        if waits.places.insert(owner, Place { inbox, stance, ask_no, until }).is_none() {
+            self.began = now;
+            self.due = self.due.min(now + LOOK_EVERY_MIN);
+        }
     }
 
     /// That owner waits no more.
@@ -77,7 +91,7 @@ impl Waits {
     /// Looks for what other processes changed, and returns the hints that follow. If the file
     /// cannot be read, everybody who waits is told to ask again.
     pub(super) fn look(&mut self, conn: &Connection, now: Moment) -> Vec<(ClientId, Hint)> {
-        self.due = now + LOOK_EVERY;
+        self.due = now + look_every(now.since(self.began));
         self.drop_ended(now);
         let mut hints = Vec::new();
         if self.look_for_hints(conn, now, &mut hints).is_err() {
@@ -147,5 +161,21 @@ impl KeyWaits {
             .values()
             .filter(|place| living.is_none() || changed_owner && place.stance == Stance::Watching);
         hints.extend(told.map(|place| (place.inbox.clone(), Hint::MaybeFree { key: key.clone() })));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_waited_for_long_is_looked_after_less_often() {
+        for (waited, every) in [(0, 4), (128, 4), (320, 10), (576, 18), (60_000, 18)] {
+            assert_eq!(
+                look_every(Duration::from_millis(waited)),
+                Duration::from_millis(every),
+                "{waited} ms"
+            );
+        }
     }
 }

@@ -50,7 +50,10 @@ impl Desk {
         }
         let watched = engine.look_due().is_some();
         let left = engine.serve_at_once(job);
-        if engine.needs_care(host.now()) || engine.look_due().is_some() != watched {
+        let needs_care = engine.needs_care(host.now()) || engine.look_due().is_some() != watched;
+        // Or the store's thread would wake up only to wait for the engine.
+        drop(engine);
+        if needs_care {
             self.care.notify_one();
         }
         left

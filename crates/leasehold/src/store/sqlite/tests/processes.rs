@@ -1,6 +1,6 @@
 //! Two handles of one file, which know no more of one another than two processes do.
 
-use super::super::waits::LOOK_EVERY;
+use super::super::waits::LOOK_EVERY_MIN;
 use super::*;
 use crate::store::{Browse, Evicted};
 
@@ -15,7 +15,7 @@ fn a_waiter_in_another_process_is_told_that_it_was_handed_the_key() {
 
     let released = run(here.release(lease("a", owner(1, 1)), Otherwise::Free));
     assert_eq!(released.expect("an answer"), Released::HandedOver);
-    world.clock.advance(LOOK_EVERY);
+    world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     let Hint::Granted { key: named, owner: to, fencing, ask_no } = hint else {
         panic!("{hint:?}");
@@ -33,14 +33,14 @@ fn a_hand_over_after_many_looks_that_saw_nothing_is_noticed() {
     granted(run(here.acquire(ask("a", owner(1, 1)))));
     is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
     for _ in 0..5 {
-        world.clock.advance(LOOK_EVERY);
+        world.clock.advance(LOOK_EVERY_MIN);
         // The second is served after the look for which it is time at the first.
         run(there.inspect(key("a"))).expect("an answer");
         run(there.inspect(key("a"))).expect("an answer");
         assert_eq!(hints.try_recv().ok(), None);
     }
     run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
-    world.clock.advance(LOOK_EVERY);
+    world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
 }
@@ -55,7 +55,7 @@ fn a_watcher_in_another_process_is_told_that_the_key_may_be_free() {
     is_taken(run(there.acquire(Ask { line, ..ask("a", owner(2, 1)) })));
     let released = run(here.release(lease("a", owner(1, 1)), Otherwise::Free));
     assert_eq!(released.expect("an answer"), Released::Freed);
-    world.clock.advance(LOOK_EVERY);
+    world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert_eq!(hint, Hint::MaybeFree { key: key("a") });
 }
@@ -68,7 +68,7 @@ fn a_renewal_by_the_holder_wakes_nobody_in_another_process() {
     granted(run(here.acquire(ask("a", owner(1, 1)))));
     is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
     granted(run(here.acquire(ask("a", owner(1, 1)))));
-    world.clock.advance(LOOK_EVERY);
+    world.clock.advance(LOOK_EVERY_MIN);
     // Served after the look for which it is time now.
     run(there.inspect(key("a"))).expect("an answer");
     run(there.inspect(key("a"))).expect("an answer");
@@ -102,7 +102,7 @@ fn an_evicted_lease_goes_to_the_waiter_in_another_process() {
     assert_eq!(wrong.expect("an answer"), Evicted::Changed);
     let evicted = run(here.evict(key("a"), seen, "stuck".to_owned()));
     assert_eq!(evicted.expect("an answer"), Evicted::Evicted);
-    world.clock.advance(LOOK_EVERY);
+    world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     let Hint::Granted { fencing, .. } = hint else { panic!("{hint:?}") };
     assert_eq!(fencing.expect("a token").first.get(), token + 2, "evicting takes a number too");
