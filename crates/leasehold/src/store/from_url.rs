@@ -45,7 +45,8 @@ fn not_understood(url: &str, reason: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "the store URL `{}` is not understood: {reason}; nothing was asked, use one of {SCHEMES}",
+            "the store URL `{}` is not understood: {reason}; nothing was asked, use one of \
+             {SCHEMES}",
             redact_url(url)
         ),
     )

@@ -8,6 +8,7 @@
 
 mod any;
 mod from_url;
+#[cfg(feature = "sqlite")]
 mod limit;
 pub mod memory;
 mod pattern;

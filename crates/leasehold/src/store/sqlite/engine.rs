@@ -16,8 +16,8 @@ use super::waits::Waits;
 use crate::core::moment::Moment;
 use crate::host::Host;
 
-/// After how many jobs the log is carried over into the file: some 10 MiB. SQLite would do it inside
-/// the commit that happens to be due, and so make one caller wait for the disk.
+/// After how many jobs the log is carried over into the file: some 10 MiB. SQLite would do it
+/// inside the commit that happens to be due, and so make one caller wait for the disk.
 const LOGGED_MAX: usize = 2_000;
 
 /// From which length on a log that others left behind is carried over.

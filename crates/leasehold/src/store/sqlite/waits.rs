@@ -21,8 +21,8 @@ use crate::store::Hint;
 /// half of this late on average.
 pub(super) const LOOK_EVERY_MIN: Duration = Duration::from_millis(4);
 
-/// How often a process looks that has waited for long. To wake a thread costs some 50 µs, and a look
-/// as much again, so looking more often would cost still more than half a percent of a core.
+/// How often a process looks that has waited for long. To wake a thread costs some 50 µs, and a
+/// look as much again, so looking more often would cost still more than half a percent of a core.
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(18);
 
 /// How often to look after `waited`: the longer it took so far, the less a moment more matters.

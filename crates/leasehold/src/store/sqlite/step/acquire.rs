@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::error::Failure;
-use super::super::line_rows::{self, Entered};
-use super::super::lock_row::{Held, LockRow};
-use super::super::turn::{Effect, Turn, Waiting};
 use super::{Step, busy_limit};
 use crate::core::line::{AskDecision, Front, Head, Holding, decide_ask};
 use crate::core::token::client_of;
+use crate::store::sqlite::error::Failure;
+use crate::store::sqlite::line_rows::{self, Entered};
+use crate::store::sqlite::lock_row::{Held, LockRow};
+use crate::store::sqlite::turn::{Effect, Turn, Waiting};
 use crate::store::{Acquired, Ask, Hint, Line};
 
 /// How often a grant is tried again because another process changed the lock in between; then it
@@ -19,7 +19,7 @@ const QUICK_TRIES: usize = 3;
 const NOBODY: Front = Front { dead: 0, head: Head::Nobody };
 
 /// The step of [`Store::acquire`](crate::store::Store::acquire).
-pub(in super::super) struct Acquire(pub(in super::super) Ask);
+pub(in crate::store::sqlite) struct Acquire(pub(in crate::store::sqlite) Ask);
 
 impl Step for Acquire {
     type Answer = Acquired;

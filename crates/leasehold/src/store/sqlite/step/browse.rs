@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::super::error::Failure;
-use super::super::line_rows;
-use super::super::lock_row::LockRow;
-use super::super::schema::sql_count;
-use super::super::turn::{Effect, Turn};
 use super::release::end_lease;
 use super::{BUSY_LIMIT_MAX, Step};
 use crate::core::key::Key;
 use crate::core::token::{FencingToken, OwnerToken};
+use crate::store::sqlite::error::Failure;
+use crate::store::sqlite::line_rows;
+use crate::store::sqlite::lock_row::LockRow;
+use crate::store::sqlite::schema::sql_count;
+use crate::store::sqlite::turn::{Effect, Turn};
 use crate::store::{Evicted, Otherwise, PAGE_KEYS_MAX, Page, matches_pattern};
 
 /// How many rows one page looks at, matching or not: a page never holds renewals up for long.
 const ROWS_MAX: usize = 10 * PAGE_KEYS_MAX;
 
 /// The step of [`Browse::list`](crate::store::Browse::list).
-pub(in super::super) struct List {
-    pub(in super::super) pattern: String,
-    pub(in super::super) cursor: Option<Key>,
+pub(in crate::store::sqlite) struct List {
+    pub(in crate::store::sqlite) pattern: String,
+    pub(in crate::store::sqlite) cursor: Option<Key>,
 }
 
 impl Step for List {
@@ -68,10 +68,10 @@ impl List {
 }
 
 /// The step of [`Browse::evict`](crate::store::Browse::evict).
-pub(in super::super) struct Evict {
-    pub(in super::super) key: Key,
-    pub(in super::super) seen: Vec<u8>,
-    pub(in super::super) reason: String,
+pub(in crate::store::sqlite) struct Evict {
+    pub(in crate::store::sqlite) key: Key,
+    pub(in crate::store::sqlite) seen: Vec<u8>,
+    pub(in crate::store::sqlite) reason: String,
 }
 
 impl Step for Evict {

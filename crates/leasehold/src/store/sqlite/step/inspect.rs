@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
 
-use super::super::error::Failure;
-use super::super::lock_row::{Held, LockRow, number};
-use super::super::schema::sql_count;
-use super::super::turn::Turn;
 use super::{BUSY_LIMIT_MAX, Step};
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingToken, client_of};
+use crate::store::sqlite::error::Failure;
+use crate::store::sqlite::lock_row::{Held, LockRow, number};
+use crate::store::sqlite::schema::sql_count;
+use crate::store::sqlite::turn::Turn;
 use crate::store::{ClientRecord, Holder, Snapshot, Waiter};
 
 /// The step of [`Store::inspect`](crate::store::Store::inspect).
-pub(in super::super) struct Inspect(pub(in super::super) Key);
+pub(in crate::store::sqlite) struct Inspect(pub(in crate::store::sqlite) Key);
 
 impl Step for Inspect {
     type Answer = Snapshot;

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::super::error::Failure;
-use super::super::line_rows;
-use super::super::lock_row::LockRow;
-use super::super::turn::{Effect, Turn};
 use super::{BUSY_LIMIT_MAX, Step};
 use crate::core::key::Key;
 use crate::core::line::{Front, Head, ReleaseDecision, decide_release};
+use crate::store::sqlite::error::Failure;
+use crate::store::sqlite::line_rows;
+use crate::store::sqlite::lock_row::LockRow;
+use crate::store::sqlite::turn::{Effect, Turn};
 use crate::store::{LeaseId, Otherwise, Released};
 
 /// The step of [`Store::release`](crate::store::Store::release).
-pub(in super::super) struct Release {
-    pub(in super::super) lease: LeaseId,
-    pub(in super::super) otherwise: Otherwise,
+pub(in crate::store::sqlite) struct Release {
+    pub(in crate::store::sqlite) lease: LeaseId,
+    pub(in crate::store::sqlite) otherwise: Otherwise,
 }
 
 impl Step for Release {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::super::error::Failure;
-use super::super::lock_row::{LockRow, number};
-use super::super::schema::{sql_moment, sql_span};
-use super::super::turn::Turn;
 use super::{Step, busy_limit};
 use crate::core::token::{FencingBlock, FencingToken};
+use crate::store::sqlite::error::Failure;
+use crate::store::sqlite::lock_row::{LockRow, number};
+use crate::store::sqlite::schema::{sql_moment, sql_span};
+use crate::store::sqlite::turn::Turn;
 use crate::store::{Renewal, Renewed};
 
 /// The step of [`Store::renew`](crate::store::Store::renew).
-pub(in super::super) struct Renew(pub(in super::super) Renewal);
+pub(in crate::store::sqlite) struct Renew(pub(in crate::store::sqlite) Renewal);
 
 impl Step for Renew {
     type Answer = Renewed;

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::super::schema::{APPLICATION_ID, USER_VERSION};
 use super::*;
+use crate::store::sqlite::schema::{APPLICATION_ID, USER_VERSION};
 
 fn open(path: &Path) -> Result<SqliteStore, Error> {
     SqliteStore::open_in_boot(path, World::new().host(), "this boot")

@@ -1,7 +1,7 @@
 //! Two handles of one file, which know no more of one another than two processes do.
 
-use super::super::waits::LOOK_EVERY_MIN;
 use super::*;
+use crate::store::sqlite::waits::LOOK_EVERY_MIN;
 use crate::store::{Browse, Evicted};
 
 #[test]

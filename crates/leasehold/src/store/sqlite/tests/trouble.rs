@@ -1,7 +1,7 @@
 //! Trouble: a locked file, a full disk, a full queue, a batch that fails.
 
-use super::super::QUEUE_MAX;
 use super::*;
+use crate::store::sqlite::QUEUE_MAX;
 use crate::store::{Renewal, Renewed};
 
 #[test]
