@@ -326,7 +326,8 @@ pub enum Hint {
         /// The number of the last ask of that owner that the store had processed.
         ask_no: u32,
     },
-    /// Another client waits for a key that we hold.
+    /// Another client waits for a key that we hold. Best effort: where it does not reach the holder,
+    /// `wanted` of the next renewal says the same.
     Wanted {
         /// Which.
         key: Key,
