@@ -1,0 +1,138 @@
+//! What a store answers.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::ClientRecord;
+use crate::core::key::Key;
+use crate::core::moment::WallTime;
+use crate::core::token::{ClientId, FencingBlock, FencingToken};
+
+/// The answer to an [`Ask`](super::Ask).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// It is the asker's.
+    Granted {
+        /// The fencing tokens of this grant; `None` if none were reserved.
+        fencing: Option<FencingBlock>,
+    },
+    /// It is another's.
+    Taken {
+        /// When asking again may help: the time left of the holder's lease, zero for at once,
+        /// `None` if it has no end.
+        retry_in: Option<Duration>,
+        /// How many places are ahead of the asker's, or in the line if the asker has none.
+        ahead: u32,
+    },
+}
+
+/// The answer to a [`Renewal`](super::Renewal).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The ttl was restarted.
+    Renewed {
+        /// The fencing tokens of this lease, or the block that this renewal reserved.
+        fencing: Option<FencingBlock>,
+        /// Whether somebody waits in line.
+        wanted: bool,
+    },
+    /// The lease is not the owner's, and will not be again.
+    Lost,
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The key is free.
+    Freed,
+    /// The key is the next waiter's.
+    HandedOver,
+    /// Nobody waits, and the lease was kept as asked.
+    Kept {
+        /// The fresh block of fencing tokens.
+        fencing: Option<FencingBlock>,
+    },
+    /// The owner did not hold it; its place in line, if any, is gone.
+    NotHeld,
+}
+
+/// The answer to [`Browse::evict`](super::Browse::evict).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// The lease was ended.
+    Evicted,
+    /// The owner is not the one that was seen; nothing was done.
+    Changed,
+}
+
+/// What is known of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// Who holds it: nobody, one, or several who share.
+    pub holders: Vec<Holder>,
+    /// Who waits, in order; the first [`WAITERS_SHOWN_MAX`](Self::WAITERS_SHOWN_MAX) of them.
+    pub waiters: Vec<Waiter>,
+    /// How many wait in all.
+    pub waiting: u32,
+    /// The highest fencing token given so far, if the store still knows.
+    pub fencing: Option<FencingToken>,
+}
+
+impl Snapshot {
+    /// How many waiters a snapshot lists at most.
+    pub const WAITERS_SHOWN_MAX: usize = 100;
+}
+
+/// One holder in a [`Snapshot`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Its owner token, whatever bytes a foreign client may have written. Shown in part only by
+    /// `Debug`.
+    pub token: Vec<u8>,
+    /// Who it is, where the client left its record.
+    pub client: Option<ClientRecord>,
+    /// Why, in the user's words.
+    pub why: Option<String>,
+    /// Since when, where the store knows.
+    pub since: Option<WallTime>,
+    /// How long its lease still lives unrenewed; `None` if it has no end.
+    pub ttl_left: Option<Duration>,
+    /// The fencing tokens of this grant.
+    pub fencing: Option<FencingBlock>,
+    /// Whether the client keeps the lease with no guard in use.
+    pub idle: bool,
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holder")
+            .field("token", &String::from_utf8_lossy(&self.token[..self.token.len().min(4)]))
+            .field("client", &self.client)
+            .field("why", &self.why)
+            .field("since", &self.since)
+            .field("ttl_left", &self.ttl_left)
+            .field("fencing", &self.fencing)
+            .field("idle", &self.idle)
+            .finish()
+    }
+}
+
+/// One waiter in a [`Snapshot`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// The id of the client whose place it is.
+    pub id: Option<ClientId>,
+    /// Who it is, where the client left its record.
+    pub client: Option<ClientRecord>,
+    /// Since when it waits, where the store knows.
+    pub since: Option<WallTime>,
+}
+
+/// One page of keys.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Page {
+    /// The keys, in order.
+    pub keys: Vec<Key>,
+    /// Where the next page begins; `None` if this was the last.
+    pub next: Option<Key>,
+}

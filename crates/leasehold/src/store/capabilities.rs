@@ -1,0 +1,53 @@
+//! What a store promises.
+
+/// What a store promises. What is missing is refused, not emulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Grants [`Claim::Shared`](super::Claim::Shared).
+    pub shared: bool,
+    /// Grants [`Claim::Permits`](super::Claim::Permits).
+    pub permits: bool,
+    /// Fencing tokens that rise with every grant.
+    pub fencing: bool,
+    /// [`Line::Join`](super::Line::Join): first come first served, hand-over in one step.
+    pub line: bool,
+    /// [`Line::Watch`](super::Line::Watch).
+    pub watching: bool,
+    /// How far hints reach.
+    pub hints: Reach,
+    /// How far the locks themselves reach.
+    pub reach: Reach,
+    /// [`Store::browse`](super::Store::browse) is there.
+    pub browse: bool,
+    /// Leases and counters survive the end of every process that uses the store.
+    pub durable: bool,
+}
+
+impl Capabilities {
+    /// A store that promises nothing but exclusive leases within one process.
+    pub const NONE: Self = Self {
+        shared: false,
+        permits: false,
+        fencing: false,
+        line: false,
+        watching: false,
+        hints: Reach::Nobody,
+        reach: Reach::Process,
+        browse: false,
+        durable: false,
+    };
+}
+
+/// How far something reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// Nobody.
+    Nobody,
+    /// The tasks and clients of one process.
+    Process,
+    /// The processes of one machine.
+    Machine,
+    /// Every machine that reaches the store.
+    Network,
+}

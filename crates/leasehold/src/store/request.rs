@@ -1,0 +1,139 @@
+//! What a store is asked.
+
+use std::sync::Arc;
+
+use crate::core::key::Key;
+use crate::core::token::{ClientId, FencingToken, OwnerToken};
+use crate::core::ttl::Ttl;
+
+/// One acquire request.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What is wanted.
+    pub key: Key,
+    /// By whom.
+    pub owner: OwnerToken,
+    /// In which way.
+    pub claim: Claim,
+    /// How long the store keeps the lease, lock delay included.
+    pub ttl: Ttl,
+    /// What happens if it is taken.
+    pub line: Line,
+    /// What the asker says of itself. Without it, nothing is written but the lock and its counter.
+    pub note: Option<Note>,
+    /// How many fencing tokens the grant reserves: usually 1; 0 for a lock without fencing.
+    pub reserve: u32,
+}
+
+/// In which way a key is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Claim {
+    /// By one owner alone.
+    Exclusive,
+    /// By many owners who exclude only an exclusive one.
+    Shared,
+    /// As `want` of the `of` permits that the key has.
+    Permits {
+        /// How many.
+        want: u32,
+        /// How many there are in all.
+        of: u32,
+    },
+}
+
+/// What happens to an ask that finds the key taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// It is answered; no place is taken.
+    Stand,
+    /// It takes or refreshes a place, and may be made the owner while it waits.
+    Join {
+        /// How long the place lives.
+        waiter_ttl: Ttl,
+        /// How long a lease lives that is handed to this place: min(ttl, waiter_ttl) and the lock
+        /// delay.
+        handed_ttl: Ttl,
+        /// Which ask of this acquisition this is. A hand-over repeats the number of the last one
+        /// processed.
+        ask_no: u32,
+        /// Where hints for this place go.
+        inbox: ClientId,
+    },
+    /// It takes or refreshes a place that is woken and never made the owner: what a quorum uses,
+    /// since nodes that each hand over to a head of their own would split the vote.
+    Watch {
+        /// How long the place lives.
+        waiter_ttl: Ttl,
+        /// Where hints for this place go.
+        inbox: ClientId,
+    },
+}
+
+/// What a client says of itself, for `inspect`, messages and logs.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// Who asks: one record per client, written when new or due for a refresh, not with each grant.
+    pub client: Option<Arc<ClientRecord>>,
+    /// What the user says of this acquisition; at most [`WHY_BYTES_MAX`](Self::WHY_BYTES_MAX).
+    pub why: Option<Arc<str>>,
+}
+
+impl Note {
+    /// The longest text of a note, in bytes.
+    pub const WHY_BYTES_MAX: usize = 1024;
+}
+
+/// Who a client is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientRecord {
+    /// Its id, as it stands in its owner tokens.
+    pub id: ClientId,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// The user.
+    pub user: String,
+    /// What it runs.
+    pub command: String,
+}
+
+/// One lease of one owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseId {
+    /// Of what.
+    pub key: Key,
+    /// Whose.
+    pub owner: OwnerToken,
+    /// In which way.
+    pub claim: Claim,
+}
+
+/// One renew request.
+#[derive(Clone, Debug)]
+pub struct Renewal {
+    /// Which lease.
+    pub lease: LeaseId,
+    /// How long the store keeps it from now, lock delay included.
+    pub ttl: Ttl,
+    /// If the counter is lower, it is raised to this, and the lease then carries this token: what a
+    /// quorum writes back.
+    pub at_least: Option<FencingToken>,
+    /// How many further fencing tokens to reserve: usually 0.
+    pub reserve: u32,
+}
+
+/// What happens to a released lease if nobody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Otherwise {
+    /// It ends.
+    Free,
+    /// It is kept: renewed, with a fresh block of fencing tokens.
+    Keep {
+        /// For how long, lock delay included.
+        ttl: Ttl,
+        /// How many tokens to reserve.
+        reserve: u32,
+    },
+}
