@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_error_ends_with_its_code_and_keeps_its_causes() {
-        for kind in ErrorKind::ALL {
+        for &kind in ErrorKind::ALL {
             let error = Error::new(kind, "it went wrong")
                 .with_name("x")
                 .with_source(std::io::Error::other("disk on fire"));
@@ -159,7 +159,7 @@ mod tests {
             Exit::CANNOT_EXECUTE,
             Exit::NOT_FOUND,
         ];
-        let kinds = ErrorKind::ALL.map(|kind| Exit::Code(kind.exit_code()));
+        let kinds = ErrorKind::ALL.iter().map(|kind| Exit::Code(kind.exit_code()));
         for exit in ours.into_iter().chain(kinds) {
             assert!(TABLE.contains(&format!("\n  {} ", exit.shown())), "{exit:?}");
         }

@@ -13,8 +13,8 @@ use crate::exit::Failure;
 pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     let level = match verbose {
         0 => LevelFilter::OFF,
-        1 => LevelFilter::INFO,
-        _ => LevelFilter::DEBUG,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
     let wanted = std::env::var("LEASEHOLD_LOG").ok().filter(|text| !text.is_empty());
     let filter = match (&wanted, verbose) {

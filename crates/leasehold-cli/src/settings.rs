@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::IsTerminal as _;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use leasehold::{Client, Identity};
@@ -83,7 +82,7 @@ impl Settings {
             );
         }
         if self.source == Source::Default {
-            self.prepare_default(talk)?;
+            announce_default(talk);
         }
         let mut builder = Client::builder(&self.url).identity(who);
         if let Some(namespace) = &self.namespace {
@@ -98,37 +97,18 @@ impl Settings {
         let here = std::env::current_dir().ok();
         absolute(&self.url, here.as_deref()).unwrap_or_else(|| self.url.clone())
     }
+}
 
-    fn prepare_default(&self, talk: &Talk) -> Result<(), Failure> {
-        let file = Path::new(self.url.strip_prefix("sqlite:").unwrap_or(&self.url));
-        if let Some(directory) = file.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(
-                |error| {
-                    Failure::new(
-                        crate::exit::Exit::Code(match error.kind() {
-                            std::io::ErrorKind::PermissionDenied => 77,
-                            _ => 69,
-                        }),
-                        "unavailable",
-                        format!(
-                            "cannot make the directory {} for the embedded store: {error}; \
-                         nothing was asked, name another store by --url",
-                            directory.display()
-                        ),
-                    )
-                },
-            )?;
-        }
-        if std::io::stderr().is_terminal() {
-            talk.notice(
-                Level::Info,
-                "embedded-store",
-                None,
-                "using the embedded store: only this user on this machine sees these locks; \
-                 --url names another store",
-            );
-        }
-        Ok(())
+/// Nobody chose the embedded store, so a person is told how far it reaches.
+fn announce_default(talk: &Talk) {
+    if std::io::stderr().is_terminal() {
+        talk.notice(
+            Level::Info,
+            "embedded-store",
+            None,
+            "using the embedded store: only this user on this machine sees these locks; --url names \
+             another store",
+        );
     }
 }
 

@@ -103,5 +103,9 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
             format!("{first}; nothing was acquired, use -w 1m to wait")
         }
     };
-    Failure::new(Exit::TAKEN, ErrorKind::WaitElapsed.as_str(), message).about(name)
+    let kind = match wait {
+        Wait::AtMost(_) => ErrorKind::WaitElapsed.as_str(),
+        Wait::Never | Wait::ForEver => "taken",
+    };
+    Failure::new(Exit::TAKEN, kind, message).about(name)
 }

@@ -130,7 +130,8 @@ impl Client {
                 if names.len() == Self::LISTED_MAX {
                     return Ok(names);
                 }
-                names.push(Key::new(name)?);
+                // Somebody without the namespace may hold a name that is none in it.
+                names.extend(Key::new(name));
             }
             cursor = page.next;
             if cursor.is_none() {
@@ -240,8 +241,8 @@ impl ClientBuilder {
         }
     }
 
-    /// Puts `namespace:` before every name, so that two applications on one store do not meet.
-    /// Default: nothing.
+    /// Puts `namespace:` before every name, so that two applications on one store do not meet. Has
+    /// no colon in it. Default: nothing.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
@@ -296,12 +297,7 @@ impl ClientBuilder {
             ));
         }
         if let Some(namespace) = &self.namespace {
-            Key::new(namespace).map_err(|error| {
-                Error::new(
-                    ErrorKind::Config,
-                    format!("the namespace does not do as part of a name: {error}"),
-                )
-            })?;
+            check_namespace(namespace)?;
         }
         let store = match self.source {
             Source::Store(store) => store,
@@ -330,4 +326,20 @@ impl fmt::Debug for ClientBuilder {
             .field("identity", &self.identity)
             .finish_non_exhaustive()
     }
+}
+
+/// A namespace ends at the first colon, or `a` with `b:c` would be the same lock as `a:b` with `c`.
+fn check_namespace(namespace: &str) -> Result<(), Error> {
+    let complaint = match Key::new(namespace) {
+        Err(error) => error.to_string(),
+        Ok(_) if namespace.contains(':') => "it has a colon in it".to_owned(),
+        Ok(_) => return Ok(()),
+    };
+    Err(Error::new(
+        ErrorKind::Config,
+        format!(
+            "the namespace `{}` will not do: {complaint}; nothing was asked",
+            namespace.escape_debug()
+        ),
+    ))
 }

@@ -1,15 +1,15 @@
-//! What a holder has in its hands.
+//! The guard of a held lock.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::error::{Error, ErrorKind};
-use crate::core::lease::{LeaseState, Lost};
+use crate::core::error::Error;
+use crate::core::lease::Lost;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::session::{Held, Session};
-use crate::store::{Released, Store};
+use crate::store::Released;
 
 /// Means that the lock is ours, until it is released or lost. One type for every kind of lock.
 ///
@@ -96,32 +96,21 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) if it is not ours any more.
-    /// [`Unavailable`](ErrorKind::Unavailable), [`Unknown`](ErrorKind::Unknown) or what else the
-    /// store says if it could not be asked: the lock is ours as before, for what
+    /// [`Lost`](crate::ErrorKind::Lost) if it is not ours any more.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Unknown`](crate::ErrorKind::Unknown) or
+    /// what else the store says if it could not be asked: the lock is ours as before, for what
     /// [`remaining`](Self::remaining) says.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses the answer; the request may have taken effect.
     pub async fn renew(&self) -> Result<(), Error> {
-        let sent = self.session.now();
-        let answer = self.session.store.renew(self.held.renewal()).await;
-        let counted = self.session.on_renewal(&self.held, sent, answer.as_ref());
-        let error = match answer {
-            Ok(_) if counted && self.is_held() => return Ok(()),
-            Err(error) if self.is_held() => error,
-            Ok(_) if self.is_held() => Error::new(
-                ErrorKind::Unknown,
-                "the store answered about another grant; the lock is held until its deadline",
-            ),
-            Ok(_) | Err(_) => lost_error(self.held.state()),
-        };
-        Err(error.with_name(self.name()))
+        let renewed = self.session.renew(&self.held).await;
+        renewed.map_err(|error| error.with_name(self.name()))
     }
 
-    pub(crate) fn state(&self) -> LeaseState {
-        self.held.state()
+    pub(crate) fn why_lost(&self) -> Lost {
+        self.held.why_lost()
     }
 
     /// Gives the lock up, and waits until the store confirms it.
@@ -149,22 +138,12 @@ impl Guard {
 
     /// Stops renewing, without releasing. The lease is left to its ttl, or to another process that
     /// goes on with [`Client::lease`](crate::Client::lease).
+    #[must_use = "without the token nobody can go on with the lease"]
     pub fn detach(mut self) -> OwnerToken {
         self.armed = false;
         self.session.let_go(&self.held);
         self.held.owner().clone()
     }
-}
-
-pub(crate) fn lost_error(state: LeaseState) -> Error {
-    let why = match state {
-        LeaseState::Lost(lost) => lost,
-        LeaseState::Held | LeaseState::Released => Lost::Deadline,
-    };
-    Error::new(
-        ErrorKind::Lost,
-        format!("the lock was lost: {why}; another may hold it now, stop the protected work"),
-    )
 }
 
 impl Drop for Guard {

@@ -77,11 +77,7 @@ impl Lease {
     }
 
     fn id(&self) -> Result<LeaseId, Error> {
-        let key = match &self.key {
-            Ok(key) => key.clone(),
-            Err(error) => return Err(Error::new(error.kind(), error.to_string())),
-        };
-        Ok(LeaseId { key, owner: self.owner.clone(), claim: Claim::Exclusive })
+        Ok(LeaseId { key: self.key.clone()?, owner: self.owner.clone(), claim: Claim::Exclusive })
     }
 
     fn not_ours(&self) -> Error {

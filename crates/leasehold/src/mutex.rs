@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::key::Key;
+use crate::core::lease::Lost;
 use crate::core::ttl::Ttl;
-use crate::guard::{Guard, Release, lost_error};
-use crate::session::{Session, Spec, Wait};
+use crate::guard::{Guard, Release};
+use crate::session::{Session, Spec, Wait, lost_error};
 use crate::store::{Claim, Note};
 
 /// A lock across processes and machines that one owner holds at a time.
@@ -35,27 +36,11 @@ pub struct Mutex {
     session: Arc<Session>,
     name: Arc<str>,
     /// A bad name or ttl surfaces at the first call.
-    key: Result<Key, BadOption>,
-    ttl: Result<Ttl, BadOption>,
+    key: Result<Key, Error>,
+    ttl: Result<Ttl, Error>,
     lock_delay: Duration,
     why: Option<Arc<str>>,
     fencing: bool,
-}
-
-/// An error that can be told more than once.
-#[derive(Clone, Debug)]
-struct BadOption(Arc<str>);
-
-impl BadOption {
-    fn error(&self) -> Error {
-        Error::new(ErrorKind::Config, &*self.0)
-    }
-}
-
-impl From<Error> for BadOption {
-    fn from(error: Error) -> Self {
-        Self(error.to_string().into())
-    }
 }
 
 impl Mutex {
@@ -66,7 +51,6 @@ impl Mutex {
         ttl: Ttl,
         lock_delay: Duration,
     ) -> Self {
-        let key = key.map_err(BadOption::from);
         Self { session, name, key, ttl: Ok(ttl), lock_delay, why: None, fencing: true }
     }
 
@@ -77,7 +61,7 @@ impl Mutex {
     /// outages of the store. How long the work takes does not matter: the lease is renewed. A ttl
     /// out of bounds surfaces at the first call.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Ttl::new(ttl).map_err(BadOption::from);
+        self.ttl = Ttl::new(ttl).map_err(|error| error.with_name(&*self.name));
         self
     }
 
@@ -103,10 +87,11 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) for a bad name or ttl, [`Closed`](ErrorKind::Closed) after a
-    /// shutdown, and whatever the store says if it could not be asked. It is a promise that a lock
-    /// held by another is never an error. After [`Unknown`](ErrorKind::Unknown), a grant that may
-    /// have happened is given back in the background.
+    /// [`Config`](crate::ErrorKind::Config) for a bad name or ttl,
+    /// [`Closed`](crate::ErrorKind::Closed) after a shutdown, and whatever the store says if it
+    /// could not be asked. It is a promise that a lock held by another is never an error. After
+    /// [`Unknown`](crate::ErrorKind::Unknown), a grant that may have happened is given back in the
+    /// background.
     ///
     /// # Cancel safety
     ///
@@ -134,7 +119,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`WaitElapsed`](ErrorKind::WaitElapsed) if another held it all the while; else as
+    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if another held it all the while; else as
     /// [`lock`](Self::lock).
     ///
     /// # Cancel safety
@@ -150,8 +135,9 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), and [`Lost`](ErrorKind::Lost) if the lock was lost before the end:
-    /// `work` was dropped half done then, or was done while another may have held the lock.
+    /// As [`lock`](Self::lock), and [`Lost`](crate::ErrorKind::Lost) if the lock was lost before
+    /// the end: `work` was dropped half done then, or was done while another may have held the
+    /// lock.
     ///
     /// # Cancel safety
     ///
@@ -168,20 +154,16 @@ impl Mutex {
         let result = tokio::select! {
             biased;
             result = work(&guard) => Ok(result),
-            _ = guard.lost() => Err(lost_error(guard.state())),
+            lost = guard.lost() => Err(lost_error(lost)),
         };
-        let held_to_the_end = guard.is_held();
-        match guard.release().await {
-            Ok(Release::NotHeld) if result.is_ok() => {
-                Err(lost_error(crate::core::lease::LeaseState::Held))
-            }
-            Err(error) if result.is_ok() && !held_to_the_end => Err(error),
-            // A release that failed after work that was done in time is no reason to lose its
-            // result: it is repeated in the background, and the key is free after one ttl at the
-            // latest.
-            Ok(_) | Err(_) => result,
-        }
-        .map_err(|error| error.with_name(&*self.name))
+        // A release that failed after work that was done in time is no reason to lose its result:
+        // it is repeated in the background, and the key is free after one ttl at the latest.
+        let why_lost = if guard.is_held() { Lost::NotOurs } else { guard.why_lost() };
+        let result = match (guard.release().await, result) {
+            (Ok(Release::NotHeld), Ok(_)) => Err(lost_error(why_lost)),
+            (_, result) => result,
+        };
+        result.map_err(|error| error.with_name(&*self.name))
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
@@ -193,9 +175,9 @@ impl Mutex {
 
     fn spec(&self) -> Result<Spec, Error> {
         Ok(Spec {
-            key: self.key.as_ref().map_err(BadOption::error)?.clone(),
+            key: self.key.clone()?,
             claim: Claim::Exclusive,
-            ttl: *self.ttl.as_ref().map_err(|bad| bad.error().with_name(&*self.name))?,
+            ttl: self.ttl.clone()?,
             lock_delay: self.lock_delay,
             why: self.why.clone(),
             fencing: self.fencing,

@@ -107,7 +107,6 @@ async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failur
         let _token = guard.detach();
         return Ok(verdict.exit);
     }
-    let left = guard.remaining();
     match tokio::time::timeout(DRAIN, guard.release()).await {
         Ok(Ok(Release::Released)) => Ok(verdict.exit),
         Ok(Ok(Release::NotHeld)) => Err(Failure::new(
@@ -126,11 +125,8 @@ async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failur
                 Level::Warning,
                 "not-released",
                 Some(&name),
-                &format!(
-                    "the store did not confirm the release; the lock frees itself in {} at the \
-                     latest",
-                    human(left)
-                ),
+                "the store did not confirm the release; the lock frees itself when its ttl has run \
+                 out",
             );
             Ok(verdict.exit)
         }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Evicted, Holder};
-use leasehold::{Client, ErrorKind, Identity};
+use leasehold::{Client, Identity};
 use serde_json::json;
 
 use super::Context;
@@ -74,7 +74,7 @@ fn changed(args: &Unlock, what: &str) -> Failure {
     let message = format!(
         "`{name}`: {what}; nothing was done, see `leasehold inspect {word}` and decide anew"
     );
-    Failure::new(Exit::TAKEN, ErrorKind::WaitElapsed.as_str(), message).about(&args.name)
+    Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
 }
 
 /// Has the name typed: a habit of pressing `y` is no decision.

@@ -1,7 +1,6 @@
 //! Runs the decisions of the machine on a real command.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use leasehold::Guard;
 use leasehold::host::{Host, SystemHost};
@@ -61,7 +60,6 @@ pub(crate) async fn supervise(
 }
 
 fn say(talk: &Talk, guard: &Guard, child: &Child, news: News) {
-    let left = |left: Duration| human(left);
     let (level, event, text) = match news {
         News::Overdue { left: span } => (
             Level::Warning,
@@ -69,7 +67,7 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, news: News) {
             format!(
                 "the lease was not renewed in time, the store does not answer; \
                  trying on, the command is stopped unless it does within {}",
-                left(span)
+                human(span)
             ),
         ),
         News::Renewed => (Level::Info, "renewed", "the lease is renewed again".to_owned()),
@@ -78,7 +76,7 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, news: News) {
             "stopping",
             format!(
                 "the lease could not be renewed and ends in {}: telling the command to stop",
-                left(span)
+                human(span)
             ),
         ),
         News::Lost(reason) => {
@@ -97,11 +95,9 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, news: News) {
         News::Leaving => (
             Level::Warning,
             "leaving",
-            format!(
-                "leaving; the command may still run, so the lock is not released but \
-                 frees itself in {}",
-                left(guard.remaining())
-            ),
+            "leaving; the command may still run, so the lock is not released but frees itself when \
+             its ttl has run out"
+                .to_owned(),
         ),
         News::Suspending { left: span } => (
             Level::Warning,
@@ -109,7 +105,7 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, news: News) {
             format!(
                 "stopped, so the lease is not renewed and lapses in {}; \
                  the command is killed if it is continued after that",
-                left(span)
+                human(span)
             ),
         ),
         News::Lingering => (

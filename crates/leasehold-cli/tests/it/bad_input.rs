@@ -13,7 +13,7 @@ fn a_bad_name_is_refused_by_every_command() {
     let long = "x".repeat(513);
     for (name, part) in [
         ("", "must not be empty"),
-        (&long, "at most 512 bytes, this one has 513"),
+        (&long, "at most 512 bytes, not 513"),
         ("a\nb", "control characters"),
         ("a\u{7f}", "control characters"),
         ("{a}:lh:line", "reserved"),

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why an operation failed, in the only terms that matter to a caller: what to do next.
 ///
@@ -45,7 +46,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, for tables and documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: &'static [Self] = &[
         Self::Config,
         Self::Denied,
         Self::Unavailable,
@@ -103,36 +104,36 @@ impl fmt::Display for ErrorKind {
 /// Opaque on purpose: branch on [`kind`](Self::kind), show the message, and follow
 /// [`source`](StdError::source) to the cause. The message says what happened, in what state the
 /// lock is now, and what to do next.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
-    inner: Box<Inner>,
+    inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Inner {
     kind: ErrorKind,
     name: Option<String>,
     message: String,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
     /// Makes an error of `kind`. `message` is lower case, without a full stop, and free of secrets.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { inner: Box::new(Inner { kind, name: None, message: message.into(), source: None }) }
+        Self { inner: Arc::new(Inner { kind, name: None, message: message.into(), source: None }) }
     }
 
     /// Names the lock that this is about, unless it is named already.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.inner.name.get_or_insert_with(|| name.into());
+        Arc::make_mut(&mut self.inner).name.get_or_insert_with(|| name.into());
         self
     }
 
     /// Keeps the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.inner.source = Some(source.into());
+        Arc::make_mut(&mut self.inner).source = Some(Arc::from(source.into()));
         self
     }
 

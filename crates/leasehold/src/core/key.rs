@@ -36,36 +36,28 @@ impl Key {
     /// ```
     pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
         let name = name.as_ref();
-        let complaint = if name.is_empty() {
-            Some("the name of a lock must not be empty".to_owned())
-        } else if name.len() > Self::MAX_BYTES {
-            // The name itself is left out: half a kilobyte of it helps nobody.
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!(
-                    "the name of a lock has at most {} bytes, this one has {}; nothing was asked",
-                    Self::MAX_BYTES,
-                    name.len()
-                ),
-            ));
-        } else if name.chars().any(char::is_control) {
-            Some(
-                "the name of a lock must not contain control characters; nothing was asked"
-                    .to_owned(),
-            )
-        } else if name.contains(COMPANION_MARK) {
-            Some(format!(
-                "a name with `{COMPANION_MARK}` in it is reserved for the keys that \
-                 Leasehold keeps beside a lock; \
-                 nothing was asked, choose another name"
-            ))
-        } else {
-            None
+        let refused = |complaint: String| {
+            let message = format!("{complaint}; nothing was asked, choose another name");
+            // What is too long or empty helps nobody in a message.
+            let shown = name.len() <= Self::MAX_BYTES && !name.is_empty();
+            Err(Error::new(ErrorKind::Config, message).with_name(if shown { name } else { "…" }))
         };
-        match complaint {
-            Some(message) => Err(Error::new(ErrorKind::Config, message).with_name(name)),
-            None => Ok(Self(name.into())),
+        if name.is_empty() {
+            return refused("the name of a lock must not be empty".to_owned());
         }
+        if name.len() > Self::MAX_BYTES {
+            let (most, bytes) = (Self::MAX_BYTES, name.len());
+            return refused(format!("the name of a lock has at most {most} bytes, not {bytes}"));
+        }
+        if name.chars().any(char::is_control) {
+            return refused("the name of a lock must not contain control characters".to_owned());
+        }
+        if name.contains(COMPANION_MARK) {
+            return refused(format!(
+                "a name with `{COMPANION_MARK}` in it is reserved for what is kept beside a lock"
+            ));
+        }
+        Ok(Self(name.into()))
     }
 
     /// The name as given.
@@ -100,7 +92,7 @@ mod tests {
             ("ünï/côde {tag} with space", None),
             (&long, None),
             ("", Some("must not be empty")),
-            (&too_long, Some("at most 512 bytes, this one has 513")),
+            (&too_long, Some("at most 512 bytes, not 513")),
             ("a\nb", Some("control characters")),
             ("a\u{7f}b", Some("control characters")),
             ("{a}:lh:fence", Some("reserved")),

@@ -159,10 +159,12 @@ impl LeaseLife {
     /// fencing tokens: an answer about another grant must not move this deadline. The deadline
     /// moves forward only.
     pub fn on_renewed(&mut self, now: Moment, sent: Moment, fencing: Option<FencingBlock>) -> bool {
-        self.renewing = false;
         if !self.is_held(now) || fencing != self.fencing {
+            // About another grant, or too late: as good as no answer, and no reason to hurry.
+            self.on_unanswered(now, u32::MAX);
             return false;
         }
+        self.renewing = false;
         self.deadline = self.deadline.max(valid_until(sent, self.ttl));
         self.renew_at = renewal_due(sent, self.ttl);
         self.delays.reset();
@@ -334,6 +336,7 @@ mod tests {
             assert_eq!(lease.duty(at(1_000)), Duty::Renew);
             assert!(!lease.on_renewed(at(1_100), at(1_000), other));
             assert_eq!(lease.deadline(), at(VALID_MS));
+            assert!(lease.due() > at(1_120), "a strange answer is no reason to hurry");
         }
     }
 

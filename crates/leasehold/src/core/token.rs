@@ -22,6 +22,8 @@ impl OwnerToken {
     pub const RANDOM_BYTES: usize = 22;
     /// The longest token, in bytes.
     pub const MAX_BYTES: usize = 128;
+    /// The shortest token of which a part may be shown, in bytes.
+    pub const HINTED_BYTES_MIN: usize = 16;
 
     /// Makes the token of a new acquisition by `client` from random bytes, of which six bits each
     /// are used.
@@ -61,10 +63,11 @@ impl OwnerToken {
         &self.0
     }
 
-    /// The first characters, enough to tell two tokens apart and too few to use one.
+    /// The first four characters, enough to tell two tokens apart and too few to use one; nothing
+    /// of a token that is so short that four are a good part of it.
     #[must_use]
     pub fn hint(&self) -> &str {
-        &self.0[..self.0.len().min(4)]
+        if self.0.len() < Self::HINTED_BYTES_MIN { "" } else { &self.0[..4] }
     }
 
     /// The id of the client that made this token, if one of ours did.
@@ -82,12 +85,6 @@ pub fn client_of(token: &[u8]) -> Option<ClientId> {
     (secret.iter().all(|byte| BASE64URL.contains(byte)))
         .then(|| ClientId::new(std::str::from_utf8(client).ok()?))
         .flatten()
-}
-
-impl fmt::Display for OwnerToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 impl fmt::Debug for OwnerToken {

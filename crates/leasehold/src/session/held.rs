@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::registry::Place;
+use super::registry::Slot;
 use super::{ReleaseInFlight, Session};
+use crate::core::error::{Error, ErrorKind};
 use crate::core::lease::{LeaseLife, LeaseState, Lost};
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, OwnerToken};
 use crate::core::ttl::Ttl;
-use crate::store::{LeaseId, Renewal};
+use crate::store::{LeaseId, Renewal, Store};
 
 /// One lease.
 pub(crate) struct Held {
@@ -22,7 +23,7 @@ pub(crate) struct Held {
     pub(crate) kept_ttl: Ttl,
     life: Mutex<LeaseLife>,
     /// Where it stands in the registry, which alone reads and writes this.
-    place: Mutex<Option<Place>>,
+    slot: Mutex<Option<Slot>>,
     over: Notify,
 }
 
@@ -32,7 +33,7 @@ impl Held {
             id,
             kept_ttl,
             life: Mutex::new(life),
-            place: Mutex::default(),
+            slot: Mutex::default(),
             over: Notify::new(),
         })
     }
@@ -41,16 +42,16 @@ impl Held {
         &self.id.owner
     }
 
-    pub(crate) fn renewal(&self) -> Renewal {
+    pub(super) fn renewal(&self) -> Renewal {
         Renewal { lease: self.id.clone(), ttl: self.kept_ttl, at_least: None, reserve: 0 }
     }
 
-    pub(super) fn place(&self) -> Option<Place> {
-        *self.place.lock().expect("a place is only copied")
+    pub(super) fn slot(&self) -> Option<Slot> {
+        *self.slot.lock().expect("a slot is only copied")
     }
 
-    pub(super) fn set_place(&self, place: Option<Place>) {
-        *self.place.lock().expect("a place is only copied") = place;
+    pub(super) fn set_slot(&self, slot: Option<Slot>) {
+        *self.slot.lock().expect("a slot is only copied") = slot;
     }
 
     pub(super) fn life(&self) -> MutexGuard<'_, LeaseLife> {
@@ -65,8 +66,12 @@ impl Held {
         self.life().remaining(now)
     }
 
-    pub(crate) fn state(&self) -> LeaseState {
-        self.life().state()
+    /// Why it is not held: the deadline, unless the store said otherwise.
+    pub(crate) fn why_lost(&self) -> Lost {
+        match self.life().state() {
+            LeaseState::Lost(lost) => lost,
+            LeaseState::Held | LeaseState::Released => Lost::Deadline,
+        }
     }
 
     pub(crate) fn fencing(&self) -> Option<FencingBlock> {
@@ -120,10 +125,42 @@ impl Session {
         release
     }
 
+    /// Asks the store now whether a lease is held, and restarts its ttl. A lease that is over is
+    /// never asked for again.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if it is not held any more; else why the store could not be asked.
+    pub(crate) async fn renew(self: &Arc<Self>, held: &Arc<Held>) -> Result<(), Error> {
+        let sent = self.now();
+        if !held.is_held(sent) {
+            return Err(lost_error(held.why_lost()));
+        }
+        let answer = self.store.renew(held.renewal()).await;
+        let counted = self.on_renewal(held, sent, answer.as_ref());
+        match answer {
+            Ok(_) if counted => Ok(()),
+            _ if !held.is_held(self.now()) => Err(lost_error(held.why_lost())),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::new(
+                ErrorKind::Unknown,
+                "the store answered about another grant; the lock is held until its deadline",
+            )),
+        }
+    }
+
     /// Stops renewing a lease, and watching its deadline, without releasing it.
     pub(crate) fn let_go(&self, held: &Held) {
         // Whether it was lost already makes no difference to one who lets go.
         let _was_held = held.life().release(self.now());
-        self.registry.forget(held);
+        self.registry.let_go(held);
     }
+}
+
+/// What a holder is told that goes on with a lease that is lost.
+pub(crate) fn lost_error(lost: Lost) -> Error {
+    Error::new(
+        ErrorKind::Lost,
+        format!("the lock was lost: {lost}; another may hold it now, stop the protected work"),
+    )
 }

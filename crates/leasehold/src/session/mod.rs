@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 pub(crate) use self::acquire::{Spec, Wait};
-pub(crate) use self::held::Held;
+pub(crate) use self::held::{Held, lost_error};
 pub(crate) use self::release::ReleaseInFlight;
 
 use self::registry::Registry;
@@ -128,7 +128,7 @@ impl HintSink for Session {
                 // the store, and what is held stays held. A grant for nobody is given back: its
                 // future was dropped.
                 let ours = owner.client().is_some_and(|client| client == self.id);
-                let wanted = self.waiting.wake(&key, Some(&owner)) || self.registry.holds(&owner);
+                let wanted = self.waiting.wake(&key, Some(&owner)) || self.registry.knows(&owner);
                 if ours && !wanted {
                     self.give_back(key, owner);
                 }

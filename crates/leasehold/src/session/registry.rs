@@ -1,7 +1,7 @@
 //! All leases that are held, by when something is due for them, and all releases that are not
 //! confirmed yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -24,6 +24,9 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 /// it each time.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How many tokens that were let go are remembered. Hints are late by less than that takes.
+const LET_GO_MAX: usize = 1_024;
+
 /// What the driver and everybody else share.
 #[derive(Default)]
 pub(super) struct Registry {
@@ -36,9 +39,12 @@ pub(super) struct Registry {
 
 #[derive(Default)]
 struct State {
-    /// Every lease that is held, by when something is due for it: see [`Held::place`].
-    leases: BTreeMap<Place, Arc<Held>>,
+    /// Every lease that is held, by when something is due for it: see [`Held::slot`].
+    leases: BTreeMap<Slot, Arc<Held>>,
     adopted: u64,
+    /// Tokens that were let go with their leases, latest last: whoever goes on with them, a late
+    /// hint must not take them away.
+    let_go: VecDeque<OwnerToken>,
     /// Releases that the driver has not taken over yet.
     follow_ups: Vec<FollowUp>,
     /// Releases that are not confirmed, those that the driver follows up included.
@@ -47,8 +53,8 @@ struct State {
     driver: Driver,
 }
 
-/// Where a lease stands: when something is due for it, and the how manieth lease it is.
-pub(super) type Place = (Moment, u64);
+/// Where a lease stands: when something is due for it, and its number, which keeps slots apart.
+pub(super) type Slot = (Moment, u64);
 
 /// What the driver does at present.
 #[derive(Clone, Copy, Default)]
@@ -82,18 +88,18 @@ impl Registry {
         let mut state = self.state();
         let at = held.life().due();
         state.adopted += 1;
-        let place = (at, state.adopted);
-        held.set_place(Some(place));
-        state.leases.insert(place, held);
+        let slot = (at, state.adopted);
+        held.set_slot(Some(slot));
+        state.leases.insert(slot, held);
         self.rouse(session, state, at);
     }
 
     /// Looks after a lease again at `at`, unless it was forgotten meanwhile.
     pub(super) fn reschedule(&self, held: &Held, at: Moment) {
         let mut state = self.state();
-        let Some((before, number)) = held.place() else { return };
+        let Some((before, number)) = held.slot() else { return };
         if let Some(lease) = state.leases.remove(&(before, number)) {
-            held.set_place(Some((at, number)));
+            held.set_slot(Some((at, number)));
             state.leases.insert((at, number), lease);
         }
     }
@@ -101,16 +107,28 @@ impl Registry {
     /// Takes care of a lease no longer.
     pub(super) fn forget(&self, held: &Held) {
         let mut state = self.state();
-        if let Some(place) = held.place() {
-            state.leases.remove(&place);
-            held.set_place(None);
+        if let Some(slot) = held.slot() {
+            state.leases.remove(&slot);
+            held.set_slot(None);
         }
         self.tell_if_drained(&state);
     }
 
-    /// Whether that owner's lease is held. Looks at all of them, so it is for what is rare.
-    pub(super) fn holds(&self, owner: &OwnerToken) -> bool {
-        self.state().leases.values().any(|held| held.owner() == owner)
+    /// Takes care of a lease no longer, since somebody else will.
+    pub(super) fn let_go(&self, held: &Held) {
+        self.forget(held);
+        let mut state = self.state();
+        if state.let_go.len() == LET_GO_MAX {
+            state.let_go.pop_front();
+        }
+        state.let_go.push_back(held.owner().clone());
+    }
+
+    /// Whether that owner's lease is held here, or was let go. Looks at all of them, so it is for
+    /// what is rare.
+    pub(super) fn knows(&self, owner: &OwnerToken) -> bool {
+        let state = self.state();
+        state.let_go.contains(owner) || state.leases.values().any(|held| held.owner() == owner)
     }
 
     /// A release was submitted.
@@ -175,10 +193,10 @@ impl Registry {
                 Duty::Forget => None,
             };
             drop(life);
-            let place = next.map(|next| (next, number));
-            held.set_place(place);
-            if let Some(place) = place {
-                state.leases.insert(place, held);
+            let slot = next.map(|next| (next, number));
+            held.set_slot(slot);
+            if let Some(slot) = slot {
+                state.leases.insert(slot, held);
             }
         }
         let follow_ups = std::mem::take(&mut state.follow_ups);

@@ -97,6 +97,36 @@ async fn work_under_a_lost_lock_is_dropped() -> Result<(), Error> {
     Ok(())
 }
 
+#[tokio::test]
+async fn work_that_ends_under_a_lock_that_was_taken_away_is_not_called_done() -> Result<(), Error> {
+    let client = Client::connect("memory:").await?;
+    let evicting = client.clone();
+    let work = async |guard: &leasehold::Guard| {
+        let seen = guard.token().as_str().as_bytes();
+        evicting.evict("a", seen, "test").await.expect("it was asked");
+    };
+    let error = client.mutex("a").with(work).await.expect_err("lost");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(error.to_string().contains("no longer ours"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn namespaces_keep_names_apart() -> Result<(), Error> {
+    let url = "memory:namespaces_keep_names_apart";
+    let plain = Client::connect(url).await?;
+    let ours = Client::builder(url).namespace("a").connect().await?;
+    let error = Client::builder(url).namespace("a:b").connect().await.expect_err("ambiguous");
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let _odd = plain.mutex("a:").lock().await?;
+    let _inner = ours.mutex("x").lock().await?;
+    let outer = plain.mutex("x").try_lock().await?;
+    assert!(outer.is_some(), "another lock");
+    let names: Vec<_> = ours.list("*").await?.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["x"], "and a name that is none here is left out");
+    Ok(())
+}
+
 #[test]
 fn a_guard_is_renewed_and_dropped_without_any_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -119,7 +149,9 @@ fn a_guard_is_renewed_and_dropped_without_any_runtime() {
 async fn bad_names_and_ttls_surface_at_the_first_call() -> Result<(), Error> {
     let client = Client::connect("memory:").await?;
     for mutex in [client.mutex(""), client.mutex("a\0"), client.mutex("a").ttl(Duration::ZERO)] {
-        assert_eq!(mutex.lock().await.expect_err("bad").kind(), ErrorKind::Config);
+        let error = mutex.lock().await.expect_err("bad");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.name().is_some(), "{error}");
         assert_eq!(mutex.try_lock().await.expect_err("bad").kind(), ErrorKind::Config);
     }
     let hour = Duration::from_hours(25);

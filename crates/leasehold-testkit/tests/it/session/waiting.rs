@@ -238,6 +238,19 @@ fn a_grant_for_nobody_is_given_back() {
     });
 }
 
+/// Whoever the token was handed to goes on with the lease; a hint that was late must not end it.
+#[test]
+fn a_late_hint_leaves_a_detached_lease_untouched() {
+    play(0..10, async |scene| {
+        let client = scene.client().await;
+        let token = client.mutex("a").lock().await.expect("free").detach();
+        let hint = Hint::Granted { key: key(), owner: token, fencing: None, ask_no: 1 };
+        scene.faults.forge(&hint);
+        scene.pass(ms(50)).await;
+        assert_eq!(inspect(&client).await.holders.len(), 1);
+    });
+}
+
 /// A hint proves nothing.
 #[test]
 fn forged_and_doubled_hints_are_harmless() {

@@ -103,6 +103,10 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
             "the file is damaged; nothing was changed, stop every process that uses it, \
              move it away and start anew",
         ),
+        _ if stage == Stage::Commit => (
+            ErrorKind::Unknown,
+            "SQLite failed while it wrote; the request may have taken effect, see the cause",
+        ),
         _ => (
             ErrorKind::Unavailable,
             "SQLite refused the request; nothing was changed, see the cause",
@@ -127,6 +131,8 @@ mod tests {
             (Some(ErrorCode::NotADatabase), Stage::Before, ErrorKind::Config),
             (Some(ErrorCode::DatabaseCorrupt), Stage::Before, ErrorKind::Config),
             (None, Stage::Before, ErrorKind::Unavailable),
+            (None, Stage::Commit, ErrorKind::Unknown),
+            (Some(ErrorCode::OutOfMemory), Stage::Commit, ErrorKind::Unknown),
         ];
         for (code, stage, kind) in table {
             let (explained, message) = explain(code, stage);
