@@ -1,10 +1,13 @@
 //! One acquisition, as the client that asks sees it.
 //!
-//! | state | granted in time | granted too late | taken | failed | hint |
+//! | who asks | granted in time | granted too late | taken | unknown | unavailable |
 //! |---|---|---|---|---|---|
-//! | first ask under way | hold | ask again, same token | wait | fail | ask again after the answer |
-//! | a later ask under way | hold | ask again, same token | wait | wait (back-off) | ask again after the answer |
-//! | waiting | – | – | – | – | ask |
+//! | who does not wait | hold | ask again, three times in all | give up | ask again, once | give up |
+//! | who waits, before any answer | hold | ask again | wait | ask again, once | give up |
+//! | who waits, after an answer | hold | ask again | wait | wait (back-off) | wait (back-off) |
+//!
+//! Whoever asks again does so by the same token. Any other failure ends the acquisition. A hint ends a
+//! wait.
 //!
 //! A grant comes too late if what is left of it is less than [`Ttl::min_validity`]: it is not acted
 //! on, but it is not given up either, so that the acquisition keeps its turn.
@@ -55,6 +58,12 @@ impl Acquisition {
     #[must_use]
     pub fn new(ttl: Ttl, waits: bool) -> Self {
         Self { ttl, waits, asked: 0, answered: false, late: 0, failures: Backoff::DEFAULT.delays() }
+    }
+
+    /// Whether the store has answered at all.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        self.answered
     }
 
     /// Counts an ask and returns its number, from 1.

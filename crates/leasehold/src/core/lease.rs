@@ -108,6 +108,20 @@ impl LeaseLife {
         self.deadline
     }
 
+    /// How long the holder counts on it.
+    #[must_use]
+    pub const fn ttl(&self) -> Ttl {
+        self.ttl
+    }
+
+    /// Whoever waited for the answer to a renewal waits no more: one that was sent counts as
+    /// unanswered.
+    pub fn abandon_renewal(&mut self, now: Moment) {
+        if self.renewing {
+            self.on_unanswered(now, 0);
+        }
+    }
+
     /// The fencing tokens granted with it.
     #[must_use]
     pub const fn fencing(&self) -> Option<FencingBlock> {

@@ -102,6 +102,8 @@ struct Attempt<'a> {
     wake: Option<Arc<Notify>>,
     /// Whether the store may know the token.
     known: bool,
+    /// Why the store could not be asked the last time, if it could not.
+    outage: Option<Error>,
 }
 
 impl<'a> Attempt<'a> {
@@ -110,10 +112,11 @@ impl<'a> Attempt<'a> {
         spec: &'a Spec,
         waiting: Option<(Presence, OwnedSemaphorePermit)>,
     ) -> Self {
+        session.registry.asking_began();
         let owner = session.fresh_token();
         let wake = waiting.as_ref().map(|(presence, _)| presence.ask_as(owner.clone()));
         let decisions = Acquisition::new(spec.ttl, waiting.is_some());
-        Self { session, spec, owner, decisions, waiting, wake, known: false }
+        Self { session, spec, owner, decisions, waiting, wake, known: false, outage: None }
     }
 
     async fn run(mut self, wait: Wait) -> Result<Option<Arc<Held>>, Error> {
@@ -127,7 +130,7 @@ impl<'a> Attempt<'a> {
             let answer = tokio::select! {
                 biased;
                 answer = self.session.store.acquire(ask) => answer,
-                () = &mut elapsed => return Err(wait_elapsed()),
+                () = &mut elapsed => return Err(self.elapsed()),
                 () = &mut closed_meanwhile => return Err(closed()),
             };
             let now = self.session.now();
@@ -140,7 +143,7 @@ impl<'a> Attempt<'a> {
                 (NextAsk::At(at), _) => {
                     tokio::select! {
                         biased;
-                        () = &mut elapsed => return Err(wait_elapsed()),
+                        () = &mut elapsed => return Err(self.elapsed()),
                         () = &mut closed_meanwhile => return Err(closed()),
                         () = self.hint() => {}
                         () = self.session.host.sleep_until(at) => {}
@@ -166,6 +169,7 @@ impl<'a> Attempt<'a> {
         known_before: bool,
         answer: &Result<Acquired, Error>,
     ) -> NextAsk {
+        self.outage = answer.as_ref().err().cloned();
         match answer {
             Ok(Acquired::Granted { .. }) => self.decisions.on_granted(now, sent),
             Ok(Acquired::Taken { retry_in, .. }) => {
@@ -186,6 +190,19 @@ impl<'a> Attempt<'a> {
                 }
                 next
             }
+        }
+    }
+
+    /// The time to wait is over: taken is one thing, a store that cannot be asked another.
+    fn elapsed(&mut self) -> Error {
+        match self.outage.take() {
+            Some(outage) => outage,
+            None if self.decisions.is_answered() => wait_elapsed(),
+            None => Error::new(
+                ErrorKind::Unknown,
+                "the store did not answer in the whole time to wait; whatever it may still grant is \
+                 given back, look whether it is there",
+            ),
         }
     }
 
@@ -249,6 +266,7 @@ impl Drop for Attempt<'_> {
         if self.known {
             self.session.release_in_background(self.lease_id(), self.spec.kept_ttl().get());
         }
+        self.session.registry.asking_ended();
     }
 }
 

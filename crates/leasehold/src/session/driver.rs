@@ -16,8 +16,9 @@ use super::registry::Due;
 use crate::core::error::Error;
 use crate::core::lease::{LeaseState, Lost};
 use crate::core::moment::Moment;
+use crate::core::validity::command_limit;
 use crate::host::random_u32;
-use crate::store::{Renewed, Store};
+use crate::store::{Renewed, Store, within};
 
 /// The answer to a renewal.
 struct Answer {
@@ -29,7 +30,31 @@ struct Answer {
 /// Something under way: a renewal, which ends in an answer, or a release.
 type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
 
-pub(super) async fn drive(session: Arc<Session>) {
+/// That a driver is at work. Dropped before its regular end, another one takes over: whatever stopped
+/// this one, a panic in a store or a subscriber, or its host, the leases must not go unwatched.
+pub(super) struct Driving {
+    session: Arc<Session>,
+    has_begun: bool,
+    is_done: bool,
+}
+
+impl Driving {
+    pub(super) fn new(session: Arc<Session>) -> Self {
+        Self { session, has_begun: false, is_done: false }
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.session.registry.driver_is_gone(&self.session, self.has_begun);
+        }
+    }
+}
+
+pub(super) async fn drive(mut driving: Driving) {
+    driving.has_begun = true;
+    let session = Arc::clone(&driving.session);
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut idle_since = session.now();
     loop {
@@ -43,7 +68,10 @@ pub(super) async fn drive(session: Arc<Session>) {
         for follow_up in plan.follow_ups {
             work.push(Box::pin(follow_up.finish(Arc::clone(&session)).map(|()| None)));
         }
-        let Some(next) = plan.next else { return };
+        let Some(next) = plan.next else {
+            driving.is_done = true;
+            return;
+        };
         let mut timer = session.host.sleep_until(next);
         tokio::select! {
             biased;
@@ -62,6 +90,12 @@ pub(super) async fn drive(session: Arc<Session>) {
 fn renewal(session: &Session, held: Arc<Held>) -> Work {
     let sent = session.now();
     let answer = session.store.renew(held.renewal());
+    let ttl = held.life().ttl();
+    if held.kept_ttl == ttl {
+        return Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) });
+    }
+    // The store allows itself as long as suits the lock delay too; there would be no time to retry.
+    let answer = within(Arc::clone(&session.host), command_limit(ttl), answer);
     Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) })
 }
 
@@ -85,17 +119,17 @@ impl Session {
         let (counted, lost) = match renewed {
             Ok(Renewed::Renewed { fencing, .. }) => (life.on_renewed(now, sent, *fencing), false),
             Ok(Renewed::Lost) => (false, life.on_lost()),
-            Err(error) => {
+            Err(_) => {
                 life.on_unanswered(now, random_u32(&*self.host));
-                if life.state() == LeaseState::Held {
-                    let left = life.remaining(now);
-                    tracing::warn!(key = %held.id.key, ?left, %error, "a renewal failed");
-                }
                 (false, false)
             }
         };
-        let (state, due) = (life.state(), life.due());
+        let (state, due, left) = (life.state(), life.due(), life.remaining(now));
+        // Before anything is logged: a subscriber may look at the guard.
         drop(life);
+        if let (Err(error), LeaseState::Held) = (renewed, state) {
+            tracing::warn!(key = %held.id.key, ?left, %error, "a renewal failed");
+        }
         match state {
             LeaseState::Held => self.registry.reschedule(held, due),
             LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),
@@ -111,11 +145,12 @@ impl Session {
     /// A lease was lost just now: its holder is told, and the token is released, should the store
     /// still keep it.
     pub(super) fn tell_lost(self: &Arc<Self>, held: &Held, lost: Lost) {
-        tracing::warn!(key = %held.id.key, reason = %lost, "a lease was lost");
         held.tell();
-        self.registry.forget(held);
         if lost == Lost::Deadline {
+            // Before it is forgotten, so that a shutdown sees one or the other at every moment.
             self.release_in_background(held.id.clone(), held.kept_ttl.get());
         }
+        self.registry.forget(held);
+        tracing::warn!(key = %held.id.key, reason = %lost, "a lease was lost");
     }
 }

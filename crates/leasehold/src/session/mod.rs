@@ -17,8 +17,8 @@ mod registry;
 mod release;
 mod waiting;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -33,11 +33,14 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
+use crate::core::ttl::Ttl;
 use crate::host::Host;
-use crate::store::{AnyStore, ClientRecord, Hint, HintSink, LeaseId, Otherwise, Store};
+use crate::store::{AnyStore, Claim, ClientRecord, Hint, HintSink, LeaseId, Store};
 
 /// What a client and its guards share. It lives as long as any of them.
 pub(crate) struct Session {
+    /// For hints, which come by reference.
+    me: Weak<Self>,
     pub(crate) store: AnyStore,
     pub(crate) host: Arc<dyn Host>,
     id: ClientId,
@@ -57,7 +60,8 @@ impl Session {
         id: ClientId,
         record: Option<ClientRecord>,
     ) -> Arc<Self> {
-        let session = Arc::new(Self {
+        let session = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             store,
             host,
             id,
@@ -144,15 +148,14 @@ impl HintSink for Session {
 }
 
 impl Session {
-    /// Releases a grant that came for nobody. A hint must not call the store, so the driver's host
-    /// does it.
+    /// Releases a grant that came for nobody. A hint must not call the store, so the host does it.
     fn give_back(&self, key: Key, owner: OwnerToken) {
+        let Some(session) = self.me.upgrade() else { return };
         tracing::debug!(%key, "a grant came for nobody and is given back");
-        let store = self.store.clone();
-        let lease = LeaseId { key, owner, claim: crate::store::Claim::Exclusive };
+        let lease = LeaseId { key, owner, claim: Claim::Exclusive };
         self.host.spawn(Box::pin(async move {
-            // Should this fail, the lease runs out by itself: it was handed over with a short ttl.
-            let _answer = store.release(lease, Otherwise::Free).await;
+            // What is handed over is kept for no longer than a place in line.
+            session.release_in_background(lease, Ttl::MAX.waiter_ttl().get());
         }));
     }
 }

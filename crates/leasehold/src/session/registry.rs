@@ -2,14 +2,14 @@
 //! confirmed yet.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::Session;
-use super::driver::drive;
+use super::driver::{Driving, drive};
 use super::held::Held;
 use super::release::FollowUp;
 use crate::core::lease::{Duty, Lost};
@@ -47,10 +47,18 @@ struct State {
     let_go: VecDeque<OwnerToken>,
     /// Releases that the driver has not taken over yet.
     follow_ups: Vec<FollowUp>,
+    /// Acquisitions that are under way: what they are granted or leave behind is not settled yet.
+    asking: usize,
     /// Releases that are not confirmed, those that the driver follows up included.
     unconfirmed: usize,
     released: usize,
     driver: Driver,
+}
+
+impl State {
+    fn outstanding(&self) -> usize {
+        self.leases.len() + self.unconfirmed + self.asking
+    }
 }
 
 /// Where a lease stands: when something is due for it, and its number, which keeps slots apart.
@@ -80,7 +88,9 @@ pub(super) enum Due {
 
 impl Registry {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("the registry panics in no state")
+        // A driver that panicked must not take the guards with it: what it left is whole, since a
+        // lease is moved by one removal and one insertion.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes care of a lease from now on.
@@ -111,7 +121,7 @@ impl Registry {
             state.leases.remove(&slot);
             held.set_slot(None);
         }
-        self.tell_if_drained(&state);
+        self.tell_if_drained(state);
     }
 
     /// Takes care of a lease no longer, since somebody else will.
@@ -131,6 +141,18 @@ impl Registry {
         state.let_go.contains(owner) || state.leases.values().any(|held| held.owner() == owner)
     }
 
+    /// An acquisition begins.
+    pub(super) fn asking_began(&self) {
+        self.state().asking += 1;
+    }
+
+    /// An acquisition has ended: what it leaves behind is a lease or a release by now.
+    pub(super) fn asking_ended(&self) {
+        let mut state = self.state();
+        state.asking -= 1;
+        self.tell_if_drained(state);
+    }
+
     /// A release was submitted.
     pub(super) fn release_submitted(&self) {
         self.state().unconfirmed += 1;
@@ -141,7 +163,7 @@ impl Registry {
         let mut state = self.state();
         state.unconfirmed -= 1;
         state.released += usize::from(released);
-        self.tell_if_drained(&state);
+        self.tell_if_drained(state);
     }
 
     /// Has the driver follow a release up. It looks at its next tick: the request itself is on its
@@ -166,8 +188,28 @@ impl Registry {
             Driver::Absent => {
                 state.driver = Driver::SleepsUntil(at.min(session.now() + TICK));
                 drop(state);
-                session.host.spawn(Box::pin(drive(Arc::clone(session))));
+                session.host.spawn(Box::pin(drive(Driving::new(Arc::clone(session)))));
             }
+        }
+    }
+
+    /// The driver was dropped, or panicked, in the middle of its work. Nobody waits for the renewals
+    /// any more that it sent, and somebody else has to go on.
+    pub(super) fn driver_is_gone(&self, session: &Arc<Session>, had_begun: bool) {
+        let now = session.now();
+        let mut state = self.state();
+        state.driver = Driver::Absent;
+        let leases = std::mem::take(&mut state.leases);
+        for ((_, number), held) in leases {
+            held.life().abandon_renewal(now);
+            let slot = (held.life().due(), number);
+            held.set_slot(Some(slot));
+            state.leases.insert(slot, held);
+        }
+        let has_work = !state.leases.is_empty() || !state.follow_ups.is_empty();
+        // One that never began was refused by its host, which would refuse the next one too.
+        if had_begun && has_work {
+            self.rouse(session, state, now);
         }
     }
 
@@ -213,7 +255,7 @@ impl Registry {
             state.driver = Driver::Absent;
             None
         };
-        self.tell_if_drained(&state);
+        self.tell_if_drained(state);
         Plan { duties, follow_ups, next }
     }
 
@@ -225,16 +267,18 @@ impl Registry {
         self.drained.notified()
     }
 
-    fn tell_if_drained(&self, state: &State) {
-        if state.leases.is_empty() && state.unconfirmed == 0 {
+    /// Lets go of the state first: a waker may do anything.
+    fn tell_if_drained(&self, state: MutexGuard<'_, State>) {
+        let outstanding = state.outstanding();
+        drop(state);
+        if outstanding == 0 {
             self.drained.notify_waiters();
         }
     }
 
-    /// How many leases are held or not confirmed to be released.
+    /// How many leases are held, under way, or not confirmed to be released.
     pub(super) fn outstanding(&self) -> usize {
-        let state = self.state();
-        state.leases.len() + state.unconfirmed
+        self.state().outstanding()
     }
 
     pub(super) fn released(&self) -> usize {

@@ -13,10 +13,6 @@ use crate::core::moment::Moment;
 use crate::host::random_u32;
 use crate::store::{BoxAnswer, LeaseId, Otherwise, Released, Store};
 
-/// The longest pause between two tries of a release, so that a key is gone soon after the store
-/// answers again.
-const PAUSE_MAX: Duration = Duration::from_millis(25);
-
 /// A release that was submitted: the request is on its way. Ends with the first answer. Dropped
 /// before, or ended without a clear answer, it is followed up in the background until the store
 /// answers or would have let go by itself.
@@ -82,28 +78,44 @@ pub(super) struct FollowUp {
 impl FollowUp {
     /// Repeats the release until it is answered, or until the store has let go by itself.
     pub(super) async fn finish(mut self, session: Arc<Session>) {
-        let mut pauses = Backoff { first: Duration::from_millis(10), longest: PAUSE_MAX }.delays();
+        let mut counted = Counted { session: Arc::clone(&session), released: false };
+        // As long as a command of that ttl may take, so that a key is gone soon after the store
+        // answers again, and a store that is gone for a day is not beaten all day.
+        let longest = self.keeps_until.since(session.now()) / 4;
+        let longest = longest.clamp(Duration::from_millis(25), Duration::from_secs(1));
+        let mut pauses = Backoff { first: Duration::from_millis(10), longest }.delays();
         loop {
             let answer = match self.answer.take() {
                 Some(answer) => answer,
                 None => Box::pin(session.store.release(self.lease.clone(), Otherwise::Free)),
             };
-            let ended = match answer.await {
-                answer @ Ok(_) => Some(ended_a_lease(&answer)),
-                Err(error) if may_be_repeated(&error) && session.now() < self.keeps_until => None,
+            match answer.await {
+                answer @ Ok(_) => {
+                    counted.released = ended_a_lease(&answer);
+                    return;
+                }
+                Err(error) if may_be_repeated(&error) && session.now() < self.keeps_until => {}
                 Err(error) => {
                     let key = &self.lease.key;
                     tracing::warn!(%key, %error, "a release failed; the lease runs out by itself");
-                    Some(false)
+                    return;
                 }
-            };
-            if let Some(released) = ended {
-                session.registry.release_ended(released);
-                return;
             }
             let pause = pauses.next(random_u32(&*session.host));
             session.host.sleep_until(session.now() + pause).await;
         }
+    }
+}
+
+/// Counts a release as ended when it goes, however it goes.
+struct Counted {
+    session: Arc<Session>,
+    released: bool,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.session.registry.release_ended(self.released);
     }
 }
 

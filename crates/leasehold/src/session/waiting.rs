@@ -70,20 +70,22 @@ impl Waiting {
     /// Wakes the task that asks for `key`, if it asks by `owner`, or by whatever token. Returns
     /// whether there is one.
     pub(super) fn wake(&self, key: &Key, owner: Option<&OwnerToken>) -> bool {
-        let keys = self.keys();
-        let asker = keys.get(key).and_then(|waited_for| waited_for.asker.as_ref());
-        match asker.filter(|asker| owner.is_none_or(|owner| asker.owner == *owner)) {
-            Some(asker) => {
-                asker.wake.notify_one();
-                true
-            }
-            None => false,
-        }
+        let asker = self.keys().get(key).and_then(|waited_for| {
+            let asker = waited_for.asker.as_ref()?;
+            owner.is_none_or(|owner| asker.owner == *owner).then(|| Arc::clone(&asker.wake))
+        });
+        // Without the table in hand: a waker may do anything.
+        asker.inspect(|wake| wake.notify_one()).is_some()
     }
 
     pub(super) fn wake_all(&self) {
-        for asker in self.keys().values().filter_map(|waited_for| waited_for.asker.as_ref()) {
-            asker.wake.notify_one();
+        let askers: Vec<_> = self
+            .keys()
+            .values()
+            .filter_map(|waited_for| Some(Arc::clone(&waited_for.asker.as_ref()?.wake)))
+            .collect();
+        for wake in askers {
+            wake.notify_one();
         }
     }
 }

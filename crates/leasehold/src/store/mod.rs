@@ -11,7 +11,6 @@ mod any;
 mod capabilities;
 mod from_url;
 mod hint;
-#[cfg(feature = "sqlite")]
 mod limit;
 pub mod memory;
 mod pattern;
@@ -36,6 +35,7 @@ pub use sqlite::SqliteStore;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::ClientId;
+pub(crate) use limit::within;
 use pattern::matches_pattern;
 
 /// A place that grants leases.

@@ -143,3 +143,45 @@ fn a_release_whose_reply_was_lost_frees_the_key_once() {
         assert_eq!(next.release().await.expect("asked"), Release::Released);
     });
 }
+
+/// Taken is one thing, a store that does not answer another.
+#[test]
+fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
+    for (fault, answered_before, kind) in [
+        (Fault::LoseRequest, false, ErrorKind::Unknown),
+        (Fault::LoseRequest, true, ErrorKind::Unknown),
+        (Fault::Refuse, true, ErrorKind::Unavailable),
+    ] {
+        play(0..5, async |scene| {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let _held = other.mutex("a").lock().await.expect("free");
+            if !answered_before {
+                scene.faults.all_from_now_on(fault);
+            }
+            let mutex = client.mutex("a");
+            let waiting = scene.host.task(async move { mutex.lock_timeout(ms(4_000)).await });
+            scene.pass(ms(100)).await;
+            scene.faults.all_from_now_on(fault);
+            let error = waiting.await.expect_err("no answer");
+            assert_eq!(
+                error.kind(),
+                kind,
+                "{fault:?}, answered before: {answered_before}: {error}"
+            );
+        });
+    }
+}
+
+/// An outage of a day is no reason to ask forty times a second for a day.
+#[test]
+fn a_release_that_is_not_answered_is_repeated_ever_more_rarely() {
+    play(0..2, async |scene| {
+        let client = scene.client_of(ms(24 * 3_600_000)).await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.all_from_now_on(Fault::Refuse);
+        drop(guard);
+        scene.pass(ms(3_600_000)).await;
+        let count = scene.faults.count(Request::Release);
+        assert!((3_000..10_000).contains(&count), "{count} releases in an hour of outage");
+    });
+}

@@ -2,7 +2,7 @@
 
 use leasehold::host::Host;
 use leasehold::{ErrorKind, Shutdown};
-use leasehold_testkit::faults::Fault;
+use leasehold_testkit::faults::{Fault, Request};
 
 use super::{ms, play};
 
@@ -25,6 +25,22 @@ fn a_shutdown_waits_for_releases_that_are_on_their_way() {
             let free = other.mutex(format!("key {number}")).try_lock().await.expect("asked");
             assert!(free.is_some());
         }
+    });
+}
+
+/// A place that is left behind would hold up others after the end of the process.
+#[test]
+fn a_shutdown_waits_until_those_who_waited_have_left_the_line() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let _task = scene.host.task(async move { mutex.lock().await });
+        scene.pass(ms(100)).await;
+        let report = client.shutdown(ms(10_000)).await;
+        assert_eq!(report, Shutdown { released: 0, left_to_expire: 0 });
+        assert!(scene.faults.count(Request::Release) >= 1);
+        assert_eq!(other.inspect("a").await.expect("asked").waiting, 0);
     });
 }
 

@@ -1,0 +1,181 @@
+//! The driver goes on, whatever stops it.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use leasehold::core::token::ClientId;
+use leasehold::core::{Moment, WallTime};
+use leasehold::host::{Host, Sleep, SystemHost, Task};
+use leasehold::store::{
+    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, Otherwise, Released,
+    Renewal, Renewed, Snapshot, Store,
+};
+use leasehold::{Client, Error, Guard, Key};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::faults::{Fault, Request};
+use tokio::sync::mpsc;
+
+use super::{ms, play};
+
+/// A virtual host that loses the first task it is given, as one whose runtime has ended does.
+struct Forgetful {
+    host: Arc<VirtualHost>,
+    has_lost_one: AtomicBool,
+}
+
+impl Host for Forgetful {
+    fn now(&self) -> Moment {
+        self.host.now()
+    }
+    fn wall(&self) -> WallTime {
+        self.host.wall()
+    }
+    fn sleep_until(&self, at: Moment) -> Sleep {
+        self.host.sleep_until(at)
+    }
+    fn spawn(&self, task: Task) {
+        if self.has_lost_one.swap(true, Ordering::SeqCst) {
+            self.host.spawn(task);
+        }
+    }
+    fn spawn_blocking(&self, name: &str, task: Task) {
+        self.host.spawn_blocking(name, task);
+    }
+    fn random(&self, bytes: &mut [u8]) {
+        self.host.random(bytes);
+    }
+}
+
+/// Or no later lease would be renewed, nor its loss be told.
+#[test]
+fn a_driver_that_its_host_lost_is_started_again_with_the_next_lease() {
+    play(0..5, async |scene| {
+        let host = Forgetful { host: scene.host.clone(), has_lost_one: AtomicBool::new(false) };
+        let builder = Client::with_store(scene.store().await).host(Arc::new(host));
+        let client = builder.ttl(ms(300)).connect().await.expect("connected");
+        let first = client.mutex("a").lock().await.expect("free");
+        let second = client.mutex("b").lock().await.expect("free");
+        scene.pass(ms(2_000)).await;
+        assert!(first.is_held() && second.is_held(), "both are renewed");
+    });
+}
+
+/// A memory store in which the first renewal panics, and which reports the others.
+struct Panicking {
+    store: MemoryStore,
+    renewals: AtomicUsize,
+    renewed: mpsc::UnboundedSender<usize>,
+}
+
+impl Store for Panicking {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        self.store.acquire(ask)
+    }
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let number = self.renewals.fetch_add(1, Ordering::SeqCst);
+        assert!(number > 0, "a defect in a store");
+        self.renewed.send(number).expect("the test listens");
+        self.store.renew(renewal)
+    }
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        self.store.release(lease, otherwise)
+    }
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.store.inspect(key)
+    }
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.store.watch(inbox, sink);
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.store.browse()
+    }
+    fn label(&self) -> String {
+        self.store.label()
+    }
+}
+
+/// On the system's host, where a task that panics is dropped alone.
+#[tokio::test]
+async fn a_driver_that_panicked_is_followed_by_another() {
+    let (renewed, mut renewals) = mpsc::unbounded_channel();
+    let store = MemoryStore::new(SystemHost::shared());
+    let store = Panicking { store, renewals: AtomicUsize::new(0), renewed };
+    let client = Client::with_store(store).ttl(ms(300)).connect().await.expect("connected");
+    let _first = client.mutex("a").lock().await.expect("free");
+    let _second = client.mutex("b").lock().await.expect("free");
+    for _ in 0..4 {
+        assert!(renewals.recv().await.is_some(), "leases are renewed again");
+    }
+}
+
+thread_local! {
+    static WATCHED: RefCell<Option<Guard>> = const { RefCell::new(None) };
+}
+
+/// Looks at a guard whenever anything is logged.
+struct Onlooker;
+
+impl tracing::Subscriber for Onlooker {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("leasehold")
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        WATCHED.with_borrow(|guard| {
+            let _held = guard.as_ref().is_some_and(Guard::is_held);
+        });
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A lock that is held while something is logged would hang here.
+#[test]
+fn a_log_that_says_whether_the_lock_is_held_hangs_nobody() {
+    tracing::subscriber::with_default(Onlooker, || {
+        play(0..3, async |scene| {
+            let client = scene.client_of(ms(500)).await;
+            let guard = client.mutex("a").lock().await.expect("free");
+            WATCHED.set(Some(guard));
+            scene.faults.next(Request::Renew, Fault::Refuse);
+            scene.pass(ms(800)).await;
+            assert!(WATCHED.with_borrow(|guard| guard.as_ref().is_some_and(Guard::is_held)));
+            scene.faults.all_from_now_on(Fault::Refuse);
+            scene.pass(ms(800)).await;
+            assert!(WATCHED.take().is_some_and(|guard| !guard.is_held()));
+        });
+    });
+}
+
+/// The store allows itself as long as suits both; the holder counts on the ttl alone.
+#[test]
+fn one_lost_reply_loses_no_lease_with_a_lock_delay() {
+    for delay in [ms(0), ms(10_000)] {
+        play(0..5, async |scene| {
+            let store = scene.faults.decorate(scene.store().await);
+            let builder = Client::with_store(store).host(scene.host.clone());
+            let builder = builder.ttl(ms(300)).lock_delay(delay);
+            let client = builder.connect().await.expect("connected");
+            let guard = client.mutex("a").lock().await.expect("free");
+            scene.faults.next(Request::Renew, Fault::LoseReply);
+            scene.pass(ms(1_000)).await;
+            assert!(guard.is_held(), "lost with a lock delay of {delay:?}");
+        });
+    }
+}
