@@ -180,6 +180,10 @@ impl Client {
     ///
     /// Guards that are still there keep their leases, and keep them renewed: stopping the work
     /// under them is not for a client to do.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped after its first poll, it has closed the client, and nobody hears what was left.
     pub async fn shutdown(self, grace: Duration) -> Shutdown {
         let (released, left_to_expire) = self.session.shut_down(grace).await;
         Shutdown { released, left_to_expire }

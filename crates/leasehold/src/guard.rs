@@ -81,7 +81,7 @@ impl Guard {
     }
 
     /// Resolves when the lock is lost: at its deadline at the latest. Never resolves if it is
-    /// released.
+    /// released or detached.
     ///
     /// # Cancel safety
     ///

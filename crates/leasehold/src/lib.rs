@@ -1,5 +1,7 @@
-//! Locks across processes and machines, as leases: the right to act for a limited time, kept by
-//! renewing it.
+//! Locks across processes and machines.
+//!
+//! A lock is a *lease* here: the right to a name for a limited time, kept by renewing it in the
+//! background. Who holds it has a *guard*, which says whether it is held still.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -7,7 +9,7 @@
 //! let client = leasehold::Client::connect("memory:").await?;
 //! let guard = client.mutex("order:42").lock().await?;
 //! // Only one of us is here. Pass guard.fencing_token() along to what must refuse a late writer.
-//! let _released = guard.release().await?;
+//! assert_eq!(guard.release().await?, leasehold::Release::Released);
 //! # Ok(()) }
 //! ```
 //!
@@ -24,14 +26,23 @@
 //! # What it promises
 //!
 //! The times during which two guards of one name report [`is_held`](Guard::is_held) never overlap,
-//! under the assumptions that GUARANTEES.md states for each store; the holder of a lost lock learns
-//! of it before anybody else can have it; each grant carries a number higher than all before it. It
-//! does not promise that only one process *acts*: no lease can.
+//! under assumptions that are stated for each store; the holder of a lost lock learns of it before
+//! anybody else can have it; each grant carries a number higher than all before it. It does not
+//! promise that only one process *acts*: no lease can. The assumptions, what is not given, and how
+//! to choose a ttl stand in the repository's GUARANTEES.md.
 //!
-//! # Runtimes
+//! # Runtimes and threads
 //!
-//! Futures run on any executor. Leases are renewed on one small thread of the process's own,
-//! started with the first lock, so that a blocked executor loses none.
+//! Futures run on any executor. Leases are renewed on one small thread of the process, started with
+//! the first lock, so that a blocked executor loses none. The embedded store has a thread of its
+//! own besides; where nobody else is at its file, a lock or a release is done on the calling
+//! thread, in some microseconds and without waiting.
+//!
+//! # Features
+//!
+//! | feature | default | what it brings |
+//! |---|---|---|
+//! | `sqlite` | yes | the embedded store: one file, shared by the processes of one user on one machine |
 
 pub mod core;
 pub mod host;
@@ -45,8 +56,7 @@ mod mutex;
 mod session;
 
 pub use client::{Client, ClientBuilder, Shutdown};
-pub use core::lease::Lost;
-pub use core::{Error, ErrorKind, FencingToken, Key, OwnerToken, Ttl};
+pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
 pub use guard::{Guard, Release};
 pub use identity::Identity;
 pub use lease::Lease;

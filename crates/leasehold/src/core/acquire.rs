@@ -6,8 +6,8 @@
 //! | who waits, before any answer | hold | ask again | wait | ask again, once | give up |
 //! | who waits, after an answer | hold | ask again | wait | wait (back-off) | wait (back-off) |
 //!
-//! Whoever asks again does so by the same token. Any other failure ends the acquisition. A hint ends a
-//! wait.
+//! Whoever asks again does so by the same token. Any other failure ends the acquisition. A hint
+//! ends a wait.
 //!
 //! A grant comes too late if what is left of it is less than [`Ttl::min_validity`]: it is not acted
 //! on, but it is not given up either, so that the acquisition keeps its turn.
@@ -21,17 +21,17 @@ use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 
 /// The longest time between two asks of one who waits: what a lost hint costs at most.
-pub const POLL_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// The shortest time between two refreshes of a place.
-pub const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
+pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// How often one who does not wait asks for a grant that arrives in time.
-pub const LATE_GRANTS_MAX: u32 = 3;
+pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 
 /// What an acquisition does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextAsk {
+pub(crate) enum NextAsk {
     /// The grant is ours to act on.
     Hold,
     /// Ask again at once by the same token.
@@ -44,7 +44,7 @@ pub enum NextAsk {
 
 /// The decisions of one acquisition.
 #[derive(Clone, Debug)]
-pub struct Acquisition {
+pub(crate) struct Acquisition {
     ttl: Ttl,
     waits: bool,
     asked: u32,
@@ -56,24 +56,24 @@ pub struct Acquisition {
 impl Acquisition {
     /// An acquisition of `ttl` that waits for its turn, or not.
     #[must_use]
-    pub fn new(ttl: Ttl, waits: bool) -> Self {
+    pub(crate) fn new(ttl: Ttl, waits: bool) -> Self {
         Self { ttl, waits, asked: 0, answered: false, late: 0, failures: Backoff::DEFAULT.delays() }
     }
 
     /// Whether the store has answered at all.
     #[must_use]
-    pub const fn is_answered(&self) -> bool {
+    pub(crate) const fn is_answered(&self) -> bool {
         self.answered
     }
 
     /// Counts an ask and returns its number, from 1.
-    pub fn ask(&mut self) -> u32 {
+    pub(crate) fn ask(&mut self) -> u32 {
         self.asked += 1;
         self.asked
     }
 
     /// *Granted*, at `now`, to an ask that left at `sent`.
-    pub fn on_granted(&mut self, now: Moment, sent: Moment) -> NextAsk {
+    pub(crate) fn on_granted(&mut self, now: Moment, sent: Moment) -> NextAsk {
         self.answered = true;
         self.failures.reset();
         if valid_until(sent, self.ttl).since(now) >= self.ttl.min_validity() {
@@ -84,7 +84,7 @@ impl Acquisition {
     }
 
     /// *Taken*, at `now`; the holder's lease ends in `retry_in` unless it is renewed.
-    pub fn on_taken(&mut self, now: Moment, retry_in: Option<Duration>) -> NextAsk {
+    pub(crate) fn on_taken(&mut self, now: Moment, retry_in: Option<Duration>) -> NextAsk {
         self.answered = true;
         self.failures.reset();
         if !self.waits {
@@ -104,7 +104,7 @@ impl Acquisition {
     /// The first ask reports its error, but for one repetition where the outcome is unknown: the
     /// same token asks again, which repairs a lost reply. Once the store has answered, one who
     /// waits waits an outage out.
-    pub fn on_failed(&mut self, now: Moment, kind: ErrorKind, random: u32) -> NextAsk {
+    pub(crate) fn on_failed(&mut self, now: Moment, kind: ErrorKind, random: u32) -> NextAsk {
         match kind {
             ErrorKind::Unknown if !self.answered && self.asked == 1 => NextAsk::Now,
             ErrorKind::Unavailable | ErrorKind::Unknown if self.waits && self.answered => {

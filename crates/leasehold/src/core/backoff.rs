@@ -7,35 +7,35 @@ use std::time::Duration;
 /// The n-th delay is drawn evenly from the upper half of `first × 2ⁿ`, capped at `longest`: half is
 /// kept so that a retry is never immediate, half is random so that clients do not march in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     /// The cap of the first delay.
-    pub first: Duration,
+    pub(crate) first: Duration,
     /// The cap of every delay.
-    pub longest: Duration,
+    pub(crate) longest: Duration,
 }
 
 impl Backoff {
     /// 10 ms doubling up to 1 s.
-    pub const DEFAULT: Self =
+    pub(crate) const DEFAULT: Self =
         Self { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
 
     /// The delays of one caller.
     #[must_use]
-    pub const fn delays(self) -> Delays {
+    pub(crate) const fn delays(self) -> Delays {
         Delays { policy: self, tried: 0 }
     }
 }
 
 /// The delays of one caller, longer with each.
 #[derive(Clone, Debug)]
-pub struct Delays {
+pub(crate) struct Delays {
     policy: Backoff,
     tried: u32,
 }
 
 impl Delays {
     /// The next delay; `random` decides where in its upper half.
-    pub fn next(&mut self, random: u32) -> Duration {
+    pub(crate) fn next(&mut self, random: u32) -> Duration {
         let cap = self
             .policy
             .first
@@ -46,7 +46,7 @@ impl Delays {
     }
 
     /// Starts over: the last try succeeded.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.tried = 0;
     }
 }

@@ -47,7 +47,7 @@ impl fmt::Display for Lost {
 
 /// In which state a lease is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseState {
+pub(crate) enum LeaseState {
     /// Ours until the deadline.
     Held,
     /// Ended without us. For good.
@@ -58,7 +58,7 @@ pub enum LeaseState {
 
 /// What the driver has to do for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub(crate) enum Duty {
     /// Nothing before this moment.
     WaitUntil(Moment),
     /// Send a renewal now.
@@ -71,7 +71,7 @@ pub enum Duty {
 
 /// One lease, from its grant to its end.
 #[derive(Clone, Debug)]
-pub struct LeaseLife {
+pub(crate) struct LeaseLife {
     ttl: Ttl,
     state: LeaseState,
     deadline: Moment,
@@ -84,7 +84,7 @@ pub struct LeaseLife {
 impl LeaseLife {
     /// A lease of `ttl`, granted in answer to a request that left at `sent`.
     #[must_use]
-    pub fn granted(sent: Moment, ttl: Ttl, fencing: Option<FencingBlock>) -> Self {
+    pub(crate) fn granted(sent: Moment, ttl: Ttl, fencing: Option<FencingBlock>) -> Self {
         Self {
             ttl,
             state: LeaseState::Held,
@@ -98,25 +98,19 @@ impl LeaseLife {
 
     /// In which state it is. A passed deadline shows only once [`duty`](Self::duty) was asked.
     #[must_use]
-    pub const fn state(&self) -> LeaseState {
+    pub(crate) const fn state(&self) -> LeaseState {
         self.state
-    }
-
-    /// Until when the holder may act, if it is held.
-    #[must_use]
-    pub const fn deadline(&self) -> Moment {
-        self.deadline
     }
 
     /// How long the holder counts on it.
     #[must_use]
-    pub const fn ttl(&self) -> Ttl {
+    pub(crate) const fn ttl(&self) -> Ttl {
         self.ttl
     }
 
     /// Whoever waited for the answer to a renewal waits no more: one that was sent counts as
     /// unanswered.
-    pub fn abandon_renewal(&mut self, now: Moment) {
+    pub(crate) fn abandon_renewal(&mut self, now: Moment) {
         if self.renewing {
             self.on_unanswered(now, 0);
         }
@@ -124,25 +118,25 @@ impl LeaseLife {
 
     /// The fencing tokens granted with it.
     #[must_use]
-    pub const fn fencing(&self) -> Option<FencingBlock> {
+    pub(crate) const fn fencing(&self) -> Option<FencingBlock> {
         self.fencing
     }
 
     /// Whether the holder may act at `now`.
     #[must_use]
-    pub fn is_held(&self, now: Moment) -> bool {
+    pub(crate) fn is_held(&self, now: Moment) -> bool {
         self.state == LeaseState::Held && now < self.deadline
     }
 
     /// For how long the holder may still act at `now`.
     #[must_use]
-    pub fn remaining(&self, now: Moment) -> Duration {
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
         if self.state == LeaseState::Held { self.deadline.since(now) } else { Duration::ZERO }
     }
 
     /// What to do at `now`. [`Duty::Renew`] is given once per renewal: an answer or a failure must
     /// follow.
-    pub fn duty(&mut self, now: Moment) -> Duty {
+    pub(crate) fn duty(&mut self, now: Moment) -> Duty {
         match self.state {
             LeaseState::Lost(_) | LeaseState::Released => Duty::Forget,
             LeaseState::Held if now >= self.told_at() => {
@@ -159,7 +153,7 @@ impl LeaseLife {
 
     /// When [`duty`](Self::duty) is to be asked next, as things stand.
     #[must_use]
-    pub fn due(&self) -> Moment {
+    pub(crate) fn due(&self) -> Moment {
         if self.renewing { self.told_at() } else { self.renew_at.min(self.told_at()) }
     }
 
@@ -172,7 +166,12 @@ impl LeaseLife {
     /// It counts only for a lease that is still held at `now` and only if it carries the same
     /// fencing tokens: an answer about another grant must not move this deadline. The deadline
     /// moves forward only.
-    pub fn on_renewed(&mut self, now: Moment, sent: Moment, fencing: Option<FencingBlock>) -> bool {
+    pub(crate) fn on_renewed(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        fencing: Option<FencingBlock>,
+    ) -> bool {
         if !self.is_held(now) || fencing != self.fencing {
             // About another grant, or too late: as good as no answer, and no reason to hurry.
             self.on_unanswered(now, u32::MAX);
@@ -186,7 +185,7 @@ impl LeaseLife {
     }
 
     /// The answer *lost*. Returns whether that is news.
-    pub fn on_lost(&mut self) -> bool {
+    pub(crate) fn on_lost(&mut self) -> bool {
         self.renewing = false;
         let news = self.state == LeaseState::Held;
         if news {
@@ -197,7 +196,7 @@ impl LeaseLife {
 
     /// No answer, or one that says nothing about the lease: try again soon, the old deadline
     /// stands.
-    pub fn on_unanswered(&mut self, now: Moment, random: u32) {
+    pub(crate) fn on_unanswered(&mut self, now: Moment, random: u32) {
         self.renewing = false;
         let quarter_left = self.deadline.since(now) / 4;
         self.renew_at = now + self.delays.next(random).min(quarter_left).max(self.ttl.get() / 100);
@@ -205,7 +204,7 @@ impl LeaseLife {
 
     /// We give it up. Returns whether it was held, so that the caller knows if there is something
     /// to release.
-    pub fn release(&mut self, now: Moment) -> Result<(), Lost> {
+    pub(crate) fn release(&mut self, now: Moment) -> Result<(), Lost> {
         match self.state {
             LeaseState::Held if now < self.deadline => {
                 self.state = LeaseState::Released;
@@ -267,7 +266,7 @@ mod tests {
         assert_eq!(lease.duty(at(1_000)), Duty::Renew);
         assert_eq!(lease.duty(at(1_001)), Duty::WaitUntil(at(TOLD_MS)), "one renewal at a time");
         assert!(lease.on_renewed(at(1_300), at(1_000), block(7)));
-        assert_eq!(lease.deadline(), at(1_000 + VALID_MS), "counted from when it was sent");
+        assert_eq!(lease.deadline, at(1_000 + VALID_MS), "counted from when it was sent");
         assert_eq!(lease.duty(at(1_300)), Duty::WaitUntil(at(2_000)));
     }
 
@@ -349,7 +348,7 @@ mod tests {
             let mut lease = lease();
             assert_eq!(lease.duty(at(1_000)), Duty::Renew);
             assert!(!lease.on_renewed(at(1_100), at(1_000), other));
-            assert_eq!(lease.deadline(), at(VALID_MS));
+            assert_eq!(lease.deadline, at(VALID_MS));
             assert!(lease.due() > at(1_120), "a strange answer is no reason to hurry");
         }
     }
@@ -360,6 +359,6 @@ mod tests {
         assert_eq!(lease.duty(at(1_000)), Duty::Renew);
         assert!(lease.on_renewed(at(1_001), at(1_000), block(7)));
         assert!(lease.on_renewed(at(1_002), at(500), block(7)), "an older answer that was late");
-        assert_eq!(lease.deadline(), at(1_000 + VALID_MS));
+        assert_eq!(lease.deadline, at(1_000 + VALID_MS));
     }
 }

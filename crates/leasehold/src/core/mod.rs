@@ -5,11 +5,11 @@
 //! to do. That is why every decision can be tested by a table, and why the same code runs in
 //! production and in simulation.
 
-pub mod acquire;
-pub mod backoff;
+pub(crate) mod acquire;
+pub(crate) mod backoff;
 pub mod error;
 pub mod key;
-pub mod lease;
+pub(crate) mod lease;
 pub mod line;
 pub mod moment;
 pub mod tally;
@@ -17,9 +17,9 @@ pub mod token;
 pub mod ttl;
 pub mod validity;
 
-pub use backoff::Backoff;
 pub use error::{Error, ErrorKind};
 pub use key::Key;
+pub use lease::Lost;
 pub use moment::{Moment, WallTime};
 pub use tally::{Tally, Verdict};
 pub use token::{FencingBlock, FencingToken, OwnerToken};

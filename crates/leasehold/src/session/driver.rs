@@ -30,8 +30,9 @@ struct Answer {
 /// Something under way: a renewal, which ends in an answer, or a release.
 type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
 
-/// That a driver is at work. Dropped before its regular end, another one takes over: whatever stopped
-/// this one, a panic in a store or a subscriber, or its host, the leases must not go unwatched.
+/// That a driver is at work. Dropped before its regular end, another one takes over: whatever
+/// stopped this one, a panic in a store or a subscriber, or its host, the leases must not go
+/// unwatched.
 pub(super) struct Driving {
     session: Arc<Session>,
     has_begun: bool,

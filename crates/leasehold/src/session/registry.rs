@@ -193,8 +193,8 @@ impl Registry {
         }
     }
 
-    /// The driver was dropped, or panicked, in the middle of its work. Nobody waits for the renewals
-    /// any more that it sent, and somebody else has to go on.
+    /// The driver was dropped, or panicked, in the middle of its work. Nobody waits for the
+    /// renewals any more that it sent, and somebody else has to go on.
     pub(super) fn driver_is_gone(&self, session: &Arc<Session>, had_begun: bool) {
         let now = session.now();
         let mut state = self.state();

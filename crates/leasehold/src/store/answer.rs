@@ -133,6 +133,7 @@ pub struct Waiter {
 pub struct Page {
     /// The keys, in order.
     pub keys: Vec<Key>,
-    /// Where the next page begins; `None` if this was the last.
+    /// Pass it as the cursor of the next page; `None` if this was the last. A page may be empty and
+    /// not be the last.
     pub next: Option<Key>,
 }

@@ -26,18 +26,38 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(not_understood(url, "it has no scheme"));
     };
-    match scheme {
+    match scheme.to_ascii_lowercase().as_str() {
         "memory" if rest.is_empty() => Ok(AnyStore::new(MemoryStore::new(host))),
-        "memory" => Ok(AnyStore::new(MemoryStore::shared(rest))),
-        #[cfg(feature = "sqlite")]
-        "sqlite" if rest.is_empty() => Err(not_understood(url, "it names no file")),
+        "memory" => Ok(AnyStore::new(MemoryStore::shared(rest, host))),
         #[cfg(feature = "sqlite")]
         "sqlite" => {
-            // `sqlite:///path` is how other tools write an absolute path.
-            let path = rest.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(rest);
-            Ok(AnyStore::new(super::sqlite::SqliteStore::open(path.as_ref(), host)?))
+            let path = sqlite_path(rest).map_err(|reason| not_understood(url, reason))?;
+            Ok(AnyStore::new(super::SqliteStore::open(path.as_ref(), host)?))
         }
         _ => Err(not_understood(url, "its scheme is not known to this build")),
+    }
+}
+
+/// The path in what follows `sqlite:`. What other tools understand by such a URL and we do not is
+/// refused, or it would become a file of a strange name.
+#[cfg(feature = "sqlite")]
+fn sqlite_path(rest: &str) -> Result<&str, &'static str> {
+    // `sqlite:///path` is how other tools write an absolute path.
+    let path = match rest.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => return Err("a path follows `sqlite:`, not a host"),
+        None => rest,
+    };
+    if path.is_empty() {
+        Err("it names no file")
+    } else if path.starts_with(':') {
+        Err("a store in memory is `memory:`")
+    } else if path.starts_with('~') {
+        Err("`~` is for a shell to expand, write the path in full")
+    } else if path.contains('?') {
+        Err("it takes no options after `?`")
+    } else {
+        Ok(path)
     }
 }
 
@@ -52,16 +72,25 @@ fn not_understood(url: &str, reason: &str) -> Error {
     )
 }
 
-/// The URL with everything between the scheme and the last `@` left out, since a password may stand
-/// there, and without control characters: fit for messages and logs.
+/// The URL without what may be a password: what stands between the scheme and the last `@`, and
+/// what follows `?`. Control characters are escaped, so it is fit for messages and logs.
 #[must_use]
 pub fn redact_url(url: &str) -> String {
-    let shown = match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
-        (None, Some((_, host))) => format!("…@{host}"),
-        (_, None) => url.to_owned(),
+    let (base, options) = match url.split_once('?') {
+        Some((base, _)) => (base, "?…"),
+        None => (url, ""),
     };
-    shown.escape_debug().to_string()
+    let shown = match (base.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{}", until_options(host)),
+        (None, Some((_, host))) => format!("…@{}", until_options(host)),
+        (_, None) => base.to_owned(),
+    };
+    (shown + options).escape_debug().to_string()
+}
+
+/// A password may have a `?` in it, so the host ends at the first one after the last `@`.
+fn until_options(host: &str) -> &str {
+    host.split('?').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -78,6 +107,8 @@ mod tests {
             ("user:secret@host", "…@host"),
             ("redis:secret@host", "…@host"),
             ("a\nb", "a\\nb"),
+            ("redis://:p?ss@host/x", "redis://…@host/x?…"),
+            ("redis://host/x?password=secret", "redis://host/x?…"),
         ];
         for (url, shown) in table {
             assert_eq!(redact_url(url), shown);
@@ -86,7 +117,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_url_that_is_not_understood_says_what_would_be() {
-        for url in ["", "nothing", "redis2://user:secret@host", "memory", "http://x"] {
+        let urls = ["", "nothing", "redis2://user:secret@host", "memory", "http://x"];
+        let files = ["sqlite:", "sqlite://user:secret@host/x", "sqlite::memory:", "sqlite:~/x.db"];
+        for url in urls.into_iter().chain(files).chain(["sqlite:x.db?mode=ro&key=secret"]) {
             let error = from_url(url, SystemHost::shared()).await.expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Config);
             let text = error.to_string();

@@ -72,6 +72,11 @@ pub trait Store: Send + Sync + 'static {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static;
 
     /// Restarts the ttl if the owner still holds the key. Never re-creates a lease that ended.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer: the lease is as it was, or, if the kind is `Unknown`, perhaps
+    /// renewed.
     fn renew(
         &self,
         renewal: Renewal,
@@ -79,6 +84,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends the lease *and* the place in line of its owner, and hands the key to the head of the
     /// line if somebody waits. Anybody else's lease stays untouched.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer: the lease is as it was, or, if the kind is `Unknown`, perhaps ended.
+    /// Repeating it is harmless.
     fn release(
         &self,
         lease: LeaseId,
@@ -107,10 +117,18 @@ pub trait Store: Send + Sync + 'static {
 pub trait Browse: Send + Sync {
     /// Lists the keys that have a living lease or place and match `pattern` (`*` any run, `?` any
     /// one character), in order, after `cursor`. At most [`PAGE_KEYS_MAX`] a page.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer.
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page>;
 
     /// Ends another's lease if its owner is still the one that was `seen`; raises the fencing
     /// counter, tells the line. Every such step is an event in the log with its `reason`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer; if the kind is `Unknown`, the lease may have been ended.
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted>;
 }
 

@@ -18,7 +18,7 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, client_of};
-use crate::host::{Host, SystemHost};
+use crate::host::Host;
 
 /// A store in the memory of this process. Clones share it.
 ///
@@ -53,22 +53,25 @@ impl MemoryStore {
         Self::labelled(host, "memory:".to_owned())
     }
 
-    /// The store of that name, shared by everything in this process that asks for it while anybody
-    /// uses it.
+    /// The store of that name on the clock of `host`, shared by everything in this process that
+    /// asks for it while anybody uses it. Another host has another one: clocks do not mix.
     #[must_use]
-    pub fn shared(name: &str) -> Self {
-        static NAMED: OnceLock<Mutex<HashMap<String, Weak<Shared>>>> = OnceLock::new();
+    pub fn shared(name: &str, host: Arc<dyn Host>) -> Self {
+        type Named = Mutex<HashMap<(String, usize), Weak<Shared>>>;
+        static NAMED: OnceLock<Named> = OnceLock::new();
+        let key = (name.to_owned(), Arc::as_ptr(&host).addr());
         let mut named = NAMED
             .get_or_init(Mutex::default)
             .lock()
             // The map is whole at every moment: it is changed by single insertions.
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = named.get(name).and_then(Weak::upgrade) {
+        // A host that a living store holds cannot be another one at the same address.
+        if let Some(shared) = named.get(&key).and_then(Weak::upgrade) {
             return Self { shared };
         }
-        let store = Self::labelled(SystemHost::shared(), format!("memory:{name}"));
+        let store = Self::labelled(host, format!("memory:{name}"));
         named.retain(|_, shared| shared.strong_count() > 0);
-        named.insert(name.to_owned(), Arc::downgrade(&store.shared));
+        named.insert(key, Arc::downgrade(&store.shared));
         store
     }
 
