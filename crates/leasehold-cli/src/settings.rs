@@ -106,8 +106,8 @@ fn announce_default(talk: &Talk) {
             Level::Info,
             "embedded-store",
             None,
-            "using the embedded store: only this user on this machine sees these locks; --url names \
-             another store",
+            "using the embedded store: only this user on this machine sees these locks; \
+             --url names another store",
         );
     }
 }

@@ -200,8 +200,8 @@ impl<'a> Attempt<'a> {
             None if self.decisions.is_answered() => wait_elapsed(),
             None => Error::new(
                 ErrorKind::Unknown,
-                "the store did not answer in the whole time to wait; whatever it may still grant is \
-                 given back, look whether it is there",
+                "the store did not answer in the whole time to wait; whatever it may still grant \
+                 is given back, look whether it is there",
             ),
         }
     }
