@@ -8,11 +8,12 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use rustix::process::Signal;
 
+use crate::duration::{self, Typed};
 use crate::exit::{Exit, Failure, TABLE};
 use crate::output::Color;
 use crate::settings::StoreFlags;
+use crate::signals;
 use crate::take::Wait;
-use crate::{duration, signals};
 
 /// What was asked of us.
 #[derive(Debug)]
@@ -58,7 +59,8 @@ struct GlobalArgs {
     /// A file whose first line is the URL, for URLs with passwords
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
     url_file: Option<PathBuf>,
-    /// Goes before every name, so that applications on one store do not meet
+    /// Goes before every name, so that applications on one store do not meet; default:
+    /// LEASEHOLD_NAMESPACE
     #[arg(long, global = true, value_name = "TEXT")]
     namespace: Option<String>,
     /// JSON instead of text: data on stdout, and messages on stderr
@@ -82,14 +84,36 @@ enum ColorArg {
     Never,
 }
 
+/// What `run --help` ends with.
+const RUN_NOTES: &str = "\
+CMD is run without a shell: for pipes, builtins and variables write  -- sh -c '...'
+The lock is held until CMD and every process that it left in the background have ended.
+CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
+LEASEHOLD_URL and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same locks.";
+
+/// What `acquire --help` ends with.
+const ACQUIRE_NOTES: &str = "\
+Prints lines for a shell: export LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=..., LEASEHOLD_TTL_MS=...
+`eval` hides a failure, so take the lines first:
+  out=$(leasehold acquire NAME --ttl 1m) || exit; eval \"$out\"
+  leasehold renew NAME      # again and again; with the same ttl
+  leasehold release NAME";
+
+fn notes(more: &str) -> String {
+    format!("{}\n\n{more}", duration::HELP)
+}
+
 /// Which command, and with what.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding the lock NAME
+    #[command(after_help = notes(RUN_NOTES))]
     Run(Run),
-    /// Take the lock NAME for a script: prints the token and leaves the lease to its ttl
+    /// Take the lock NAME for a script: prints shell lines and leaves the lease to its ttl
+    #[command(after_help = notes(ACQUIRE_NOTES))]
     Acquire(Acquire),
     /// Restart the ttl of a lease that `acquire` took
+    #[command(after_help = duration::HELP)]
     Renew(Renew),
     /// Release a lease that `acquire` took
     Release(Release),
@@ -97,7 +121,8 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Show who holds the lock NAME and who waits for it
     Inspect(Inspect),
-    /// End somebody else's lease. Its holder may act until it notices: be sure that it is dead
+    /// End somebody else's lease, by --token HINT or --force. Its holder may act until it notices:
+    /// be sure that it is dead
     Unlock(Unlock),
 }
 
@@ -110,7 +135,7 @@ pub(crate) struct Take {
     /// Wait for so long at most; 0 is -n. Default: for ever
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// Exit with N instead of 75 if the lock is taken
+    /// Exit with N (0 to 255) instead of 75 if the lock is taken
     #[arg(short = 'E', long, value_name = "N")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Say why, for those who wait
@@ -142,16 +167,16 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) take: Take,
     /// How long the lock outlives a crash; renewed every third of it
-    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::typed)]
+    pub(crate) ttl: Typed,
     /// How long before the lease ends the command is told to stop, if it cannot be renewed. Must
     /// be below half the ttl. Default: 5 s or a quarter of the ttl
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) grace: Option<Duration>,
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    pub(crate) grace: Option<Typed>,
     /// How the command is told to stop then
     #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
     pub(crate) stop_signal: Signal,
-    /// What to run, without a shell
+    /// What to run, without a shell, and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
@@ -164,8 +189,8 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) take: Take,
     /// How long the lease lasts unless `leasehold renew` is called
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    pub(crate) ttl: Typed,
 }
 
 /// `renew`.
@@ -173,12 +198,13 @@ pub(crate) struct Acquire {
 pub(crate) struct Renew {
     /// The lock
     pub(crate) name: String,
-    /// The token that `acquire` printed; default: LEASEHOLD_TOKEN
+    /// The owner token, whole, as LEASEHOLD_TOKEN has it in the lines of `acquire`; default:
+    /// LEASEHOLD_TOKEN
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
-    /// How long the lease lasts from now
-    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// How long the lease lasts from now, at least; default: LEASEHOLD_TTL_MS
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    pub(crate) ttl: Option<Typed>,
 }
 
 /// `release`.
@@ -186,7 +212,8 @@ pub(crate) struct Renew {
 pub(crate) struct Release {
     /// The lock
     pub(crate) name: String,
-    /// The token that `acquire` printed; default: LEASEHOLD_TOKEN
+    /// The owner token, whole, as LEASEHOLD_TOKEN has it in the lines of `acquire`; default:
+    /// LEASEHOLD_TOKEN
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
 }
@@ -211,14 +238,14 @@ pub(crate) struct Inspect {
 pub(crate) struct Unlock {
     /// The lock
     pub(crate) name: String,
-    /// Only if its token begins like this, see `leasehold inspect`
+    /// Only the lease whose token begins like this, as `leasehold inspect` shows it
     #[arg(long, value_name = "HINT", allow_hyphen_values = true)]
     #[arg(required_unless_present = "force", conflicts_with = "force")]
     pub(crate) token: Option<String>,
-    /// Whoever holds it
+    /// Whoever holds it, without a look at the token
     #[arg(long)]
     pub(crate) force: bool,
-    /// Why, for the log
+    /// Why. It goes to what this command says and logs (LEASEHOLD_LOG), the store does not keep it
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,
     /// Do not ask
@@ -231,8 +258,8 @@ pub(crate) struct Unlock {
 pub(crate) enum Parsed {
     /// Something to do.
     Invocation(Box<Invocation>),
-    /// Help or the version, for stdout.
-    Text(String),
+    /// Help or the version, for stdout, and how to end then.
+    Text(String, Exit),
 }
 
 /// Reads the command line.
@@ -245,7 +272,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
         Err(error)
             if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
         {
-            Ok(Parsed::Text(error.render().to_string()))
+            Ok(Parsed::Text(error.render().to_string(), Exit::OK))
+        }
+        // Nothing at all was asked for: show what could be.
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Ok(Parsed::Text(error.render().to_string(), Exit::USAGE))
         }
         Err(error) => {
             let text = error.render().to_string();
@@ -278,7 +309,7 @@ mod tests {
     fn parsed(line: &str) -> Result<Invocation, Failure> {
         match parse(line.split(' ').map(OsString::from))? {
             Parsed::Invocation(invocation) => Ok(*invocation),
-            Parsed::Text(text) => panic!("{line}: {text}"),
+            Parsed::Text(text, _) => panic!("{line}: {text}"),
         }
     }
 
@@ -316,7 +347,7 @@ mod tests {
     fn the_command_is_taken_as_it_is() {
         let run = run("leasehold run --ttl 3 x --why because -E 0 -- cmd -n --json -- x");
         assert_eq!(run.command, ["cmd", "-n", "--json", "--", "x"]);
-        assert_eq!(run.ttl, Duration::from_secs(3));
+        assert_eq!(run.ttl.span, Duration::from_secs(3));
         assert_eq!(run.take.taken(), Exit::Code(0));
         assert_eq!(run.stop_signal, Signal::TERM);
         assert_eq!(run.grace, None);
@@ -351,7 +382,6 @@ mod tests {
     #[test]
     fn what_cannot_be_understood_is_a_usage_error() {
         for line in [
-            "leasehold",
             "leasehold jump",
             "leasehold run",
             "leasehold run x",
@@ -377,9 +407,19 @@ mod tests {
     }
 
     #[test]
+    fn nothing_asked_for_is_answered_with_help_and_a_usage_error() {
+        match parse(["leasehold"].map(OsString::from)) {
+            Ok(Parsed::Text(text, Exit::USAGE)) => assert!(text.contains("Usage:"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
     fn help_shows_the_exit_codes() {
         match parse(["leasehold", "--help"].map(OsString::from)) {
-            Ok(Parsed::Text(text)) => assert!(text.contains("79      the lock was lost"), "{text}"),
+            Ok(Parsed::Text(text, Exit::OK)) => {
+                assert!(text.contains("79      the lock was lost"), "{text}");
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use leasehold::Ttl;
+
+use crate::exit::Failure;
+
 /// What a wrong span is answered with.
 const FORM: &str = "write seconds as a number (10 or 0.5), or use units: 500ms, 10s, 1m30s, 2h";
 
@@ -15,6 +19,40 @@ const UNITS: [(&str, u128); 5] = [
     ("h", 3_600 * NANOS_PER_SECOND),
     ("d", 86_400 * NANOS_PER_SECOND),
 ];
+
+/// How spans are written, for the help.
+pub(crate) const HELP: &str = "\
+DUR is a span of time: 500ms, 30s, 5m, 2h, 1d or 1m30s; a bare number is seconds (0.5).
+A ttl lies between 10ms and 24h.";
+
+/// A span on the command line. Its text is kept: who typed `25h` should read of `25h`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Typed {
+    /// As it was typed.
+    pub(crate) text: String,
+    /// What it means.
+    pub(crate) span: Duration,
+}
+
+/// Reads a span and keeps its text.
+pub(crate) fn typed(text: &str) -> Result<Typed, String> {
+    parse(text).map(|span| Typed { text: text.to_owned(), span })
+}
+
+impl Typed {
+    /// The span as a ttl of the lock called `name`.
+    pub(crate) fn ttl(&self, name: &str) -> Result<Duration, Failure> {
+        let ttl = Ttl::new(self.span).map_err(|_| {
+            let text = self.text.escape_debug();
+            let message = format!(
+                "a ttl is between 10 ms and 24 h, not {text}; the store was not contacted, \
+                 change --ttl"
+            );
+            Failure::config(message).about(name)
+        })?;
+        Ok(ttl.get())
+    }
+}
 
 /// Reads a span. A bare number is seconds, as with flock(1).
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
@@ -126,6 +164,19 @@ mod tests {
             let refusal = parse(text).expect_err(text);
             assert!(refusal.contains("500ms, 10s, 1m30s, 2h"), "{refusal}");
         }
+    }
+
+    #[test]
+    fn a_ttl_out_of_bounds_is_shown_as_it_was_typed() {
+        for text in ["25h", "0", "9ms", "90000"] {
+            let failure = typed(text).and_then(|it| it.ttl("x").map_err(|it| it.message));
+            let message = failure.expect_err(text);
+            assert!(message.contains(&format!("24 h, not {text};")), "{message}");
+        }
+        assert_eq!(
+            typed("1m").and_then(|it| it.ttl("x").map_err(|it| it.message)),
+            Ok(Duration::from_secs(60))
+        );
     }
 
     #[test]

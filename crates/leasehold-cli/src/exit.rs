@@ -5,16 +5,17 @@ use std::fmt;
 use std::process::ExitCode;
 
 use leasehold::{Error, ErrorKind};
+use serde_json::Value;
 
 /// The table in `--help`. Scripts build on it: rows are added, never changed.
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0..255  run: the command's own; if a signal killed it, so does leasehold (a shell shows 128+n)
-  64      usage: the command line cannot be understood
-  69      the store cannot be reached; nothing was acquired
+  64      usage: the command line cannot be understood, or `unlock` was not confirmed
+  69      the store cannot be reached, or its answer was lost
   75      the lock is taken, or the wait elapsed (-E changes it)
   77      the store denied access
-  78      contradictory or impossible configuration
+  78      contradictory or impossible configuration: a name, ttl, URL or file that will not do
   79      the lock was lost while the command ran (it was stopped), or was found not to be ours
   125     leasehold itself failed
   126     the command cannot be executed
@@ -77,12 +78,14 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// The lock that it is about.
     pub(crate) name: Option<String>,
+    /// Who has the lock, if that is why.
+    pub(crate) holder: Option<Value>,
 }
 
 impl Failure {
     /// A failure of our own.
     pub(crate) fn new(exit: Exit, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { exit, kind, message: message.into(), name: None }
+        Self { exit, kind, message: message.into(), name: None, holder: None }
     }
 
     /// Contradictory or impossible configuration.
@@ -108,24 +111,31 @@ impl fmt::Display for Failure {
     }
 }
 
+/// The error with its causes.
+pub(crate) fn causes(error: &Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(current) = cause {
+        // Many errors repeat their cause in their own text.
+        let text = current.to_string();
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
+        }
+        cause = current.source();
+    }
+    message
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(current) = cause {
-            // Many errors repeat their cause in their own text.
-            let text = current.to_string();
-            if !message.contains(&text) {
-                message.push_str(": ");
-                message.push_str(&text);
-            }
-            cause = current.source();
-        }
+        let message = causes(&error);
         Self {
             exit: Exit::Code(error.kind().exit_code()),
             kind: error.kind().as_str(),
             message,
             name: error.name().map(str::to_owned),
+            holder: None,
         }
     }
 }

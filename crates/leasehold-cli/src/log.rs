@@ -1,12 +1,21 @@
-//! The log of the library, on stderr.
+//! The log of the library: on stderr if asked for, and its last warning for messages of ours.
 
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::Mutex;
 
+use leasehold::core::Moment;
+use leasehold::host::{Host as _, SystemHost};
 use serde_json::json;
-use tracing_subscriber::EnvFilter;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::exit::Failure;
+use crate::output::object;
 
 /// Shows the log that `-v` or `LEASEHOLD_LOG` ask for; nothing by default, since every event that
 /// matters to a person is a message of ours.
@@ -25,16 +34,52 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
         })?,
         _ => EnvFilter::default().add_directive(level.into()),
     };
-    if wanted.is_none() && verbose == 0 {
-        return Ok(());
+    let mut layers = vec![Keep.with_filter(LevelFilter::WARN).boxed()];
+    if wanted.is_some() || verbose > 0 {
+        let shown = tracing_subscriber::fmt::layer();
+        layers.push(if json {
+            let lines = shown.with_ansi(false).without_time().with_writer(|| Lines);
+            lines.with_filter(filter).boxed()
+        } else {
+            let lines = shown.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
+            lines.with_filter(filter).boxed()
+        });
     }
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
-    if json {
-        log.with_ansi(false).without_time().with_writer(|| Lines).init();
-    } else {
-        log.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).init();
-    }
+    tracing_subscriber::registry().with(layers).init();
     Ok(())
+}
+
+/// The last failure of the store that the library met and went on from, and when.
+static TROUBLE: Mutex<Option<(Moment, String)>> = Mutex::new(None);
+
+/// Why the store could not be asked, if that has happened since.
+pub(crate) fn trouble_since(since: Moment) -> Option<String> {
+    let trouble = TROUBLE.lock().expect("it is only copied").clone();
+    trouble.filter(|(at, _)| *at >= since).map(|(_, cause)| cause)
+}
+
+/// Keeps what the library warns of, so that our own messages can say why.
+struct Keep;
+
+impl<S: Subscriber> Layer<S> for Keep {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut cause = Cause(None);
+        event.record(&mut cause);
+        if let (true, Some(cause)) = (event.metadata().target().starts_with("leasehold"), cause.0) {
+            *TROUBLE.lock().expect("it is only copied") = Some((SystemHost.now(), cause));
+        }
+    }
+}
+
+/// The field `error` of an event.
+struct Cause(Option<String>);
+
+impl Visit for Cause {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "error" {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
 }
 
 /// Turns each event into a JSON line, so that stderr stays one kind of thing.
@@ -44,8 +89,8 @@ impl Write for Lines {
     /// Called once for each event, with all of it.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        let object = json!({ "schema": "leasehold.v1.log", "message": text.trim_end() });
-        io::stderr().write_all(format!("{object}\n").as_bytes())?;
+        let line = object("log", json!({ "message": text.trim_end() }));
+        io::stderr().write_all(line.as_bytes())?;
         Ok(event.len())
     }
 

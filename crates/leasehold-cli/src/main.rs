@@ -36,7 +36,9 @@ fn main() -> ExitCode {
             let talk = talk(&invocation.globals);
             (talk, execute(*invocation, talk))
         }
-        Ok(Parsed::Text(text)) => (talk(&Globals::default()), print_text(&text)),
+        Ok(Parsed::Text(text, exit)) => {
+            (talk(&Globals::default()), output::print(&text).map(|()| exit))
+        }
         // The flags were not understood, but how to say so can still be seen.
         Err(failure) => {
             let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
@@ -54,10 +56,6 @@ fn main() -> ExitCode {
 
 fn talk(globals: &Globals) -> Talk {
     Talk::new(globals.json, globals.quiet, globals.color.unwrap_or(Color::Auto))
-}
-
-fn print_text(text: &str) -> Result<Exit, Failure> {
-    output::print(text).map(|()| Exit::OK)
 }
 
 fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {

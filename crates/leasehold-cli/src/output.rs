@@ -2,10 +2,11 @@
 
 use std::io::{self, Write as _};
 
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, Unit};
 use leasehold::core::WallTime;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::exit::{Exit, Failure};
 
@@ -89,6 +90,25 @@ pub(crate) fn print_json(object: &impl Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
+/// One JSON object as a line, its kind first.
+pub(crate) fn object(kind: &str, fields: Value) -> String {
+    let schema = format!("leasehold.v1.{kind}");
+    let line = serde_json::to_string(&Tagged { schema, fields });
+    line.expect("text and numbers are JSON") + "\n"
+}
+
+#[derive(Serialize)]
+struct Tagged {
+    schema: String,
+    #[serde(flatten)]
+    fields: Value,
+}
+
+/// Writes one JSON object of this kind as a line to stdout.
+pub(crate) fn print_object(kind: &str, fields: Value) -> Result<(), Failure> {
+    print(&object(kind, fields))
+}
+
 /// The kind of a failure about which nothing is said.
 pub(crate) const QUIET: &str = "quiet";
 
@@ -99,7 +119,7 @@ pub(crate) fn rfc3339(time: WallTime) -> String {
     timestamp(time).map_or_else(String::new, |time| format!("{time:.3}"))
 }
 
-/// A time for people: of today just the clock, in their own time zone.
+/// A time for people: of today just the clock, in their own time zone, with its offset.
 pub(crate) fn clock(time: WallTime, now: WallTime) -> String {
     local(time, now, &TimeZone::system())
 }
@@ -107,8 +127,9 @@ pub(crate) fn clock(time: WallTime, now: WallTime) -> String {
 fn local(time: WallTime, now: WallTime, zone: &TimeZone) -> String {
     let (Some(time), Some(now)) = (timestamp(time), timestamp(now)) else { return String::new() };
     let (time, now) = (time.to_zoned(zone.clone()), now.to_zoned(zone.clone()));
-    let form = if time.date() == now.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
-    time.round(Unit::Second).unwrap_or(time).strftime(form).to_string()
+    let form = if time.date() == now.date() { "%H:%M:%S %:z" } else { "%Y-%m-%d %H:%M:%S %:z" };
+    // Cut, not rounded: what is to come is not past.
+    time.strftime(form).to_string()
 }
 
 fn timestamp(time: WallTime) -> Option<Timestamp> {
@@ -176,7 +197,12 @@ mod tests {
         let later = WallTime::from_unix_micros(1_700_000_060_000_000);
         let next_day = WallTime::from_unix_micros(1_700_090_000_000_000);
         assert_eq!(rfc3339(time), "2023-11-14T22:13:20.123Z");
-        assert_eq!(local(time, later, &TimeZone::UTC), "22:13:20");
-        assert_eq!(local(time, next_day, &TimeZone::UTC), "2023-11-14 22:13:20");
+        assert_eq!(local(time, later, &TimeZone::UTC), "22:13:20 +00:00");
+        assert_eq!(local(time, next_day, &TimeZone::UTC), "2023-11-14 22:13:20 +00:00");
+        let late = WallTime::from_unix_micros(1_700_000_000_999_999);
+        assert_eq!(rfc3339(late), "2023-11-14T22:13:20.999Z");
+        assert_eq!(local(late, later, &TimeZone::UTC), "22:13:20 +00:00");
+        let west = TimeZone::posix("EST5EDT,M3.2.0,M11.1.0").expect("a zone");
+        assert_eq!(local(time, later, &west), "17:13:20 -05:00");
     }
 }

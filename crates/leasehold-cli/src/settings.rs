@@ -10,6 +10,9 @@ use leasehold::{Client, Identity};
 use crate::exit::Failure;
 use crate::talk::{Level, Talk};
 
+/// Where a namespace is inherited from.
+pub(crate) const NAMESPACE: &str = "LEASEHOLD_NAMESPACE";
+
 /// What the flags say of the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreFlags {
@@ -52,7 +55,7 @@ impl Settings {
                     crate::exit::Exit::CONFIG,
                     leasehold::ErrorKind::Unsupported.as_str(),
                     "several --url make a quorum of stores, which this version cannot do yet; \
-                     nothing was asked, name one store",
+                     the store was not contacted, name one store",
                 ));
             }
             (first.clone(), Source::Flag)
@@ -60,13 +63,25 @@ impl Settings {
             (first_line(path)?, Source::File)
         } else if let Some(url) = set("LEASEHOLD_URL") {
             let url = url.into_string().map_err(|_| {
-                Failure::config("LEASEHOLD_URL is not valid UTF-8; nothing was asked")
+                Failure::config("LEASEHOLD_URL is not valid UTF-8; the store was not contacted")
             })?;
             (url, Source::Environment)
         } else {
             (default_url(set)?, Source::Default)
         };
-        let namespace = flags.namespace.clone().filter(|namespace| !namespace.is_empty());
+        let inherited = || match set(NAMESPACE).map(OsString::into_string) {
+            Some(Err(_)) => Err(Failure::config(format!(
+                "{NAMESPACE} is not valid UTF-8; the store was not contacted"
+            ))),
+            Some(Ok(namespace)) => Ok(Some(namespace)),
+            None => Ok(None),
+        };
+        let namespace = match flags.namespace.clone() {
+            Some(namespace) => Some(namespace),
+            None => inherited()?,
+        };
+        // An empty flag takes an inherited namespace away.
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
         Ok(Self { url, source, namespace })
     }
 
@@ -89,6 +104,21 @@ impl Settings {
             builder = builder.namespace(namespace);
         }
         Ok(builder.connect().await?)
+    }
+
+    /// Refuses a store in which nobody else could see the lock.
+    pub(crate) fn refuse_private(&self, name: &str) -> Result<(), Failure> {
+        if self.url.split_once(':').is_none_or(|(scheme, _)| scheme != "memory") {
+            return Ok(());
+        }
+        let message = "a memory: store lives in this process only, no other command would see the \
+                       lock; nothing was acquired, name a store by --url";
+        Err(Failure::config(message).about(name))
+    }
+
+    /// The namespace for the environment of a command, so that it reaches the same locks.
+    pub(crate) fn namespace_for_child(&self) -> Option<String> {
+        self.namespace.clone()
     }
 
     /// The URL for the environment of a command, so that it reaches the same store from whatever
@@ -114,7 +144,10 @@ fn announce_default(talk: &Talk) {
 
 fn first_line(path: &Path) -> Result<String, Failure> {
     let refused = |reason: &str| {
-        Failure::config(format!("--url-file {}: {reason}; nothing was asked", path.display()))
+        Failure::config(format!(
+            "--url-file {}: {reason}; the store was not contacted",
+            path.display()
+        ))
     };
     let text = fs::read_to_string(path).map_err(|error| refused(&error.to_string()))?;
     match text.lines().next().map(str::trim) {
@@ -124,19 +157,20 @@ fn first_line(path: &Path) -> Result<String, Failure> {
 }
 
 fn default_url(set: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure> {
-    // The specification says to ignore relative paths here.
-    let state = set("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = state.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+    // Relative paths are ignored: they would mean another store in each directory.
+    let path = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")));
     let Some(state) = state else {
         return Err(Failure::config(
-            "there is no place for the embedded store: neither XDG_STATE_HOME nor HOME is set; \
-             nothing was asked, name a store by --url or LEASEHOLD_URL",
+            "there is no place for the embedded store: neither XDG_STATE_HOME nor HOME is \
+             an absolute path; \
+             the store was not contacted, name a store by --url or LEASEHOLD_URL",
         ));
     };
     let file = state.join("leasehold/locks.db");
     let file = file.to_str().ok_or_else(|| {
         Failure::config(format!(
-            "the path of the embedded store is not valid UTF-8: {}; nothing was asked, \
+            "the path of the embedded store is not valid UTF-8: {}; the store was not contacted, \
              name a store by --url",
             file.display()
         ))
@@ -191,6 +225,25 @@ mod tests {
     fn without_a_home_the_way_out_is_named() {
         let refusal = chosen(&StoreFlags::default(), &[("HOME", "")]).expect_err("no home");
         assert!(refusal.contains("--url") && refusal.contains("HOME"), "{refusal}");
+        let relative = [("HOME", "here"), ("XDG_STATE_HOME", "there")];
+        let refusal = chosen(&StoreFlags::default(), &relative).expect_err("relative");
+        assert!(refusal.contains("absolute path"), "{refusal}");
+    }
+
+    #[test]
+    fn a_namespace_is_inherited_unless_the_flag_says_otherwise() {
+        for (flag, inherited, namespace) in [
+            (None, None, None),
+            (None, Some("a"), Some("a")),
+            (None, Some(""), None),
+            (Some("b"), Some("a"), Some("b")),
+            (Some(""), Some("a"), None),
+        ] {
+            let flags = StoreFlags { namespace: flag.map(str::to_owned), ..url("a:") };
+            let get = |name: &str| inherited.filter(|_| name == NAMESPACE).map(OsString::from);
+            let settings = Settings::choose(&flags, get).expect("a store");
+            assert_eq!(settings.namespace.as_deref(), namespace, "{flag:?} {inherited:?}");
+        }
     }
 
     #[test]

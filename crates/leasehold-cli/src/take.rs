@@ -85,10 +85,9 @@ pub(crate) async fn take(
 /// Says who is in the way, and what to do about it.
 async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
     let seen = tokio::time::timeout(DRAIN, client.inspect(name)).await;
-    let card = seen
-        .ok()
-        .and_then(Result::ok)
-        .and_then(|seen| view::card(name, &seen, SystemHost.wall(), None));
+    let seen = seen.ok().and_then(Result::ok);
+    let holder = seen.as_ref().and_then(view::first_holder);
+    let card = seen.and_then(|seen| view::card(name, &seen, SystemHost.wall(), None));
     let card = card.unwrap_or_else(|| format!("`{}` was taken", crate::output::escape(name)));
     let word = crate::output::shell_word(name);
     let message = match wait {
@@ -107,5 +106,5 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
         Wait::AtMost(_) => ErrorKind::WaitElapsed.as_str(),
         Wait::Never | Wait::ForEver => "taken",
     };
-    Failure::new(Exit::TAKEN, kind, message).about(name)
+    Failure { holder, ..Failure::new(Exit::TAKEN, kind, message).about(name) }
 }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
-use crate::output::{Color, escape};
+use crate::output::{Color, escape, object};
 
 /// How serious a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,11 +49,6 @@ impl Talk {
         self.terminal && !self.json && !self.quiet
     }
 
-    /// Whether nothing but errors and warnings is wanted.
-    pub(crate) const fn is_quiet(&self) -> bool {
-        self.quiet
-    }
-
     /// Whether messages are JSON lines.
     pub(crate) const fn is_json(&self) -> bool {
         self.json
@@ -76,16 +71,16 @@ impl Talk {
     /// Says why we failed.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.json {
-            self.object(
-                Level::Error,
-                "error",
-                json!({
-                    "kind": failure.kind,
-                    "exit_code": failure.exit.shown(),
-                    "name": failure.name,
-                    "message": failure.message,
-                }),
-            );
+            let mut fields = json!({
+                "kind": failure.kind,
+                "exit_code": failure.exit.shown(),
+                "name": failure.name,
+                "message": failure.message,
+            });
+            if let Some(holder) = &failure.holder {
+                fields["holder"] = holder.clone();
+            }
+            self.object(Level::Error, "error", fields);
         } else {
             self.lines(Level::Error, &escape_lines(&failure.message));
         }
@@ -96,11 +91,7 @@ impl Talk {
         if self.quiet && level == Level::Info {
             return;
         }
-        let mut line = json!({ "schema": format!("leasehold.v1.{kind}") });
-        if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
-            line.extend(fields);
-        }
-        self.write(&format!("{line}\n"));
+        self.write(&object(kind, fields));
     }
 
     /// Writes text that is fit for a terminal: the first line after our name, the rest indented.

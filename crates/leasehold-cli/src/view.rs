@@ -6,6 +6,7 @@ use leasehold::Snapshot;
 use leasehold::core::WallTime;
 use leasehold::store::{ClientRecord, Holder, Waiter};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::duration::human;
 use crate::output::{clock, escape, rfc3339};
@@ -39,6 +40,8 @@ struct WaiterObject {
     position: usize,
     host: Option<String>,
     pid: Option<u32>,
+    user: Option<String>,
+    command: Option<String>,
     since: Option<String>,
 }
 
@@ -80,9 +83,16 @@ impl WaiterObject {
             position,
             host: client.map(|client| client.host.clone()),
             pid: client.map(|client| client.pid),
+            user: client.map(|client| client.user.clone()),
+            command: client.map(|client| client.command.clone()),
             since: waiter.since.map(rfc3339),
         }
     }
+}
+
+/// The first holder as an object, for errors about a lock that is taken.
+pub(crate) fn first_holder(seen: &Snapshot) -> Option<Value> {
+    serde_json::to_value(HolderObject::new(seen.holders.first()?)).ok()
 }
 
 /// `free`, `held` or `idle`.
@@ -159,7 +169,7 @@ pub(crate) fn card(
 fn lease(holder: &Holder) -> String {
     holder.ttl_left.map_or_else(
         || "lease without an end, taken by a foreign client".to_owned(),
-        |left| format!("lease ends in {} unless renewed", human(left)),
+        |left| format!("free in {} unless its holder renews it", human(left)),
     )
 }
 
@@ -217,19 +227,33 @@ pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> [String; 6] {
     ]
 }
 
-/// The lines of a table, columns lined up by characters.
-pub(crate) fn table(rows: &[[String; 6]]) -> String {
+/// How long a reason in a table may be at least, and where nothing says how wide a line is at most.
+const WHY_CHARS: (usize, usize) = (10, 60);
+
+/// The lines of a table, columns lined up by characters, the last one cut to a line of `columns`.
+pub(crate) fn table(rows: &[[String; 6]], columns: Option<usize>) -> String {
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
     };
     let widths: [usize; 6] = std::array::from_fn(width);
+    let before: usize = widths[..5].iter().map(|width| width + 2).sum();
+    let (least, most) = WHY_CHARS;
+    let why = columns.map_or(most, |columns| columns.saturating_sub(before).max(least));
     let mut out = String::new();
     for row in rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        let cells = row[..5].iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells: Vec<String> = cells.chain([cut(&row[5], why)]).collect();
+        out.push_str(cells.join("  ").trim_end());
         out.push('\n');
     }
     out
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.to_owned();
+    }
+    text.chars().take(chars.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -288,15 +312,21 @@ mod tests {
                 "since": "2023-11-14T22:13:20.000Z", "ttl_left_ms": 26500, "fence": "8812",
             }],
             "waiters": [
-                { "position": 1, "host": "ci-7", "pid": 5, "since": "2023-11-14T22:13:20.000Z" },
-                { "position": 2, "host": null, "pid": null, "since": null },
+                {
+                    "position": 1, "host": "ci-7", "pid": 5, "user": "ci",
+                    "command": "./deploy.sh\u{1b}[2J", "since": "2023-11-14T22:13:20.000Z",
+                },
+                {
+                    "position": 2, "host": null, "pid": null, "user": null, "command": null,
+                    "since": null,
+                },
             ],
             "fence": "8812",
         });
         assert_eq!(object, expected);
         let free = serde_json::to_value(LockObject::new("x", &Snapshot::default())).expect("JSON");
         assert_eq!(free["state"], "free");
-        assert_eq!(free["fence"], serde_json::Value::Null);
+        assert_eq!(free["fence"], Value::Null);
     }
 
     #[test]
@@ -306,7 +336,7 @@ mod tests {
             "`deploy` is held by ci-7 pid 4121 (./deploy.sh\\u{1b}[2J, user ci) since ",
             "(3m 12s)",
             "why: release\\n2",
-            "lease ends in 26s unless renewed",
+            "free in 26s unless its holder renews it",
             "fence 8812",
             "you are #2 of 2 in line",
         ] {
@@ -331,9 +361,18 @@ mod tests {
     #[test]
     fn a_table_lines_up() {
         let rows = [COLUMNS.map(str::to_owned), row("deploy/prod", &seen(), NOW)];
-        let text = table(&rows);
+        let text = table(&rows, None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].find("STATE"), lines[1].find("held"));
         assert_eq!(lines[0].find("WHY"), lines[1].find("release"));
+        let mut wordy = rows;
+        wordy[1][5] = "x".repeat(200);
+        for (columns, length) in [(None, 60), (Some(80), 80 - text.find("WHY").expect("a head"))] {
+            let text = table(&wordy, columns);
+            let why = text.lines().nth(1).and_then(|line| line.split_once("xx")).expect("cut").1;
+            assert_eq!(why.chars().count() + 2, length, "{text}");
+            assert!(why.ends_with("x…"), "{text}");
+        }
+        assert!(table(&wordy, Some(1)).contains("  xxxxxxxxx…\n"));
     }
 }

@@ -9,6 +9,8 @@ use leasehold::{Client, Snapshot};
 use serde_json::json;
 
 use crate::duration::human;
+use crate::exit::causes;
+use crate::log;
 use crate::talk::{Level, Talk};
 use crate::view::{self, LockObject};
 
@@ -21,6 +23,9 @@ const PLACE_LOOK_EVERY: Duration = Duration::from_millis(100);
 const PLACE_LOOKS: usize = 10;
 /// How often a log gets a line though nothing changed.
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
+/// How old a failure of an ask may be to be one of now: asks are at most about 2 s apart, and an
+/// answer takes a while.
+const TROUBLE_LASTS: Duration = Duration::from_secs(4);
 /// How often the line on a terminal is written anew.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -36,6 +41,8 @@ pub(crate) struct WaitMessage<'a> {
     said: Option<(Vec<u8>, Moment)>,
     position: Option<usize>,
     status_shown: bool,
+    /// Whether we said that the store does not answer.
+    troubled: bool,
 }
 
 impl<'a> WaitMessage<'a> {
@@ -56,14 +63,12 @@ impl<'a> WaitMessage<'a> {
             said: None,
             position: None,
             status_shown: false,
+            troubled: false,
         }
     }
 
     /// Talks for as long as it is polled.
     pub(crate) async fn run(&mut self) -> std::convert::Infallible {
-        if self.talk.is_quiet() {
-            std::future::pending::<()>().await;
-        }
         tokio::time::sleep(SILENT_FOR).await;
         loop {
             self.look().await;
@@ -75,11 +80,10 @@ impl<'a> WaitMessage<'a> {
         }
     }
 
-    /// Looks who holds the lock. Who cannot be asked is not talked about: the wait itself says so
-    /// in the end.
+    /// Looks who holds the lock.
     async fn look(&mut self) {
         for _ in 0..PLACE_LOOKS {
-            let Ok(seen) = self.client.inspect(self.name).await else { return };
+            let Some(seen) = self.see().await else { return };
             self.position = (1..).zip(&seen.waiters).find_map(|(position, waiter)| {
                 waiter.client.as_ref().is_some_and(|client| self.is_us(client)).then_some(position)
             });
@@ -90,8 +94,37 @@ impl<'a> WaitMessage<'a> {
             tokio::time::sleep(PLACE_LOOK_EVERY).await;
         }
         // A line that has no places: say what there is to say.
-        if let Ok(seen) = self.client.inspect(self.name).await {
+        if let Some(seen) = self.see().await {
             self.tell(&seen);
+        }
+    }
+
+    /// Asks the store, and says when it stops answering and when it answers again.
+    async fn see(&mut self) -> Option<Snapshot> {
+        let seen = self.client.inspect(self.name).await;
+        let recently = SystemHost.now().minus(TROUBLE_LASTS);
+        let trouble = match &seen {
+            Err(error) => Some(causes(error)),
+            // The wait itself may fail where looking does not: one who only reads is not hindered
+            // by another who keeps the file locked.
+            Ok(_) => log::trouble_since(recently),
+        };
+        self.tell_trouble(trouble);
+        seen.ok()
+    }
+
+    fn tell_trouble(&mut self, trouble: Option<String>) {
+        if self.troubled == trouble.is_some() {
+            return;
+        }
+        self.troubled = trouble.is_some();
+        self.clear();
+        if let Some(cause) = trouble {
+            let text = format!("the store does not answer: {cause}; not acquired yet, waiting on");
+            self.talk.notice(Level::Warning, "store-silent", Some(self.name), &text);
+        } else {
+            let text = "the store answers again; still waiting";
+            self.talk.notice(Level::Info, "store-answers", Some(self.name), text);
         }
     }
 

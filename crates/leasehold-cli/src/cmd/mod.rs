@@ -31,7 +31,7 @@ fn token(flag: Option<&str>, name: &str) -> Result<OwnerToken, Failure> {
         None => std::env::var("LEASEHOLD_TOKEN").map_err(|_| {
             Failure::config(
                 "which lease is meant? give the token that `leasehold acquire` printed by --token \
-                 or in LEASEHOLD_TOKEN; nothing was asked",
+                 or in LEASEHOLD_TOKEN; the store was not contacted",
             )
             .about(name)
         })?,

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Context, token};
 use crate::args::Release;
 use crate::exit::{Exit, Failure};
-use crate::output::{escape, print_json};
+use crate::output::{escape, print_object};
 
 /// Releases, or fails with 79 if the lease was not ours any more.
 pub(crate) async fn release(context: &Context, args: &Release) -> Result<Exit, Failure> {
@@ -29,7 +29,7 @@ pub(crate) async fn release(context: &Context, args: &Release) -> Result<Exit, F
         .about(&args.name));
     }
     if context.json {
-        print_json(&json!({ "schema": "leasehold.v1.release", "name": args.name }))?;
+        print_object("release", json!({ "name": args.name }))?;
     }
     Ok(Exit::OK)
 }

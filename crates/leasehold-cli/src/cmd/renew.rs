@@ -1,19 +1,23 @@
 //! `leasehold renew NAME`: restarts the ttl of a lease that `acquire` took.
 
+use std::time::Duration;
+
 use leasehold::{ErrorKind, Identity};
 use serde_json::json;
 
 use super::{Context, token};
 use crate::args::Renew;
+use crate::duration::typed;
 use crate::exit::{Exit, Failure};
-use crate::output::print_json;
+use crate::output::{escape, print_object};
 use crate::view::millis;
 
 /// Renews, or fails with 79 if the lease is not ours any more.
 pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failure> {
     let token = token(args.token.as_deref(), &args.name)?;
+    let ttl = ttl(args)?;
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
-    client.lease(&args.name, token).renew(args.ttl).await.map_err(|error| {
+    client.lease(&args.name, token).renew(ttl).await.map_err(|error| {
         let lost = error.kind() == ErrorKind::Lost;
         let mut failure = Failure::from(error).about(&args.name);
         if lost {
@@ -22,11 +26,29 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
         failure
     })?;
     if context.json {
-        print_json(&json!({
-            "schema": "leasehold.v1.renewal",
-            "name": args.name,
-            "ttl_ms": millis(args.ttl),
-        }))?;
+        // When it ends is not known: a renewal never shortens what is left.
+        print_object("renewal", json!({ "name": args.name, "ttl_ms": millis(ttl) }))?;
     }
     Ok(Exit::OK)
+}
+
+/// The ttl of the flag, or the one that `acquire` or `run` left in the environment.
+fn ttl(args: &Renew) -> Result<Duration, Failure> {
+    let typed = match (&args.ttl, std::env::var("LEASEHOLD_TTL_MS")) {
+        (Some(typed), _) => typed.clone(),
+        (None, Ok(ms)) => typed(&format!("{ms}ms")).map_err(|_| {
+            let shown = escape(&ms);
+            let message = format!(
+                "LEASEHOLD_TTL_MS is no number of milliseconds: `{shown}`; the store was not \
+                 contacted, say how long the lease is to last by --ttl"
+            );
+            Failure::config(message).about(&args.name)
+        })?,
+        (None, Err(_)) => {
+            let message = "how long is the lease to last from now? give --ttl, or the \
+                           LEASEHOLD_TTL_MS of `leasehold acquire`; the store was not contacted";
+            return Err(Failure::new(Exit::USAGE, "usage", message).about(&args.name));
+        }
+    };
+    typed.ttl(&args.name)
 }

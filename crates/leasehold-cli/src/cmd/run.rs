@@ -5,14 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, ErrorKind, Guard, Identity, Release, Ttl};
+use leasehold::{Client, ErrorKind, Guard, Identity, Release};
 use rustix::process::Signal;
 
 use super::Context;
 use crate::args::Run;
-use crate::duration::human;
-use crate::exit::{Exit, Failure};
-use crate::output::escape;
+use crate::exit::{Exit, Failure, causes};
+use crate::log;
+use crate::output::{escape, shell_word};
+use crate::settings::NAMESPACE;
 use crate::signals::Signals;
 use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::supervise::{Child, child, supervise};
@@ -33,6 +34,7 @@ enum Course {
 /// Takes the lock, runs the command, releases the lock, ends as the command did.
 pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> {
     let policy = policy(args)?;
+    context.settings.refuse_private(&args.name)?;
     // Before the store is connected: from here on a signal finds us ready.
     let mut signals = Signals::install()?;
     let who = Identity::process().command(program(&args.command));
@@ -60,7 +62,7 @@ async fn take_and_hold(
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     refuse_nested(client, &args.name).await?;
-    let mut mutex = client.mutex(&args.name).ttl(args.ttl);
+    let mut mutex = client.mutex(&args.name).ttl(policy.ttl);
     if let Some(why) = &args.take.why {
         mutex = mutex.why(why);
     }
@@ -90,7 +92,7 @@ async fn hold(
         // Granted late: a command started now would be told to stop right away.
         guard.renew().await?;
     }
-    let env = environment(context, client, guard, args.ttl);
+    let env = environment(context, client, guard, policy.ttl);
     let mut child = Child::start(&args.command, &env, policy.terminal)?;
     let verdict = supervise(guard, &mut child, signals, policy, &context.talk).await;
     match child.why_not_begun() {
@@ -107,6 +109,7 @@ async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failur
         let _token = guard.detach();
         return Ok(verdict.exit);
     }
+    let asked = SystemHost.now();
     match tokio::time::timeout(DRAIN, guard.release()).await {
         Ok(Ok(Release::Released)) => Ok(verdict.exit),
         Ok(Ok(Release::NotHeld)) => Err(Failure::new(
@@ -120,29 +123,32 @@ async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failur
             ),
         )
         .about(&name)),
-        Ok(Err(_)) | Err(_) => {
-            talk.notice(
-                Level::Warning,
-                "not-released",
-                Some(&name),
-                "the store did not confirm the release; the lock frees itself when its ttl has run \
-                 out",
-            );
-            Ok(verdict.exit)
-        }
+        Ok(Err(error)) => Ok(not_released(talk, &name, Some(causes(&error)), verdict.exit)),
+        Err(_) => Ok(not_released(talk, &name, log::trouble_since(asked), verdict.exit)),
     }
 }
 
+/// Says that the lock stays taken for a while; how we end is the command's affair all the same.
+fn not_released(talk: &Talk, name: &str, cause: Option<String>, exit: Exit) -> Exit {
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+    let text = format!(
+        "the store did not confirm the release{cause}; \
+         the lock frees itself when its ttl has run out"
+    );
+    talk.notice(Level::Warning, "not-released", Some(name), &text);
+    exit
+}
+
 fn policy(args: &Run) -> Result<Policy, Failure> {
-    let ttl = Ttl::new(args.ttl)?.get();
-    let grace = args.grace.unwrap_or_else(|| GRACE_MAX.min(ttl / 4));
+    let ttl = args.ttl.ttl(&args.name)?;
+    let grace = args.grace.as_ref().map_or_else(|| GRACE_MAX.min(ttl / 4), |grace| grace.span);
     if grace >= ttl / 2 {
         return Err(Failure::config(format!(
             "the grace ({}) must be below half the ttl ({}): with more, a command would be told to \
              stop while its lease is still being renewed; nothing was acquired, change --grace or \
              --ttl",
-            human(grace),
-            human(ttl)
+            args.grace.as_ref().map_or("", |grace| &grace.text),
+            args.ttl.text
         ))
         .about(&args.name));
     }
@@ -176,7 +182,7 @@ fn environment(
     client: &Client,
     guard: &Guard,
     ttl: Duration,
-) -> [(&'static str, Option<String>); 7] {
+) -> [(&'static str, Option<String>); 8] {
     let expires = SystemHost.wall() + guard.remaining();
     [
         ("LEASEHOLD_NAME", Some(guard.name().to_owned())),
@@ -186,17 +192,36 @@ fn environment(
         ("LEASEHOLD_TTL_MS", Some(ttl.as_millis().to_string())),
         ("LEASEHOLD_STORE", Some(client.store_label())),
         ("LEASEHOLD_URL", Some(context.settings.url_for_child())),
+        (NAMESPACE, context.settings.namespace_for_child()),
     ]
+}
+
+/// What only a shell knows.
+const SHELL_WORDS: [&str; 22] = [
+    ".", ":", "[[", "alias", "cd", "declare", "eval", "exec", "exit", "export", "for", "if",
+    "local", "read", "set", "shopt", "source", "trap", "ulimit", "umask", "wait", "while",
+];
+
+fn shell_line(command: &[OsString]) -> String {
+    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 fn not_begun(command: &[OsString], error: &std::io::Error) -> Failure {
     let program = program(command);
     let exit = child::not_begun(error);
     let shown = escape(&program);
-    let message = if exit == Exit::CANNOT_EXECUTE {
+    let message = if program.is_empty() {
+        "the command is empty; the lock was released, name a program after --".to_owned()
+    } else if exit == Exit::CANNOT_EXECUTE {
         format!("cannot execute `{shown}`: {error}; the lock was released")
     } else if program.contains('/') && Path::new(&program).exists() {
         format!("cannot run `{shown}`: its interpreter was not found; the lock was released")
+    } else if program.contains(char::is_whitespace) || SHELL_WORDS.contains(&&*program) {
+        format!(
+            "`{shown}` was not found: it is run without a shell; the lock was released, for shell \
+             syntax and builtins write -- sh -c {}",
+            escape(&shell_word(&shell_line(command)))
+        )
     } else {
         format!("`{shown}` was not found; the lock was released, check the name and PATH")
     };
@@ -216,7 +241,7 @@ mod tests {
                 Command::Run(run) => policy(&run),
                 other => panic!("{other:?}"),
             },
-            Parsed::Text(text) => panic!("{text}"),
+            Parsed::Text(text, _) => panic!("{text}"),
         }
     }
 
@@ -239,7 +264,7 @@ mod tests {
         for flags in [" --ttl 4s --grace 2s", " --ttl 4s --grace 1h"] {
             let failure = policy_of(flags).expect_err(flags);
             assert_eq!(failure.exit, Exit::CONFIG);
-            assert!(failure.message.contains("half the ttl (4.0s)"), "{}", failure.message);
+            assert!(failure.message.contains("half the ttl (4s)"), "{}", failure.message);
         }
     }
 

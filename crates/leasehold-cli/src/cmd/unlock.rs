@@ -10,7 +10,7 @@ use serde_json::json;
 use super::Context;
 use crate::args::Unlock;
 use crate::exit::{Exit, Failure};
-use crate::output::{escape, print_json, shell_word};
+use crate::output::{escape, print_object, shell_word};
 use crate::talk::Level;
 use crate::view;
 
@@ -46,13 +46,14 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     let mut ended = 0;
     for holder in chosen {
         ended += end(&client, args, holder).await?;
+        let text = format!(
+            "the lease of {} was ended (why: {}); its former holder learns of it at its next \
+             renewal",
+            view::who(holder.client.as_ref()),
+            args.why
+        );
+        context.talk.notice(Level::Info, "unlocked", Some(&args.name), &text);
     }
-    context.talk.notice(
-        Level::Info,
-        "unlocked",
-        Some(&args.name),
-        "the lease was ended; its former holder learns of it at its next renewal",
-    );
     done(context, args, ended)
 }
 
@@ -106,18 +107,16 @@ fn confirm(context: &Context, args: &Unlock) -> Result<(), Failure> {
     Err(Failure::new(
         Exit::USAGE,
         "usage",
-        format!("that is not the name; nothing was done, see `leasehold inspect {word}`"),
+        format!(
+            "not confirmed, that is not the name; nothing was done, see `leasehold inspect {word}`"
+        ),
     )
     .about(&args.name))
 }
 
 fn done(context: &Context, args: &Unlock, ended: usize) -> Result<Exit, Failure> {
     if context.json {
-        print_json(&json!({
-            "schema": "leasehold.v1.unlock",
-            "name": args.name,
-            "ended": ended,
-        }))?;
+        print_object("unlock", json!({ "name": args.name, "ended": ended }))?;
     }
     Ok(Exit::OK)
 }

@@ -1,6 +1,7 @@
 //! Runs the decisions of the machine on a real command.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use leasehold::Guard;
 use leasehold::host::{Host, SystemHost};
@@ -9,6 +10,7 @@ use rustix::process::Signal;
 use super::child::Child;
 use super::machine::{Action, Input, News, Policy, Supervision, Verdict};
 use crate::duration::human;
+use crate::log;
 use crate::signals::{self, Signals};
 use crate::talk::{Level, Talk};
 
@@ -51,7 +53,7 @@ pub(crate) async fn supervise(
                         child.suspend();
                         signals::suspend();
                     }
-                    Action::Say(news) => say(talk, guard, child, news),
+                    Action::Say(news) => say(talk, guard, child, policy, news),
                     Action::Finish(verdict) => return verdict,
                 }
             }
@@ -59,15 +61,22 @@ pub(crate) async fn supervise(
     }
 }
 
-fn say(talk: &Talk, guard: &Guard, child: &Child, news: News) {
+/// Why the lease has not been renewed since its last renewal, with `left` of it now.
+fn why_not_renewed(policy: Policy, left: Duration) -> Option<String> {
+    log::trouble_since(SystemHost.now().minus(policy.ttl.saturating_sub(left)))
+}
+
+fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
     let (level, event, text) = match news {
         News::Overdue { left: span } => (
             Level::Warning,
             "renewal-overdue",
             format!(
-                "the lease was not renewed in time, the store does not answer; \
-                 trying on, the command is stopped unless it does within {}",
-                human(span)
+                "the lease was not renewed in time: {}; \
+                 trying on, the command is told to stop if that fails for another {}",
+                why_not_renewed(policy, span)
+                    .unwrap_or_else(|| "the store has not answered yet".to_owned()),
+                human(span.saturating_sub(policy.grace))
             ),
         ),
         News::Renewed => (Level::Info, "renewed", "the lease is renewed again".to_owned()),
@@ -75,8 +84,11 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, news: News) {
             Level::Warning,
             "stopping",
             format!(
-                "the lease could not be renewed and ends in {}: telling the command to stop",
-                human(span)
+                "the lease could not be renewed and ends in {}: telling the command to stop{}",
+                human(span),
+                why_not_renewed(policy, span)
+                    .map(|cause| format!(" ({cause})"))
+                    .unwrap_or_default()
             ),
         ),
         News::Lost(reason) => {

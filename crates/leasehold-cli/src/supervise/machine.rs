@@ -51,11 +51,12 @@ impl Policy {
         (self.ttl / 50).max(Duration::from_millis(20)).min(self.ttl / 8)
     }
 
-    /// Below this much time left a renewal must have failed: they are sent with two thirds left,
-    /// and a little slowness is no news.
+    /// Below this much time left a renewal must have failed: they are sent with two thirds left, a
+    /// little slowness is no news, and a store that is busy says so within a second or a quarter of
+    /// the ttl, so that by now we know why.
     fn overdue_below(&self) -> Duration {
-        let slow = (self.ttl * 64 / 100).saturating_sub(Duration::from_millis(100));
-        slow.min(self.ttl * 57 / 100)
+        let answered = (self.ttl / 4).min(Duration::from_secs(1));
+        (self.ttl * 62 / 100).saturating_sub(answered).min(self.ttl * 57 / 100)
     }
 }
 

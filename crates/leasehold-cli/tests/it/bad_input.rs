@@ -21,7 +21,7 @@ fn a_bad_name_is_refused_by_every_command() {
         for args in [
             &["run", name, "--", "touch", "began"][..],
             &["acquire", name, "--ttl", "1s"],
-            &["renew", name, "--token", "t"],
+            &["renew", name, "--token", "t", "--ttl", "1s"],
             &["release", name, "--token", "t"],
             &["inspect", name],
             &["unlock", name, "--force", "--yes", "--why", "w"],
@@ -49,15 +49,17 @@ fn a_name_that_is_not_text_is_a_usage_error() {
 fn impossible_times_are_refused_before_anything_is_asked() {
     let world = World::new();
     for (flags, part) in [
-        (&["--ttl", "0"][..], "between 10 ms and 24 h"),
+        (&["--ttl", "0"][..], "between 10 ms and 24 h, not 0;"),
         (&["--ttl", "9ms"], "between 10 ms and 24 h"),
-        (&["--ttl", "25h"], "between 10 ms and 24 h"),
+        (&["--ttl", "25h"], "between 10 ms and 24 h, not 25h;"),
         (&["--ttl", "10s", "--grace", "5s"], "half the ttl (10s)"),
-        (&["--ttl", "10s", "--grace", "1m"], "the grace (1m 0s)"),
+        (&["--ttl", "10s", "--grace", "1m"], "the grace (1m)"),
     ] {
         finish(world.run("x", flags, "touch $1/began")).code(78).says(part);
     }
-    finish(world.leasehold(["acquire", "x", "--ttl", "25h"])).code(78);
+    finish(world.leasehold(["acquire", "x", "--ttl", "25h"])).code(78).says("not 25h;");
+    let renew = ["renew", "x", "--token", "t", "--ttl", "25h"];
+    finish(world.leasehold(renew)).code(78).says("not 25h;");
     assert!(!world.path("began").exists());
     assert!(!world.database().exists() || world.state("x") == "free");
 }
@@ -121,6 +123,25 @@ fn without_a_home_the_store_must_be_named() {
     let mut command = world.bare();
     command.env_remove("HOME").args(["run", "x", "--", "true"]);
     finish(command).code(78).says("--url");
+    let mut command = world.bare();
+    command.env("HOME", "relative").args(["run", "x", "--", "true"]);
+    finish(command).code(78).says("absolute path");
+    assert!(!world.path("relative").exists());
+}
+
+#[test]
+fn a_store_that_no_other_process_could_see_is_refused() {
+    let world = World::new();
+    for url in ["memory:", "memory:shared"] {
+        for args in [&["run", "x", "--", "touch", "began"][..], &["acquire", "x", "--ttl", "1s"]] {
+            let mut command = world.bare();
+            command.args(["--url", url]).args(args);
+            let done = finish(command);
+            done.code(78).says("no other command would see the lock");
+            assert_eq!(done.stdout, "");
+        }
+    }
+    assert!(!world.path("began").exists());
 }
 
 #[test]

@@ -31,6 +31,15 @@ fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() 
     finish(world.leasehold(["run", "x", "--", "no-such-command"]))
         .code(127)
         .says("leasehold: `no-such-command` was not found; the lock was released");
+    for (command, tip) in [
+        (&["cd", "/"][..], "run without a shell"),
+        (&["sleep 1"], "-- sh -c 'sleep 1'"),
+        (&[""], "the command is empty"),
+    ] {
+        let mut run = world.leasehold(["run", "x", "--"]);
+        run.env("PATH", world.path("nothing")).args(command);
+        finish(run).code(127).says(tip).says("the lock was released");
+    }
     std::fs::write(world.path("plain"), "echo hello").expect("a file");
     finish(world.leasehold(["run", "x", "--", "./plain"])).code(126).says("the lock was released");
     finish(world.leasehold(["run", "x", "--", "/"])).code(126).says("cannot execute `/`");
@@ -66,6 +75,13 @@ fn usage_errors_end_with_64() {
         done.code(64).says("leasehold: ");
     }
     finish(world.leasehold(["run", "x", "-w", "soon", "--", "true"])).says("10s, 1m30s, 2h");
+}
+
+#[test]
+fn nothing_asked_for_is_answered_with_the_help_and_64() {
+    let done = finish(World::new().bare());
+    assert!(done.code(64).stdout.contains("Exit codes:"), "{}", done.stdout);
+    assert_eq!(done.stderr, "");
 }
 
 #[test]

@@ -40,7 +40,10 @@ fn inspect_and_ls_print_the_lock_object() {
     assert!(first["fence"].is_string() && first["ttl_left_ms"].is_u64(), "{first}");
     assert!(is_rfc3339(&first["since"]), "{first}");
     let second = &lock["waiters"][0];
-    assert_eq!(fields(second), BTreeSet::from(["host", "pid", "position", "since"]));
+    assert_eq!(
+        fields(second),
+        BTreeSet::from(["command", "host", "pid", "position", "since", "user"])
+    );
     assert_eq!(second["position"], 1);
     assert_eq!(second["pid"], waiter.pid());
     let listed = finish(world.leasehold(["ls", "--json"]));
@@ -66,11 +69,35 @@ fn acquire_prints_the_grant_object() {
     for (command, schema) in
         [("renew", "leasehold.v1.renewal"), ("release", "leasehold.v1.release")]
     {
-        let done = finish(world.leasehold([command, "x", "--token", token, "--json"]));
+        let done = finish({
+            let mut command = world.leasehold([command, "x", "--token", token, "--json"]);
+            command.env("LEASEHOLD_TTL_MS", "60000");
+            command
+        });
         let object: Value = serde_json::from_str(&done.code(0).stdout).expect("JSON");
         assert_eq!(object["schema"], schema);
         assert_eq!(object["name"], "x");
+        let ttl = if command == "renew" { Value::from(60_000) } else { Value::Null };
+        assert_eq!(object["ttl_ms"], ttl);
     }
+}
+
+#[test]
+fn every_object_begins_with_its_kind_and_an_error_says_who_holds_the_lock() {
+    let world = World::new();
+    let grant = finish(world.leasehold(["acquire", "x", "--ttl", "1m", "--json"]));
+    let refused = finish(world.leasehold(["run", "x", "-n", "--json", "--", "true"]));
+    let seen = finish(world.leasehold(["ls", "--json"]));
+    for (text, kind) in
+        [(&grant.stdout, "grant"), (&refused.code(75).stderr, "error"), (&seen.stdout, "lock")]
+    {
+        let head = format!("{{\"schema\":\"leasehold.v1.{kind}\",");
+        assert!(text.starts_with(&head), "{text}");
+    }
+    let error: Value = serde_json::from_str(&refused.stderr).expect("JSON");
+    assert_eq!(error["kind"], "taken");
+    assert_eq!(fields(&error["holder"]), fields(&world.inspect("x")["holders"][0]));
+    assert_eq!(error["holder"]["command"], "leasehold acquire (detached)");
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn a_command_that_ignores_term_is_dead_before_the_store_frees_the_lock() {
     let expires: i64 = writer
         .query_row("SELECT expires FROM locks WHERE key = 'x'", [], |row| row.get(0))
         .expect("the lease");
-    run.expect_message("the lease was not renewed in time");
+    let line = run.expect_message("the lease was not renewed in time");
+    assert!(line.contains("another process keeps the file locked"), "{line}");
     run.expect_message("telling the command to stop");
     let before = world.read("alive").lines().count();
     run.expect_message("killing the command");

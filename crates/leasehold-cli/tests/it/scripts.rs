@@ -14,7 +14,8 @@ fn acquire(world: &World, name: &str, ttl: &str) -> Value {
 fn a_script_takes_renews_and_releases_through_its_environment() {
     let world = World::new();
     let script = "set -e; eval \"$($1 acquire x --ttl 1m --why script)\"; \
-                  $1 renew x --ttl 2m; $1 inspect x; $1 release x; echo $LEASEHOLD_FENCE";
+                  $1 renew x --ttl 2m; $1 renew x; $1 inspect x; \
+                  echo $LEASEHOLD_TTL_MS; $1 release x; echo $LEASEHOLD_FENCE";
     let mut command = std::process::Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_leasehold")]);
     command.env("LEASEHOLD_URL", world.url());
@@ -23,7 +24,29 @@ fn a_script_takes_renews_and_releases_through_its_environment() {
     assert!(done.stdout.contains("why      script"), "{}", done.stdout);
     let fence = done.stdout.lines().next_back().expect("a line");
     assert!(fence.parse::<u64>().is_ok(), "{fence}");
+    assert!(done.stdout.contains("\n60000\n"), "{}", done.stdout);
     world.assert_nothing_left();
+}
+
+fn with_ttl<const N: usize>(world: &World, args: [&str; N]) -> std::process::Command {
+    let mut command = world.leasehold(args);
+    command.env("LEASEHOLD_TTL_MS", "60000");
+    command
+}
+
+/// A lease of an hour must not be thought renewed for as long when it was not.
+#[test]
+fn renew_does_not_guess_a_ttl() {
+    let world = World::new();
+    let grant = acquire(&world, "x", "1s");
+    let token = grant["token"].as_str().expect("a token");
+    finish(world.leasehold(["renew", "x", "--token", token])).code(64).says("give --ttl");
+    finish(with_ttl(&world, ["renew", "x", "--token", token])).code(0);
+    let left = world.inspect("x")["holders"][0]["ttl_left_ms"].as_u64().expect("a lease");
+    assert!(left > 1_000, "{left}");
+    let mut wrong = world.leasehold(["renew", "x", "--token", token]);
+    wrong.env("LEASEHOLD_TTL_MS", "1m");
+    finish(wrong).code(78).says("LEASEHOLD_TTL_MS");
 }
 
 #[test]
@@ -32,14 +55,14 @@ fn a_lease_that_is_not_ours_cannot_be_renewed_or_released() {
     let grant = acquire(&world, "x", "1m");
     let token = grant["token"].as_str().expect("a token");
     for command in ["renew", "release"] {
-        let done = finish(world.leasehold([command, "x", "--token", "somebody-else"]));
+        let done = finish(with_ttl(&world, [command, "x", "--token", "somebody-else"]));
         done.code(79).says("`x`");
         assert!(!done.stderr.contains(token), "{}", done.stderr);
     }
     assert_eq!(world.state("x"), "held", "nothing was lost");
     finish(world.leasehold(["release", "x", "--token", token])).code(0);
     finish(world.leasehold(["release", "x", "--token", token])).code(79);
-    finish(world.leasehold(["renew", "x", "--token", token])).code(79);
+    finish(with_ttl(&world, ["renew", "x", "--token", token])).code(79);
     world.assert_nothing_left();
 }
 
@@ -66,7 +89,10 @@ fn unlock_ends_the_lease_that_was_seen_and_no_other() {
     assert_eq!(world.state("x"), "held");
     let hint = world.inspect("x")["holders"][0]["token_hint"].as_str().expect("hint").to_owned();
     assert!(hint.len() < token.len() && token.starts_with(&hint));
-    unlock(&["--token", &hint, "--yes"]).code(0).says("`x` is held by").says("was ended");
+    unlock(&["--token", &hint, "--yes"])
+        .code(0)
+        .says("`x` is held by")
+        .says("was ended (why: its host burned)");
     assert_eq!(world.state("x"), "free");
     unlock(&["--force", "--yes"]).code(0).says("nobody holds it");
     let again = acquire(&world, "x", "1m");
@@ -126,6 +152,26 @@ fn namespaces_do_not_meet() {
     let seen = finish(world.leasehold(["--namespace", "a", "ls", "--json"]));
     assert!(seen.stdout.contains("\"name\":\"x\""), "{}", seen.stdout);
     drop(one.end());
+}
+
+#[test]
+fn a_nested_call_inherits_the_namespace() {
+    let world = World::new();
+    let exe = env!("CARGO_BIN_EXE_leasehold");
+    let run = |inner: &str| {
+        let mut command = world.leasehold(["--namespace", "a", "run", "x", "--", "sh", "-c"]);
+        command.arg(format!("{exe} {inner}"));
+        finish(command)
+    };
+    let done = run("inspect x --json");
+    assert!(done.code(0).stdout.contains("\"state\":\"held\""), "{}", done.stdout);
+    run("run x -- true").code(78).says("held already by the command that we run under");
+    run("--namespace b run x -n -- true").code(0);
+    run("--namespace '' run x -n -- true").code(0);
+    let script = format!("{exe} run y -- sh -c 'echo \"[$LEASEHOLD_NAMESPACE]\"'");
+    let mut without = world.run("x", &[], &script);
+    without.env_remove("LEASEHOLD_NAMESPACE");
+    assert_eq!(finish(without).code(0).stdout, "[]\n");
 }
 
 #[test]

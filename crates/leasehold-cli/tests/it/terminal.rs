@@ -149,7 +149,7 @@ fn unlock_wants_the_name_typed() {
     let mut terminal = Terminal::start(&unlock);
     terminal.expect("type the name");
     terminal.type_in("y\n");
-    terminal.expect("that is not the name");
+    terminal.expect("not confirmed, that is not the name; nothing was done");
     terminal.ends_with(64);
     assert_eq!(world.state("x"), "held");
     let mut terminal = Terminal::start(&unlock);
@@ -158,6 +158,15 @@ fn unlock_wants_the_name_typed() {
     terminal.ends_with(0);
     assert_eq!(world.state("x"), "free");
     drop(holder.end());
+}
+
+#[test]
+fn a_list_of_nothing_says_so_to_a_person_only() {
+    let world = World::new();
+    let mut terminal = Terminal::start(&world.leasehold(["ls"]));
+    terminal.expect("no locks are held");
+    terminal.ends_with(0);
+    assert_eq!(finish(world.leasehold(["ls"])).code(0).stderr, "");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Waiting in line, and what a person sees meanwhile.
 
+use rusqlite::Connection;
 use rustix::process::Signal;
 
 use crate::harness::{Running, World, finish, start, until};
@@ -58,7 +59,7 @@ fn who_waits_sees_who_holds_it_since_when_why_and_where_they_stand() {
         assert!(line.contains(part), "{part} is not in {line}");
     }
     let line = waiter.expect_message("why: release");
-    for part in ["release \\u{1b}[31m2.4.1", "lease ends in", "fence ", "you are #2 of 2 in line"] {
+    for part in ["release \\u{1b}[31m2.4.1", "free in", "fence ", "you are #2 of 2 in line"] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
     drop(first.end());
@@ -82,6 +83,32 @@ fn a_new_holder_is_announced() {
     second.end().code(0);
     third.expect("mine");
     third.end().code(0);
+}
+
+#[test]
+fn a_store_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return() {
+    let world = World::new();
+    let mut first = holder(&world, &["--ttl", "1h"]);
+    let mut command = world.leasehold(["-q", "run", "x", "--", "true"]);
+    command.env("LEASEHOLD_LOG", "");
+    let mut quiet = start(command);
+    let mut waiter = start(world.run("x", &[], "true"));
+    until("both wait", || world.waiters("x") == 2);
+    let writer = Connection::open(world.database()).expect("the store's file");
+    until("the file is ours", || writer.execute_batch("BEGIN IMMEDIATE").is_ok());
+    for waiter in [&mut waiter, &mut quiet] {
+        let line = waiter.expect_message("the store does not answer");
+        assert!(line.contains("another process keeps the file locked"), "{line}");
+        assert!(line.contains("waiting on"), "{line}");
+    }
+    writer.execute_batch("ROLLBACK").expect("our transaction");
+    waiter.expect_message("the store answers again");
+    first.tell("end");
+    first.end().code(0);
+    let done = waiter.end();
+    done.code(0);
+    assert_eq!(done.stderr.matches("does not answer").count(), 1, "{}", done.stderr);
+    quiet.end().code(0);
 }
 
 #[test]
