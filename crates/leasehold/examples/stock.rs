@@ -1,8 +1,8 @@
 //! Several workers sell from one stock: never more than there is with the lock, too much without.
 //!
 //! ```sh
-//! cargo run --example stock              # the embedded store, in a temporary file
-//! cargo run --example stock -- URL       # any other
+//! cargo run -p leasehold --example stock              # an SQLite store in a temporary file
+//! cargo run -p leasehold --example stock -- URL       # any other
 //! ```
 
 use std::sync::Arc;
