@@ -108,7 +108,7 @@ impl Settings {
 
     /// Refuses a store in which nobody else could see the lock.
     pub(crate) fn refuse_private(&self, name: &str) -> Result<(), Failure> {
-        if self.url.split_once(':').is_none_or(|(scheme, _)| scheme != "memory") {
+        if after_scheme(&self.url, "memory").is_none() {
             return Ok(());
         }
         let message = "a memory: store lives in this process only, no other command would see the \
@@ -185,8 +185,14 @@ fn has_password(url: &str) -> bool {
     })
 }
 
+/// What follows the scheme, whose case does not matter.
+fn after_scheme<'a>(url: &'a str, scheme: &str) -> Option<&'a str> {
+    let (given, rest) = url.split_once(':')?;
+    given.eq_ignore_ascii_case(scheme).then_some(rest)
+}
+
 fn absolute(url: &str, here: Option<&Path>) -> Option<String> {
-    let file = url.strip_prefix("sqlite:").filter(|file| !file.starts_with('/'))?;
+    let file = after_scheme(url, "sqlite").filter(|file| !file.starts_with('/'))?;
     Some(format!("sqlite:{}", here?.join(file).to_str()?))
 }
 
@@ -271,6 +277,7 @@ mod tests {
     fn a_relative_file_stays_the_same_file_after_a_change_of_directory() {
         let here = Some(Path::new("/srv"));
         assert_eq!(absolute("sqlite:a/b.db", here).as_deref(), Some("sqlite:/srv/a/b.db"));
+        assert_eq!(absolute("SQLite:b.db", here).as_deref(), Some("sqlite:/srv/b.db"));
         assert_eq!(absolute("sqlite:/a/b.db", here), None);
         assert_eq!(absolute("redis://host", here), None);
         assert_eq!(absolute("sqlite:a/b.db", None), None);

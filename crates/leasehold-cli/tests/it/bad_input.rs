@@ -67,7 +67,9 @@ fn impossible_times_are_refused_before_anything_is_asked() {
 #[test]
 fn a_url_that_is_not_understood_is_answered_with_those_that_are() {
     let world = World::new();
-    for url in ["", "nothing", "redis2://user:hunter2@host", "sqlite:"] {
+    for url in
+        ["", "nothing", "redis2://user:hunter2@host", "sqlite:", "sqlite:~/x", "sqlite:a?b=c"]
+    {
         let mut command = world.bare();
         command.args(["--url", url, "run", "x", "--", "true"]);
         let done = finish(command);
@@ -132,7 +134,7 @@ fn without_a_home_the_store_must_be_named() {
 #[test]
 fn a_store_that_no_other_process_could_see_is_refused() {
     let world = World::new();
-    for url in ["memory:", "memory:shared"] {
+    for url in ["memory:", "memory:shared", "MEMORY:"] {
         for args in [&["run", "x", "--", "touch", "began"][..], &["acquire", "x", "--ttl", "1s"]] {
             let mut command = world.bare();
             command.args(["--url", url]).args(args);
