@@ -112,7 +112,7 @@ impl fmt::Display for Failure {
 }
 
 /// The error with its causes.
-pub(crate) fn causes(error: &Error) -> String {
+fn causes(error: &Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(current) = cause {
@@ -125,6 +125,13 @@ pub(crate) fn causes(error: &Error) -> String {
         cause = current.source();
     }
     message
+}
+
+/// The same without the name of the lock at its head, for messages that have named it.
+pub(crate) fn unnamed(error: &Error) -> String {
+    let text = causes(error);
+    let head = error.name().map(|name| format!("`{}`: ", name.escape_debug())).unwrap_or_default();
+    text.strip_prefix(&head).map(str::to_owned).unwrap_or(text)
 }
 
 impl From<Error> for Failure {
@@ -150,6 +157,7 @@ mod tests {
             let error = Error::new(kind, "it went wrong")
                 .with_name("x")
                 .with_source(std::io::Error::other("disk on fire"));
+            assert_eq!(unnamed(&error), "it went wrong: disk on fire");
             let failure = Failure::from(error);
             assert_eq!(failure.exit, Exit::Code(kind.exit_code()));
             assert_eq!(failure.kind, kind.as_str());

@@ -9,7 +9,7 @@ use leasehold::{Client, Snapshot};
 use serde_json::json;
 
 use crate::duration::human;
-use crate::exit::causes;
+use crate::exit::unnamed;
 use crate::log;
 use crate::talk::{Level, Talk};
 use crate::view::{self, LockObject};
@@ -104,7 +104,7 @@ impl<'a> WaitMessage<'a> {
         let seen = self.client.inspect(self.name).await;
         let recently = SystemHost.now().minus(TROUBLE_LASTS);
         let trouble = match &seen {
-            Err(error) => Some(causes(error)),
+            Err(error) => Some(unnamed(error)),
             // The wait itself may fail where looking does not: one who only reads is not hindered
             // by another who keeps the file locked.
             Ok(_) => log::trouble_since(recently),

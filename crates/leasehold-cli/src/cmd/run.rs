@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::Context;
 use crate::args::Run;
-use crate::exit::{Exit, Failure, causes};
+use crate::exit::{Exit, Failure, unnamed};
 use crate::log;
 use crate::output::{escape, shell_word};
 use crate::settings::NAMESPACE;
@@ -123,7 +123,7 @@ async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failur
             ),
         )
         .about(&name)),
-        Ok(Err(error)) => Ok(not_released(talk, &name, Some(causes(&error)), verdict.exit)),
+        Ok(Err(error)) => Ok(not_released(talk, &name, Some(unnamed(&error)), verdict.exit)),
         Err(_) => Ok(not_released(talk, &name, log::trouble_since(asked), verdict.exit)),
     }
 }
