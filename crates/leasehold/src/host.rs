@@ -47,6 +47,21 @@ pub(crate) fn random_u32(host: &dyn Host) -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
+/// Blocks the calling thread for about `span` of real time: for the wait for another process that
+/// has a file locked, which no timer ends and no virtual clock shortens.
+#[cfg(feature = "sqlite")]
+#[allow(clippy::disallowed_methods, reason = "this is the host")]
+pub(crate) fn pause(span: Duration) {
+    std::thread::sleep(span);
+}
+
+/// Whether the calling thread is one of the host's own, on which the work of many is done: what
+/// may wait for a disk is to be left to another one.
+#[cfg(feature = "sqlite")]
+pub(crate) fn is_own_thread() -> bool {
+    OWN_RUNTIME.get()
+}
+
 /// The host of production: CLOCK_BOOTTIME, one small thread for all timers and drivers of the
 /// process, started with the first need of it, and the random source of the operating system.
 ///

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::busy::BusyLimit;
 use super::error::{SqlFailure, Stage};
 use super::file::StoreFile;
 use super::purge;
@@ -27,13 +28,13 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 pub(super) struct Engine {
     host: Arc<dyn Host>,
     conn: Connection,
+    busy: BusyLimit,
     file: StoreFile,
     label: Arc<str>,
     sinks: Arc<Sinks>,
     records: Records,
     waits: Waits,
     effects: Vec<Effect>,
-    busy_limit: Option<Duration>,
     purge_at: Moment,
     /// How many jobs may have left something in the log.
     logged: usize,
@@ -42,7 +43,7 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new(
         host: Arc<dyn Host>,
-        conn: Connection,
+        (conn, busy): (Connection, BusyLimit),
         file: StoreFile,
         label: Arc<str>,
         sinks: Arc<Sinks>,
@@ -52,13 +53,13 @@ impl Engine {
             purge_at: host.now(),
             host,
             conn,
+            busy,
             file,
             label,
             sinks,
             records: Records::default(),
             waits: Waits::default(),
             effects: Vec::new(),
-            busy_limit: None,
             logged,
         }
     }
@@ -131,7 +132,8 @@ impl Engine {
         batch: &mut [Box<dyn AnyJob>],
         busy_limit: Duration,
     ) -> Result<(), SqlFailure> {
-        self.set_busy_limit(busy_limit)?;
+        self.busy.set(busy_limit);
+        self.leave_transaction().map_err(|error| SqlFailure::new(error, Stage::Before))?;
         self.effects.clear();
         self.logged += batch.len();
         if let [job] = batch {
@@ -148,12 +150,17 @@ impl Engine {
             Err(error) => (Err(error), Stage::Before),
         };
         result.map_err(|error| {
-            if !self.conn.is_autocommit() {
-                // Whatever it says, nothing is kept of a transaction that was not committed.
-                let _ = self.execute("ROLLBACK");
-            }
+            // Whatever it says, nothing is kept of a transaction that was not committed; and if it
+            // is still open, nothing more is done in it.
+            let _ = self.leave_transaction();
             SqlFailure::new(error, stage)
         })
+    }
+
+    /// Rolls a transaction back that is still open. Also before each attempt: a job that panicked
+    /// left its own, in which the next ones would be answered but never committed.
+    fn leave_transaction(&self) -> rusqlite::Result<()> {
+        if self.conn.is_autocommit() { Ok(()) } else { self.execute("ROLLBACK") }
     }
 
     fn in_transaction(&mut self, batch: &mut [Box<dyn AnyJob>]) -> rusqlite::Result<()> {
@@ -169,14 +176,6 @@ impl Engine {
 
     fn execute(&self, sql: &str) -> rusqlite::Result<()> {
         self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
-    }
-
-    fn set_busy_limit(&mut self, limit: Duration) -> Result<(), SqlFailure> {
-        if self.busy_limit != Some(limit) {
-            self.conn.busy_timeout(limit).map_err(|error| SqlFailure::new(error, Stage::Before))?;
-            self.busy_limit = Some(limit);
-        }
-        Ok(())
     }
 
     /// Does what follows from a batch that is committed.
@@ -220,18 +219,21 @@ impl Engine {
             self.sinks.prune();
             // Nobody waits for it, and it makes nobody wait: if the file is locked, the next run
             // will do.
-            let done = self.set_busy_limit(Duration::ZERO).and_then(|()| {
-                purge::run_if_due(&mut self.conn, now)
-                    .map_err(|error| SqlFailure::new(error, Stage::Before))
-            });
-            if let Err(failure) = done {
-                tracing::debug!(cause = %failure.cause, "idle locks could not be purged");
+            self.busy.set(Duration::ZERO);
+            if let Err(cause) = purge::run_if_due(&mut self.conn, now) {
+                tracing::debug!(%cause, "idle locks could not be purged");
             }
         }
         if self.logged >= LOGGED_MAX {
             self.logged = 0;
-            let passive = "PRAGMA wal_checkpoint(PASSIVE)";
-            if let Err(cause) = self.conn.query_row(passive, [], |_| Ok(())) {
+            self.busy.set(Duration::ZERO);
+            // The first write after it begins the log anew, and syncs it to the disk: that one is
+            // ours, so that no caller waits for the disk on its own thread.
+            let done = self
+                .conn
+                .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+                .and_then(|()| self.execute("UPDATE meta SET opened = opened"));
+            if let Err(cause) = done {
                 tracing::debug!(%cause, "the log could not be carried over into the file");
             }
         }

@@ -2,10 +2,10 @@
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
+use rustix::fs::{Access, AtFlags, StatxAttributes, StatxFlags};
 
 use crate::core::error::{Error, ErrorKind};
 
@@ -13,9 +13,15 @@ use crate::core::error::{Error, ErrorKind};
 #[derive(Clone, Debug)]
 pub(super) struct StoreFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    id: FileId,
+    /// The log and the shared memory beside it, which SQLite finds by their path alone. Processes
+    /// that have the same file but not the same companions do not see one another.
+    companions: [PathBuf; 2],
+    companion_ids: [Option<FileId>; 2],
 }
+
+/// Device and inode.
+type FileId = (u64, u64);
 
 impl StoreFile {
     /// Checks `path`, and makes an empty file and its directory where there is none, for this user
@@ -25,6 +31,7 @@ impl StoreFile {
     /// connection of this process has on it (POSIX file locks belong to the process).
     pub(super) fn prepare(path: &Path) -> Result<Self, Error> {
         let path = std::path::absolute(path).map_err(|error| cannot(path, "be used", error))?;
+        refuse_left_companions(&path)?;
         match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => {
                 return Err(refused(&path, "is a directory; name a file in it"));
@@ -38,41 +45,141 @@ impl StoreFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(&path)?,
             Err(error) => return Err(cannot(&path, "be read", error)),
         }
-        rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK)
-            .and_then(|()| rustix::fs::access(parent(&path), Access::WRITE_OK | Access::EXEC_OK))
-            .map_err(|error| cannot(&path, "be written by this user", error.into()))?;
-        let metadata = std::fs::metadata(&path).map_err(|error| cannot(&path, "be read", error))?;
-        Ok(Self { path, device: metadata.dev(), inode: metadata.ino() })
+        let real = path.canonicalize().map_err(|error| cannot(&path, "be read", error))?;
+        check_access(&path, &real)?;
+        refuse_second_paths(&path)?;
+        let id = file_id(&path).map_err(|error| cannot(&path, "be read", error))?;
+        Ok(Self { path, id, companions: companions(&real), companion_ids: [None; 2] })
+    }
+
+    /// Whether there are a log and a shared memory beside it.
+    pub(super) fn has_companions(&self) -> bool {
+        self.companions.iter().all(|path| path.exists())
+    }
+
+    /// Remembers which companions the file has: from the first look of a connection into the file
+    /// to its end they stay the same.
+    pub(super) fn remember_companions(&mut self) -> Result<(), Error> {
+        for (id, path) in self.companion_ids.iter_mut().zip(&self.companions) {
+            *id = Some(file_id(path).map_err(|_| moved(&self.path))?);
+        }
+        if self.is_still_there() { Ok(()) } else { Err(moved(&self.path)) }
     }
 
     /// How long the log beside it is.
     pub(super) fn log_bytes(&self) -> u64 {
-        let mut log = self.path.clone().into_os_string();
-        log.push("-wal");
-        std::fs::metadata(log).map_or(0, |metadata| metadata.len())
+        std::fs::metadata(&self.companions[0]).map_or(0, |metadata| metadata.len())
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Refuses to go on with a file that was deleted, moved or replaced: other processes would
-    /// meet at another one, and both sides would grant the same keys.
+    /// Refuses to go on with a file that was deleted, moved or replaced, or whose companions were:
+    /// other processes would meet at other ones, and both sides would grant the same keys.
     pub(super) fn is_still_there(&self) -> bool {
-        rustix::fs::stat(&self.path)
-            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.inode))
+        let is_same = |path: &Path, id: Option<FileId>| file_id(path).ok() == id;
+        is_same(&self.path, Some(self.id))
+            && is_same(&self.companions[0], self.companion_ids[0])
+            && is_same(&self.companions[1], self.companion_ids[1])
     }
 
     /// What is answered once the file is not there any more.
     pub(super) fn moved(&self) -> Error {
-        Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "sqlite:{}: the file was deleted, moved or replaced while in use; nothing was \
-                 asked and its leases are seen by nobody new, start this process again",
-                self.path.display()
+        moved(&self.path)
+    }
+}
+
+fn moved(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "sqlite:{}: the file, or the -wal or -shm beside it, was deleted, moved or replaced \
+             while in use; nothing was asked and its leases are seen by nobody new, \
+             start this process again",
+            path.display()
+        ),
+    )
+}
+
+fn file_id(path: &Path) -> io::Result<FileId> {
+    let stat = rustix::fs::stat(path)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// The log and the shared memory of a file.
+fn companions(path: &Path) -> [PathBuf; 2] {
+    ["-wal", "-shm"].map(|end| {
+        let mut companion = path.as_os_str().to_owned();
+        companion.push(end);
+        companion.into()
+    })
+}
+
+/// Refuses companions without a file, or of an empty one: somebody may still work with them, on a
+/// file that was moved away, and would share them with a new one.
+fn refuse_left_companions(path: &Path) -> Result<(), Error> {
+    let real = path.canonicalize();
+    // In this order: where a file becomes a store just now, its companions come after its content.
+    let Some(left) =
+        companions(real.as_deref().unwrap_or(path)).into_iter().find(|path| path.exists())
+    else {
+        return Ok(());
+    };
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0) {
+        return Ok(());
+    }
+    Err(refused(
+        path,
+        &format!(
+            "is missing or empty, but {} is there, from a file that was moved or deleted; put \
+             that file back, or stop every process that used it, and delete -wal and -shm",
+            left.display()
+        ),
+    ))
+}
+
+fn check_access(path: &Path, real: &Path) -> Result<(), Error> {
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
+        .map_err(|error| cannot(path, "be read and written by this user", error.into()))?;
+    let dir = parent(real);
+    rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        let what =
+            format!("be used, since this user may not make files beside it, in {}", dir.display());
+        cannot(path, &what, error.into())
+    })
+}
+
+/// Refuses a file that can be reached by a second path, beside which others would look for its
+/// companions.
+fn refuse_second_paths(path: &Path) -> Result<(), Error> {
+    let in_stat = |error: rustix::io::Errno| cannot(path, "be examined", error.into());
+    let links = rustix::fs::stat(path).map_err(in_stat)?.st_nlink;
+    if links > 1 {
+        return Err(refused(
+            path,
+            &format!(
+                "has {links} hard links, and processes that come by different ones would not see \
+                 one another; link its directory instead, and delete all but one"
             ),
-        )
+        ));
+    }
+    if is_mount_root(path).map_err(in_stat)? {
+        return Err(refused(
+            path,
+            "is mounted as a single file, and would not be shared with processes outside of the \
+             mount; mount its directory instead",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether something is mounted at `path`. Kernels before 5.8 do not tell.
+fn is_mount_root(path: &Path) -> rustix::io::Result<bool> {
+    match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
+        Ok(stat) => Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        Err(rustix::io::Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -86,13 +193,13 @@ fn create(path: &Path) -> Result<(), Error> {
         .recursive(true)
         .mode(0o700)
         .create(parent)
-        .map_err(|error| cannot(path, "be created in its directory", error))?;
+        .map_err(|error| cannot(path, &format!("get its directory {}", parent.display()), error))?;
     refuse_network(parent)?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         // Another process was faster, which is as good.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(cannot(path, "be created", error)),
+        Err(error) => Err(cannot(path, &format!("be created in {}", parent.display()), error)),
     }
 }
 
@@ -188,6 +295,12 @@ mod tests {
         for (f_type, name) in table {
             assert_eq!(shared_file_system(file_system_magic(f_type)), name, "{f_type:#x}");
         }
+    }
+
+    #[test]
+    fn a_place_where_something_is_mounted_is_known() {
+        assert_eq!(is_mount_root(Path::new("/proc")), Ok(true));
+        assert_eq!(is_mount_root(Path::new("/proc/self/stat")), Ok(false));
     }
 
     #[test]

@@ -8,7 +8,9 @@
 //! | file | what it does |
 //! |---|---|
 //! | `file` | where a store may lie |
-//! | `schema` | its tables; opening; a new boot |
+//! | `schema` | its tables; opening |
+//! | `boot` | whether its clock is ours |
+//! | `busy` | waiting for other processes |
 //! | `worker` | who carries requests out: the caller, or the store's thread in batches |
 //! | `engine` | the connection, and how requests are carried out on it |
 //! | `sinks` | where hints go |
@@ -16,6 +18,8 @@
 //! | `waits` | noticing other processes |
 //! | `purge` | forgetting what is idle |
 
+mod boot;
+mod busy;
 mod engine;
 mod error;
 mod file;
@@ -80,7 +84,9 @@ impl SqliteStore {
     /// Opens the store in the file at `path`, on the clock of `host`. Makes the file, readable by
     /// this user only, and its directory where they are missing.
     ///
-    /// Blocks while it reads the file; for a second at most while another process has it locked.
+    /// Blocks while it reads the file, waits in all for a second at most for other processes that
+    /// have it locked, and syncs the log to the disk if it is new. Openings of one process wait for
+    /// one another.
     ///
     /// # Errors
     ///
@@ -89,7 +95,7 @@ impl SqliteStore {
     /// [`ErrorKind::Denied`] if this user may not write it or its directory;
     /// [`ErrorKind::Unavailable`] if it is locked, or the disk is full or broken.
     pub fn open(path: &Path, host: Arc<dyn Host>) -> Result<Self, Error> {
-        Self::open_in_boot(path, host, &schema::boot_id()?)
+        Self::open_in_boot(path, host, &boot::boot_id()?)
     }
 
     /// Opens it as if the machine's boot had that id.
@@ -98,14 +104,20 @@ impl SqliteStore {
         // process has on it, so nobody else may have opened it meanwhile.
         static OPENING: Mutex<()> = Mutex::new(());
         let opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = StoreFile::prepare(path)?;
-        let conn = schema::open(file.path(), boot_id, host.now(), host.wall())?;
+        let mut file = StoreFile::prepare(path)?;
+        let (conn, busy) = schema::open(&file, boot_id, &*host)?;
+        file.remember_companions()?;
         drop(opening);
         let label: Arc<str> = format!("sqlite:{}", file.path().display()).into();
         let sinks = Arc::<Sinks>::default();
         let (jobs, inbox) = mpsc::channel(QUEUE_MAX);
-        let engine =
-            Engine::new(Arc::clone(&host), conn, file, Arc::clone(&label), Arc::clone(&sinks));
+        let engine = Engine::new(
+            Arc::clone(&host),
+            (conn, busy),
+            file,
+            Arc::clone(&label),
+            Arc::clone(&sinks),
+        );
         let desk = Arc::new(Desk::new(engine));
         let worker = work(Arc::clone(&host), Arc::clone(&desk), inbox);
         host.spawn_blocking("leasehold-sqlite", Box::pin(worker));

@@ -26,37 +26,87 @@ pub(super) const LOOK_EVERY: Duration = RUN_EVERY;
 ///
 /// Where the last run ended stands in the file, so that all processes together look at it once.
 pub(super) fn run_if_due(conn: &mut Connection, now: Moment) -> rusqlite::Result<()> {
-    const DUE: &str = "SELECT purge_after FROM meta WHERE purge_due <= ?1";
-    let due = |conn: &Connection| -> rusqlite::Result<Option<String>> {
-        let mut statement = conn.prepare_cached(DUE)?;
-        let mut rows = statement.query([sql_moment(now)])?;
-        rows.next()?.map(|row| row.get(0)).transpose()
-    };
-    if due(conn)?.is_none() {
+    if Pass::due(conn, now)?.is_none() {
         return Ok(());
     }
     let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    if let Some(after) = due(&transaction)? {
-        let last = last_key(&transaction, &after)?;
-        forget_locks(&transaction, &after, last.as_deref(), now)?;
-        if last.is_none() {
-            forget_clients(&transaction, now)?;
-        }
-        let pause = if last.is_some() { RUN_EVERY } else { PASS_EVERY };
-        transaction.execute(
-            "UPDATE meta SET purge_after = ?1, purge_due = ?2",
-            params![last.unwrap_or_default(), sql_moment(now + pause)],
-        )?;
+    if let Some(pass) = Pass::due(&transaction, now)? {
+        let next = pass.go_on(&transaction, now)?;
+        let pause = if next == Pass::BEGIN { PASS_EVERY } else { RUN_EVERY };
+        next.store(&transaction, now + pause)?;
     }
     transaction.commit()
 }
 
-/// The last key that a run looks at which begins after `after`; `None` if it comes to the end.
-fn last_key(conn: &Connection, after: &str) -> rusqlite::Result<Option<String>> {
-    const SQL: &str = "SELECT key FROM locks WHERE key > ?1 ORDER BY key LIMIT 1 OFFSET ?2";
-    let mut statement = conn.prepare_cached(SQL)?;
-    let mut rows = statement.query(params![after, sql_count(ROWS_MAX - 1)])?;
-    rows.next()?.map(|row| row.get(0)).transpose()
+/// Where a pass stands: it goes over all locks, then over all clients.
+#[derive(Debug, PartialEq, Eq)]
+enum Pass {
+    Locks { after: String },
+    Clients { after: String },
+}
+
+impl Pass {
+    const BEGIN: Self = Self::Locks { after: String::new() };
+
+    /// Reads where the last run stopped, if it is time for the next.
+    fn due(conn: &Connection, now: Moment) -> rusqlite::Result<Option<Self>> {
+        const SQL: &str = "SELECT purge_after, clients_after FROM meta WHERE purge_due <= ?1";
+        let mut statement = conn.prepare_cached(SQL)?;
+        let mut rows = statement.query([sql_moment(now)])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        Ok(Some(match row.get(1)? {
+            Some(after) => Self::Clients { after },
+            None => Self::Locks { after: row.get(0)? },
+        }))
+    }
+
+    /// Does one run. Returns where the next one begins.
+    fn go_on(self, conn: &Connection, now: Moment) -> rusqlite::Result<Self> {
+        let clients_after = match self {
+            Self::Locks { after } => {
+                const LAST: &str =
+                    "SELECT key FROM locks WHERE key > ?1 ORDER BY key LIMIT 1 OFFSET ?2";
+                let last = text(conn, LAST, params![after, sql_count(ROWS_MAX - 1)])?;
+                forget_locks(conn, &after, last.as_deref(), now)?;
+                refresh_clients(conn, &after, last.as_deref(), now)?;
+                if let Some(after) = last {
+                    return Ok(Self::Locks { after });
+                }
+                String::new()
+            }
+            Self::Clients { after } => after,
+        };
+        let last = forget_clients(conn, &clients_after, now)?;
+        Ok(last.map_or(Self::BEGIN, |after| Self::Clients { after }))
+    }
+
+    fn store(&self, conn: &Connection, due: Moment) -> rusqlite::Result<()> {
+        const SQL: &str = "UPDATE meta SET purge_after = ?1, clients_after = ?2, purge_due = ?3";
+        let (locks, clients) = match self {
+            Self::Locks { after } => (after.as_str(), None),
+            Self::Clients { after } => ("", Some(after.as_str())),
+        };
+        conn.prepare_cached(SQL)?.execute(params![locks, clients, sql_moment(due)])?;
+        Ok(())
+    }
+}
+
+/// Refreshes the clients that are named at the locks of a run, before they count as silent.
+fn refresh_clients(
+    conn: &Connection,
+    after: &str,
+    last: Option<&str>,
+    now: Moment,
+) -> rusqlite::Result<()> {
+    // The id of a client stands behind the first 23 characters of its tokens.
+    const SQL: &str = "UPDATE clients SET seen = ?3 WHERE seen <= ?3 - ?4 AND id IN (
+        SELECT substr(owner, 24) FROM locks
+            WHERE owner IS NOT NULL AND key > ?1 AND (?2 IS NULL OR key <= ?2)
+        UNION SELECT substr(owner, 24) FROM places
+            WHERE key > ?1 AND (?2 IS NULL OR key <= ?2))";
+    let arguments = params![after, last, sql_moment(now), sql_span(FENCE_IDLE / 2)];
+    conn.prepare_cached(SQL)?.execute(arguments)?;
+    Ok(())
 }
 
 fn forget_locks(
@@ -85,11 +135,30 @@ fn forget_locks(
     Ok(())
 }
 
-fn forget_clients(conn: &Connection, now: Moment) -> rusqlite::Result<()> {
-    // The id of a client stands behind the first 23 characters of its tokens.
-    const SQL: &str = "DELETE FROM clients WHERE seen <= ?1 - ?2 AND id NOT IN (
-        SELECT substr(owner, 24) FROM locks WHERE owner IS NOT NULL
-        UNION SELECT substr(owner, 24) FROM places)";
-    conn.prepare_cached(SQL)?.execute(params![sql_moment(now), sql_span(FENCE_IDLE)])?;
-    Ok(())
+/// Forgets the silent among the next clients after `after`, of whom nothing says that they live: a
+/// pass over the locks has just refreshed all that are named there. Returns where to go on; `None`
+/// at the end.
+fn forget_clients(conn: &Connection, after: &str, now: Moment) -> rusqlite::Result<Option<String>> {
+    const LAST: &str = "SELECT id FROM clients WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET ?2";
+    const SQL: &str = "DELETE FROM clients WHERE id > ?1 AND (?2 IS NULL OR id <= ?2)
+        AND seen <= ?3 - ?4";
+    let last = text(conn, LAST, params![after, sql_count(ROWS_MAX - 1)])?;
+    conn.prepare_cached(SQL)?.execute(params![
+        after,
+        last,
+        sql_moment(now),
+        sql_span(FENCE_IDLE)
+    ])?;
+    Ok(last)
+}
+
+/// The text in the first row of an answer, if there is one.
+fn text(
+    conn: &Connection,
+    sql: &str,
+    arguments: impl rusqlite::Params,
+) -> rusqlite::Result<Option<String>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(arguments)?;
+    rows.next()?.map(|row| row.get(0)).transpose()
 }

@@ -4,12 +4,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::boot;
+use super::busy::{self, BusyLimit};
 use super::error::{SqlFailure, Stage, is_busy};
-use super::file::refused;
+use super::file::{StoreFile, refused};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::{Moment, WallTime};
+use crate::host::Host;
 
 /// What marks a file as ours: `LsHd`.
 pub(super) const APPLICATION_ID: i32 = 0x4c73_4864;
@@ -17,7 +20,7 @@ pub(super) const APPLICATION_ID: i32 = 0x4c73_4864;
 /// The version of the tables. A file of a newer one is refused.
 pub(super) const USER_VERSION: i32 = 1;
 
-/// How long opening waits for another process that has the file locked.
+/// How long opening waits in all for other processes that have the file locked.
 const OPEN_BUSY_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often opening tries to turn the journal into a write-ahead log, while others open it too.
@@ -29,7 +32,8 @@ const STATEMENTS_MAX: usize = 64;
 /// Moments are nanoseconds of the steady clock of the boot in `meta`; `since_wall` is microseconds
 /// of the wall clock, for people. `version` rises with every change of a lock and with every new
 /// place in its line. A `counter` of 0 was never used: it begins at the wall clock, or at the
-/// `counter_floor` under which tokens of forgotten locks may have been given.
+/// `counter_floor` under which tokens of forgotten locks may have been given. `boot_began` is in
+/// microseconds of the wall clock, and `opened` the moment of the last opening, see `boot`.
 const TABLES: &str = "
 CREATE TABLE locks (
     key TEXT NOT NULL PRIMARY KEY,
@@ -71,25 +75,31 @@ CREATE TABLE clients (
 CREATE TABLE meta (
     one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
     boot_id TEXT NOT NULL,
+    boot_began INTEGER NOT NULL,
+    opened INTEGER NOT NULL,
     counter_floor INTEGER NOT NULL,
     purge_due INTEGER NOT NULL,
-    purge_after TEXT NOT NULL
+    purge_after TEXT NOT NULL,
+    clients_after TEXT
 ) STRICT;
 ";
 
 /// Opens a file that [`StoreFile::prepare`](super::file::StoreFile::prepare) has checked.
 pub(super) fn open(
-    path: &Path,
+    file: &StoreFile,
     boot_id: &str,
-    now: Moment,
-    wall: WallTime,
-) -> Result<Connection, Error> {
+    host: &dyn Host,
+) -> Result<(Connection, BusyLimit), Error> {
+    let path = file.path();
+    let until = busy::until(OPEN_BUSY_LIMIT);
     probe(path)?;
+    refuse_lost_companions(file, until)?;
     let in_sql = |error| sql_error(path, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(in_sql)?;
     // First of all: two processes that open a new file at once meet already at the journal mode.
-    conn.busy_timeout(OPEN_BUSY_LIMIT).map_err(in_sql)?;
+    let busy = BusyLimit::install(&mut conn).map_err(in_sql)?;
+    busy.set_until(until);
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     create_tables(&mut conn, path, boot_id)?;
     set_journal(&mut conn).map_err(in_sql)?;
@@ -101,8 +111,8 @@ pub(super) fn open(
     .map_err(in_sql)?;
     conn.pragma_update_and_check(None, "journal_size_limit", 4 << 20, |_| Ok(()))
         .map_err(in_sql)?;
-    on_new_boot(&mut conn, boot_id, now, wall).map_err(in_sql)?;
-    Ok(conn)
+    boot::enter(&mut conn, boot_id, host, &busy).map_err(in_sql)?;
+    Ok((conn, busy))
 }
 
 /// What stands at the beginning of a file.
@@ -179,6 +189,42 @@ fn immutable_uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
+/// Makes sure that nobody uses the file if its log or its shared memory is missing: whoever does
+/// has those that were deleted, and would not see us, nor we what it holds.
+fn refuse_lost_companions(file: &StoreFile, until: Moment) -> Result<(), Error> {
+    let mut tries = 0;
+    while !file.has_companions() {
+        match is_alone(file.path()) {
+            Ok(()) => return Ok(()),
+            // It may be somebody who is about to make them.
+            Err(error) if is_busy(&error) => {}
+            Err(error) => return Err(sql_error(file.path(), error)),
+        }
+        if !busy::wait(tries, until) {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "sqlite:{} is in use, but the -wal or -shm beside it is missing, so what is \
+                     held cannot be seen; nothing was changed, stop every process that uses it",
+                    file.path().display()
+                ),
+            ));
+        }
+        tries += 1;
+    }
+    Ok(())
+}
+
+/// Whether no other connection uses the file: one that keeps a log holds a lock for as long as it
+/// lives, which nobody but the only one gets exclusively.
+fn is_alone(path: &Path) -> rusqlite::Result<()> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(Duration::ZERO)?;
+    conn.pragma_update(None, "locking_mode", "exclusive")?;
+    conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
 /// Makes a new file a store, in one transaction of the old kind of journal: so its marks and
 /// tables are in the file itself, where a probe sees them, and not in a log beside it.
 fn create_tables(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<(), Error> {
@@ -194,7 +240,8 @@ fn create_tables(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<()
             .and_then(|()| transaction.pragma_update(None, "user_version", USER_VERSION))
             .and_then(|()| transaction.execute_batch(TABLES))
             .and_then(|()| {
-                transaction.execute("INSERT INTO meta VALUES (1, ?1, 0, 0, '')", params![boot_id])
+                transaction
+                    .execute("INSERT INTO meta VALUES (1, ?1, 0, 0, 0, 0, '', NULL)", [boot_id])
             })
             .map_err(in_sql)?;
     }
@@ -214,56 +261,8 @@ fn set_journal(conn: &mut Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "journal_mode", "wal")
 }
 
-/// Carries a file over from an earlier boot, whose clock has nothing to do with ours: its leases
-/// run out on our own clock, nobody waits any more, and every counter is lifted above what a write
-/// that the power cut took away may have given out.
-fn on_new_boot(
-    conn: &mut Connection,
-    boot_id: &str,
-    now: Moment,
-    wall: WallTime,
-) -> rusqlite::Result<()> {
-    const SAME_BOOT: &str = "SELECT 1 FROM meta WHERE boot_id = ?1";
-    let same = |conn: &Connection| {
-        conn.query_row(SAME_BOOT, [boot_id], |_| Ok(())).optional().map(|row| row.is_some())
-    };
-    if same(conn)? {
-        return Ok(());
-    }
-    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if !same(&transaction)? {
-        let (now, wall) = (sql_moment(now), sql_wall(wall));
-        transaction.execute(
-            "UPDATE locks SET version = version + 1, expires = ?1 + ttl, touched = ?1,
-                counter = CASE counter WHEN 0 THEN 0 ELSE max(counter, ?2) END",
-            params![now, wall],
-        )?;
-        transaction.execute("DELETE FROM places", [])?;
-        transaction.execute("UPDATE clients SET seen = ?1", params![now])?;
-        transaction.execute(
-            "UPDATE meta SET boot_id = ?1, counter_floor = max(counter_floor, ?2),
-                purge_due = 0, purge_after = ''",
-            params![boot_id, wall],
-        )?;
-    }
-    transaction.commit()
-}
-
 fn sql_error(path: &Path, error: rusqlite::Error) -> Error {
     SqlFailure::new(error, Stage::Before).to_error(&format!("sqlite:{}", path.display()))
-}
-
-/// The id of this boot of the machine, which changes when the steady clock starts anew.
-pub(super) fn boot_id() -> Result<String, Error> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
-        Error::new(
-            ErrorKind::Unavailable,
-            "the system does not tell its boots apart (/proc/sys/kernel/random/boot_id), so a \
-             lease could not be told from one before a restart; nothing was asked, mount /proc",
-        )
-        .with_source(error)
-    })?;
-    Ok(id.trim().to_owned())
 }
 
 /// A moment as SQL keeps it. SQL integers are signed; 292 years after boot is far enough.

@@ -2,9 +2,11 @@
 //!
 //! A lock and a release take a few microseconds each, several times less than it takes to wake
 //! another thread. So a caller carries its own job out if nobody is at the file, neither here nor
-//! in another process: it never waits, not even for the disk, since nothing here is synced to it.
-//! In all other cases, and for renewals, which come many at once, jobs queue for the store's
-//! thread.
+//! in another process. It never waits for them, and hardly ever for the disk: the log is synced to
+//! it only when it begins anew, which is done while opening and by the store's thread. (If another
+//! process carried the log over just now, the next caller begins it anew.) In all other cases, for
+//! renewals, which come many at once, and for all that is asked on the host's own thread, which
+//! serves every client of the process and must wait for no disk, jobs queue for the store's thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -14,7 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use super::engine::Engine;
 use super::step::AnyJob;
 use crate::core::moment::Moment;
-use crate::host::Host;
+use crate::host::{Host, is_own_thread};
 
 /// How many jobs one transaction takes at most.
 const BATCH_MAX: usize = 1_024;
@@ -39,6 +41,9 @@ impl Desk {
         host: &dyn Host,
         job: Box<dyn AnyJob>,
     ) -> Option<Box<dyn AnyJob>> {
+        if is_own_thread() {
+            return Some(job);
+        }
         let mut engine = match self.engine.try_lock() {
             Ok(engine) => engine,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -48,9 +53,10 @@ impl Desk {
         if self.queued.load(Ordering::Acquire) > 0 {
             return Some(job);
         }
-        let watched = engine.look_due().is_some();
+        let due = engine.look_due();
         let left = engine.serve_at_once(job);
-        let needs_care = engine.needs_care(host.now()) || engine.look_due().is_some() != watched;
+        let is_sooner = engine.look_due().is_some_and(|now| due.is_none_or(|due| now < due));
+        let needs_care = is_sooner || engine.needs_care(host.now());
         // Or the store's thread would wake up only to wait for the engine.
         drop(engine);
         if needs_care {

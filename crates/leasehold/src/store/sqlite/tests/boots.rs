@@ -33,6 +33,32 @@ fn leases_of_an_earlier_boot_run_out_on_our_own_clock() {
 }
 
 #[test]
+fn containers_that_show_boot_ids_of_their_own_share_one_clock() {
+    let world = World::new();
+    let (here, there) = (world.open_in_boot("here"), world.open_in_boot("there"));
+    granted(run(here.acquire(ask("a", owner(1, 1)))));
+    is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
+    for boot in ["here", "there", "here"] {
+        world.clock.advance(Duration::from_millis(900));
+        world.open_in_boot(boot);
+    }
+    let seen = run(here.inspect(key("a"))).expect("an answer");
+    assert_eq!(seen.holders[0].ttl_left, Some(Duration::from_millis(7_300)));
+    assert_eq!(seen.waiting, 1, "a place stays while the one in it lives");
+}
+
+#[test]
+fn a_boot_id_that_is_the_same_after_a_restart_keeps_no_lease_for_as_long_as_the_last_boot() {
+    let world = World::new();
+    granted(run(world.open().acquire(ask("a", owner(1, 1)))));
+    let clock = SetClock::at(Duration::from_secs(5), TODAY + 7_200_000_000);
+    let world = World { clock, ..world };
+    let store = world.open();
+    world.clock.advance(Duration::from_secs(10));
+    granted(run(store.acquire(ask("a", owner(2, 1)))));
+}
+
+#[test]
 fn a_forgotten_counter_begins_above_where_it_ended() {
     let world = World::new();
     let store = world.open();
@@ -103,6 +129,30 @@ fn forgetting_goes_on_where_it_stopped_and_comes_to_an_end() {
     let mut counts = Vec::new();
     for _ in 0..4 {
         counts.push(left());
+        world.clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(counts, [1_500, 500, 0, 0]);
+}
+
+#[test]
+fn many_clients_are_forgotten_a_few_at_a_time() {
+    let world = World::new();
+    let store = world.open();
+    run(store.inspect(key("x"))).expect("an answer");
+    run(store.inspect(key("x"))).expect("an answer");
+    run_sql(
+        &store,
+        "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 2500)
+         INSERT INTO clients SELECT printf('%05d', n), '', 0, '', '', 0 FROM n",
+    );
+    world.clock.advance(FENCE_IDLE + Duration::from_secs(61));
+    let raw = rusqlite::Connection::open(world.path()).expect("it opens");
+    let mut counts: Vec<i64> = Vec::new();
+    for _ in 0..4 {
+        run(store.inspect(key("x"))).expect("an answer");
+        run(store.inspect(key("x"))).expect("an answer");
+        let count = raw.query_row("SELECT count(*) FROM clients", [], |row| row.get(0));
+        counts.push(count.expect("a number"));
         world.clock.advance(Duration::from_secs(1));
     }
     assert_eq!(counts, [1_500, 500, 0, 0]);

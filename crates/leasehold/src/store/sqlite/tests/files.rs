@@ -87,6 +87,11 @@ fn a_store_whose_file_was_taken_away_answers_nothing_more() {
     std::fs::remove_file(world.path()).expect("removed");
     let gone = run(store.acquire(ask("b", owner(1, 2))));
     refused(gone, ErrorKind::Unavailable, "was deleted, moved or replaced");
+    // What it left makes newcomers stop and think, before they grant what may still be held.
+    refused(open(&world.path()), ErrorKind::Config, "stop every process that used it");
+    for end in ["db-wal", "db-shm"] {
+        std::fs::remove_file(world.path().with_extension(end)).expect("removed");
+    }
     granted(run(world.open().acquire(ask("a", owner(2, 1)))));
     let gone = run(store.acquire(ask("b", owner(1, 3))));
     refused(gone, ErrorKind::Unavailable, "start this process again");
@@ -110,4 +115,62 @@ fn many_who_open_a_new_file_at_once_meet_in_one_store() {
             .collect()
     });
     assert_eq!(tokens.len(), 1, "one of them gets the key");
+}
+
+#[test]
+fn a_store_whose_log_or_shared_memory_was_taken_away_answers_nothing_more() {
+    for end in ["db-wal", "db-shm"] {
+        let world = World::new();
+        let store = world.open();
+        granted(run(store.acquire(ask("a", owner(1, 1)))));
+        std::fs::remove_file(world.path().with_extension(end)).expect("removed");
+        let gone = run(store.acquire(ask("b", owner(1, 2))));
+        refused(gone, ErrorKind::Unavailable, "the -wal or -shm beside it, was deleted");
+    }
+}
+
+#[test]
+fn newcomers_do_not_grant_what_is_held_by_those_whose_shared_memory_was_taken_away() {
+    let world = World::new();
+    let store = world.open();
+    granted(run(store.acquire(ask("a", owner(1, 1)))));
+    for end in ["db-wal", "db-shm"] {
+        std::fs::remove_file(world.path().with_extension(end)).expect("removed");
+    }
+    refused(open(&world.path()), ErrorKind::Unavailable, "stop every process that uses it");
+    drop(store);
+    // Its thread lets go of the file a little later.
+    let newcomer = (0..60).find_map(|_| open(&world.path()).ok()).expect("it opens");
+    granted(run(newcomer.acquire(ask("b", owner(1, 2)))));
+}
+
+#[test]
+fn a_file_that_has_a_second_path_is_refused_by_either() {
+    let world = World::new();
+    drop(world.open());
+    let other = world.dir.path().join("other.db");
+    std::fs::hard_link(world.path(), &other).expect("linked");
+    for path in [&other, &world.path()] {
+        refused(open(path), ErrorKind::Config, "link its directory instead");
+    }
+    std::fs::remove_file(&other).expect("removed");
+    world.open();
+}
+
+#[test]
+fn the_log_of_a_new_store_is_begun_before_anybody_locks() {
+    let world = World::new();
+    let _store = world.open();
+    let log = std::fs::metadata(world.path().with_extension("db-wal")).expect("it is there");
+    assert!(log.len() > 0, "or the first caller would sync it to the disk");
+}
+
+#[test]
+fn a_symbolic_link_leads_to_the_same_store() {
+    let world = World::new();
+    let link = world.dir.path().join("link.db");
+    std::os::unix::fs::symlink(world.path(), &link).expect("linked");
+    let store = world.open();
+    granted(run(store.acquire(ask("a", owner(1, 1)))));
+    is_taken(run(open(&link).expect("it opens").acquire(ask("a", owner(2, 1)))));
 }

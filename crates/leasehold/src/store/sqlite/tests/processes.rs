@@ -46,6 +46,26 @@ fn a_hand_over_after_many_looks_that_saw_nothing_is_noticed() {
 }
 
 #[test]
+fn who_begins_to_wait_beside_one_who_has_waited_for_long_is_told_as_soon_as_if_alone() {
+    let world = World::new();
+    let (here, there) = (world.open(), world.open());
+    let (_sink, hints) = watch(&there, &client(2));
+    for name in ["a", "b"] {
+        granted(run(here.acquire(ask(name, owner(1, 1)))));
+    }
+    is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
+    world.clock.advance(Duration::from_secs(1));
+    // Served after the look after which the next one is far.
+    run(there.inspect(key("a"))).expect("an answer");
+    run(there.inspect(key("a"))).expect("an answer");
+    is_taken(run(there.acquire(join("b", owner(2, 2), 1))));
+    run(here.release(lease("b", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    world.clock.advance(LOOK_EVERY_MIN);
+    let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+    assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
+}
+
+#[test]
 fn a_watcher_in_another_process_is_told_that_the_key_may_be_free() {
     let world = World::new();
     let (here, there) = (world.open(), world.open());

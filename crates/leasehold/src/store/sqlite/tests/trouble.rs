@@ -97,6 +97,69 @@ fn a_batch_is_written_whole_or_not_at_all() {
     }
 }
 
+/// Panics inside its transaction.
+struct Panics;
+
+impl Step for Panics {
+    type Answer = ();
+    const AT_ONCE: bool = true;
+
+    fn busy_limit(&self) -> Duration {
+        EVENTUALLY
+    }
+    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<()>> {
+        Ok(None)
+    }
+    fn full(&self, _: &mut Turn<'_>) -> Result<(), Failure> {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn nothing_is_answered_inside_a_transaction_that_a_panic_left_open() {
+    let world = World::new();
+    let store = world.open();
+    granted(run(store.acquire(ask("a", owner(1, 1)))));
+    let freed = run(store.release(lease("a", owner(1, 1)), Otherwise::Free));
+    assert_eq!(freed.expect("an answer"), Released::Freed);
+    let submit = || drop(store.submit(EVENTUALLY, Panics));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(submit)).expect_err("it panics");
+    granted(run(store.acquire(ask("a", owner(1, 2)))));
+    is_taken(run(world.open().acquire(ask("a", owner(2, 1)))));
+}
+
+/// Tells which thread carries it out.
+struct WhichThread;
+
+impl Step for WhichThread {
+    type Answer = std::thread::ThreadId;
+    const AT_ONCE: bool = true;
+
+    fn busy_limit(&self) -> Duration {
+        EVENTUALLY
+    }
+    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<Self::Answer>> {
+        Ok(Some(std::thread::current().id()))
+    }
+    fn full(&self, _: &mut Turn<'_>) -> Result<Self::Answer, Failure> {
+        unreachable!("it is always done quickly");
+    }
+}
+
+#[test]
+fn a_thread_of_the_host_leaves_requests_to_that_of_the_store() {
+    let world = World::new();
+    let store = world.open();
+    let (done, end) = mpsc::channel();
+    crate::host::SystemHost.spawn(Box::pin(async move {
+        let here = std::thread::current().id();
+        let there = store.submit(EVENTUALLY, WhichThread).await.expect("an answer");
+        let _ = done.send((here, there));
+    }));
+    let (here, there) = end.recv_timeout(EVENTUALLY).expect("it ends");
+    assert_ne!(here, there);
+}
+
 #[test]
 fn requests_are_served_in_order_whether_or_not_somebody_waits_for_them() {
     let world = World::new();

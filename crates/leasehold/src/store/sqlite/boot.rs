@@ -1,0 +1,158 @@
+//! Whether the moments in a file are those of our clock, and what becomes of it if they are not.
+//!
+//! Moments count from the boot of the machine. A file's clock goes on if nothing in it is later
+//! than now, and either its boot id is ours, or its boot began when ours did. The second is for
+//! containers that show a boot id of their own: all processes of one kernel agree on when it
+//! began, which is the wall clock less the steady clock, and moves only if the wall clock is set.
+//!
+//! Either mistake is harmless. Where the clock goes on and we think it does not, the living get
+//! their ttl once more, and those who wait take new places; then the file knows us. Where it does
+//! not and we think it does, all its holders are dead, and their leases end on our clock: since
+//! nothing was granted later than now, within their ttl.
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::busy::BusyLimit;
+use super::schema::{sql_moment, sql_span, sql_wall};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::ttl::Ttl;
+use crate::host::Host;
+use std::time::Duration;
+
+/// How far apart, in µs, two processes of one boot may see its begin: what reading two clocks one
+/// after the other takes, and a leap second. A boot takes longer.
+const BEGAN_TOLERANCE: u64 = 2_000_000;
+
+/// The id of this boot of the machine, which changes when the steady clock starts anew.
+pub(super) fn boot_id() -> Result<String, Error> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
+        Error::new(
+            ErrorKind::Unavailable,
+            "the system does not tell its boots apart (/proc/sys/kernel/random/boot_id), so a \
+             lease could not be told from one before a restart; nothing was asked, mount /proc",
+        )
+        .with_source(error)
+    })?;
+    Ok(id.trim().to_owned())
+}
+
+/// A clock: of a file, or ours.
+#[derive(Clone, Debug)]
+struct Clock {
+    boot_id: String,
+    /// When that boot began, in µs of the wall clock, by which it may be before 1970.
+    began: i64,
+    /// The latest moment in the file; or now.
+    latest: i64,
+}
+
+impl Clock {
+    fn ours(boot_id: &str, host: &dyn Host) -> Self {
+        let (now, wall) = (sql_moment(host.now()), sql_wall(host.wall()));
+        Self { boot_id: boot_id.to_owned(), began: wall - now / 1_000, latest: now }
+    }
+
+    /// Reads that of a file. Looks at all moments in it only if it is not of the boot `boot_id`.
+    fn of_file(conn: &Connection, boot_id: &str) -> rusqlite::Result<Self> {
+        const META: &str = "SELECT boot_id, boot_began, opened FROM meta";
+        const LATEST: &str = "SELECT max(
+            ifnull((SELECT max(max(touched, expires - ?1)) FROM locks), 0),
+            ifnull((SELECT max(expires - ?1) FROM places), 0))";
+        let mut clock = conn.query_row(META, [], |row| {
+            Ok(Self { boot_id: row.get(0)?, began: row.get(1)?, latest: row.get(2)? })
+        })?;
+        if clock.boot_id != boot_id {
+            let longest = sql_span(Ttl::MAX.get());
+            let latest = conn.query_row(LATEST, [longest], |row| row.get(0))?;
+            clock.latest = clock.latest.max(latest);
+        }
+        Ok(clock)
+    }
+
+    /// Whether `ours` is the same clock, later.
+    fn goes_on_as(&self, ours: &Self) -> bool {
+        let same_boot =
+            self.boot_id == ours.boot_id || self.began.abs_diff(ours.began) <= BEGAN_TOLERANCE;
+        same_boot && self.latest <= ours.latest
+    }
+
+    /// Notes in the file that we use it.
+    fn note(&self, conn: &Connection) -> rusqlite::Result<()> {
+        const SQL: &str = "UPDATE meta SET boot_id = ?1, boot_began = ?2, opened = ?3";
+        conn.execute(SQL, params![self.boot_id, self.began, self.latest]).map(|_| ())
+    }
+}
+
+/// Notes that we use the file, and starts its clock anew if it is not ours.
+///
+/// To note it is the first write of the connection, which syncs a log that is new to the disk: so
+/// it is done here, and not by the first caller who locks something. But it makes nobody wait who
+/// only wants to look while another process has the file locked.
+pub(super) fn enter(
+    conn: &mut Connection,
+    boot_id: &str,
+    host: &dyn Host,
+    busy: &BusyLimit,
+) -> rusqlite::Result<()> {
+    // Always in this order: what others write after the first look is not later than the second.
+    let file = Clock::of_file(conn, boot_id)?;
+    let ours = Clock::ours(boot_id, host);
+    if file.goes_on_as(&ours) {
+        busy.set(Duration::ZERO);
+        if let Err(cause) = ours.note(conn) {
+            tracing::debug!(%cause, "that the file is in use could not be noted in it");
+        }
+        return Ok(());
+    }
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let file = Clock::of_file(&transaction, boot_id)?;
+    let ours = Clock::ours(boot_id, host);
+    if !file.goes_on_as(&ours) {
+        start_anew(&transaction, ours.latest, sql_wall(host.wall()))?;
+    }
+    ours.note(&transaction)?;
+    transaction.commit()
+}
+
+/// Carries a file over from an earlier boot: its leases run out on our own clock, nobody waits any
+/// more, and every counter is lifted above what a write that the power cut took away may have
+/// given out.
+fn start_anew(conn: &Connection, now: i64, wall: i64) -> rusqlite::Result<()> {
+    conn.execute(
+        "UPDATE locks SET version = version + 1, expires = ?1 + ttl, touched = ?1,
+            counter = CASE counter WHEN 0 THEN 0 ELSE max(counter, ?2) END",
+        params![now, wall],
+    )?;
+    conn.execute("DELETE FROM places", [])?;
+    conn.execute("UPDATE clients SET seen = ?1", params![now])?;
+    conn.execute(
+        "UPDATE meta SET counter_floor = max(counter_floor, ?1), purge_due = 0,
+            purge_after = '', clients_after = NULL",
+        params![wall],
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_goes_on_on_the_same_kernel_only() {
+        const HOUR: i64 = 3_600_000_000;
+        let file = Clock { boot_id: "one".to_owned(), began: 0, latest: 1_000 };
+        let table = [
+            ("one", 0, 1_000, true, "the same process again"),
+            ("one", HOUR, 2_000, true, "the wall clock was set"),
+            ("two", 1_999_999, 2_000, true, "a container with a boot id of its own"),
+            ("two", -1_999_999, 1_000, true, "a container, and a leap second"),
+            ("two", HOUR, 2_000, false, "a restart"),
+            ("two", 0, 999, false, "a restart of a machine that always begins in 1970"),
+            ("one", HOUR, 999, false, "a restart of a container that always shows one id"),
+        ];
+        for (boot_id, began, latest, goes_on, what) in table {
+            let ours = Clock { boot_id: boot_id.to_owned(), began, latest };
+            assert_eq!(file.goes_on_as(&ours), goes_on, "{what}");
+        }
+    }
+}

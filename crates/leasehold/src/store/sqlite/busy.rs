@@ -1,0 +1,83 @@
+//! How long a connection waits for other processes that have the file locked.
+//!
+//! SQLite's own handler sleeps for up to 100 ms at a time, in which a short lease ends while the
+//! file is free most of the time. Here a try comes at least every 300 µs, so that among processes
+//! which are all well, nobody waits for long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::core::moment::Moment;
+use crate::host::{Host, SystemHost, pause};
+
+/// How many tries come soon: others keep the file for a few µs at a time.
+const SOON_TRIES: i32 = 20;
+const SOON: Duration = Duration::from_micros(50);
+const LATER: Duration = Duration::from_micros(300);
+
+/// Until when a connection waits; not at all from the beginning.
+///
+/// In real time, also where the host's is not: what ends the wait is another process.
+#[derive(Debug)]
+pub(super) struct BusyLimit(Arc<AtomicU64>);
+
+impl BusyLimit {
+    /// Has `conn` wait as long as the limit says, from now on.
+    pub(super) fn install(conn: &mut Connection) -> rusqlite::Result<Self> {
+        let until = Arc::new(AtomicU64::new(0));
+        let shared = Arc::clone(&until);
+        conn.busy_handler(Some(move |tries| {
+            wait(tries, Moment::from_nanos(shared.load(Ordering::Relaxed)))
+        }))?;
+        Ok(Self(until))
+    }
+
+    /// All that follows together waits for `limit` at most; for zero it does not even sleep.
+    pub(super) fn set(&self, limit: Duration) {
+        self.set_until(until(limit));
+    }
+
+    pub(super) fn set_until(&self, until: Moment) {
+        self.0.store(until.as_nanos(), Ordering::Relaxed);
+    }
+}
+
+/// When a wait ends that begins now.
+pub(super) fn until(limit: Duration) -> Moment {
+    if limit.is_zero() { Moment::from_nanos(0) } else { SystemHost.now() + limit }
+}
+
+/// Waits for a moment after that many `tries`; tells whether to try again.
+pub(super) fn wait(tries: i32, until: Moment) -> bool {
+    if until.as_nanos() == 0 {
+        return false;
+    }
+    let left = until.since(SystemHost.now());
+    if left.is_zero() {
+        return false;
+    }
+    pause(left.min(if tries < SOON_TRIES { SOON } else { LATER }));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_zero_or_one_that_is_over_does_not_wait() {
+        assert!(!wait(0, until(Duration::ZERO)));
+        assert!(!wait(0, Moment::from_nanos(1)));
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_limit_and_tries_often_until_then() {
+        let until = until(Duration::from_millis(30));
+        let tries = (0..).take_while(|tries| wait(*tries, until)).count();
+        assert!(SystemHost.now() >= until);
+        assert!(tries > 1, "one long sleep would outlast a short lease");
+    }
+}
