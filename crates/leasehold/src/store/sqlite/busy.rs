@@ -1,7 +1,7 @@
 //! How long a connection waits for other processes that have the file locked.
 //!
 //! SQLite's own handler sleeps for up to 100 ms at a time, in which a short lease ends while the
-//! file is free most of the time. Here a try comes at least every 300 µs, so that among processes
+//! file is free most of the time. Here a try comes every 100 µs, so that among processes
 //! which are all well, nobody waits for long.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::host::{Host, SystemHost, pause};
 /// How many tries come soon: others keep the file for a few µs at a time.
 const SOON_TRIES: i32 = 20;
 const SOON: Duration = Duration::from_micros(50);
-const LATER: Duration = Duration::from_micros(300);
+const LATER: Duration = Duration::from_micros(100);
 
 /// Until when a connection waits; not at all from the beginning.
 ///

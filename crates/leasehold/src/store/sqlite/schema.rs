@@ -12,7 +12,7 @@ use super::error::{SqlFailure, Stage, is_busy};
 use super::file::{StoreFile, refused};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::{Moment, WallTime};
-use crate::host::Host;
+use crate::host::{Host, pause};
 
 /// What marks a file as ours: `LsHd`.
 pub(super) const APPLICATION_ID: i32 = 0x4c73_4864;
@@ -25,6 +25,9 @@ const OPEN_BUSY_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often opening tries to turn the journal into a write-ahead log, while others open it too.
 const JOURNAL_TRIES: usize = 50;
+
+/// How often a file is looked at before it is taken for another program's.
+const PROBE_TRIES: usize = 3;
 
 /// How many prepared statements are kept: more than there are.
 const STATEMENTS_MAX: usize = 64;
@@ -161,7 +164,20 @@ fn not_ours(path: &Path) -> Error {
 ///
 /// Without a lock, a file that others are writing to can look damaged. That says nothing: what
 /// follows opens it properly, and sees for itself.
+///
+/// One that becomes a store just now can look foreign, half of it read before and half after: so
+/// what would be refused is looked at again.
 fn probe(path: &Path) -> Result<(), Error> {
+    for _ in 1..PROBE_TRIES {
+        if probe_once(path).is_ok() {
+            return Ok(());
+        }
+        pause(Duration::from_millis(2));
+    }
+    probe_once(path)
+}
+
+fn probe_once(path: &Path) -> Result<(), Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
