@@ -10,6 +10,8 @@
 //! not and we think it does, all its holders are dead, and their leases end on our clock: since
 //! nothing was granted later than now, within their ttl.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::busy::BusyLimit;
@@ -17,7 +19,6 @@ use super::schema::{sql_moment, sql_span, sql_wall};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
-use std::time::Duration;
 
 /// How far apart, in µs, two processes of one boot may see its begin: what reading two clocks one
 /// after the other takes, and a leap second. A boot takes longer.
@@ -52,8 +53,8 @@ impl Clock {
         Self { boot_id: boot_id.to_owned(), began: wall - now / 1_000, latest: now }
     }
 
-    /// Reads that of a file. Looks at all moments in it only if it is not of the boot `boot_id`.
-    fn of_file(conn: &Connection, boot_id: &str) -> rusqlite::Result<Self> {
+    /// Reads that of a file. Looks at all moments in it only if not all is as `ours` expects.
+    fn of_file(conn: &Connection, ours: &Self) -> rusqlite::Result<Self> {
         const META: &str = "SELECT boot_id, boot_began, opened FROM meta";
         const LATEST: &str = "SELECT max(
             ifnull((SELECT max(max(touched, expires - ?1)) FROM locks), 0),
@@ -61,7 +62,7 @@ impl Clock {
         let mut clock = conn.query_row(META, [], |row| {
             Ok(Self { boot_id: row.get(0)?, began: row.get(1)?, latest: row.get(2)? })
         })?;
-        if clock.boot_id != boot_id {
+        if clock.boot_id != ours.boot_id || !clock.began_with(ours) {
             let longest = sql_span(Ttl::MAX.get());
             let latest = conn.query_row(LATEST, [longest], |row| row.get(0))?;
             clock.latest = clock.latest.max(latest);
@@ -74,6 +75,10 @@ impl Clock {
         let same_boot =
             self.boot_id == ours.boot_id || self.began.abs_diff(ours.began) <= BEGAN_TOLERANCE;
         same_boot && self.latest <= ours.latest
+    }
+
+    fn began_with(&self, ours: &Self) -> bool {
+        self.began.abs_diff(ours.began) <= BEGAN_TOLERANCE
     }
 
     /// Notes in the file that we use it.
@@ -95,7 +100,7 @@ pub(super) fn enter(
     busy: &BusyLimit,
 ) -> rusqlite::Result<()> {
     // Always in this order: what others write after the first look is not later than the second.
-    let file = Clock::of_file(conn, boot_id)?;
+    let file = Clock::of_file(conn, &Clock::ours(boot_id, host))?;
     let ours = Clock::ours(boot_id, host);
     if file.goes_on_as(&ours) {
         busy.set(Duration::ZERO);
@@ -105,7 +110,7 @@ pub(super) fn enter(
         return Ok(());
     }
     let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let file = Clock::of_file(&transaction, boot_id)?;
+    let file = Clock::of_file(&transaction, &ours)?;
     let ours = Clock::ours(boot_id, host);
     if !file.goes_on_as(&ours) {
         start_anew(&transaction, ours.latest, sql_wall(host.wall()))?;

@@ -50,8 +50,11 @@ fn containers_that_show_boot_ids_of_their_own_share_one_clock() {
 #[test]
 fn a_boot_id_that_is_the_same_after_a_restart_keeps_no_lease_for_as_long_as_the_last_boot() {
     let world = World::new();
-    granted(run(world.open().acquire(ask("a", owner(1, 1)))));
-    let clock = SetClock::at(Duration::from_secs(5), TODAY + 7_200_000_000);
+    let before = world.open();
+    world.clock.advance(Duration::from_secs(900_000));
+    granted(run(before.acquire(ask("a", owner(1, 1)))));
+    // Later than when the file was opened, but earlier than when the lease began.
+    let clock = SetClock::at(Duration::from_secs(2_000), TODAY + 7_200_000_000);
     let world = World { clock, ..world };
     let store = world.open();
     world.clock.advance(Duration::from_secs(10));
