@@ -63,7 +63,8 @@ fn a_signal_while_releasing_changes_nothing() {
         holder.tell("end");
         until_dead(pid);
         holder.kill(signal);
-        holder.end().code(6).says("the store did not confirm the release; the lock frees itself");
+        let end = holder.end();
+        end.code(6).says("the store did not confirm the release").says("the lock frees itself");
         writer.execute_batch("ROLLBACK").expect("our transaction");
         let token = world.inspect("x")["holders"][0]["token_hint"].clone();
         if let Some(token) = token.as_str() {

@@ -50,6 +50,11 @@ pub struct Front {
     pub head: Head,
 }
 
+impl Front {
+    /// The front of a line without places.
+    pub const EMPTY: Self = Self { dead: 0, head: Head::Nobody };
+}
+
 /// Looks at the first places of a line, oldest first: when each ends, and its stance.
 /// [`REAPED_MAX`] `+ 1` suffice.
 pub fn front(now: Moment, places: impl IntoIterator<Item = (Moment, Stance)>) -> Front {
@@ -111,22 +116,24 @@ pub fn decide_ask(holding: Holding, front: Front, head_is_asker: bool) -> AskDec
 
 /// What to do with a release by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReleaseDecision {
+pub enum ReleaseDecision<K> {
     /// Make the head the owner.
     HandOver,
     /// End the lease; tell the head, if there is one, that the key may be free.
     Free,
-    /// Nobody waits and the owner would rather keep it: renew it.
-    Keep,
+    /// Nobody waits and the owner would rather keep it, as it said.
+    Keep(K),
 }
 
 /// Decides about a release by the owner, who would rather keep the lease if nobody waits (`keep`).
 #[must_use]
-pub fn decide_release(front: Front, keep: bool) -> ReleaseDecision {
-    match front.head {
-        Head::Alive(Stance::Joined) => ReleaseDecision::HandOver,
-        Head::Nobody if keep => ReleaseDecision::Keep,
-        Head::Nobody | Head::Alive(Stance::Watching) | Head::Unexamined => ReleaseDecision::Free,
+pub fn decide_release<K>(front: Front, keep: Option<K>) -> ReleaseDecision<K> {
+    match (front.head, keep) {
+        (Head::Alive(Stance::Joined), _) => ReleaseDecision::HandOver,
+        (Head::Nobody, Some(keep)) => ReleaseDecision::Keep(keep),
+        (Head::Nobody | Head::Alive(Stance::Watching) | Head::Unexamined, _) => {
+            ReleaseDecision::Free
+        }
     }
 }
 
@@ -192,15 +199,19 @@ mod tests {
     #[test]
     fn a_release_hands_over_before_it_frees_or_keeps() {
         let table = [
-            (Head::Nobody, false, ReleaseDecision::Free),
-            (Head::Nobody, true, ReleaseDecision::Keep),
-            (Head::Alive(Joined), false, ReleaseDecision::HandOver),
-            (Head::Alive(Joined), true, ReleaseDecision::HandOver),
-            (Head::Alive(Watching), true, ReleaseDecision::Free),
-            (Head::Unexamined, true, ReleaseDecision::Free),
+            (Head::Nobody, None, ReleaseDecision::Free),
+            (Head::Nobody, Some(7), ReleaseDecision::Keep(7)),
+            (Head::Alive(Joined), None, ReleaseDecision::HandOver),
+            (Head::Alive(Joined), Some(7), ReleaseDecision::HandOver),
+            (Head::Alive(Watching), Some(7), ReleaseDecision::Free),
+            (Head::Unexamined, Some(7), ReleaseDecision::Free),
         ];
         for (head, keep, decision) in table {
-            assert_eq!(decide_release(Front { dead: 0, head }, keep), decision, "{head:?} {keep}");
+            assert_eq!(
+                decide_release(Front { dead: 0, head }, keep),
+                decision,
+                "{head:?} {keep:?}"
+            );
         }
     }
 }

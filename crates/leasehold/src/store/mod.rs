@@ -15,6 +15,7 @@ mod limit;
 pub mod memory;
 mod pattern;
 mod request;
+mod sinks;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -37,6 +38,7 @@ use crate::core::key::Key;
 use crate::core::token::ClientId;
 pub(crate) use limit::within;
 use pattern::matches_pattern;
+pub(crate) use request::PlaceTerms;
 
 /// A place that grants leases.
 ///

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::core::key::Key;
+use crate::core::line::Stance;
 use crate::core::token::{ClientId, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 
@@ -136,4 +137,40 @@ pub enum Otherwise {
         /// How many tokens to reserve.
         reserve: u32,
     },
+}
+
+impl Otherwise {
+    /// For how long, and with how many tokens, the lease is to be kept.
+    pub(crate) fn keep(self) -> Option<(Ttl, u32)> {
+        match self {
+            Self::Free => None,
+            Self::Keep { ttl, reserve } => Some((ttl, reserve)),
+        }
+    }
+}
+
+/// What an ask says of the place that it takes.
+pub(crate) struct PlaceTerms<'a> {
+    pub(crate) waiter_ttl: Ttl,
+    pub(crate) handed_ttl: Ttl,
+    pub(crate) ask_no: u32,
+    pub(crate) inbox: &'a ClientId,
+    pub(crate) stance: Stance,
+}
+
+impl Line {
+    /// The terms of the place that is taken; none if none is.
+    pub(crate) fn place(&self) -> Option<PlaceTerms<'_>> {
+        let (waiter_ttl, handed_ttl, ask_no, inbox, stance) = match self {
+            Self::Stand => return None,
+            Self::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {
+                (*waiter_ttl, *handed_ttl, *ask_no, inbox, Stance::Joined)
+            }
+            // It is never handed anything, so what it would be handed for does not matter.
+            Self::Watch { waiter_ttl, inbox } => {
+                (*waiter_ttl, *waiter_ttl, 0, inbox, Stance::Watching)
+            }
+        };
+        Some(PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance })
+    }
 }

@@ -15,8 +15,8 @@ use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::store::{
-    Acquired, Ask, Evicted, Hint, Holder, LeaseId, Line, Otherwise, Released, Renewal, Renewed,
-    Snapshot, Waiter, line_is_full,
+    Acquired, Ask, Evicted, Hint, Holder, LeaseId, Otherwise, PlaceTerms, Released, Renewal,
+    Renewed, Snapshot, Waiter, line_is_full,
 };
 
 /// One key.
@@ -34,6 +34,12 @@ struct Held {
     since: WallTime,
     why: Option<Arc<str>>,
     idle: bool,
+}
+
+impl Held {
+    fn new(owner: OwnerToken, expires: Moment, since: WallTime, why: Option<Arc<str>>) -> Self {
+        Self { owner, expires, fencing: None, since, why, idle: false }
+    }
 }
 
 struct Place {
@@ -104,7 +110,8 @@ impl Entry {
             AskDecision::Grant => {
                 self.leave(&ask.owner);
                 let why = ask.note.as_ref().and_then(|note| note.why.clone());
-                let fencing = self.grant(now, wall, ask.owner.clone(), ask.ttl, ask.reserve, why);
+                let held = Held::new(ask.owner.clone(), now + ask.ttl.get(), wall, why);
+                let fencing = self.grant(held, ask.reserve);
                 return Ok(Acquired::Granted { fencing });
             }
             AskDecision::HandOver => self.hand_over(now, wall, &ask.key, mail),
@@ -119,15 +126,8 @@ impl Entry {
 
     /// Takes or refreshes the asker's place, if it joins the line.
     fn enter(&mut self, now: Moment, wall: WallTime, ask: &Ask) -> Result<(), Error> {
-        let (waiter_ttl, handed_ttl, ask_no, inbox, stance) = match &ask.line {
-            Line::Stand => return Ok(()),
-            Line::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {
-                (*waiter_ttl, *handed_ttl, *ask_no, inbox.clone(), Stance::Joined)
-            }
-            Line::Watch { waiter_ttl, inbox } => {
-                (*waiter_ttl, *waiter_ttl, 0, inbox.clone(), Stance::Watching)
-            }
-        };
+        let Some(terms) = ask.line.place() else { return Ok(()) };
+        let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance } = terms;
         let why = ask.note.as_ref().and_then(|note| note.why.clone());
         let since = match self.position(&ask.owner) {
             Some(at) => self.line[at].since,
@@ -148,7 +148,7 @@ impl Entry {
             stance,
             handed_ttl,
             ask_no,
-            inbox,
+            inbox: inbox.clone(),
             reserve: ask.reserve,
             since,
             why,
@@ -182,18 +182,10 @@ impl Entry {
         Front { dead: 0, ..front }
     }
 
-    fn grant(
-        &mut self,
-        now: Moment,
-        since: WallTime,
-        owner: OwnerToken,
-        ttl: Ttl,
-        reserve: u32,
-        why: Option<Arc<str>>,
-    ) -> Option<FencingBlock> {
+    /// Makes somebody the owner, with `reserve` fresh fencing tokens.
+    fn grant(&mut self, held: Held, reserve: u32) -> Option<FencingBlock> {
         let fencing = self.reserve(reserve);
-        self.held =
-            Some(Held { owner, expires: now + ttl.get(), fencing, since, why, idle: false });
+        self.held = Some(Held { fencing, ..held });
         fencing
     }
 
@@ -218,8 +210,9 @@ impl Entry {
         mail: &mut Vec<Mail>,
     ) -> Duration {
         let head = self.line.pop_front().expect("the head was seen alive");
-        let fencing =
-            self.grant(now, wall, head.owner.clone(), head.handed_ttl, head.reserve, head.why);
+        let until = now + head.handed_ttl.get();
+        let held = Held::new(head.owner.clone(), until, wall, head.why);
+        let fencing = self.grant(held, head.reserve);
         let hint =
             Hint::Granted { key: key.clone(), owner: head.owner, fencing, ask_no: head.ask_no };
         mail.push(Mail { inbox: head.inbox, hint });
@@ -259,12 +252,12 @@ impl Entry {
             return Released::NotHeld;
         }
         let front = self.drop_dead(now);
-        match (decide_release(front, otherwise != Otherwise::Free), otherwise) {
-            (ReleaseDecision::HandOver, _) => {
+        match decide_release(front, otherwise.keep()) {
+            ReleaseDecision::HandOver => {
                 self.hand_over(now, wall, &lease.key, mail);
                 Released::HandedOver
             }
-            (ReleaseDecision::Keep, Otherwise::Keep { ttl, reserve }) => {
+            ReleaseDecision::Keep((ttl, reserve)) => {
                 let fencing = self.reserve(reserve);
                 let held = self.held.as_mut().expect("the owner was just seen");
                 held.expires = held.expires.max(now + ttl.get());
@@ -272,7 +265,7 @@ impl Entry {
                 held.idle = true;
                 Released::Kept { fencing }
             }
-            (ReleaseDecision::Keep | ReleaseDecision::Free, _) => {
+            ReleaseDecision::Free => {
                 self.held = None;
                 if let Some(head) = self.line.front() {
                     let hint = Hint::MaybeFree { key: lease.key.clone() };

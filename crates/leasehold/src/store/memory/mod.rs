@@ -9,6 +9,7 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use self::entry::Entry;
+use super::sinks::Sinks;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, ClientRecord, Evicted, FENCE_IDLE, Hint,
     HintSink, LeaseId, Line, Otherwise, PAGE_KEYS_MAX, Page, Reach, Released, Renewal, Renewed,
@@ -33,6 +34,7 @@ struct Shared {
     host: Arc<dyn Host>,
     label: String,
     state: Mutex<State>,
+    sinks: Sinks,
 }
 
 /// Everything the store knows.
@@ -40,7 +42,6 @@ struct Shared {
 struct State {
     entries: BTreeMap<Key, Entry>,
     clients: HashMap<ClientId, ClientRecord>,
-    sinks: HashMap<ClientId, Weak<dyn HintSink>>,
     /// The highest counter of all entries that were forgotten: a counter that is new starts here.
     counter_floor: u64,
     swept: Moment,
@@ -76,7 +77,14 @@ impl MemoryStore {
     }
 
     fn labelled(host: Arc<dyn Host>, label: String) -> Self {
-        Self { shared: Arc::new(Shared { host, label, state: Mutex::default() }) }
+        Self {
+            shared: Arc::new(Shared {
+                host,
+                label,
+                state: Mutex::default(),
+                sinks: Sinks::default(),
+            }),
+        }
     }
 
     /// Runs one atomic step at the present moment, then sends the hints that it caused.
@@ -84,13 +92,9 @@ impl MemoryStore {
         let mut mail = Vec::new();
         let mut state = self.state();
         let answer = step(&mut state, self.shared.host.now(), &mut mail);
-        let sinks: Vec<_> = mail
-            .into_iter()
-            .filter_map(|mail| Some((state.sinks.get(&mail.inbox)?.upgrade()?, mail.hint)))
-            .collect();
         drop(state);
-        for (sink, hint) in sinks {
-            sink.hint(hint);
+        for Mail { inbox, hint } in mail {
+            self.shared.sinks.send(&inbox, hint);
         }
         answer
     }
@@ -147,7 +151,6 @@ impl State {
         let used: std::collections::HashSet<_> =
             self.entries.values().flat_map(Entry::clients).collect();
         self.clients.retain(|id, _| used.contains(id));
-        self.sinks.retain(|_, sink| sink.strong_count() > 0);
     }
 
     fn inspect(&self, now: Moment, key: &Key) -> Snapshot {
@@ -200,7 +203,7 @@ impl Store for MemoryStore {
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.state().sinks.insert(inbox.clone(), sink);
+        self.shared.sinks.watch(inbox.clone(), sink);
     }
 
     fn capabilities(&self) -> Capabilities {

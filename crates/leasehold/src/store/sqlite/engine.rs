@@ -10,12 +10,12 @@ use super::busy::BusyLimit;
 use super::error::{SqlFailure, Stage};
 use super::file::StoreFile;
 use super::purge;
-use super::sinks::Sinks;
 use super::step::{AnyJob, BUSY_LIMIT_MAX};
 use super::turn::{Effect, Records, Turn};
 use super::waits::Waits;
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::store::sinks::Sinks;
 
 /// After how many jobs the log is carried over into the file: some 10 MiB. SQLite would do it
 /// inside the commit that happens to be due, and so make one caller wait for the disk.
@@ -216,7 +216,6 @@ impl Engine {
         if self.purge_at <= now {
             self.purge_at = now + purge::LOOK_EVERY;
             self.records.prune(now);
-            self.sinks.prune();
             // Nobody waits for it, and it makes nobody wait: if the file is locked, the next run
             // will do.
             self.busy.set(Duration::ZERO);

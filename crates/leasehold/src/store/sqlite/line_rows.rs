@@ -13,7 +13,7 @@ use crate::core::key::Key;
 use crate::core::line::{Front, PLACES_MAX, REAPED_MAX, Stance, front};
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
-use crate::store::{Ask, Hint, Line, line_is_full};
+use crate::store::{Ask, Hint, PlaceTerms, line_is_full};
 
 /// The front of a line after its dead places were dropped.
 pub(super) struct FrontRows {
@@ -36,16 +36,10 @@ pub(super) fn enter(
     row: &mut LockRow,
     ask: &Ask,
 ) -> Result<Option<Entered>, Failure> {
-    let (waiter_ttl, handed_ttl, ask_no, inbox, stance) = match &ask.line {
-        Line::Stand => return Ok(None),
-        Line::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {
-            (waiter_ttl.get(), handed_ttl.get(), *ask_no, inbox, Stance::Joined)
-        }
-        Line::Watch { waiter_ttl, inbox } => {
-            (waiter_ttl.get(), waiter_ttl.get(), 0, inbox, Stance::Watching)
-        }
-    };
-    let place = NewPlace { ask, until: turn.now + waiter_ttl, handed_ttl, ask_no, inbox, stance };
+    let Some(terms) = ask.line.place() else { return Ok(None) };
+    let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance } = terms;
+    let (until, handed_ttl) = (turn.now + waiter_ttl.get(), handed_ttl.get());
+    let place = NewPlace { ask, until, handed_ttl, ask_no, inbox, stance };
     let refreshed = if row.has_line { place.refresh(turn)? } else { None };
     let ask_no = match refreshed {
         Some(ask_no) => ask_no,

@@ -13,7 +13,6 @@
 //! | `busy` | waiting for other processes |
 //! | `worker` | who carries requests out: the caller, or the store's thread in batches |
 //! | `engine` | the connection, and how requests are carried out on it |
-//! | `sinks` | where hints go |
 //! | `step` | the atomic steps, over the rows in `lock_row` and `line_rows` |
 //! | `waits` | noticing other processes |
 //! | `purge` | forgetting what is idle |
@@ -27,7 +26,6 @@ mod line_rows;
 mod lock_row;
 mod purge;
 mod schema;
-mod sinks;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -46,10 +44,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::engine::Engine;
 use self::file::StoreFile;
-use self::sinks::Sinks;
 use self::step::{Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Step};
 use self::worker::{Desk, work};
 use super::limit::within;
+use super::sinks::Sinks;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, Otherwise,
     Page, Reach, Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Step, busy_limit};
-use crate::core::line::{AskDecision, Front, Head, Holding, decide_ask};
+use crate::core::line::{AskDecision, Front, Holding, decide_ask};
 use crate::core::token::client_of;
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows::{self, Entered};
@@ -14,9 +14,6 @@ use crate::store::{Acquired, Ask, Hint, Line};
 /// How often a grant is tried again because another process changed the lock in between; then it
 /// is made in a transaction.
 const QUICK_TRIES: usize = 3;
-
-/// The front of a line without places.
-const NOBODY: Front = Front { dead: 0, head: Head::Nobody };
 
 /// The step of [`Store::acquire`](crate::store::Store::acquire).
 pub(in crate::store::sqlite) struct Acquire(pub(in crate::store::sqlite) Ask);
@@ -43,7 +40,7 @@ impl Step for Acquire {
             if is_more {
                 return Ok(None);
             }
-            let granted = match decide_ask(holding, NOBODY, false) {
+            let granted = match decide_ask(holding, Front::EMPTY, false) {
                 AskDecision::GrantAgain => self.grant_again(turn, &mut row)?,
                 AskDecision::Grant => self.grant(turn, &mut row)?,
                 _ => return Ok(None),
@@ -73,7 +70,7 @@ impl Step for Acquire {
         };
         let holder = row.living(turn.now).and_then(|held| client_of(held.owner.as_bytes()));
         let (front, first) = if is_alone {
-            (NOBODY, None)
+            (Front::EMPTY, None)
         } else {
             let rows = line_rows::drop_dead(turn, &ask.key)?;
             (rows.front, rows.first)

@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use super::{BUSY_LIMIT_MAX, Step};
 use crate::core::key::Key;
-use crate::core::line::{Front, Head, ReleaseDecision, decide_release};
+use crate::core::line::{Front, ReleaseDecision, decide_release};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
@@ -76,15 +76,15 @@ pub(super) fn end_lease(
         let rows = line_rows::drop_dead(turn, key)?;
         (rows.front, rows.first)
     } else {
-        (Front { dead: 0, head: Head::Nobody }, None)
+        (Front::EMPTY, None)
     };
-    match (decide_release(front, otherwise != Otherwise::Free), otherwise) {
-        (ReleaseDecision::HandOver, _) => {
+    match decide_release(front, otherwise.keep()) {
+        ReleaseDecision::HandOver => {
             let (seq, _) = first.expect("a living head has a row");
             line_rows::hand_over(turn, row, key, seq)?;
             Ok(Released::HandedOver)
         }
-        (ReleaseDecision::Keep, Otherwise::Keep { ttl, reserve }) => {
+        ReleaseDecision::Keep((ttl, reserve)) => {
             let fencing = row.reserve(turn, reserve)?;
             let held = row.held.as_mut().expect("a lease that ends is held");
             held.expires = held.expires.max(turn.now + ttl.get());
@@ -94,7 +94,7 @@ pub(super) fn end_lease(
             row.store(turn, key)?;
             Ok(Released::Kept { fencing })
         }
-        (ReleaseDecision::Keep | ReleaseDecision::Free, _) => {
+        ReleaseDecision::Free => {
             row.held = None;
             row.store(turn, key)?;
             if let Some((seq, _)) = first {

@@ -1,30 +1,29 @@
-//! Where the hints of this process go.
+//! Where the hints of a store that lives in this process go.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
+use super::{Hint, HintSink};
 use crate::core::token::ClientId;
-use crate::store::{Hint, HintSink};
 
 /// The sinks of the clients of this process.
 #[derive(Default)]
-pub(super) struct Sinks(Mutex<HashMap<ClientId, Weak<dyn HintSink>>>);
+pub(crate) struct Sinks(Mutex<HashMap<ClientId, Weak<dyn HintSink>>>);
 
 impl Sinks {
-    pub(super) fn watch(&self, inbox: ClientId, sink: Weak<dyn HintSink>) {
-        self.lock().insert(inbox, sink);
+    /// Takes the sink of an inbox, and lets go of those whose clients are gone.
+    pub(crate) fn watch(&self, inbox: ClientId, sink: Weak<dyn HintSink>) {
+        let mut sinks = self.lock();
+        sinks.retain(|_, sink| sink.strong_count() > 0);
+        sinks.insert(inbox, sink);
     }
 
-    pub(super) fn send(&self, inbox: &ClientId, hint: Hint) {
+    pub(crate) fn send(&self, inbox: &ClientId, hint: Hint) {
         // Called without the lock: a sink may be what drops the last handle of a client.
         let sink = self.lock().get(inbox).and_then(Weak::upgrade);
         if let Some(sink) = sink {
             sink.hint(hint);
         }
-    }
-
-    pub(super) fn prune(&self) {
-        self.lock().retain(|_, sink| sink.strong_count() > 0);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClientId, Weak<dyn HintSink>>> {
