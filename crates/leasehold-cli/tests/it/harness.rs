@@ -23,6 +23,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        start_with_default_signals();
         Self { dir: tempfile::tempdir().expect("a temporary directory") }
     }
 
@@ -151,6 +152,23 @@ pub(crate) fn start(mut command: Command) -> Running {
     let (sender, ended) = channel();
     std::thread::spawn(move || sender.send(child.wait().expect("it is ours")));
     Running { pid, stdin, stdout, stderr, ended, status: None, said: String::new() }
+}
+
+/// Whoever started these tests may ignore signals, as nohup does, and what is ignored is inherited.
+/// What is handled is not: a process that we start then has the default again.
+fn start_with_default_signals() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = u64::from_str_radix(mask.expect("the kernel tells").trim(), 16).expect("a mask");
+        for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1] {
+            if mask & (1 << (signal.as_raw() - 1)) != 0 {
+                signal_hook::flag::register(signal.as_raw(), std::sync::Arc::default())
+                    .expect("a signal that may be handled");
+            }
+        }
+    });
 }
 
 fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
