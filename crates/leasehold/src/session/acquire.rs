@@ -104,6 +104,24 @@ struct Attempt<'a> {
     known: bool,
     /// Why the store could not be asked the last time, if it could not.
     outage: Option<Error>,
+    /// Goes last: what this leaves behind is a lease or a release by then.
+    _asking: Asking,
+}
+
+/// Counts an acquisition as under way for as long as it is there.
+struct Asking(Arc<Session>);
+
+impl Asking {
+    fn new(session: &Arc<Session>) -> Self {
+        session.registry.asking_began();
+        Self(Arc::clone(session))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.registry.asking_ended();
+    }
 }
 
 impl<'a> Attempt<'a> {
@@ -112,15 +130,27 @@ impl<'a> Attempt<'a> {
         spec: &'a Spec,
         waiting: Option<(Presence, OwnedSemaphorePermit)>,
     ) -> Self {
-        session.registry.asking_began();
+        let asking = Asking::new(session);
         let owner = session.fresh_token();
         let wake = waiting.as_ref().map(|(presence, _)| presence.ask_as(owner.clone()));
         let decisions = Acquisition::new(spec.ttl, waiting.is_some());
-        Self { session, spec, owner, decisions, waiting, wake, known: false, outage: None }
+        Self {
+            session,
+            spec,
+            owner,
+            decisions,
+            waiting,
+            wake,
+            known: false,
+            outage: None,
+            _asking: asking,
+        }
     }
 
     async fn run(mut self, wait: Wait) -> Result<Option<Arc<Held>>, Error> {
         let session = Arc::clone(self.session);
+        // Now that this counts as under way: either it sees a shutdown, or the shutdown sees it.
+        session.check_open()?;
         let mut elapsed = std::pin::pin!(session.sleep(wait));
         let mut closed_meanwhile = std::pin::pin!(session.until_closed());
         loop {
@@ -266,7 +296,6 @@ impl Drop for Attempt<'_> {
         if self.known {
             self.session.release_in_background(self.lease_id(), self.spec.kept_ttl().get());
         }
-        self.session.registry.asking_ended();
     }
 }
 

@@ -60,14 +60,18 @@ pub(super) async fn drive(mut driving: Driving) {
     let mut idle_since = session.now();
     loop {
         let plan = session.registry.plan(session.now(), !work.is_empty(), &mut idle_since);
+        for follow_up in plan.follow_ups {
+            work.push(Box::pin(follow_up.finish().map(|()| None)));
+        }
+        // Holders first: whatever a store or a subscriber does next, they know.
+        for (held, _) in plan.duties.iter().filter(|(_, due)| matches!(due, Due::Lost(_))) {
+            held.tell();
+        }
         for (held, due) in plan.duties {
             match due {
                 Due::Renew => work.push(renewal(&session, held)),
                 Due::Lost(lost) => session.tell_lost(&held, lost),
             }
-        }
-        for follow_up in plan.follow_ups {
-            work.push(Box::pin(follow_up.finish(Arc::clone(&session)).map(|()| None)));
         }
         let Some(next) = plan.next else {
             driving.is_done = true;

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Session;
@@ -16,27 +16,39 @@ use crate::store::{BoxAnswer, LeaseId, Otherwise, Released, Store};
 /// A release that was submitted: the request is on its way. Ends with the first answer. Dropped
 /// before, or ended without a clear answer, it is followed up in the background until the store
 /// answers or would have let go by itself.
-pub(crate) struct ReleaseInFlight {
-    session: Arc<Session>,
-    lease: LeaseId,
-    keeps_until: Moment,
-    answer: Option<BoxAnswer<Released>>,
-}
+pub(crate) struct ReleaseInFlight(Option<FollowUp>);
 
 impl ReleaseInFlight {
     /// Submits the release of `lease`, which the store would keep for `keeps_at_most` by itself.
     pub(crate) fn submit(session: Arc<Session>, lease: LeaseId, keeps_at_most: Duration) -> Self {
-        session.registry.release_submitted();
+        let counted = Counted::new(session);
+        let session = &counted.session;
         let keeps_until = session.now() + keeps_at_most;
-        let answer: BoxAnswer<Released> =
-            Box::pin(session.store.release(lease.clone(), Otherwise::Free));
-        Self { session, lease, keeps_until, answer: Some(answer) }
+        let answer = session.store.release(lease.clone(), Otherwise::Free);
+        Self(Some(FollowUp { lease, keeps_until, answer: Some(Box::pin(answer)), counted }))
     }
 
-    fn follow_up(&self, answer: Option<BoxAnswer<Released>>) {
-        let follow_up =
-            FollowUp { lease: self.lease.clone(), keeps_until: self.keeps_until, answer };
-        self.session.registry.follow_up(&self.session, follow_up);
+    /// Looks for the answer, and settles what becomes of the rest.
+    fn look(&mut self, context: &mut Context<'_>) -> Poll<Result<Released, Error>> {
+        let follow_up = self.0.as_mut().expect("nobody looks after the end");
+        let answer = follow_up.answer.as_mut().expect("its answer was not taken yet");
+        let answer = std::task::ready!(answer.as_mut().poll(context));
+        follow_up.answer = None;
+        match &answer {
+            Err(error) if may_be_repeated(error) => self.leave_to_the_driver(),
+            answer => {
+                follow_up.counted.released = ended_a_lease(answer);
+                self.0 = None;
+            }
+        }
+        Poll::Ready(answer)
+    }
+
+    fn leave_to_the_driver(&mut self) {
+        if let Some(follow_up) = self.0.take() {
+            let session = Arc::clone(&follow_up.counted.session);
+            session.registry.follow_up(&session, follow_up);
+        }
     }
 }
 
@@ -44,26 +56,15 @@ impl Future for ReleaseInFlight {
     type Output = Result<Released, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = self.answer.as_mut().expect("it is not polled after its end");
-        let answer = std::task::ready!(answer.as_mut().poll(context));
-        self.answer = None;
-        match &answer {
-            Err(error) if may_be_repeated(error) => self.follow_up(None),
-            answer => self.session.registry.release_ended(ended_a_lease(answer)),
-        }
-        Poll::Ready(answer)
+        self.look(context)
     }
 }
 
 impl Drop for ReleaseInFlight {
     fn drop(&mut self) {
-        let Some(mut answer) = self.answer.take() else { return };
         // Often the answer is there already; then there is nothing to follow up.
-        let looked = answer.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
-        match looked {
-            Poll::Ready(Err(error)) if may_be_repeated(&error) => self.follow_up(None),
-            Poll::Ready(answer) => self.session.registry.release_ended(ended_a_lease(&answer)),
-            Poll::Pending => self.follow_up(Some(answer)),
+        if self.0.is_some() && self.look(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.leave_to_the_driver();
         }
     }
 }
@@ -73,12 +74,13 @@ pub(super) struct FollowUp {
     lease: LeaseId,
     keeps_until: Moment,
     answer: Option<BoxAnswer<Released>>,
+    counted: Counted,
 }
 
 impl FollowUp {
     /// Repeats the release until it is answered, or until the store has let go by itself.
-    pub(super) async fn finish(mut self, session: Arc<Session>) {
-        let mut counted = Counted { session: Arc::clone(&session), released: false };
+    pub(super) async fn finish(mut self) {
+        let session = Arc::clone(&self.counted.session);
         // As long as a command of that ttl may take, so that a key is gone soon after the store
         // answers again, and a store that is gone for a day is not beaten all day.
         let longest = self.keeps_until.since(session.now()) / 4;
@@ -91,7 +93,7 @@ impl FollowUp {
             };
             match answer.await {
                 answer @ Ok(_) => {
-                    counted.released = ended_a_lease(&answer);
+                    self.counted.released = ended_a_lease(&answer);
                     return;
                 }
                 Err(error) if may_be_repeated(&error) && session.now() < self.keeps_until => {}
@@ -107,10 +109,17 @@ impl FollowUp {
     }
 }
 
-/// Counts a release as ended when it goes, however it goes.
+/// Counts a release as under way for as long as it is there, however it goes.
 struct Counted {
     session: Arc<Session>,
     released: bool,
+}
+
+impl Counted {
+    fn new(session: Arc<Session>) -> Self {
+        session.registry.release_submitted();
+        Self { session, released: false }
+    }
 }
 
 impl Drop for Counted {

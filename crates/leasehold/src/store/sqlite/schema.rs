@@ -245,7 +245,11 @@ fn is_alone(path: &Path) -> rusqlite::Result<()> {
 /// tables are in the file itself, where a probe sees them, and not in a log beside it.
 fn create_tables(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<(), Error> {
     let in_sql = |error| sql_error(path, error);
-    if !Marks::read(conn).map_err(in_sql)?.is_new(path)? {
+    // In one transaction: between two statements of their own another process may make the tables.
+    let look = conn.transaction().map_err(in_sql)?;
+    let is_new = Marks::read(&look).map_err(in_sql)?.is_new(path)?;
+    drop(look);
+    if !is_new {
         return Ok(());
     }
     let transaction =
