@@ -63,7 +63,7 @@ impl HolderObject {
     fn new(holder: &Holder) -> Self {
         let client = holder.client.as_ref();
         Self {
-            token_hint: hint(&holder.token),
+            token_hint: holder.token_hint(),
             host: client.map(|client| client.host.clone()),
             pid: client.map(|client| client.pid),
             user: client.map(|client| client.user.clone()),
@@ -102,11 +102,6 @@ pub(crate) fn state(seen: &Snapshot) -> &'static str {
         holders if holders.iter().all(|holder| holder.idle) => "idle",
         _ => "held",
     }
-}
-
-/// The beginning of a token, which is not enough to use it. A foreign one may be any bytes.
-pub(crate) fn hint(token: &[u8]) -> String {
-    String::from_utf8_lossy(&token[..token.len().min(4)]).into_owned()
 }
 
 /// A span in whole milliseconds.
@@ -188,7 +183,7 @@ pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
         if let Some(fence) = fence(holder) {
             out.push_str(&format!("  fence    {fence}\n"));
         }
-        out.push_str(&format!("  token    {}…\n", escape(&hint(&holder.token))));
+        out.push_str(&format!("  token    {}…\n", escape(&holder.token_hint())));
     }
     if let (true, Some(fence)) = (seen.holders.is_empty(), seen.fencing) {
         out.push_str(&format!("  fence    {fence} (the last one)\n"));
@@ -282,7 +277,7 @@ mod tests {
         let fence = FencingToken::new(8812).expect("not zero");
         Snapshot {
             holders: vec![Holder {
-                token: b"abcdefgh".to_vec(),
+                token: b"abcdefghijklmnop".to_vec(),
                 client: Some(client(4121)),
                 why: Some("release\n2".to_owned()),
                 since: Some(THEN),
@@ -351,7 +346,7 @@ mod tests {
         let mut seen = seen();
         seen.holders[0].client = None;
         seen.holders[0].ttl_left = None;
-        seen.holders[0].token = vec![0xff, 0x1b, b'a', b'b', b'c'];
+        seen.holders[0].token = b"\xff\x1babcdefghijklmnop".to_vec();
         let text = text("x", &seen, NOW);
         assert!(text.contains("a client that left no record"), "{text}");
         assert!(text.contains("without an end, taken by a foreign client"), "{text}");

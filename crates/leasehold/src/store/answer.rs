@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ClientRecord;
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
-use crate::core::token::{ClientId, FencingBlock, FencingToken};
+use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 
 /// The answer to an [`Ask`](super::Ask).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +103,20 @@ pub struct Holder {
     pub idle: bool,
 }
 
+impl Holder {
+    /// The beginning of the owner token, as [`OwnerToken::hint`](crate::OwnerToken::hint) gives it:
+    /// nothing of a short one. A foreign token may be any bytes.
+    #[must_use]
+    pub fn token_hint(&self) -> String {
+        let shown = if self.token.len() < OwnerToken::HINTED_BYTES_MIN { 0 } else { 4 };
+        String::from_utf8_lossy(&self.token[..shown]).into_owned()
+    }
+}
+
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Holder")
-            .field("token", &String::from_utf8_lossy(&self.token[..self.token.len().min(4)]))
+            .field("token", &self.token_hint())
             .field("client", &self.client)
             .field("why", &self.why)
             .field("since", &self.since)
@@ -136,4 +146,32 @@ pub struct Page {
     /// Pass it as the cursor of the next page; `None` if this was the last. A page may be empty and
     /// not be the last.
     pub next: Option<Key>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_token_is_not_shown_in_part() {
+        let table: [(&[u8], &str); 4] = [
+            (b"", ""),
+            (b"secret", ""),
+            (b"abcdefghijklmnop", "abcd"),
+            (&[0xff; 20], "\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
+        ];
+        for (token, hint) in table {
+            let holder = Holder {
+                token: token.to_vec(),
+                client: None,
+                why: None,
+                since: None,
+                ttl_left: None,
+                fencing: None,
+                idle: false,
+            };
+            assert_eq!(holder.token_hint(), hint);
+            assert!(!format!("{holder:?}").contains("secret"));
+        }
+    }
 }
