@@ -33,6 +33,13 @@ pub trait Host: Send + Sync + 'static {
     /// Runs a task that never blocks, beside the caller's runtime.
     fn spawn(&self, task: Task);
 
+    /// Runs a task that does network input and output: on the runtime of the caller if it is in one,
+    /// so that an answer wakes no other thread, else beside it. It is dropped with that runtime.
+    /// Default: as [`spawn`](Self::spawn).
+    fn spawn_io(&self, task: Task) {
+        self.spawn(task);
+    }
+
     /// Runs a task that blocks in system calls between its awaits, on a thread of its own.
     fn spawn_blocking(&self, name: &str, task: Task);
 
@@ -115,6 +122,14 @@ impl Host for SystemHost {
         shared_runtime().spawn(task);
     }
 
+    #[allow(clippy::disallowed_methods, reason = "this is the host")]
+    fn spawn_io(&self, task: Task) {
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(task)),
+            Err(_) => self.spawn(task),
+        }
+    }
+
     fn spawn_blocking(&self, name: &str, task: Task) {
         run_on_thread(name, task);
     }
@@ -132,9 +147,9 @@ fn shared_runtime() -> &'static tokio::runtime::Handle {
 /// Starts a thread with a runtime of its own, which lives until `task` ends.
 fn run_on_thread(name: &str, task: Task) -> tokio::runtime::Handle {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
-        .expect("a runtime without input and output needs nothing that could be missing");
+        .expect("the process may open the few descriptors that a runtime needs");
     let handle = runtime.handle().clone();
     std::thread::Builder::new()
         .name(name.to_owned())

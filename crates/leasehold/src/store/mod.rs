@@ -14,6 +14,8 @@ mod hint;
 mod limit;
 pub mod memory;
 mod pattern;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod request;
 mod sinks;
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,204 @@
+//! What the store needs of a connection: the seam for simulation, and for connections that users
+//! bring.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::core::error::Error;
+
+/// A future of a link, boxed.
+pub type LinkFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Opens connections to one server.
+pub trait Connector: Send + Sync + 'static {
+    /// Connects, and makes the connection ready: authenticated, on the right database. Polled where
+    /// network input and output can be done; the caller limits the time.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`, `Denied` or `Config`: nothing was asked yet.
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>>;
+
+    /// Connects to where messages come in. No channel is listened to yet. Polled and limited as
+    /// [`connect`](Self::connect), with the same errors.
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>>;
+
+    /// Which server this is, for messages and logs: without a password.
+    fn label(&self) -> String;
+}
+
+/// A connection that has just been made.
+pub struct Connected {
+    /// Where requests go.
+    pub link: Arc<dyn Link>,
+    /// Moves the bytes. It has to be polled for anything to happen, ends with the connection, and
+    /// ends the connection when it is dropped: whatever is under way then is answered
+    /// [`Broken`](LinkError::Broken).
+    pub io: LinkFuture<()>,
+}
+
+impl fmt::Debug for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connected")
+    }
+}
+
+/// One connection.
+pub trait Link: Send + Sync + 'static {
+    /// Sends a request. It is in the queue of the connection when this returns: what is submitted
+    /// first reaches the server first. Dropping the answer may take a request back that was not
+    /// yet written.
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>>;
+}
+
+/// A connection on which messages come in.
+pub struct Subscriber {
+    /// What is listened to.
+    pub channels: Box<dyn Channels>,
+    /// What comes in.
+    pub messages: Box<dyn Messages>,
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Subscriber")
+    }
+}
+
+/// What a [`Subscriber`] listens to.
+pub trait Channels: Send + 'static {
+    /// Listens to one more channel; ends once the server has confirmed it.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` if the user has no right to; `Unavailable` if the connection is gone.
+    fn add(
+        &mut self,
+        channel: &str,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>>;
+}
+
+/// What comes in on a [`Subscriber`].
+pub trait Messages: Send + 'static {
+    /// The next message; `None` once the connection is gone. Has to be polled for
+    /// [`Channels::add`] to end. Dropping the future loses nothing.
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>>;
+}
+
+/// A message of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Where it was published.
+    pub channel: String,
+    /// What.
+    pub payload: Vec<u8>,
+}
+
+/// One command: its name, and its arguments.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Command {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Command {
+    /// A command without arguments yet.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { bytes: Vec::with_capacity(512), ends: Vec::with_capacity(24) }.arg(name)
+    }
+
+    /// With one more argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl AsRef<[u8]>) -> Self {
+        self.bytes.extend_from_slice(argument.as_ref());
+        self.ends.push(self.bytes.len());
+        self
+    }
+
+    /// With a number as one more argument.
+    #[must_use]
+    pub fn number(mut self, number: u64) -> Self {
+        use std::io::Write as _;
+        write!(self.bytes, "{number}").expect("a vector takes what is written");
+        self.ends.push(self.bytes.len());
+        self
+    }
+
+    /// The name and the arguments.
+    pub fn args(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(self.ends.iter().copied()).map(|(start, end)| &self.bytes[start..end])
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The arguments are left out: there are owner tokens among them.
+        let name = self.args().next().map(String::from_utf8_lossy);
+        write!(f, "Command({}, {} arguments)", name.unwrap_or_default(), self.ends.len() - 1)
+    }
+}
+
+/// What a server answered.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing.
+    Nil,
+    /// A number.
+    Int(i64),
+    /// Bytes, or a status such as `OK`.
+    Bytes(Vec<u8>),
+    /// Several answers.
+    Array(Vec<Value>),
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nil => f.write_str("Nil"),
+            Self::Int(number) => write!(f, "{number}"),
+            // Left out: it may be an owner token.
+            Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Array(values) => f.debug_list().entries(values).finish(),
+        }
+    }
+}
+
+/// Why a request on a connection was not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkError {
+    /// The server refused it, by an answer that begins with a `code` such as `NOPERM`.
+    Refused {
+        /// The first word of the answer.
+        code: String,
+        /// The whole of it.
+        text: String,
+    },
+    /// It never left: the connection was gone before.
+    NotSent {
+        /// What happened.
+        reason: String,
+    },
+    /// The connection ended, or spoke nonsense, after the request may have left: it may take
+    /// effect.
+    Broken {
+        /// What happened.
+        reason: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_keeps_its_arguments_apart_and_shows_none() {
+        let command = Command::new("SET").arg("").arg(b"\xff\r\n").number(42);
+        let args: Vec<_> = command.args().collect();
+        assert_eq!(args, [b"SET".as_slice(), b"", b"\xff\r\n", b"42"]);
+        assert_eq!(format!("{command:?}"), "Command(SET, 3 arguments)");
+    }
+}
