@@ -118,6 +118,16 @@ impl Command {
         self
     }
 
+    /// With one more argument, made of these parts.
+    #[must_use]
+    pub fn joined(mut self, parts: &[&str]) -> Self {
+        for part in parts {
+            self.bytes.extend_from_slice(part.as_bytes());
+        }
+        self.ends.push(self.bytes.len());
+        self
+    }
+
     /// With a number as one more argument.
     #[must_use]
     pub fn number(mut self, number: u64) -> Self {
@@ -152,7 +162,7 @@ pub enum Value {
     /// Bytes, or a status such as `OK`.
     Bytes(Vec<u8>),
     /// Several answers.
-    Array(Vec<Value>),
+    Array(Vec<Self>),
 }
 
 impl fmt::Debug for Value {
@@ -196,9 +206,10 @@ mod tests {
 
     #[test]
     fn a_command_keeps_its_arguments_apart_and_shows_none() {
-        let command = Command::new("SET").arg("").arg(b"\xff\r\n").number(42);
+        let command =
+            Command::new("SET").arg("").arg(b"\xff\r\n").number(42).joined(&["a", "", "b"]);
         let args: Vec<_> = command.args().collect();
-        assert_eq!(args, [b"SET".as_slice(), b"", b"\xff\r\n", b"42"]);
-        assert_eq!(format!("{command:?}"), "Command(SET, 3 arguments)");
+        assert_eq!(args, [b"SET".as_slice(), b"", b"\xff\r\n", b"42", b"ab"]);
+        assert_eq!(format!("{command:?}"), "Command(SET, 4 arguments)");
     }
 }

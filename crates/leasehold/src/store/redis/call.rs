@@ -1,0 +1,198 @@
+//! The requests of the contract as calls of scripts.
+
+use super::keys::Keys;
+use super::link::Command;
+use super::scripts::{ACQUIRE, EVICT, INSPECT, LIVING, RELEASE, RENEW, Script};
+use crate::core::key::Key;
+use crate::core::line::Stance;
+use crate::core::ttl::Ttl;
+use crate::store::{Ask, LeaseId, Otherwise, PlaceTerms, Renewal, Snapshot};
+
+/// One step at one lock. `cold`: the server may have forgotten the counter of the key, or gone back
+/// with it, since this client used it last.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Call<'a> {
+    Acquire { ask: &'a Ask, cold: bool },
+    Renew { renewal: &'a Renewal, cold: bool },
+    Release { lease: &'a LeaseId, otherwise: Otherwise, cold: bool },
+    Evict { key: &'a Key, seen: &'a [u8] },
+    Inspect { key: &'a Key },
+    Living { key: &'a Key },
+}
+
+impl<'a> Call<'a> {
+    /// The call by the hash of its script: all that a server needs that has seen the script.
+    pub(super) fn by_hash(self) -> Command {
+        self.complete(self.script().by_hash())
+    }
+
+    /// The call with its script, for a server that does not know it.
+    pub(super) fn in_full(self) -> Command {
+        self.complete(self.script().in_full())
+    }
+
+    /// What it is about.
+    pub(super) fn key(self) -> &'a Key {
+        match self {
+            Self::Acquire { ask, .. } => &ask.key,
+            Self::Renew { renewal, .. } => &renewal.lease.key,
+            Self::Release { lease, .. } => &lease.key,
+            Self::Evict { key, .. } | Self::Inspect { key } | Self::Living { key } => key,
+        }
+    }
+
+    fn script(self) -> &'static Script {
+        match self {
+            Self::Acquire { .. } => &ACQUIRE,
+            Self::Renew { .. } => &RENEW,
+            Self::Release { .. } => &RELEASE,
+            Self::Evict { .. } => &EVICT,
+            Self::Inspect { .. } => &INSPECT,
+            Self::Living { .. } => &LIVING,
+        }
+    }
+
+    /// Adds keys and arguments, as the headers of the scripts have them.
+    fn complete(self, command: Command) -> Command {
+        let command = Keys::of(self.key()).add_to(command);
+        match self {
+            Self::Acquire { ask, cold } => acquire(command, ask, cold),
+            Self::Renew { renewal, cold } => command
+                .arg(renewal.lease.owner.as_str())
+                .number(millis(renewal.ttl))
+                .number(renewal.reserve.into())
+                .number(renewal.at_least.map_or(0, |at_least| at_least.get()))
+                .number(cold.into()),
+            Self::Release { lease, otherwise, cold } => {
+                let command = command.arg(lease.owner.as_str());
+                match otherwise {
+                    Otherwise::Free => command,
+                    Otherwise::Keep { ttl, reserve } => {
+                        command.number(millis(ttl)).number(reserve.into()).number(cold.into())
+                    }
+                }
+            }
+            Self::Evict { seen, .. } => command.arg(seen),
+            Self::Inspect { .. } => command.number(Snapshot::WAITERS_SHOWN_MAX as u64),
+            Self::Living { .. } => command,
+        }
+    }
+}
+
+fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
+    let why = ask.note.as_ref().and_then(|note| note.why.as_deref());
+    let command = command
+        .arg(ask.owner.as_str())
+        .number(millis(ask.ttl))
+        .number(ask.reserve.into())
+        .number(cold.into())
+        .arg(why.unwrap_or_default());
+    let Some(PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance }) = ask.line.place()
+    else {
+        return command;
+    };
+    command
+        .arg(match stance {
+            Stance::Joined => "j",
+            Stance::Watching => "w",
+        })
+        .number(millis(waiter_ttl))
+        .number(millis(handed_ttl))
+        .number(ask_no.into())
+        .arg(inbox.as_str())
+}
+
+/// Whole milliseconds, rounded up: a server must not keep a lease for less than its holder counts
+/// on.
+fn millis(ttl: Ttl) -> u64 {
+    u64::try_from(ttl.get().as_nanos().div_ceil(1_000_000)).expect("a ttl is at most 48 h")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::token::{ClientId, FencingToken, OwnerToken};
+    use crate::store::{Claim, Line, Note};
+
+    fn ttl(ms: u64) -> Ttl {
+        Ttl::new(Duration::from_millis(ms)).expect("within bounds")
+    }
+
+    fn lease() -> LeaseId {
+        LeaseId {
+            key: Key::new("a").expect("a name"),
+            owner: OwnerToken::new("anna").expect("a token"),
+            claim: Claim::Exclusive,
+        }
+    }
+
+    fn ask(line: Line, why: Option<&str>) -> Ask {
+        let LeaseId { key, owner, claim } = lease();
+        let note = why.map(|why| Note { client: None, why: Some(why.into()) });
+        Ask { key, owner, claim, ttl: ttl(10_000), line, note, reserve: 1 }
+    }
+
+    /// What follows the keys.
+    #[track_caller]
+    fn assert_args(call: Call<'_>, expected: &[&str]) {
+        let command = call.by_hash();
+        let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
+        assert_eq!(args[2..4], ["6", "a"]);
+        assert_eq!(args[4..9].iter().filter(|key| key.starts_with("{a}:lh:")).count(), 5);
+        assert_eq!(args[9..], *expected);
+        let full = call.in_full();
+        assert!(full.args().skip(2).eq(command.args().skip(2)), "the same in full");
+    }
+
+    #[test]
+    fn an_ask_says_what_acquire_lua_expects() {
+        let inbox = ClientId::from_random([1; ClientId::CHARS]);
+        let stand = ask(Line::Stand, None);
+        assert_args(Call::Acquire { ask: &stand, cold: false }, &["anna", "10000", "1", "0", ""]);
+        let (waiter_ttl, handed_ttl) = (ttl(3_000), ttl(2_000));
+        let join = Line::Join { waiter_ttl, handed_ttl, ask_no: 7, inbox: inbox.clone() };
+        assert_args(
+            Call::Acquire { ask: &ask(join, Some("a | b")), cold: true },
+            &["anna", "10000", "1", "1", "a | b", "j", "3000", "2000", "7", "BBBBBBBBBBBB"],
+        );
+        assert_args(
+            Call::Acquire { ask: &ask(Line::Watch { waiter_ttl, inbox }, None), cold: false },
+            &["anna", "10000", "1", "0", "", "w", "3000", "3000", "0", "BBBBBBBBBBBB"],
+        );
+    }
+
+    #[test]
+    fn the_other_requests_say_what_their_scripts_expect() {
+        let (lease, key) = (lease(), lease().key);
+        let at_least = FencingToken::new(9);
+        let renewal =
+            |at_least| Renewal { lease: lease.clone(), ttl: ttl(10), at_least, reserve: 4 };
+        assert_args(
+            Call::Renew { renewal: &renewal(at_least), cold: true },
+            &["anna", "10", "4", "9", "1"],
+        );
+        assert_args(
+            Call::Renew { renewal: &renewal(None), cold: false },
+            &["anna", "10", "4", "0", "0"],
+        );
+        let release = |otherwise| Call::Release { lease: &lease, otherwise, cold: false };
+        assert_args(release(Otherwise::Free), &["anna"]);
+        assert_args(
+            release(Otherwise::Keep { ttl: ttl(20), reserve: 2 }),
+            &["anna", "20", "2", "0"],
+        );
+        assert_args(Call::Evict { key: &key, seen: b"x y" }, &["x y"]);
+        assert_args(Call::Inspect { key: &key }, &["100"]);
+        assert_args(Call::Living { key: &key }, &[]);
+    }
+
+    #[test]
+    fn a_server_never_keeps_a_lease_for_less_than_was_asked() {
+        // nanoseconds, milliseconds
+        for (nanos, ms) in [(10_000_000, 10), (10_000_001, 11), (10_999_999, 11)] {
+            assert_eq!(millis(Ttl::new(Duration::from_nanos(nanos)).expect("within bounds")), ms);
+        }
+    }
+}

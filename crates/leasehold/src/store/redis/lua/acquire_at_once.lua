@@ -1,0 +1,26 @@
+-- acquire_at_once.lua: grants a free key for which nobody waits, if there is nothing to write down
+-- but the lock and the counter. Comes before all functions, since such an ask needs none, and to
+-- make them would take as long as a command. Every other ask is answered by acquire.lua.
+-- KEYS  lock, fence, grant, line, ends, places
+-- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why ('' for none)
+--       and, if the asker takes a place: stance (j joins, w watches), waiter_ttl_ms,
+--       handed_ttl_ms, ask_no, inbox
+-- replies  {1, first, count} granted
+--          {0, retry_in_ms (-1: the lease has no end), ahead, holder, denied} taken; holder: the
+--            client that holds it, if one of ours, and the place is new; denied: 1 if the hint for
+--            another client was not allowed
+--          {2} the line is full
+local owner, ttl, reserve = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local cold, why, stance = ARGV[4] == '1', ARGV[5], ARGV[6]
+
+local holder = call('GET', LOCK)
+if not holder and reserve == 1 and why == '' and not cold and call('EXISTS', LINE) == 0 then
+  local counter = call('INCR', FENCE)
+  if counter > 1 and counter <= FENCING_MAX then
+    call('PEXPIRE', FENCE, math.max(ttl, FENCE_IDLE_MS))
+    call('SET', LOCK, owner, 'PX', ttl)
+    return { 1, counter, 1 }
+  end
+  -- It was missing, or has come to its end: acquire.lua goes on from what it was.
+  call('DECR', FENCE)
+end

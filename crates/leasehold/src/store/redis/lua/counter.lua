@@ -1,0 +1,68 @@
+-- counter.lua: the server's time, and the fencing counter.
+-- KEYS  fence
+-- ARGV  none of its own
+-- replies  none of its own
+
+-- Numbers beyond 14 digits lose some where Lua turns them into text by itself.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function now_us()
+  local time = call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- The highest number given so far; 0 where it was forgotten, or is no number.
+local function counted()
+  return tonumber(string.match(call('GET', FENCE) or '', '^%d+$') or 0)
+end
+
+-- The counter outlives the lease, and what is in flight when it ends.
+local function keep_counter(lease_ms)
+  call('PEXPIRE', FENCE, math.max(lease_ms, FENCE_IDLE_MS))
+end
+
+-- Raises the counter to the clock, or by one where it is ahead of that: higher than whatever was
+-- given before it was forgotten. One number only, since a block must not run ahead of the clock.
+local function leap()
+  local first = math.max(counted() + 1, now_us())
+  if first > FENCING_MAX then
+    return 0, 0
+  end
+  call('SET', FENCE, whole(first), 'PX', FENCE_IDLE_MS)
+  return first, 1
+end
+
+-- Reserves up to `reserve` fencing tokens. `cold`: the counter may have been forgotten or set back
+-- since it was used last. Whoever calls this calls `keep_counter` after it.
+local function take(reserve, cold)
+  if reserve == 0 then
+    return 0, 0
+  end
+  if cold then
+    return leap()
+  end
+  if reserve == 1 then
+    local counter = call('INCR', FENCE)
+    if counter <= reserve then
+      -- It was missing.
+      return leap()
+    end
+    if counter > FENCING_MAX then
+      call('DECR', FENCE)
+      return 0, 0
+    end
+    return counter, 1
+  end
+  local counter = counted()
+  if counter == 0 then
+    return leap()
+  end
+  local count = math.min(reserve, math.max(1, now_us() - counter))
+  if counter + count > FENCING_MAX then
+    return 0, 0
+  end
+  call('INCRBY', FENCE, whole(count))
+  return counter + 1, count
+end

@@ -1,0 +1,42 @@
+-- inspect.lua: what is known of a key, for people and tools. Writes nothing.
+-- KEYS  lock, fence, grant, line, ends, places
+-- ARGV  how many waiters to list at most
+-- replies  {token, ttl_left_ms, counter, grant, waiting, waiters}
+--   token: of the holder, or nil; ttl_left_ms: -1 if its lease has no end; counter: text, or nil
+--   grant: {first, count, since_us, why, idle} as texts or nils, if something is noted, or nil
+--   waiting: how many wait in all; waiters: owner token and since_us (text) of each, in turn
+local SHOWN_MAX = tonumber(ARGV[1])
+local PAGE = 100
+
+local token = call('GET', LOCK)
+local grant = call('HMGET', GRANT, 'o', 'f', 'n', 's', 'w', 'i')
+local noted_owner = table.remove(grant, 1)
+if not token or noted_owner ~= token then
+  grant = false
+end
+
+local now_ms = math.floor(now_us() / 1000)
+local waiters, shown = {}, 0
+
+local function show(owner)
+  local since = string.match(call('HGET', PLACES, owner) or '', '^[jw]|%d+|%d+|%d+|(%d+)|')
+  waiters[#waiters + 1] = owner
+  waiters[#waiters + 1] = since or ''
+  shown = shown + 1
+end
+
+for start = 0, PLACES_MAX - 1, PAGE do
+  local owners = call('ZRANGE', LINE, start, start + PAGE - 1)
+  local ends = #owners > 0 and call('ZMSCORE', ENDS, unpack(owners))
+  for at, owner in ipairs(owners) do
+    if tonumber(ends[at] or 0) > now_ms and shown < SHOWN_MAX then
+      show(owner)
+    end
+  end
+  if shown >= SHOWN_MAX or #owners < PAGE then
+    break
+  end
+end
+
+local waiting = call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf')
+return { token, call('PTTL', LOCK), call('GET', FENCE), grant, waiting, waiters }

@@ -1,0 +1,134 @@
+-- line.lua: who waits for the key, and handing it over; shared by what ends leases and asks.
+-- KEYS  line, ends, places, and those of the holder
+-- ARGV  none of its own
+-- replies  none of its own
+-- Who is at the front of a line, beside a watching place, `w`.
+local JOINED, NOBODY, UNEXAMINED = 'j', 'nobody', 'unexamined'
+local REAPED_MAX = 8
+local FULL_REAPED_MAX = 100
+
+-- Publishes a hint to a client; 1 if that is not allowed, which changes nothing else.
+local function tell(client, hint)
+  local told = redis.pcall('PUBLISH', ':lh:inbox:' .. client, hint)
+  return type(told) == 'table' and told.err and 1 or 0
+end
+
+-- Opens the line for this step. One function, so that the many steps that find no line do not pay
+-- for what is in it.
+local function open_line()
+  local arrived = now_us()
+  local now_ms = math.floor(arrived / 1000)
+
+  -- The place of an owner; nil if it has none that can be read.
+  local function place_of(owner)
+    local stance, handed_ttl, ask_no, reserve, since, inbox, why = string.match(
+      call('HGET', PLACES, owner) or '',
+      '^([jw])|(%d+)|(%d+)|(%d+)|(%d+)|([^|]*)|(.*)$'
+    )
+    return stance and {
+      owner = owner,
+      stance = stance,
+      handed_ttl = tonumber(handed_ttl),
+      ask_no = tonumber(ask_no),
+      reserve = tonumber(reserve),
+      since = since,
+      inbox = inbox,
+      why = why,
+    }
+  end
+
+  local function remove(owners)
+    if #owners > 0 then
+      call('ZREM', LINE, unpack(owners))
+      call('ZREM', ENDS, unpack(owners))
+      call('HDEL', PLACES, unpack(owners))
+    end
+  end
+
+  -- Whether there is room for one place more. The dead do not count: a line of them must not lock
+  -- the living out.
+  local function has_room()
+    if call('ZCARD', LINE) < PLACES_MAX then
+      return true
+    end
+    remove(call('ZRANGEBYSCORE', ENDS, '-inf', whole(now_ms), 'LIMIT', 0, FULL_REAPED_MAX))
+    return call('ZCARD', LINE) < PLACES_MAX
+  end
+
+  -- Appends an owner to the line, behind the last even if the clock went back.
+  local function append(owner)
+    local last = call('ZRANGE', LINE, -1, -1, 'WITHSCORES')[2] or 0
+    call('ZADD', LINE, whole(math.max(arrived, last + 1)), owner)
+  end
+
+  local line = { remove = remove }
+
+  -- Takes or refreshes the place of an asker. Returns whether it is a new one; nil if the line is
+  -- full.
+  function line.enter(owner, asked, waiter_ttl)
+    local is_new = not call('ZSCORE', LINE, owner)
+    local before = place_of(owner)
+    local ends_before = tonumber(call('ZSCORE', ENDS, owner) or 0)
+    if is_new then
+      if not has_room() then
+        return nil
+      end
+      append(owner)
+      before, ends_before = nil, 0
+    end
+    before = before or { ask_no = 0, since = whole(arrived) }
+    call('ZADD', ENDS, whole(math.max(ends_before, now_ms + waiter_ttl)), owner)
+    local place = {
+      asked.stance,
+      asked.handed_ttl,
+      whole(math.max(before.ask_no, asked.ask_no)),
+      asked.reserve,
+      before.since,
+      asked.inbox,
+      asked.why,
+    }
+    call('HSET', PLACES, owner, table.concat(place, '|'))
+    local keep_ms = math.max(call('PTTL', LINE), waiter_ttl)
+    for _, key in ipairs({ LINE, ENDS, PLACES }) do
+      call('PEXPIRE', key, keep_ms)
+    end
+    return is_new
+  end
+
+  -- Drops the dead places at the front. Returns who stands behind them, and that place.
+  function line.front()
+    local dead = {}
+    local head, place = NOBODY, nil
+    for _, owner in ipairs(call('ZRANGE', LINE, 0, REAPED_MAX)) do
+      place = place_of(owner)
+      local ends = tonumber(call('ZSCORE', ENDS, owner) or 0)
+      if place and ends > now_ms then
+        head = place.stance
+        break
+      end
+      if #dead == REAPED_MAX then
+        head = UNEXAMINED
+        break
+      end
+      dead[#dead + 1] = owner
+      place = nil
+    end
+    remove(dead)
+    return head, place
+  end
+
+  -- Makes the head the owner. Returns whether it could not be told. Its counter leaps, since
+  -- whoever gives the key away need not know what the server forgot.
+  function line.hand_over(head)
+    remove({ head.owner })
+    local first, count = take(head.reserve, true)
+    call('DEL', GRANT)
+    note_grant(head.owner, head.handed_ttl, first, count, head.why)
+    keep_counter(head.handed_ttl)
+    call('SET', LOCK, head.owner, 'PX', head.handed_ttl)
+    local words = { 'g', whole(head.ask_no), whole(first), count, head.owner, LOCK }
+    return tell(head.inbox, table.concat(words, ' '))
+  end
+
+  return line
+end

@@ -1,0 +1,18 @@
+-- prelude.lua: what every script begins with: the keys of one lock, and the limits.
+-- KEYS  the same six for every script; each that is written has a time to live from that step on
+--   lock    STRING  the owner token of the holder; its time to live is the lease
+--   fence   STRING  the fencing counter: the highest number given so far
+--   grant   HASH    what the lock does not say of its holder, where there is something to say:
+--                   o owner token, f and n first and count of its fencing tokens, s since when (µs
+--                   of the server's clock), w why, i set while it is kept idle
+--   line    ZSET    the places: owner tokens by arrival (µs of the server's clock)
+--   ends    ZSET    owner tokens by the end of their place (ms of the server's clock)
+--   places  HASH    owner token -> stance|handed_ttl_ms|ask_no|reserve|since_us|inbox|why
+-- ARGV  as each script says
+-- replies  as each script says; blocks of fencing tokens as `first, count`, none as `0, 0`
+local call = redis.call
+local LOCK, FENCE, GRANT, LINE, ENDS, PLACES = unpack(KEYS)
+
+local FENCE_IDLE_MS = 600000
+local FENCING_MAX = 9007199254740991
+local PLACES_MAX = 10000

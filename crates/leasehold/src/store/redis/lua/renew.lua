@@ -1,0 +1,35 @@
+-- renew.lua: restarts the time to live if the owner still holds the key. Never re-creates a lease.
+-- KEYS  lock, fence, grant, line, ends, places
+-- ARGV  owner token, ttl_ms, reserve, at_least (0 for none), cold (1 or 0)
+-- replies  {1, first, count, wanted} renewed; wanted: 1 if somebody waits
+--          {0} lost
+local owner, ttl, reserve = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local at_least, cold = tonumber(ARGV[4]), ARGV[5] == '1'
+
+if call('GET', LOCK) ~= owner then
+  return { 0 }
+end
+
+local first, count = block_of(owner)
+local lease_ms = lift(ttl)
+if at_least > 0 and at_least > counted() then
+  call('SET', FENCE, whole(at_least), 'PX', FENCE_IDLE_MS)
+  first, count = at_least, 1
+  note_block(owner, first, count)
+end
+local reserved_first, reserved = take(reserve, cold)
+if reserved > 0 then
+  first, count = reserved_first, reserved
+  note_block(owner, first, count)
+end
+call('PEXPIRE', GRANT, lease_ms)
+if count > 0 then
+  keep_counter(lease_ms)
+end
+
+local wanted = 0
+if call('EXISTS', ENDS) == 1 then
+  local now_ms = math.floor(now_us() / 1000)
+  wanted = call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf') > 0 and 1 or 0
+end
+return { 1, first, count, wanted }

@@ -1,0 +1,159 @@
+//! What clients say of themselves, as it is kept on the server: one text per client, `host`, `pid`,
+//! `user` and `command`, a line each.
+
+use std::collections::HashMap;
+
+use super::keys::add_record;
+use super::link::{Command, Value};
+use crate::core::token::{ClientId, client_of};
+use crate::store::{ClientRecord, FENCE_IDLE, Snapshot};
+
+/// The longest text that is read as a record, in bytes. What clients write is shorter.
+const RECORD_BYTES_MAX: usize = 4_096;
+
+/// The command that writes a record, or keeps it for longer.
+pub(super) fn write(record: &ClientRecord) -> Command {
+    let ClientRecord { id, host, pid, user, command } = record;
+    // Only the last line may itself have lines.
+    let line = |text: &str| text.replace('\n', " ");
+    let idle_ms = u64::try_from(FENCE_IDLE.as_millis()).expect("some minutes");
+    add_record(Command::new("SET"), id)
+        .arg(format!("{}\n{pid}\n{}\n{command}", line(host), line(user)))
+        .arg("PX")
+        .number(idle_ms)
+}
+
+/// The clients that a snapshot speaks of, each once.
+pub(super) fn clients_of(snapshot: &Snapshot) -> Vec<ClientId> {
+    let holders = snapshot.holders.iter().filter_map(|holder| client_of(&holder.token));
+    let waiters = snapshot.waiters.iter().filter_map(|waiter| waiter.id.clone());
+    let mut clients: Vec<ClientId> = holders.chain(waiters).collect();
+    clients.sort_unstable();
+    clients.dedup();
+    clients
+}
+
+/// The command that reads the records of `clients`, at least one.
+pub(super) fn read(clients: &[ClientId]) -> Command {
+    clients.iter().fold(Command::new("MGET"), add_record)
+}
+
+/// Puts the records that were read into the snapshot. One that is missing or strange is left out.
+pub(super) fn fill(snapshot: &mut Snapshot, clients: &[ClientId], reply: &Value) {
+    let Value::Array(texts) = reply else { return };
+    let records: HashMap<&ClientId, ClientRecord> = clients
+        .iter()
+        .zip(texts)
+        .filter_map(|(id, text)| match text {
+            Value::Bytes(text) => Some((id, parse(id, text)?)),
+            _ => None,
+        })
+        .collect();
+    let record = |id: Option<&ClientId>| id.and_then(|id| records.get(id)).cloned();
+    for holder in &mut snapshot.holders {
+        holder.client = record(client_of(&holder.token).as_ref());
+    }
+    for waiter in &mut snapshot.waiters {
+        waiter.client = record(waiter.id.as_ref());
+    }
+}
+
+fn parse(id: &ClientId, text: &[u8]) -> Option<ClientRecord> {
+    let text = str::from_utf8(text).ok().filter(|text| text.len() <= RECORD_BYTES_MAX)?;
+    let mut lines = text.splitn(4, '\n').map(str::to_owned);
+    Some(ClientRecord {
+        id: id.clone(),
+        host: lines.next()?,
+        pid: lines.next()?.parse().ok()?,
+        user: lines.next()?,
+        command: lines.next()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Holder, Waiter};
+
+    fn id(byte: u8) -> ClientId {
+        ClientId::from_random([byte; ClientId::CHARS])
+    }
+
+    fn client(byte: u8) -> ClientRecord {
+        ClientRecord {
+            id: id(byte),
+            host: "web-1".to_owned(),
+            pid: 42,
+            user: "anna".to_owned(),
+            command: "report\n--all".to_owned(),
+        }
+    }
+
+    fn text_of(record: &ClientRecord) -> Vec<u8> {
+        write(record).args().nth(2).expect("the text").to_vec()
+    }
+
+    #[test]
+    fn a_record_is_kept_for_ten_minutes_and_reads_back() {
+        let command = write(&client(0));
+        let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
+        let text = "web-1\n42\nanna\nreport\n--all";
+        assert_eq!(args, ["SET", ":lh:client:AAAAAAAAAAAA", text, "PX", "600000"]);
+        assert_eq!(parse(&id(0), text.as_bytes()), Some(client(0)));
+        let odd = ClientRecord { host: "a\nb".to_owned(), user: String::new(), ..client(0) };
+        let read = parse(&id(0), &text_of(&odd)).expect("it reads back");
+        assert_eq!((read.host.as_str(), read.pid, read.user.as_str()), ("a b", 42, ""));
+    }
+
+    #[test]
+    fn hostile_texts_are_no_records() {
+        let long = format!("host\n1\nuser\n{}", "x".repeat(RECORD_BYTES_MAX));
+        let table: [&[u8]; 8] = [
+            b"",
+            b"host",
+            b"host\n1",
+            b"host\n1\nuser",
+            b"host\nx\nuser\ncommand",
+            b"host\n4294967296\nuser\ncommand",
+            b"\xff\n1\nuser\ncommand",
+            long.as_bytes(),
+        ];
+        for text in table {
+            assert_eq!(parse(&id(0), text), None, "{:?}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_takes_the_records_of_its_clients() {
+        let waiter = |byte| Waiter { id: Some(id(byte)), client: None, since: None };
+        let holder = Holder {
+            token: b"XXXXXXXXXXXXXXXXXXXXXX.AAAAAAAAAAAA".to_vec(),
+            client: None,
+            why: None,
+            since: None,
+            ttl_left: None,
+            fencing: None,
+            idle: false,
+        };
+        let mut snapshot = Snapshot {
+            holders: vec![holder],
+            waiters: vec![waiter(2), waiter(0), waiter(1)],
+            ..Snapshot::default()
+        };
+        let clients = clients_of(&snapshot);
+        assert_eq!(clients, [id(0), id(1), id(2)]);
+        let command = read(&clients);
+        let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
+        assert_eq!(args[..2], ["MGET", ":lh:client:AAAAAAAAAAAA"]);
+        assert_eq!(args.len(), 4);
+        let texts = vec![Value::Bytes(text_of(&client(0))), Value::Nil, Value::Bytes(vec![0xff])];
+        for strange in [Value::Nil, Value::Array(vec![])] {
+            fill(&mut snapshot, &clients, &strange);
+            assert_eq!(snapshot.holders[0].client, None);
+        }
+        fill(&mut snapshot, &clients, &Value::Array(texts));
+        assert_eq!(snapshot.holders[0].client, Some(client(0)));
+        let known: Vec<_> = snapshot.waiters.iter().map(|waiter| waiter.client.clone()).collect();
+        assert_eq!(known, [None, Some(client(0)), None]);
+    }
+}

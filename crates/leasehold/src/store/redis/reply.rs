@@ -1,0 +1,351 @@
+//! The replies of scripts as answers of the contract.
+//!
+//! A server may be another than it seems, so nothing in a reply is trusted: what is not of the
+//! agreed shape is no answer.
+
+use std::time::Duration;
+
+use super::link::Value;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::moment::WallTime;
+use crate::core::token::{ClientId, FencingBlock, FencingToken, client_of};
+use crate::store::{Acquired, Evicted, Holder, Released, Renewed, Snapshot, Waiter, line_is_full};
+
+/// An answer, and what the step says beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answered<T> {
+    /// The answer.
+    pub(super) answer: T,
+    /// The client that holds the key for which the asker has just taken a place: it is to be told
+    /// that the key is wanted.
+    pub(super) holder: Option<ClientId>,
+    /// Whether a hint for another client was not allowed.
+    pub(super) hints_denied: bool,
+}
+
+impl<T> Answered<T> {
+    const fn alone(answer: T) -> Self {
+        Self { answer, holder: None, hints_denied: false }
+    }
+
+    fn hinted(answer: T, denied: i64) -> Self {
+        Self { answer, holder: None, hints_denied: denied != 0 }
+    }
+}
+
+/// Reads the reply of acquire.lua.
+pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, Error> {
+    match items(reply) {
+        [Value::Int(1), Value::Int(first), Value::Int(count)] => {
+            let fencing = block(*first, *count).ok_or_else(|| strange(key))?;
+            Ok(Answered::alone(Acquired::Granted { fencing }))
+        }
+        [
+            Value::Int(0),
+            Value::Int(retry_in),
+            Value::Int(ahead),
+            Value::Bytes(holder),
+            Value::Int(denied),
+        ] => {
+            let ahead = u32::try_from(*ahead).map_err(|_| strange(key))?;
+            let holder = str::from_utf8(holder).ok().and_then(ClientId::new);
+            let answer = Acquired::Taken { retry_in: millis(*retry_in), ahead };
+            Ok(Answered { holder, ..Answered::hinted(answer, *denied) })
+        }
+        [Value::Int(2)] => Err(line_is_full(key)),
+        _ => Err(strange(key)),
+    }
+}
+
+/// Reads the reply of renew.lua.
+pub(super) fn renewed(key: &Key, reply: &Value) -> Result<Renewed, Error> {
+    match items(reply) {
+        [Value::Int(0)] => Ok(Renewed::Lost),
+        [Value::Int(1), Value::Int(first), Value::Int(count), Value::Int(wanted)] => {
+            let fencing = block(*first, *count).ok_or_else(|| strange(key))?;
+            Ok(Renewed::Renewed { fencing, wanted: *wanted != 0 })
+        }
+        _ => Err(strange(key)),
+    }
+}
+
+/// Reads the reply of release.lua.
+pub(super) fn released(key: &Key, reply: &Value) -> Result<Answered<Released>, Error> {
+    match items(reply) {
+        [Value::Int(0)] => Ok(Answered::alone(Released::NotHeld)),
+        [Value::Int(1), Value::Int(denied)] => Ok(Answered::hinted(Released::Freed, *denied)),
+        [Value::Int(2), Value::Int(denied)] => Ok(Answered::hinted(Released::HandedOver, *denied)),
+        [Value::Int(3), Value::Int(first), Value::Int(count)] => {
+            let fencing = block(*first, *count).ok_or_else(|| strange(key))?;
+            Ok(Answered::alone(Released::Kept { fencing }))
+        }
+        _ => Err(strange(key)),
+    }
+}
+
+/// Reads the reply of evict.lua.
+pub(super) fn evicted(key: &Key, reply: &Value) -> Result<Answered<Evicted>, Error> {
+    match items(reply) {
+        [Value::Int(0)] => Ok(Answered::alone(Evicted::Changed)),
+        [Value::Int(1), Value::Int(denied)] => Ok(Answered::hinted(Evicted::Evicted, *denied)),
+        _ => Err(strange(key)),
+    }
+}
+
+/// Reads the reply of inspect.lua. The records of the clients are kept elsewhere.
+pub(super) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
+    let [token, Value::Int(ttl_left), counter, grant, Value::Int(waiting), Value::Array(waiters)] =
+        items(reply)
+    else {
+        return Err(strange(key));
+    };
+    let counter = number(counter).and_then(FencingToken::new);
+    let holders = match token {
+        Value::Nil => Vec::new(),
+        Value::Bytes(token) => vec![holder(token, *ttl_left, counter, grant)],
+        _ => return Err(strange(key)),
+    };
+    let waiters = waiters.chunks_exact(2).take(Snapshot::WAITERS_SHOWN_MAX);
+    Ok(Snapshot {
+        holders,
+        waiters: waiters.map(|pair| waiter(&pair[0], &pair[1])).collect(),
+        waiting: u32::try_from(*waiting).map_err(|_| strange(key))?,
+        fencing: counter,
+    })
+}
+
+/// Reads the reply of living.lua.
+pub(super) fn living(key: &Key, reply: &Value) -> Result<bool, Error> {
+    match reply {
+        Value::Int(living) => Ok(*living != 0),
+        _ => Err(strange(key)),
+    }
+}
+
+fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Value) -> Holder {
+    let [first, count, since, why, idle] = items(grant) else {
+        // Nothing is noted: it has the last token, unless it is a foreigner.
+        let first = counter.filter(|_| client_of(token).is_some());
+        return Holder {
+            token: token.to_vec(),
+            client: None,
+            why: None,
+            since: None,
+            ttl_left: millis(ttl_left),
+            fencing: first.map(|first| FencingBlock { first, count: 1 }),
+            idle: false,
+        };
+    };
+    let signed = |value| number(value).and_then(|number| i64::try_from(number).ok());
+    let fencing = signed(first).zip(signed(count)).and_then(|(first, count)| block(first, count));
+    Holder {
+        token: token.to_vec(),
+        client: None,
+        why: text(why).filter(|why| !why.is_empty()),
+        since: number(since).map(WallTime::from_unix_micros),
+        ttl_left: millis(ttl_left),
+        fencing: fencing.flatten(),
+        idle: *idle != Value::Nil,
+    }
+}
+
+fn waiter(owner: &Value, since: &Value) -> Waiter {
+    let id = if let Value::Bytes(owner) = owner { client_of(owner) } else { None };
+    Waiter { id, client: None, since: number(since).map(WallTime::from_unix_micros) }
+}
+
+/// What is in a list; nothing if it is none.
+fn items(value: &Value) -> &[Value] {
+    if let Value::Array(values) = value { values } else { &[] }
+}
+
+/// A block of fencing tokens, or none; `None` if there is no such block.
+fn block(first: i64, count: i64) -> Option<Option<FencingBlock>> {
+    if count == 0 {
+        return Some(None);
+    }
+    let (first, count) = (u64::try_from(first).ok()?, u32::try_from(count).ok()?);
+    let last = first.checked_add(u64::from(count) - 1)?;
+    (last <= FencingToken::MAX)
+        .then(|| FencingToken::new(first))?
+        .map(|first| Some(FencingBlock { first, count }))
+}
+
+/// A time left; `None` if there is no end to it.
+fn millis(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+fn text(value: &Value) -> Option<String> {
+    if let Value::Bytes(bytes) = value {
+        str::from_utf8(bytes).ok().map(str::to_owned)
+    } else {
+        None
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    if let Value::Bytes(bytes) = value { str::from_utf8(bytes).ok()?.parse().ok() } else { None }
+}
+
+fn strange(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Unknown,
+        "the server answered something strange; the lock may be granted, renewed or released, \
+         wait one ttl, and see whether this is a Redis server",
+    )
+    .with_name(key.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key::new("a").expect("a name")
+    }
+
+    fn bytes(text: &str) -> Value {
+        Value::Bytes(text.into())
+    }
+
+    fn ints<const N: usize>(numbers: [i64; N]) -> Value {
+        Value::Array(numbers.into_iter().map(Value::Int).collect())
+    }
+
+    fn tokens(first: u64, count: u32) -> Option<FencingBlock> {
+        Some(FencingBlock { first: FencingToken::new(first).expect("not zero"), count })
+    }
+
+    fn taken(retry_in: i64, ahead: i64, holder: &str, denied: i64) -> Value {
+        let numbers = [0, retry_in, ahead].map(Value::Int);
+        Value::Array(numbers.into_iter().chain([bytes(holder), Value::Int(denied)]).collect())
+    }
+
+    #[test]
+    fn an_ask_is_granted_or_taken() {
+        let answer = |reply: &Value| acquired(&key(), reply).expect("an answer");
+        let granted = |fencing| Answered::alone(Acquired::Granted { fencing });
+        assert_eq!(answer(&ints([1, 41, 8])), granted(tokens(41, 8)));
+        assert_eq!(answer(&ints([1, 0, 0])), granted(None));
+        let end = Some(Duration::from_millis(500));
+        for (retry_in, end) in [(500, end), (0, Some(Duration::ZERO)), (-1, None)] {
+            let expected = Acquired::Taken { retry_in: end, ahead: 3 };
+            assert_eq!(answer(&taken(retry_in, 3, "", 0)), Answered::alone(expected));
+        }
+        let told = answer(&taken(1, 0, "AAAAAAAAAAAA", 1));
+        assert_eq!(told.holder, ClientId::new("AAAAAAAAAAAA"));
+        assert!(told.hints_denied);
+        let full = acquired(&key(), &ints([2])).expect_err("full");
+        assert_eq!(full.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn the_other_answers_are_read() {
+        let fencing = tokens(7, 1);
+        let lease = |reply: Value| renewed(&key(), &reply).expect("an answer");
+        assert_eq!(lease(ints([0])), Renewed::Lost);
+        assert_eq!(lease(ints([1, 7, 1, 1])), Renewed::Renewed { fencing, wanted: true });
+        let end = |reply: Value| released(&key(), &reply).expect("an answer");
+        assert_eq!(end(ints([0])), Answered::alone(Released::NotHeld));
+        assert_eq!(end(ints([1, 1])), Answered::hinted(Released::Freed, 1));
+        assert_eq!(end(ints([2, 0])), Answered::alone(Released::HandedOver));
+        assert_eq!(end(ints([3, 7, 1])), Answered::alone(Released::Kept { fencing }));
+        let gone = |reply: Value| evicted(&key(), &reply).expect("an answer");
+        assert_eq!(gone(ints([0])), Answered::alone(Evicted::Changed));
+        assert_eq!(gone(ints([1, 0])), Answered::alone(Evicted::Evicted));
+        assert_eq!(living(&key(), &Value::Int(1)).ok(), Some(true));
+        assert_eq!(living(&key(), &Value::Int(0)).ok(), Some(false));
+    }
+
+    #[test]
+    fn what_is_not_of_the_agreed_shape_is_no_answer() {
+        let max = i64::try_from(FencingToken::MAX).expect("it fits");
+        let strange = [
+            Value::Nil,
+            Value::Int(7),
+            bytes("OK"),
+            Value::Array(vec![]),
+            ints([9]),
+            ints([1]),
+            ints([1, -1, 1]),
+            ints([1, 0, 1]),
+            ints([1, 1, -1]),
+            ints([1, max, 2]),
+            ints([1, i64::MAX, 1]),
+            ints([1, 1, 1 << 40]),
+            ints([3, -1, 1]),
+            ints([1, -1, 1, 0]),
+            ints([0, 1, 1, 1, 1]),
+            taken(1, -1, "", 0),
+            taken(1, 1 << 40, "", 0),
+            Value::Array(vec![Value::Nil; 5]),
+            Value::Array(vec![Value::Nil; 6]),
+            Value::Array(vec![ints([1, 1, 1])]),
+        ];
+        for reply in &strange {
+            let errors = [
+                acquired(&key(), reply).err(),
+                renewed(&key(), reply).err(),
+                released(&key(), reply).err(),
+                evicted(&key(), reply).err(),
+                inspected(&key(), reply).err(),
+            ];
+            for error in errors {
+                let error = error.unwrap_or_else(|| panic!("{reply:?} was taken for an answer"));
+                assert_eq!(error.kind(), ErrorKind::Unknown);
+                assert!(error.to_string().contains("something strange"), "{error}");
+            }
+        }
+        assert!(living(&key(), &Value::Nil).is_err());
+    }
+
+    fn inspection(token: Value, ttl_left: i64, grant: Value, waiters: Vec<Value>) -> Snapshot {
+        let [ttl_left, waiting] = [ttl_left, 7].map(Value::Int);
+        let waiters = Value::Array(waiters);
+        let reply = vec![token, ttl_left, bytes("44"), grant, waiting, waiters];
+        inspected(&key(), &Value::Array(reply)).expect("an answer")
+    }
+
+    #[test]
+    fn a_snapshot_shows_what_is_noted() {
+        const OURS: &str = "AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBB";
+        let grant = ["41", "4", "1000000", "why | not", "1"].map(bytes).to_vec();
+        let waiters = vec![bytes(OURS), bytes("5"), bytes("\u{1}"), bytes("x")];
+        let snapshot = inspection(bytes(OURS), 500, Value::Array(grant), waiters);
+        assert_eq!((snapshot.waiting, snapshot.fencing), (7, FencingToken::new(44)));
+        let holder = &snapshot.holders[0];
+        assert_eq!(holder.token, OURS.as_bytes());
+        assert_eq!(holder.why.as_deref(), Some("why | not"));
+        assert_eq!(holder.since, Some(WallTime::from_unix_micros(1_000_000)));
+        assert_eq!(holder.ttl_left, Some(Duration::from_millis(500)));
+        assert_eq!((holder.fencing, holder.idle), (tokens(41, 4), true));
+        assert_eq!(snapshot.waiters[0].id, ClientId::new("BBBBBBBBBBBB"));
+        assert_eq!(snapshot.waiters[0].since, Some(WallTime::from_unix_micros(5)));
+        assert_eq!((&snapshot.waiters[1].id, snapshot.waiters[1].since), (&None, None));
+    }
+
+    #[test]
+    fn a_holder_of_whom_nothing_is_noted_has_the_last_token_unless_it_is_a_foreigner() {
+        let ours = "AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBB";
+        for (token, ttl_left, fencing) in [(ours, 5, tokens(44, 1)), ("go-zero", -1, None)] {
+            let snapshot = inspection(bytes(token), ttl_left, Value::Nil, vec![]);
+            assert_eq!(snapshot.holders[0].fencing, fencing);
+            assert_eq!(snapshot.holders[0].ttl_left, millis(ttl_left));
+        }
+        let nobody = inspection(Value::Nil, -2, Value::Nil, vec![]);
+        assert_eq!(nobody.holders, []);
+    }
+
+    #[test]
+    fn a_hostile_note_is_shown_as_far_as_it_can_be_read() {
+        let grant =
+            vec![bytes("-1"), bytes("x"), bytes("\u{7}"), Value::Bytes(vec![0xff]), Value::Nil];
+        let snapshot =
+            inspection(Value::Bytes(vec![0xff]), 5, Value::Array(grant), vec![bytes("x")]);
+        let holder = &snapshot.holders[0];
+        assert_eq!((holder.fencing, &holder.why, holder.since), (None, &None, None));
+        assert!(snapshot.waiters.is_empty());
+    }
+}

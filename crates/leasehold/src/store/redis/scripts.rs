@@ -1,0 +1,85 @@
+//! The scripts that carry out the steps of the store, each in one piece on the server.
+
+use super::link::Command;
+use super::sha1::sha1_hex;
+
+/// A script.
+pub(super) struct Script {
+    source: &'static str,
+    hash: [u8; 40],
+}
+
+/// Joins files of `lua/` to a script. What comes first costs every step, what comes after an
+/// answer costs that step nothing.
+macro_rules! script {
+    ($($file:literal),+) => {
+        Script::new(concat!($(include_str!(concat!("lua/", $file))),+))
+    };
+}
+
+pub(super) static ACQUIRE: Script = script!(
+    "prelude.lua",
+    "acquire_at_once.lua",
+    "counter.lua",
+    "grant.lua",
+    "line.lua",
+    "acquire.lua"
+);
+pub(super) static RENEW: Script = script!("prelude.lua", "counter.lua", "grant.lua", "renew.lua");
+pub(super) static RELEASE: Script = script!(
+    "prelude.lua",
+    "release_at_once.lua",
+    "counter.lua",
+    "grant.lua",
+    "line.lua",
+    "release.lua"
+);
+pub(super) static EVICT: Script =
+    script!("prelude.lua", "counter.lua", "grant.lua", "line.lua", "evict.lua");
+pub(super) static INSPECT: Script = script!("prelude.lua", "counter.lua", "inspect.lua");
+pub(super) static LIVING: Script = script!("prelude.lua", "counter.lua", "living.lua");
+
+impl Script {
+    const fn new(source: &'static str) -> Self {
+        Self { source, hash: sha1_hex(source.as_bytes()) }
+    }
+
+    /// Begins a call by the hash of the script: a server that has not seen the script since it
+    /// started refuses that with `NOSCRIPT`, and has done nothing.
+    pub(super) fn by_hash(&self) -> Command {
+        Command::new("EVALSHA").arg(self.hash)
+    }
+
+    /// Begins a call that carries the script: the server remembers it for calls by hash.
+    pub(super) fn in_full(&self) -> Command {
+        Command::new("EVAL").arg(self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::line::{PLACES_MAX, REAPED_MAX};
+    use crate::core::token::FencingToken;
+    use crate::store::FENCE_IDLE;
+
+    #[test]
+    fn scripts_know_the_limits_that_the_library_knows() {
+        let limits = [
+            format!("local FENCE_IDLE_MS = {}\n", FENCE_IDLE.as_millis()),
+            format!("local FENCING_MAX = {}\n", FencingToken::MAX),
+            format!("local PLACES_MAX = {PLACES_MAX}\n"),
+            format!("local REAPED_MAX = {REAPED_MAX}\n"),
+        ];
+        for limit in limits {
+            assert!(ACQUIRE.source.contains(&limit), "{limit}");
+        }
+    }
+
+    #[test]
+    fn a_script_is_called_by_its_hash_or_in_full() {
+        let args = |command: &Command| command.args().map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(args(&RENEW.by_hash()), [b"EVALSHA".to_vec(), RENEW.hash.to_vec()]);
+        assert_eq!(args(&RENEW.in_full()), [b"EVAL".to_vec(), RENEW.source.as_bytes().to_vec()]);
+    }
+}
