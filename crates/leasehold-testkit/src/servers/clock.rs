@@ -1,0 +1,110 @@
+//! The clock of a server, in the hands of a test.
+//!
+//! A few lines of C stand between the server and the system's clock, and read what the test wrote
+//! into a file that both have mapped. Expiry on a server whose clock stands still is exact to the
+//! millisecond, and a step of its clock is a number written.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+const SOURCE: &str = include_str!("clock.c");
+
+/// The time of day as one server sees it. Its steady clock is the machine's: event loop and
+/// timeouts of the server go on.
+#[derive(Debug)]
+pub struct ServerClock {
+    page: File,
+    set: Mutex<Setting>,
+}
+
+/// What stands in the file, in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Setting {
+    /// Zero while it runs.
+    frozen: i64,
+    offset: i64,
+}
+
+impl ServerClock {
+    /// A clock in files of that directory, and the environment of a server that goes by it.
+    pub(super) fn in_dir(dir: &Path) -> (Self, [(&'static str, String); 2]) {
+        let library = dir.join("clock.so");
+        std::fs::write(&library, compiled()).expect("the directory takes files");
+        let path = dir.join("clock");
+        let page = File::create_new(&path).expect("the directory takes files");
+        let clock = Self { page, set: Mutex::default() };
+        clock.run_free();
+        let shown = |path: PathBuf| path.into_os_string().into_string().expect("a path in UTF-8");
+        (clock, [("LD_PRELOAD", shown(library)), ("LEASEHOLD_TEST_CLOCK", shown(path))])
+    }
+
+    /// Stands still at that many microseconds after 1970.
+    ///
+    /// # Panics
+    ///
+    /// At zero, which stands for a clock that runs.
+    pub fn freeze_at(&self, unix_us: u64) {
+        assert!(unix_us > 0, "a clock does not stand at 1970");
+        let frozen = i64::try_from(unix_us).expect("a time of these millennia");
+        self.change(|set| set.frozen = frozen);
+    }
+
+    /// Steps by that many microseconds, forward or back, standing or running.
+    pub fn step_by(&self, us: i64) {
+        self.change(|set| {
+            if set.frozen == 0 {
+                set.offset += us;
+            } else {
+                set.frozen += us;
+            }
+        });
+    }
+
+    /// Shows the machine's time of day again, without any step.
+    pub fn run_free(&self) {
+        self.change(|set| *set = Setting::default());
+    }
+
+    fn set(&self) -> MutexGuard<'_, Setting> {
+        // Two numbers, whole at every moment.
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Setting)) {
+        let mut set = self.set();
+        change(&mut set);
+        // One write each: the server may read in between, but never half a number.
+        for (number, at) in [(set.frozen, 0), (set.offset, 8)] {
+            self.page.write_all_at(&number.to_ne_bytes(), at).expect("the file takes 16 bytes");
+        }
+    }
+}
+
+/// The library, compiled once for each process, and kept in memory so that no file is left behind.
+fn compiled() -> &'static [u8] {
+    static COMPILED: OnceLock<Vec<u8>> = OnceLock::new();
+    COMPILED.get_or_init(|| {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (source, library) = (dir.path().join("clock.c"), dir.path().join("clock.so"));
+        std::fs::write(&source, SOURCE).expect("the directory takes files");
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let mut command = Command::new(&compiler);
+        command.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source);
+        match command.output() {
+            Ok(output) if output.status.success() => {
+                std::fs::read(&library).expect("what was compiled can be read")
+            }
+            Ok(output) => {
+                let complaint = String::from_utf8_lossy(&output.stderr);
+                panic!("`{compiler}` does not compile the clock of test servers:\n{complaint}")
+            }
+            Err(error) => panic!(
+                "the C compiler `{compiler}` does not run ({error}), and the clock of test servers \
+                 needs it: install your system's, on Debian gcc and libc6-dev"
+            ),
+        }
+    })
+}

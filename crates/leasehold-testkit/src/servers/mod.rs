@@ -1,0 +1,27 @@
+//! Real servers for tests: private, on free ports, and gone with the process that runs the tests.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`redis_server`] | a Redis server that a test starts, pauses, kills and restarts |
+//! | [`clock`] | the clock of such a server, in the hands of the test |
+//! | [`resp`] | a small blocking client, with which tests look at what is on a server |
+//!
+//! A server that cannot be started fails the test and says what to do: nothing is skipped.
+#![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
+
+pub mod clock;
+mod port;
+mod process;
+pub mod redis_server;
+pub mod resp;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use clock::ServerClock;
+pub use redis_server::{RedisServer, RedisServerBuilder};
+pub use resp::Reply;
+
+/// How long anything real may take before the test gives up: far more than a slow machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(60);

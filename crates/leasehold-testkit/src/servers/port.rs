@@ -1,0 +1,43 @@
+//! Ports that no other test takes.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+
+use crate::virtual_host::SeededRandom;
+
+/// Below the ports that systems hand out to outgoing connections, so that none of those takes one
+/// while its server is down.
+const RANGE: std::ops::Range<u16> = 12_000..32_000;
+
+const TRIES: usize = 1_000;
+
+/// A TCP port of 127.0.0.1 that is this process' own while this lives, listened to or not.
+///
+/// The UDP port of the same number stands for it: every process that tests with this kit goes by
+/// that, and the system gives it back when the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct Port {
+    number: u16,
+    _reserved: UdpSocket,
+}
+
+impl Port {
+    /// A port that nobody listens to.
+    pub(super) fn reserve() -> Self {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).expect("the operating system has a random source");
+        let mut random = SeededRandom::new(u64::from_ne_bytes(seed));
+        for _ in 0..TRIES {
+            let offset = random.below(usize::from(RANGE.end - RANGE.start));
+            let number = RANGE.start + u16::try_from(offset).expect("within the range of ports");
+            let Ok(reserved) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else { continue };
+            if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
+                return Self { number, _reserved: reserved };
+            }
+        }
+        panic!("none of {TRIES} ports of 127.0.0.1 within {RANGE:?} is free");
+    }
+
+    pub(super) const fn number(&self) -> u16 {
+        self.number
+    }
+}

@@ -1,0 +1,174 @@
+//! Processes that end with the one that started them, whatever ends it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
+};
+
+/// What becomes the program: ends at once if its parent died before the kernel was asked to kill
+/// it with its parent.
+const BECOME: &str = r#"[ "$PPID" = "$1" ] && shift && exec "$@""#;
+
+/// How much of a log is shown at most.
+const LOG_SHOWN_BYTES: u64 = 16 * 1024;
+
+/// A process that is killed when this is dropped or when our own process ends.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    pid: Pid,
+    end: OwnedFd,
+}
+
+impl Process {
+    /// Starts `program`, which is looked for on PATH, with its output in `log`.
+    pub(super) fn start(
+        program: &str,
+        args: &[&str],
+        env: &[(&str, String)],
+        log: &File,
+    ) -> io::Result<Self> {
+        let mut command = Command::new(find("setpriv", "util-linux"));
+        command.args(["--pdeathsig", "KILL", "sh", "-c", BECOME, "sh"]);
+        command.arg(std::process::id().to_string()).arg(program).args(args);
+        command.envs(env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
+        let child = spawn_on_lasting_thread(command)?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        let end = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Self { child, pid, end })
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Waits for its end for that long at most, and returns whether it has ended.
+    pub(super) fn ends_within(&self, span: Duration) -> bool {
+        let limit = Timespec {
+            tv_sec: i64::try_from(span.as_secs()).expect("a span of this century"),
+            tv_nsec: span.subsec_nanos().into(),
+        };
+        poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&limit)) == Ok(1)
+    }
+
+    /// Stops all of it; it has stopped when this returns.
+    pub(super) fn stop(&self) {
+        self.signal(Signal::STOP);
+        loop {
+            let waited = waitid(WaitId::Pid(self.pid), WaitIdOptions::STOPPED);
+            match waited {
+                Ok(_) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => panic!("cannot wait for process {} to stop: {error}", self.pid()),
+            }
+        }
+    }
+
+    /// Lets it go on.
+    pub(super) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Ours and not waited for yet, so the pid is nobody else's.
+        kill_process(self.pid, signal).expect("a process of ours can be signalled");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The kernel kills a child when the *thread* that started it ends, and the threads of tests end
+/// early; this one lives as long as the process.
+fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
+    type Order = (Command, Sender<io::Result<Child>>);
+    static ORDERS: OnceLock<Sender<Order>> = OnceLock::new();
+    let orders = ORDERS.get_or_init(|| {
+        let (orders, taken) = channel::<Order>();
+        std::thread::Builder::new()
+            .name("server parent".to_owned())
+            .spawn(move || {
+                for (mut command, reply) in taken {
+                    // Whoever ordered it may have given up.
+                    let _ = reply.send(command.spawn());
+                }
+            })
+            .expect("the process may start one more thread");
+        orders
+    });
+    let (reply, started) = channel();
+    orders.send((command, reply)).expect("the thread lives as long as the process");
+    started.recv().expect("the thread lives as long as the process")
+}
+
+/// Where a program lies.
+///
+/// # Panics
+///
+/// If it is missing, with what to do about it.
+pub(super) fn find(program: &str, package: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|at| at.is_file());
+    found.unwrap_or_else(|| panic!("{}", missing(program, package)))
+}
+
+fn missing(program: &str, package: &str) -> String {
+    format!(
+        "`{program}` is missing, and this test needs it. On Debian and Ubuntu run, as root,\n\
+         \u{20} apt-get update && apt-get install -y --no-install-recommends {package}\n\
+         (as root, `cargo xtask test` does that by itself), elsewhere install your system's package"
+    )
+}
+
+/// The end of what a process wrote to its log.
+pub(super) fn tail(log: &File) -> String {
+    let length = log.metadata().map_or(0, |metadata| metadata.len());
+    let start = length.saturating_sub(LOG_SHOWN_BYTES);
+    let mut bytes = vec![0; usize::try_from(length - start).expect("a few kilobytes")];
+    match log.read_exact_at(&mut bytes, start) {
+        Ok(()) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => format!("(the log cannot be read: {error})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_told_with_what_to_install() {
+        let text = std::panic::catch_unwind(|| find("no-such-server", "no-such-package"))
+            .expect_err("there is no such program");
+        let text = text.downcast_ref::<String>().expect("a text");
+        assert!(text.contains("`no-such-server` is missing"), "{text}");
+        assert!(text.contains("apt-get install -y --no-install-recommends no-such-package"));
+    }
+
+    #[test]
+    fn a_process_outlives_the_thread_that_started_it_and_not_its_owner() {
+        let log = tempfile::tempfile().expect("a file");
+        let copy = log.try_clone().expect("a file");
+        let started = std::thread::spawn(move || Process::start("sleep", &["1000"], &[], &copy));
+        let process = started.join().expect("no panic").expect("it starts");
+        assert!(!process.ends_within(Duration::from_millis(50)), "{}", tail(&log));
+        let end = pidfd_open(process.pid, PidfdFlags::empty()).expect("it lives");
+        drop(process);
+        assert_eq!(poll(&mut [PollFd::new(&end, PollFlags::IN)], None), Ok(1));
+    }
+}

@@ -1,0 +1,348 @@
+//! A Redis server that a test starts, pauses, kills and restarts.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::PATIENCE;
+use super::clock::ServerClock;
+use super::port::Port;
+use super::process::{Process, find, tail};
+use super::resp::{Client, Reply};
+
+const PROGRAM: &str = "redis-server";
+
+/// How often a server that starts is asked whether it is ready.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// A private `redis-server` on a free port of 127.0.0.1 and on a socket in a directory of its own.
+///
+/// It writes nothing to disk unless configured to. It is killed when this is dropped, also by a
+/// panic, and when the process of the tests ends in whatever way; if a test fails, the server's log
+/// is printed.
+///
+/// ```
+/// use leasehold_testkit::servers::RedisServer;
+///
+/// let server = RedisServer::start();
+/// server.command(&["SET", "key", "value"]);
+/// assert_eq!(server.command(&["GET", "key"]).text(), "value");
+/// ```
+pub struct RedisServer {
+    port: Port,
+    password: Option<String>,
+    env: Vec<(&'static str, String)>,
+    clock: Option<ServerClock>,
+    log: File,
+    process: Mutex<Option<Process>>,
+    client: Mutex<Option<Client>>,
+    /// Last, so that the process is gone before its files are. `None` once it has moved out.
+    home: Option<TempDir>,
+}
+
+/// How a [`RedisServer`] is to be.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a server is started by `start`"]
+pub struct RedisServerBuilder {
+    lines: Vec<(String, String)>,
+    clock: bool,
+}
+
+impl RedisServerBuilder {
+    /// One more line of its configuration, quoted as in `redis.conf`. A later line of the same name
+    /// replaces the kit's own.
+    pub fn config(mut self, name: &str, value: &str) -> Self {
+        self.lines.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With a [clock](RedisServer::clock) that the test controls.
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
+    /// Starts it, and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, with its log, or with what to install.
+    #[must_use]
+    #[track_caller]
+    pub fn start(self) -> RedisServer {
+        find(PROGRAM, PROGRAM);
+        let home = tempfile::Builder::new().prefix("redis").tempdir();
+        let home = home.expect("a temporary directory");
+        let port = Port::reserve();
+        let at = |name| home.path().join(name);
+        let options = File::options().read(true).append(true).create_new(true).open(at("log"));
+        let log = options.expect("the directory takes files");
+        let mut config = format!(
+            "bind 127.0.0.1\nport {}\nunixsocket {}\ndir {}\nsave \"\"\nappendonly no\n",
+            port.number(),
+            at("socket").display(),
+            home.path().display(),
+        );
+        for (name, value) in &self.lines {
+            config.push_str(&format!("{name} {value}\n"));
+        }
+        std::fs::write(at("redis.conf"), config).expect("the directory takes files");
+        let (clock, env) = if self.clock {
+            let (clock, env) = ServerClock::in_dir(home.path());
+            (Some(clock), env.to_vec())
+        } else {
+            (None, Vec::new())
+        };
+        let password = self.lines.iter().rev().find(|(name, _)| name == "requirepass");
+        let server = RedisServer {
+            port,
+            password: password.map(|(_, value)| value.trim_matches('"').to_owned()),
+            env,
+            clock,
+            log,
+            process: Mutex::default(),
+            client: Mutex::default(),
+            home: Some(home),
+        };
+        server.begin();
+        server
+    }
+}
+
+impl RedisServer {
+    /// A server as it comes.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServerBuilder::start`].
+    #[must_use]
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// A server of one's choice.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// Its URL. A password is not in it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// The URL of its socket.
+    #[must_use]
+    pub fn unix_url(&self) -> String {
+        format!("unix:{}", self.path("socket").display())
+    }
+
+    /// Its port on 127.0.0.1, the same after every restart.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// A file of its directory.
+    ///
+    /// # Panics
+    ///
+    /// If it has none any more: a server out of the pool.
+    #[must_use]
+    #[track_caller]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.as_ref().expect("a server of the pool has no directory").path().join(name)
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    #[must_use]
+    #[track_caller]
+    pub fn pid(&self) -> i32 {
+        self.process().as_ref().expect("the server runs").pid()
+    }
+
+    /// What its log says, at least the end of it.
+    #[must_use]
+    pub fn log(&self) -> String {
+        tail(&self.log)
+    }
+
+    /// Its clock.
+    ///
+    /// # Panics
+    ///
+    /// If it was not built [`with_clock`](RedisServerBuilder::with_clock).
+    #[must_use]
+    #[track_caller]
+    pub fn clock(&self) -> &ServerClock {
+        self.clock.as_ref().expect("the server was built with a clock")
+    }
+
+    /// Stops it by SIGSTOP: connections stay open and nothing is answered. It has stopped when this
+    /// returns.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    #[track_caller]
+    pub fn pause(&self) {
+        self.process().as_ref().expect("the server runs").stop();
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    #[track_caller]
+    pub fn resume(&self) {
+        self.process().as_ref().expect("the server runs").go_on();
+    }
+
+    /// Kills it by SIGKILL. It is gone when this returns; its port stays reserved.
+    pub fn kill(&self) {
+        self.client().take();
+        self.process().take();
+    }
+
+    /// Starts it again, killed first if it runs, on the same port and in the same directory: with
+    /// the data that it was configured to keep.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, with its log.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.kill();
+        // What is left of the socket would be in the way of nobody, but looks alive.
+        let _ = std::fs::remove_file(self.path("socket"));
+        self.begin();
+    }
+
+    /// Asks it, as a user of all rights unless configured otherwise.
+    ///
+    /// # Panics
+    ///
+    /// If it refuses, or does not answer.
+    #[track_caller]
+    pub fn command<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        match self.try_command(args) {
+            Ok(reply) => reply,
+            Err(text) => panic!("`{}` was refused: {text}", shown(args)),
+        }
+    }
+
+    /// Asks it.
+    ///
+    /// # Errors
+    ///
+    /// The text of its refusal.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
+    #[track_caller]
+    pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply, String> {
+        let answer = self.ask(args);
+        match answer.unwrap_or_else(|error| panic!("`{}` was not answered: {error}", shown(args))) {
+            Reply::Error(text) => Err(text),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Removes every key.
+    ///
+    /// # Panics
+    ///
+    /// As [`command`](Self::command).
+    #[track_caller]
+    pub fn flush(&self) {
+        self.command(&["FLUSHALL"]);
+    }
+
+    /// A connection of one's own.
+    pub(super) fn connect(&self) -> io::Result<Client> {
+        let mut client = Client::connect(self.port())?;
+        if let Some(password) = &self.password {
+            client.ask(&["AUTH", password])?;
+        }
+        Ok(client)
+    }
+
+    fn ask<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<Reply> {
+        let mut slot = self.client();
+        let mut client = match slot.take().filter(Client::is_open) {
+            Some(client) => client,
+            None => self.connect()?,
+        };
+        let reply = client.ask(args)?;
+        *slot = Some(client);
+        Ok(reply)
+    }
+
+    #[track_caller]
+    fn begin(&self) {
+        let config = self.path("redis.conf").into_os_string().into_string();
+        let config = config.expect("a path in UTF-8");
+        let process = Process::start(PROGRAM, &[&config], &self.env, &self.log);
+        let process = process.expect("a process can be started");
+        let began = Instant::now();
+        while !self.answers() {
+            if process.ends_within(LOOK_EVERY) {
+                panic!("the Redis server ended while it started; its log:\n{}", self.log());
+            }
+            if began.elapsed() > PATIENCE {
+                panic!("the Redis server is not ready in {PATIENCE:?}; its log:\n{}", self.log());
+            }
+        }
+        *self.process() = Some(process);
+    }
+
+    fn answers(&self) -> bool {
+        let answer = self.connect().and_then(|mut client| client.ask(&["PING"]));
+        match answer {
+            Ok(Reply::Status(_)) => true,
+            // It runs, but not for everybody, as a test may want it.
+            Ok(Reply::Error(text)) => text.starts_with("NO"),
+            _ => false,
+        }
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        // What a failed check of a test leaves behind is taken as it is.
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for RedisServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisServer(port {})", self.port())
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the log of {self:?}:\n{}", self.log());
+        }
+    }
+}
+
+fn shown<A: AsRef<[u8]>>(args: &[A]) -> String {
+    let words = args.iter().map(|arg| arg.as_ref().escape_ascii().to_string());
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,167 @@
+//! A small blocking client, with which tests look at what is on a server.
+
+use std::fmt;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+
+use super::PATIENCE;
+
+/// What a server answered.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Nothing.
+    Nil,
+    /// A number.
+    Int(i64),
+    /// A status such as `OK`.
+    Status(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// A refusal, beginning with its code.
+    Error(String),
+    /// Several answers.
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// The number that it is, or that its text is.
+    ///
+    /// # Panics
+    ///
+    /// If it is none.
+    #[must_use]
+    #[track_caller]
+    pub fn int(&self) -> i64 {
+        match self {
+            Self::Int(number) => *number,
+            _ => self.text().parse().unwrap_or_else(|_| panic!("{self:?} is no number")),
+        }
+    }
+
+    /// The text that it is.
+    ///
+    /// # Panics
+    ///
+    /// If it is none.
+    #[must_use]
+    #[track_caller]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Status(text) => text.clone(),
+            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => panic!("{self:?} is no text"),
+        }
+    }
+
+    /// The answers that it consists of.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    #[must_use]
+    #[track_caller]
+    pub fn array(&self) -> &[Self] {
+        match self {
+            Self::Array(replies) => replies,
+            _ => panic!("{self:?} is no array"),
+        }
+    }
+
+    /// The texts that it consists of.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    #[must_use]
+    #[track_caller]
+    pub fn texts(&self) -> Vec<String> {
+        self.array().iter().map(Self::text).collect()
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nil => f.write_str("nil"),
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Status(text) => f.write_str(text),
+            Self::Bytes(bytes) => write!(f, "\"{}\"", bytes.escape_ascii()),
+            Self::Error(text) => write!(f, "error: {text}"),
+            Self::Array(replies) => f.debug_list().entries(replies).finish(),
+        }
+    }
+}
+
+/// A connection that asks one thing at a time.
+#[derive(Debug)]
+pub(super) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Connects to 127.0.0.1.
+    pub(super) fn connect(port: u16) -> io::Result<Self> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Whether the server has not closed it meanwhile.
+    pub(super) fn is_open(&self) -> bool {
+        let stream = self.stream.get_ref();
+        if stream.set_nonblocking(true).is_err() {
+            return false;
+        }
+        // Nobody has asked anything, so nothing comes in but the end.
+        let seen = stream.peek(&mut [0]);
+        let silent = matches!(seen, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        silent && stream.set_nonblocking(false).is_ok()
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
+        let mut request = format!("*{}\r\n", args.len()).into_bytes();
+        for arg in args {
+            let arg = arg.as_ref();
+            write!(request, "${}\r\n", arg.len())?;
+            request.extend_from_slice(arg);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&request)?;
+        read(&mut self.stream)
+    }
+}
+
+fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Reply> {
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    let Some(line) = line.strip_suffix("\r\n") else {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    };
+    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, format!("a reply of `{line}`"));
+    let (kind, rest) = line.split_at_checked(1).ok_or_else(nonsense)?;
+    let number = || rest.parse::<i64>().map_err(|_| nonsense());
+    Ok(match kind {
+        "+" => Reply::Status(rest.to_owned()),
+        "-" => Reply::Error(rest.to_owned()),
+        ":" => Reply::Int(number()?),
+        "$" => match usize::try_from(number()?) {
+            Ok(length) => {
+                let mut bytes = vec![0; length + 2];
+                stream.read_exact(&mut bytes)?;
+                bytes.truncate(length);
+                Reply::Bytes(bytes)
+            }
+            Err(_) => Reply::Nil,
+        },
+        "*" => match usize::try_from(number()?) {
+            Ok(length) => {
+                Reply::Array((0..length).map(|_| read(stream)).collect::<Result<_, _>>()?)
+            }
+            Err(_) => Reply::Nil,
+        },
+        _ => return Err(nonsense()),
+    })
+}
