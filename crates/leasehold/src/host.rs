@@ -33,9 +33,9 @@ pub trait Host: Send + Sync + 'static {
     /// Runs a task that never blocks, beside the caller's runtime.
     fn spawn(&self, task: Task);
 
-    /// Runs a task that does network input and output: on the runtime of the caller if it is in one,
-    /// so that an answer wakes no other thread, else beside it. It is dropped with that runtime.
-    /// Default: as [`spawn`](Self::spawn).
+    /// Runs a task that does network input and output: on the runtime of the caller if it is in
+    /// one, so that an answer wakes no other thread, else beside it. It is dropped with that
+    /// runtime. Default: as [`spawn`](Self::spawn).
     fn spawn_io(&self, task: Task) {
         self.spawn(task);
     }
@@ -52,6 +52,16 @@ pub(crate) fn random_u32(host: &dyn Host) -> u32 {
     let mut bytes = [0; 4];
     host.random(&mut bytes);
     u32::from_ne_bytes(bytes)
+}
+
+/// Polls a future once, however little the runtime leaves the calling task of its turn: for what
+/// has to happen now, and not at the task's next turn.
+#[cfg(feature = "redis")]
+pub(crate) fn poll_whole<F: Future + ?Sized>(
+    future: Pin<&mut F>,
+    cx: &mut std::task::Context<'_>,
+) -> std::task::Poll<F::Output> {
+    std::pin::pin!(tokio::task::unconstrained(future)).poll(cx)
 }
 
 /// Blocks the calling thread for about `span` of real time: for the wait for another process that

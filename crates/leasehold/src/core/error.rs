@@ -130,6 +130,15 @@ impl Error {
         self
     }
 
+    /// Says in front of the message which store it is about.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub(crate) fn at(mut self, store: &str) -> Self {
+        let inner = Arc::make_mut(&mut self.inner);
+        inner.message = format!("{store}: {}", inner.message);
+        self
+    }
+
     /// Keeps the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {

@@ -3,9 +3,13 @@
 
 #[allow(dead_code, reason = "the store that uses it is on its way")]
 mod call;
+mod connect;
+mod error;
+mod greet;
 #[allow(dead_code, reason = "the store that uses it is on its way")]
 mod keys;
 mod link;
+mod listen;
 #[allow(dead_code, reason = "the store that uses it is on its way")]
 mod message;
 #[allow(dead_code, reason = "the store that uses it is on its way")]
@@ -15,7 +19,9 @@ mod reply;
 #[allow(dead_code, reason = "the store that uses it is on its way")]
 mod scripts;
 mod sha1;
+mod url;
 
+pub use connect::RedisConnector;
 pub use link::{
     Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages,
     Subscriber, Value,

@@ -1,0 +1,294 @@
+//! Connections by the crate `redis`.
+
+use std::fmt;
+use std::future::ready;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
+
+use super::error::without_arguments;
+use super::greet::greet;
+use super::link::{Command, Connected, Connector, Link, LinkError, LinkFuture, Subscriber, Value};
+use super::listen;
+use super::url::{Address, Endpoint};
+use crate::core::error::{Error, ErrorKind};
+use crate::host::poll_whole;
+
+/// How many requests fit the queue of a connection. Who submits has a limit of its own; this one is
+/// out of its reach, because a request that has to wait for room would lose its turn.
+const QUEUE: usize = 1 << 30;
+
+/// A silent connection is probed after this time.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// And again after this time.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// Until so many probes had no answer, which ends it.
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// Opens connections to one Redis or Valkey server.
+///
+/// It speaks RESP2, and needs no right but `AUTH`, `SELECT` (for a database other than 0) and those
+/// for what is sent over it. The addresses of a host name are tried in the order in which the
+/// system gives them, one after the other: the caller's limit is for all of them.
+///
+/// | URL | server |
+/// |---|---|
+/// | `redis://[[user]:password@]host[:port][/db]` | over TCP; port 6379 and database 0 if not named |
+/// | `unix:/path[?db=N]`, `unix://[user]:password@/path[?db=N]` | a socket of this machine |
+///
+/// User, password and path are percent-encoded.
+#[derive(Clone)]
+pub struct RedisConnector {
+    address: Arc<Address>,
+}
+
+impl RedisConnector {
+    /// Reads a URL. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] for a URL that is not understood. The message says why, and never
+    /// shows the password.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Ok(Self { address: Arc::new(Address::parse(url)?) })
+    }
+}
+
+impl fmt::Debug for RedisConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisConnector({})", self.address.label())
+    }
+}
+
+impl Connector for RedisConnector {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let address = Arc::clone(&self.address);
+        Box::pin(async move {
+            let connected = async {
+                match &address.endpoint {
+                    Endpoint::Tcp(host, port) => {
+                        establish(open_tcp(host, *port).await?, &address).await
+                    }
+                    Endpoint::Unix(path) => establish(open_unix(path).await?, &address).await,
+                }
+            };
+            connected.await.map_err(|error| error.at(&address.label()))
+        })
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        let address = Arc::clone(&self.address);
+        Box::pin(async move {
+            let subscriber = async {
+                match &address.endpoint {
+                    Endpoint::Tcp(host, port) => {
+                        listen::establish(open_tcp(host, *port).await?, &address).await
+                    }
+                    Endpoint::Unix(path) => {
+                        listen::establish(open_unix(path).await?, &address).await
+                    }
+                }
+            };
+            subscriber.await.map_err(|error| error.at(&address.label()))
+        })
+    }
+
+    fn label(&self) -> String {
+        self.address.label()
+    }
+}
+
+async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, Error> {
+    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|cause| {
+        unreachable("the name of the host cannot be resolved", "correct it in the URL", cause)
+    })?;
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for address in addresses {
+        match TcpStream::connect(address).await.and_then(configured) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    let what = match failure.kind() {
+        io::ErrorKind::ConnectionRefused => "no server listens there",
+        io::ErrorKind::TimedOut => "the host does not answer",
+        _ => "the host cannot be reached",
+    };
+    Err(unreachable(what, "start the server, or correct host and port in the URL", failure))
+}
+
+/// Requests leave at once, and a peer that vanished is noticed.
+fn configured(stream: TcpStream) -> io::Result<TcpStream> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
+    Ok(stream)
+}
+
+async fn open_unix(path: &Path) -> Result<UnixStream, Error> {
+    UnixStream::connect(path).await.map_err(|cause| match cause.kind() {
+        io::ErrorKind::PermissionDenied => Error::new(
+            ErrorKind::Denied,
+            "this user may not use the socket; nothing was asked, check its permissions \
+             (`unixsocketperm`) and those of its directory",
+        )
+        .with_source(cause),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => unreachable(
+            "no server listens at the socket",
+            "start the server, or correct the path in the URL",
+            cause,
+        ),
+        _ => unreachable("the socket cannot be opened", "correct the path in the URL", cause),
+    })
+}
+
+fn unreachable(what: &str, next: &str, cause: io::Error) -> Error {
+    let message = format!("{what} ({cause}); nothing was asked, {next}");
+    Error::new(ErrorKind::Unavailable, message).with_source(cause)
+}
+
+/// What the crate is told of the connection: that there is nothing left to say on it.
+pub(super) fn nothing_to_say() -> RedisConnectionInfo {
+    RedisConnectionInfo::default().set_skip_set_lib_name()
+}
+
+/// Makes an open stream a connection.
+async fn establish<S>(mut stream: S, address: &Address) -> Result<Connected, Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    greet(&mut stream, address).await?;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE);
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&nothing_to_say(), stream, config).await.map_err(
+            |cause| {
+                let message = "the connection failed; nothing was asked, try again";
+                Error::new(ErrorKind::Unavailable, message).with_source(cause)
+            },
+        )?;
+    let life = Arc::new(Life::default());
+    let end = End(Arc::clone(&life));
+    let io = async move {
+        let end = end;
+        tokio::select! {
+            biased;
+            () = driver => {}
+            () = end.0.nonsense.notified() => {}
+        }
+    };
+    Ok(Connected { link: Arc::new(RedisLink { connection, life }), io: Box::pin(io) })
+}
+
+/// How a connection is.
+#[derive(Default)]
+struct Life {
+    has_ended: AtomicBool,
+    /// The server said what we cannot understand, so nothing after it can be trusted.
+    nonsense: Notify,
+}
+
+/// Whatever ends the input and output of a connection, it is known before the next request.
+struct End(Arc<Life>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::Release);
+    }
+}
+
+struct RedisLink {
+    connection: MultiplexedConnection,
+    life: Arc<Life>,
+}
+
+impl Link for RedisLink {
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
+        if self.life.has_ended.load(Ordering::Acquire) {
+            let reason = "it had ended".to_owned();
+            return Box::pin(ready(Err(LinkError::NotSent { reason })));
+        }
+        let mut connection = self.connection.clone();
+        let life = Arc::clone(&self.life);
+        let mut answer: LinkFuture<_> = Box::pin(async move {
+            let request = request(&command);
+            drop(command);
+            let answer = connection.send_packed_command(&request).await;
+            answer.map_err(|error| broken(&error)).and_then(|answer| {
+                value(answer).inspect_err(|error| {
+                    if matches!(error, LinkError::Broken { .. }) {
+                        life.nonsense.notify_one();
+                    }
+                })
+            })
+        });
+        // Polled here and now, the request is in the queue: there is always room in it, and the
+        // rest of the future only waits for the answer. Nobody has to be woken yet.
+        match poll_whole(answer.as_mut(), &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Box::pin(ready(answer)),
+            Poll::Pending => answer,
+        }
+    }
+}
+
+fn request(command: &Command) -> redis::Cmd {
+    let (count, bytes) =
+        command.args().fold((0, 0), |(count, bytes), argument| (count + 1, bytes + argument.len()));
+    let mut request = redis::Cmd::with_capacity(count, bytes);
+    for argument in command.args() {
+        request.arg(argument);
+    }
+    request
+}
+
+/// What the server answered. Everything but an error of RESP2 in its place is nonsense.
+fn value(answer: redis::Value) -> Result<Value, LinkError> {
+    Ok(match answer {
+        redis::Value::Nil => Value::Nil,
+        redis::Value::Int(number) => Value::Int(number),
+        redis::Value::BulkString(bytes) => Value::Bytes(bytes),
+        redis::Value::SimpleString(text) => Value::Bytes(text.into_bytes()),
+        redis::Value::Okay => Value::Bytes(b"OK".to_vec()),
+        redis::Value::Array(answers) => {
+            Value::Array(answers.into_iter().map(value).collect::<Result<_, _>>()?)
+        }
+        redis::Value::ServerError(error) => {
+            let code = error.code().to_owned();
+            let text = match error.details() {
+                Some(details) => format!("{code} {details}"),
+                None => code.clone(),
+            };
+            let text = without_arguments(&text).to_owned();
+            return Err(LinkError::Refused { code, text });
+        }
+        _ => return Err(LinkError::Broken { reason: NONSENSE.to_owned() }),
+    })
+}
+
+const NONSENSE: &str = "the server answered what is not Redis's protocol";
+
+/// Whether a request that failed had left is not known here: it waited in the queue, or it did not.
+fn broken(error: &RedisError) -> LinkError {
+    let reason = if error.kind() == redis::ErrorKind::Parse {
+        NONSENSE.to_owned()
+    } else if error.is_io_error() {
+        error.to_string()
+    } else {
+        "the connection failed".to_owned()
+    };
+    LinkError::Broken { reason }
+}

@@ -1,0 +1,461 @@
+//! From what a server says, or fails to say, to what a caller should do about it.
+//!
+//! The kind is also the answer to whether a request may have taken effect:
+//! [`ErrorKind::Unknown`] if it may, any other kind if it surely granted nothing. Servers check
+//! rights, memory, role and slots before a command, and inside a script before its first write; our
+//! scripts write the lock last. What is refused for one of these reasons is therefore not applied,
+//! at most a counter or a place was touched on the way. An error that is not in the table may have
+//! ended a script halfway.
+
+use std::fmt;
+
+use super::link::LinkError;
+use crate::core::error::{Error, ErrorKind};
+
+/// How much of what a server said is repeated, in characters.
+const SAID_MAX: usize = 300;
+
+/// What a refusal means. `code` is the first word of the answer, `text` is all of it.
+pub(super) fn refusal(code: &str, text: &str) -> Error {
+    let (kind, message) = explain(code, text);
+    Error::new(kind, message).with_source(Said::new(text))
+}
+
+/// What it means that a request has no answer.
+#[allow(dead_code, reason = "for the wire")]
+pub(super) fn no_answer(error: &LinkError) -> Error {
+    match error {
+        LinkError::Refused { code, text } => refusal(code, text),
+        LinkError::NotSent { reason } => Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "there is no connection to the server ({}); nothing was asked, try again",
+                shown(reason)
+            ),
+        ),
+        LinkError::Broken { reason } => Error::new(
+            ErrorKind::Unknown,
+            format!(
+                "the connection ended before the answer came ({}); the request may have taken \
+                 effect, inspect the lock, or wait for one ttl",
+                shown(reason)
+            ),
+        ),
+    }
+}
+
+/// What a server said, as the cause of an error.
+#[derive(Debug)]
+pub(super) struct Said(String);
+
+impl Said {
+    pub(super) fn new(text: &str) -> Self {
+        Self(shown(without_arguments(text)))
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server said `{}`", self.0)
+    }
+}
+
+impl std::error::Error for Said {}
+
+/// What a server said, without the arguments of a command that it does not know: they may be a
+/// password or an owner token.
+pub(super) fn without_arguments(text: &str) -> &str {
+    text.split(", with args").next().unwrap_or_default()
+}
+
+/// What comes from outside, fit for messages.
+fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars().take(SAID_MAX) {
+        match c {
+            '\'' | '"' => shown.push(c),
+            c => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
+}
+
+fn explain(code: &str, text: &str) -> (ErrorKind, String) {
+    let (code, text) = inside_script(code, text);
+    let kind_and_message = match by_code(code) {
+        Some(known) => known,
+        None if code == "NOPERM" => return (ErrorKind::Denied, denied(text)),
+        None if code == "ERR" => return by_text(text),
+        None => return (ErrorKind::Unknown, UNKNOWN.to_owned()),
+    };
+    (kind_and_message.0, kind_and_message.1.to_owned())
+}
+
+/// What stands behind the wrapping that Redis before 7.0 puts around an error inside a script:
+/// `ERR Error running script (call to f_…): @user_script:1: -OOM command not allowed …`.
+fn inside_script<'a>(code: &'a str, text: &'a str) -> (&'a str, &'a str) {
+    let wrapped = || {
+        let (_, after) = text.split_once("@user_script:")?;
+        let (line, inner) = after.trim_start().split_once(':')?;
+        line.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
+        let inner = inner.trim_start().trim_start_matches('-');
+        let code = inner.split(' ').next()?;
+        let is_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());
+        Some(if is_code { (code, inner) } else { ("ERR", inner) })
+    };
+    if code == "ERR" { wrapped().unwrap_or((code, text)) } else { (code, text) }
+}
+
+const UNKNOWN: &str = "the server answered with an error that Leasehold does not know; the request \
+                       may have taken effect, see the cause, and inspect the lock";
+
+/// Refusals that their first word tells.
+fn by_code(code: &str) -> Option<(ErrorKind, &'static str)> {
+    to_be_put_right(code)
+        .or_else(|| to_be_waited_for(code).map(|text| (ErrorKind::Unavailable, text)))
+}
+
+/// Refusals that stay until somebody changes something.
+fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
+    Some(match code {
+        "WRONGTYPE" => (
+            ErrorKind::Config,
+            "the key is not a lock of this kind: it, or a key beside it that begins with its name, \
+             holds data of another type; nothing was granted and the data is untouched, choose \
+             another name or namespace",
+        ),
+        "NOAUTH" => (
+            ErrorKind::Denied,
+            "the server wants a password; nothing was granted, write it into the URL as in \
+             `redis://USER:PASSWORD@HOST`, or `redis://:PASSWORD@HOST` without a user",
+        ),
+        "WRONGPASS" => (
+            ErrorKind::Denied,
+            "the server does not accept this user and password, or the user is disabled; nothing \
+             was granted, correct them in the URL (special characters are percent-encoded)",
+        ),
+        "DENIED" => (
+            ErrorKind::Denied,
+            "the server is in protected mode and talks to its own machine alone; nothing was \
+             granted, set a password on the server, or connect from that machine",
+        ),
+        "MOVED" | "ASK" | "CROSSSLOT" => (
+            ErrorKind::Config,
+            "this server belongs to a Redis Cluster, which a URL of one server does not reach; \
+             nothing was granted, use a server that stands alone",
+        ),
+        _ => return None,
+    })
+}
+
+/// Refusals that may be over when asked again.
+fn to_be_waited_for(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "LOADING" => "the server is loading its data; nothing was granted, try again in a moment",
+        "MASTERDOWN" => {
+            "the server is a replica that has lost its primary; nothing was granted, connect to \
+             the primary"
+        }
+        "READONLY" => {
+            "the server is a replica and takes no writes; nothing was granted, connect to the \
+             primary, or try again if a failover is going on"
+        }
+        "OOM" => {
+            "the server is out of memory (`maxmemory`); nothing was granted, though leases that \
+             are \
+             held can be renewed and released; give it more memory, or remove data"
+        }
+        "MISCONF" => {
+            "the server cannot save its data to disk and so takes no writes; nothing was granted, \
+             leases run out unrenewed, look at its disk and its log"
+        }
+        "BUSY" => {
+            "the server is busy with a script of somebody's that does not end; nothing was \
+             granted, end it with `SCRIPT KILL`"
+        }
+        "NOREPLICAS" => {
+            "the server has fewer replicas than its `min-replicas-to-write` demands; nothing was \
+             granted, bring them back, or try again"
+        }
+        "CLUSTERDOWN" => {
+            "the Redis Cluster of this server is down or does not serve this name; nothing was \
+             granted, bring it back, or try again"
+        }
+        "TRYAGAIN" => {
+            "the Redis Cluster of this server is moving this name to another node; nothing was \
+             granted, try again"
+        }
+        "NOSCRIPT" => "the server has forgotten the script; nothing was granted, try again",
+        _ => return None,
+    })
+}
+
+/// Refusals that begin with `ERR` and are told by their text.
+fn by_text(text: &str) -> (ErrorKind, String) {
+    let says = |words: &str| text.to_ascii_lowercase().contains(words);
+    let (kind, message) = if says("the user executing the script can't") || says("no permissions") {
+        return (ErrorKind::Denied, denied(text));
+    } else if says("max number of clients") || says("max clients") {
+        (
+            ErrorKind::Unavailable,
+            "the server has as many clients as it takes (`maxclients`); nothing was granted, close \
+             some, or raise the limit",
+        )
+    } else if says("db index is out of range") || says("invalid db index") {
+        (
+            ErrorKind::Config,
+            "the server has no database of this number; nothing was granted, correct the number \
+             at the end of the URL, or raise `databases` on the server",
+        )
+    } else if says("select is not allowed in cluster mode") {
+        (
+            ErrorKind::Config,
+            "this server belongs to a Redis Cluster, which has the database 0 alone and which a \
+             URL of one server does not reach; nothing was granted, use a server that stands alone",
+        )
+    } else if says("without any password configured") || says("no password is set") {
+        (
+            ErrorKind::Denied,
+            "the URL has a password, but the server wants none of the default user; nothing was \
+             granted, name the user, or take the password out of the URL",
+        )
+    } else if says("from script") || says("@user_script") {
+        // Somewhere in a script: it may have written before.
+        (ErrorKind::Unknown, UNKNOWN)
+    } else if says("unknown command") {
+        return (ErrorKind::Unsupported, unsupported(text));
+    } else {
+        (ErrorKind::Unknown, UNKNOWN)
+    };
+    (kind, message.to_owned())
+}
+
+/// Which right is missing, as far as the text tells.
+fn denied(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let what = if let Some(command) = quoted(text) {
+        format!("run the command `{}`", shown(command))
+    } else if lower.contains("channel") {
+        "use the channel by which clients are woken (`:lh:inbox:*`)".to_owned()
+    } else if lower.contains("key") {
+        "use the key of this lock, or the keys beside it (`*:lh:*`)".to_owned()
+    } else {
+        "run one of the commands that a lock needs".to_owned()
+    };
+    format!(
+        "the user has no right to {what}; nothing was granted, have the right added (`ACL \
+         SETUSER`), or name another user in the URL"
+    )
+}
+
+fn unsupported(text: &str) -> String {
+    let command = quoted(text).map_or_else(String::new, |command| format!(" `{}`", shown(command)));
+    format!(
+        "the server does not know the command{command}: it is disabled there, or this is no Redis \
+         from 6.2 on and no Valkey; nothing was granted, use another server"
+    )
+}
+
+/// The name of a command, which servers put into quotes.
+fn quoted(text: &str) -> Option<&str> {
+    let (_, after) = without_arguments(text).split_once(['\'', '`'])?;
+    let name = &after[..after.find(['\'', '`'])?];
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '|' | '-' | '_' | '.');
+    (!name.is_empty() && name.chars().all(is_name)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    fn refused(text: &str) -> Error {
+        refusal(text.split(' ').next().expect("a first word"), text)
+    }
+
+    /// What the server says (Redis 7.0 unless noted), kind, part of the message
+    const REFUSALS: &[(&str, ErrorKind, &str)] = &[
+        (
+            "WRONGTYPE Operation against a key holding the wrong kind of value script: a, on \
+             @user_script:1.",
+            ErrorKind::Config,
+            "not a lock of this kind",
+        ),
+        ("NOAUTH Authentication required.", ErrorKind::Denied, "wants a password"),
+        (
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            ErrorKind::Denied,
+            "does not accept",
+        ),
+        ("DENIED Redis is running in protected mode because", ErrorKind::Denied, "protected"),
+        (
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            ErrorKind::Denied,
+            "the command `evalsha`",
+        ),
+        // 7.2
+        (
+            "NOPERM User u has no permissions to run the 'client|setinfo' command",
+            ErrorKind::Denied,
+            "the command `client|setinfo`",
+        ),
+        (
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+            ErrorKind::Denied,
+            "the key of this lock",
+        ),
+        (
+            "NOPERM this user has no permissions to access one of the channels used as arguments",
+            ErrorKind::Denied,
+            "the channel",
+        ),
+        ("NOPERM No permissions to access a channel", ErrorKind::Denied, "the channel"),
+        (
+            "ERR The user executing the script can't run this command or subcommand script: a, \
+             on @user_script:1.",
+            ErrorKind::Denied,
+            "one of the commands",
+        ),
+        (
+            "ERR The user executing the script can't access at least one of the keys mentioned \
+             in the command arguments script: a",
+            ErrorKind::Denied,
+            "the key of this lock",
+        ),
+        (
+            "ERR The user executing the script can't publish to the channel mentioned in the \
+             command script: a",
+            ErrorKind::Denied,
+            "the channel",
+        ),
+        ("LOADING Redis is loading the dataset in memory", ErrorKind::Unavailable, "loading"),
+        ("MASTERDOWN Link with MASTER is down", ErrorKind::Unavailable, "lost its primary"),
+        (
+            "READONLY You can't write against a read only replica.",
+            ErrorKind::Unavailable,
+            "takes no writes",
+        ),
+        (
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            ErrorKind::Unavailable,
+            "out of memory",
+        ),
+        // 6.2
+        (
+            "ERR Error running script (call to f_a): @user_script:3: -OOM command not allowed \
+             when used memory > 'maxmemory'.",
+            ErrorKind::Unavailable,
+            "out of memory",
+        ),
+        (
+            "ERR Error running script (call to f_a): @user_script: 1: WRONGTYPE Operation against",
+            ErrorKind::Config,
+            "not a lock of this kind",
+        ),
+        (
+            "ERR Error running script (call to f_a): @user_script:1: @user_script: 1: The user \
+             executing the script can't run this command or subcommand",
+            ErrorKind::Denied,
+            "one of the commands",
+        ),
+        (
+            "MISCONF Redis is configured to save RDB snapshots, but",
+            ErrorKind::Unavailable,
+            "to disk",
+        ),
+        ("BUSY Redis is busy running a script.", ErrorKind::Unavailable, "SCRIPT KILL"),
+        (
+            "NOREPLICAS Not enough good replicas to write.",
+            ErrorKind::Unavailable,
+            "min-replicas-to-write",
+        ),
+        ("CLUSTERDOWN The cluster is down", ErrorKind::Unavailable, "Redis Cluster"),
+        (
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            ErrorKind::Unavailable,
+            "Redis Cluster",
+        ),
+        ("MOVED 3999 127.0.0.1:6381", ErrorKind::Config, "Redis Cluster"),
+        ("ASK 3999 127.0.0.1:6381", ErrorKind::Config, "Redis Cluster"),
+        (
+            "CROSSSLOT Keys in request don't hash to the same slot",
+            ErrorKind::Config,
+            "Redis Cluster",
+        ),
+        ("NOSCRIPT No matching script. Please use EVAL.", ErrorKind::Unavailable, "forgotten"),
+        ("ERR max number of clients reached", ErrorKind::Unavailable, "maxclients"),
+        ("ERR DB index is out of range", ErrorKind::Config, "no database of this number"),
+        ("ERR SELECT is not allowed in cluster mode", ErrorKind::Config, "Redis Cluster"),
+        (
+            "ERR AUTH <password> called without any password configured for the default user.",
+            ErrorKind::Denied,
+            "take the password out",
+        ),
+        (
+            "ERR unknown command 'EVALSHA', with args beginning with: 'a'",
+            ErrorKind::Unsupported,
+            "`EVALSHA`",
+        ),
+        // What may have stopped a script halfway.
+        (
+            "ERR Unknown Redis command called from script script: a, on @user_script:1.",
+            ErrorKind::Unknown,
+            "may have taken effect",
+        ),
+        ("ERR user_script:1: attempt to compare", ErrorKind::Unknown, "may have taken effect"),
+        (
+            "ERR Error running script (call to f_a): @user_script:1: user_script:1: attempt",
+            ErrorKind::Unknown,
+            "may have taken effect",
+        ),
+        ("ERR", ErrorKind::Unknown, "may have taken effect"),
+        ("UNHEARD of", ErrorKind::Unknown, "may have taken effect"),
+    ];
+
+    #[test]
+    fn each_refusal_says_what_to_do_and_what_surely_did_nothing_is_never_unknown() {
+        for &(text, kind, says) in REFUSALS {
+            let error = refused(text);
+            let message = error.to_string();
+            assert_eq!(error.kind(), kind, "{text}: {message}");
+            assert!(message.contains(says), "{text}: {message}");
+            let surely_nothing = message.contains("nothing was granted");
+            assert_eq!(surely_nothing, kind != ErrorKind::Unknown, "{message}");
+            assert!(error.source().is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_left_may_have_taken_effect_and_one_that_did_not_has_not() {
+        let error = no_answer(&LinkError::NotSent { reason: "gone\n".to_owned() });
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("(gone\\n); nothing was asked"), "{error}");
+        let error = no_answer(&LinkError::Broken { reason: "reset".to_owned() });
+        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert!(error.to_string().contains("may have taken effect"), "{error}");
+        let text = "READONLY You can't".to_owned();
+        let error = no_answer(&LinkError::Refused { code: "READONLY".to_owned(), text });
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn what_a_server_says_is_shown_without_arguments_and_without_control_characters() {
+        let texts = [
+            "ERR unknown command 'AUTH', with args beginning with: 'user' 'secret'",
+            "ERR unknown command `AUTH`, with args beginning with: `secret`, ",
+            "NOPERM the '\u{1b}[31msecret' command",
+            "ERR unknown command '\u{7}secret', with args",
+        ];
+        for text in texts {
+            let error = refused(text);
+            assert!(!error.to_string().contains("secret"), "{error}");
+            let cause = error.source().expect("a cause").to_string();
+            assert!(!cause.contains(char::is_control), "{cause:?}");
+        }
+        let cause = Said::new(texts[0]).to_string();
+        assert_eq!(cause, "the server said `ERR unknown command 'AUTH'`");
+        let long = Said::new(&"x".repeat(1_000_000)).to_string();
+        assert!(long.len() < 2 * SAID_MAX);
+    }
+}

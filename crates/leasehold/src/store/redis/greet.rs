@@ -1,0 +1,158 @@
+//! The first words on a connection: who we are, which database, and whether a server is there.
+//!
+//! Spoken here and not by the client crate, which answers a refused password without what the
+//! server said, and takes any other error in its place, such as too many clients, for a wrong
+//! password.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::error::{Said, refusal};
+use super::url::Address;
+use crate::core::error::{Error, ErrorKind};
+
+/// The most bytes that a server may answer to all of it. What it says of protected mode takes 1 KB.
+const ANSWER_MAX: usize = 16 * 1024;
+
+/// Logs in, chooses the database, and has the server answer once. All in one round trip.
+///
+/// # Errors
+///
+/// `Denied`, `Config` or `Unavailable`: nothing was asked of the server yet.
+pub(super) async fn greet(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    address: &Address,
+) -> Result<(), Error> {
+    let mut words = Vec::with_capacity(128);
+    let mut steps = Vec::with_capacity(3);
+    if let Some(password) = &address.password {
+        let mut auth = redis::cmd("AUTH");
+        if let Some(username) = &address.username {
+            auth.arg(username);
+        }
+        auth.arg(password).write_packed_command(&mut words);
+        steps.push(Step::Auth);
+    }
+    if address.db != 0 {
+        redis::cmd("SELECT").arg(address.db).write_packed_command(&mut words);
+        steps.push(Step::Select);
+    }
+    redis::cmd("PING").write_packed_command(&mut words);
+    steps.push(Step::Ping);
+    // A server that has no room says so and closes, maybe before it has read a word.
+    let written = stream.write_all(&words).await;
+    let mut answers = Answers::default();
+    for step in steps {
+        match answers.next(stream).await {
+            Ok(answer) => step.check(&answer)?,
+            Err(Silence::Nonsense) => return Err(no_redis()),
+            Err(Silence::Ended(read)) => return Err(went_away(written.err().unwrap_or(read))),
+        }
+    }
+    if answers.is_empty() { Ok(()) } else { Err(no_redis()) }
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Auth,
+    Select,
+    Ping,
+}
+
+impl Step {
+    /// Whether the server went along. `answer` is one line, by its mark `+` or `-`.
+    fn check(self, answer: &str) -> Result<(), Error> {
+        let Some(text) = answer.strip_prefix('-') else {
+            return Ok(());
+        };
+        let code = text.split(' ').next().unwrap_or_default();
+        let error = refusal(code, text);
+        match (self, error.kind()) {
+            // A user may lack the right to PING, or the command may be renamed: it is a Redis that
+            // says so.
+            (Self::Ping, ErrorKind::Unsupported) => Ok(()),
+            (Self::Ping, ErrorKind::Denied) if code == "NOPERM" => Ok(()),
+            (Self::Select, ErrorKind::Unknown) => Err(refused(
+                ErrorKind::Config,
+                "the server does not give the database that the URL names",
+                text,
+            )),
+            (Self::Auth, ErrorKind::Unknown | ErrorKind::Unsupported) => Err(refused(
+                ErrorKind::Denied,
+                "the server does not take the user and the password of the URL",
+                text,
+            )),
+            (Self::Ping, ErrorKind::Unknown) => {
+                Err(refused(ErrorKind::Unavailable, "the server does not answer a PING", text))
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+fn refused(kind: ErrorKind, what: &str, text: &str) -> Error {
+    let message = format!("{what}; nothing was asked, see the cause, and correct the URL");
+    Error::new(kind, message).with_source(Said::new(text))
+}
+
+/// `Config`: what answers there will not become a Redis by asking again.
+fn no_redis() -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "what answers there is not a Redis or Valkey server, or one that wants TLS; nothing was \
+         asked, correct host and port in the URL",
+    )
+}
+
+fn went_away(cause: io::Error) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the server ended the connection before it answered; nothing was asked, try again, and \
+         look at the log of the server",
+    )
+    .with_source(cause)
+}
+
+/// Why there is no answer.
+enum Silence {
+    Ended(io::Error),
+    Nonsense,
+}
+
+/// The lines that come in.
+#[derive(Default)]
+struct Answers {
+    bytes: Vec<u8>,
+    used: usize,
+    taken: usize,
+}
+
+impl Answers {
+    /// The next line, which begins with `+` or `-`.
+    async fn next(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<String, Silence> {
+        loop {
+            let rest = &self.bytes[self.used..];
+            if rest.first().is_some_and(|mark| !matches!(mark, b'+' | b'-')) {
+                return Err(Silence::Nonsense);
+            }
+            if let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") {
+                let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+                self.used += end + 2;
+                return Ok(line);
+            }
+            if self.taken > ANSWER_MAX {
+                return Err(Silence::Nonsense);
+            }
+            match stream.read_buf(&mut self.bytes).await {
+                Ok(0) => return Err(Silence::Ended(io::ErrorKind::UnexpectedEof.into())),
+                Ok(count) => self.taken += count,
+                Err(error) => return Err(Silence::Ended(error)),
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.used == self.bytes.len()
+    }
+}

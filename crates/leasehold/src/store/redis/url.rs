@@ -1,0 +1,396 @@
+//! From a URL to the address of a server.
+//!
+//! | URL | server |
+//! |---|---|
+//! | `redis://host`, `redis://host:6379/0` | over TCP; without a port 6379, without a database 0 |
+//! | `redis://[::1]:6379` | over TCP; an IPv6 address stands in brackets |
+//! | `redis://:password@host`, `redis://user:password@host` | over TCP, authenticated |
+//! | `unix:/path`, `unix:///path`, `unix:/path?db=2` | at a socket of this machine |
+//! | `unix://user:password@/path?db=2` | at a socket of this machine, authenticated |
+//!
+//! User, password and path are percent-encoded. What could be meant in two ways is refused, and a
+//! message never repeats any part of the URL but its scheme: what stands in the wrong place may be
+//! the password.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
+
+use crate::core::error::{Error, ErrorKind};
+
+const DEFAULT_PORT: u16 = 6379;
+
+/// The longest path of a socket that the systems take, in bytes: the end mark needs one of 108.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Where a server is, and as whom to talk to it.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) endpoint: Endpoint,
+    /// `None` is the default user of the server.
+    pub(super) username: Option<String>,
+    /// `None`: nothing is authenticated.
+    pub(super) password: Option<String>,
+    pub(super) db: u32,
+}
+
+/// Where a server is.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    /// A name or an address, without brackets, and a port.
+    Tcp(String, u16),
+    /// A socket of this machine.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    ///
+    /// `Config`, with what is wrong and how it is written right, but without the URL.
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
+        let scheme = scheme.to_ascii_lowercase();
+        let read = match scheme.as_str() {
+            _ if url.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+                Err("it has a space or a control character in it, percent-encode that (`%20`)")
+            }
+            "redis" => tcp(rest),
+            "unix" => unix(rest),
+            "rediss" => Err("TLS is not in this build, use `redis://`, or a tunnel that encrypts"),
+            "redis+sentinel" => Err("Sentinel is not in this build, name one server by `redis://`"),
+            "redis+cluster" => Err("Cluster is not in this build, name one server by `redis://`"),
+            _ => Err("a server is named by `redis://` or `unix:`"),
+        };
+        read.map_err(|reason| {
+            let shown = match scheme.as_str() {
+                "redis" | "rediss" | "redis+sentinel" | "redis+cluster" => scheme + "://…",
+                "unix" => scheme + ":…",
+                _ => "…".to_owned(),
+            };
+            let message =
+                format!("the store URL `{shown}` is not understood: {reason}; nothing was asked");
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+
+    /// The URL without user and password, for messages and logs.
+    pub(super) fn label(&self) -> String {
+        let db = self.db;
+        match &self.endpoint {
+            Endpoint::Tcp(host, port) if host.contains(':') => {
+                format!("redis://[{host}]:{port}/{db}")
+            }
+            Endpoint::Tcp(host, port) => format!("redis://{host}:{port}/{db}"),
+            Endpoint::Unix(path) => {
+                let path = path.to_string_lossy();
+                let options = if db == 0 { String::new() } else { format!("?db={db}") };
+                format!("unix:{}{options}", path.escape_debug())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label())
+    }
+}
+
+/// What follows `redis:`.
+fn tcp(rest: &str) -> Result<Address, &'static str> {
+    let Some(rest) = rest.strip_prefix("//") else {
+        return Err("two slashes follow `redis:`, write `redis://HOST:PORT/DB`");
+    };
+    let (authority, tail) = split_authority(rest)?;
+    let (credentials, place) = match authority.rsplit_once('@') {
+        Some((credentials, place)) => (Some(credentials), place),
+        None => (None, authority),
+    };
+    let (username, password) = credentials.map_or(Ok((None, None)), userinfo)?;
+    let (host, port) = host_and_port(place)?;
+    if tail.contains('?') {
+        return Err("there are no options after `?`, a database is written `redis://HOST:PORT/DB`");
+    }
+    let db = match tail.strip_prefix('/') {
+        None | Some("") => 0,
+        Some(db) => database(db)?,
+    };
+    Ok(Address { endpoint: Endpoint::Tcp(host, port), username, password, db })
+}
+
+/// What follows `unix:`.
+fn unix(rest: &str) -> Result<Address, &'static str> {
+    let (credentials, rest) = match rest.strip_prefix("//") {
+        None => (None, rest),
+        Some(after) => {
+            let (authority, tail) = split_authority(after)?;
+            match authority.strip_suffix('@') {
+                None if authority.is_empty() => (None, tail),
+                Some(credentials) => (Some(credentials), tail),
+                None => return Err("a path follows `unix:`, not a host, write `unix:/path`"),
+            }
+        }
+    };
+    let (username, password) = credentials.map_or(Ok((None, None)), userinfo)?;
+    if rest.contains('#') {
+        return Err("`#` in a path is written `%23`");
+    }
+    let (path, options) = rest.split_once('?').map_or((rest, None), |(path, o)| (path, Some(o)));
+    let path = decode(path)?;
+    if !Path::new(&path).is_absolute() {
+        return Err("the path of a socket is written in full, as in `unix:/run/redis.sock`");
+    }
+    if path.len() > SOCKET_PATH_BYTES_MAX {
+        return Err("the path of a socket has at most 107 bytes");
+    }
+    let db = match options.map(|options| options.strip_prefix("db=")) {
+        None => 0,
+        Some(Some(db)) if !db.contains('&') => database(db)?,
+        Some(_) => {
+            return Err("the only option is `?db=N`; user and password are written \
+                        `unix://USER:PASSWORD@/path`");
+        }
+    };
+    Ok(Address { endpoint: Endpoint::Unix(path.into()), username, password, db })
+}
+
+/// The part with user, password and host, and what follows it. All that could have come there by a
+/// password which is not encoded is refused by its name.
+fn split_authority(rest: &str) -> Result<(&str, &str), &'static str> {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let is_cut = !authority.is_empty() && !authority.contains('@') && tail.contains('@');
+    match tail.as_bytes().first() {
+        Some(b'/') if is_cut => Err("`/` in a user or password is written `%2F`"),
+        Some(b'?') if is_cut => Err("`?` in a user or password is written `%3F`"),
+        Some(b'#') if is_cut => Err("`#` in a user or password is written `%23`"),
+        Some(b'#') => Err("nothing follows `#`; in a user or password it is written `%23`"),
+        _ if authority.matches('@').count() > 1 => {
+            Err("`@` in a user or password is written `%40`")
+        }
+        _ => Ok((authority, tail)),
+    }
+}
+
+/// User and password.
+fn userinfo(text: &str) -> Result<(Option<String>, Option<String>), &'static str> {
+    match text.split_once(':') {
+        Some(("", "")) => Ok((None, None)),
+        Some(("", password)) => Ok((None, Some(decode(password)?))),
+        Some((user, password)) => Ok((Some(decode(user)?), Some(decode(password)?))),
+        // Other clients read a single word as a user, and then do not authenticate at all.
+        None => Err("a password is missing: write `USER:PASSWORD@`, or `:PASSWORD@` without user"),
+    }
+}
+
+fn host_and_port(place: &str) -> Result<(String, u16), &'static str> {
+    if let Some(bracketed) = place.strip_prefix('[') {
+        let (host, port) = bracketed.split_once(']').ok_or("a bracket `]` is missing")?;
+        let host: Ipv6Addr = host.parse().map_err(|_| "what is in brackets is no IPv6 address")?;
+        let port = match port.strip_prefix(':') {
+            Some(port) => self::port(port)?,
+            None if port.is_empty() => DEFAULT_PORT,
+            None => return Err("a colon and a port follow the bracket `]`, or nothing"),
+        };
+        return Ok((host.to_string(), port));
+    }
+    let (host, port) = match place.split_once(':') {
+        Some((_, port)) if port.contains(':') => {
+            return Err("an IPv6 address stands in brackets, as in `redis://[::1]:6379`; \
+                        user and password end with `@`");
+        }
+        Some((host, port)) => (host, Some(port)),
+        None => (place, None),
+    };
+    if host.is_empty() {
+        return Err("it names no host; user and password end with `@`");
+    }
+    if host.contains(|c: char| !c.is_alphanumeric() && !matches!(c, '-' | '.' | '_')) {
+        return Err("its host is not the name or the address of one host");
+    }
+    Ok((host.to_owned(), port.map_or(Ok(DEFAULT_PORT), self::port)?))
+}
+
+fn port(text: &str) -> Result<u16, &'static str> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = if is_number { text.parse().ok() } else { None };
+    port.filter(|port| *port != 0).ok_or(
+        "its port is not a number from 1 to 65535; a user and a password, if that is what it \
+         should be, end with `@`",
+    )
+}
+
+fn database(text: &str) -> Result<u32, &'static str> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let db = if is_number { text.parse().ok() } else { None };
+    db.ok_or("its database is not a number, the first one is 0")
+}
+
+/// Text without its percent-encoding.
+fn decode(text: &str) -> Result<String, &'static str> {
+    let mut after_percent = text.split('%').skip(1);
+    let is_code = |part: &str| {
+        let code = part.as_bytes().get(..2);
+        code.is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !after_percent.all(is_code) {
+        return Err("`%` in a user, a password or a path is written `%25`");
+    }
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| "what its percent-encoding stands for is not UTF-8")?;
+    if decoded.contains('\0') {
+        return Err("`%00` stands for nothing that a user, a password or a path can contain");
+    }
+    Ok(decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Endpoint {
+        Endpoint::Tcp(host.to_owned(), port)
+    }
+
+    fn unix(path: &str) -> Endpoint {
+        Endpoint::Unix(path.into())
+    }
+
+    #[test]
+    fn each_form_of_a_url_names_its_server() {
+        // URL, endpoint, user, password, database, label
+        let table = [
+            ("redis://h", tcp("h", 6379), None, None, 0, "redis://h:6379/0"),
+            ("REDIS://h/", tcp("h", 6379), None, None, 0, "redis://h:6379/0"),
+            ("redis://h:1/15", tcp("h", 1), None, None, 15, "redis://h:1/15"),
+            (
+                "redis://10.0.0.1:65535",
+                tcp("10.0.0.1", 65535),
+                None,
+                None,
+                0,
+                "redis://10.0.0.1:65535/0",
+            ),
+            ("redis://[::1]", tcp("::1", 6379), None, None, 0, "redis://[::1]:6379/0"),
+            (
+                "redis://u:p@[2001:db8::0:1]:2/3",
+                tcp("2001:db8::1", 2),
+                Some("u"),
+                Some("p"),
+                3,
+                "redis://[2001:db8::1]:2/3",
+            ),
+            ("redis://:p@h", tcp("h", 6379), None, Some("p"), 0, "redis://h:6379/0"),
+            ("redis://u:@h", tcp("h", 6379), Some("u"), Some(""), 0, "redis://h:6379/0"),
+            ("redis://:@h", tcp("h", 6379), None, None, 0, "redis://h:6379/0"),
+            ("redis://u:p:q@h", tcp("h", 6379), Some("u"), Some("p:q"), 0, "redis://h:6379/0"),
+            (
+                "redis://%75:%25%40%2F%3a%3F%23%C3%A4+%5b@h",
+                tcp("h", 6379),
+                Some("u"),
+                Some("%@/:?#ä+["),
+                0,
+                "redis://h:6379/0",
+            ),
+            ("unix:/a/b.sock", unix("/a/b.sock"), None, None, 0, "unix:/a/b.sock"),
+            ("unix:///a@b", unix("/a@b"), None, None, 0, "unix:/a@b"),
+            ("unix:/a%20b%3F?db=2", unix("/a b?"), None, None, 2, "unix:/a b??db=2"),
+            ("unix:/a%0ab", unix("/a\nb"), None, None, 0, "unix:/a\\nb"),
+            ("unix://u:p%2F@/a?db=9", unix("/a"), Some("u"), Some("p/"), 9, "unix:/a?db=9"),
+            ("unix://:p@/a", unix("/a"), None, Some("p"), 0, "unix:/a"),
+        ];
+        for (url, endpoint, user, password, db, label) in table {
+            let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            let expected = Address {
+                endpoint,
+                username: user.map(str::to_owned),
+                password: password.map(str::to_owned),
+                db,
+            };
+            assert!(address == expected, "{url} names {address:?}");
+            assert_eq!(address.label(), label, "{url}");
+            assert_eq!(format!("{address:?}"), label, "{url}");
+        }
+    }
+
+    /// URL, what the message says.
+    const WRONG: &[(&str, &str)] = &[
+        ("", "`redis://` or `unix:`"),
+        ("secret", "`redis://` or `unix:`"),
+        ("http://secret", "`redis://` or `unix:`"),
+        ("rediss://:secret@h", "TLS is not in this build"),
+        ("redis+sentinel://:secret@h/m", "Sentinel is not in this build"),
+        ("redis+cluster://:secret@h", "Cluster is not in this build"),
+        ("redis:h", "two slashes"),
+        ("redis:/secret@h", "two slashes"),
+        ("redis://", "no host"),
+        ("redis://:secret@", "no host"),
+        ("redis://:secret", "no host"),
+        ("redis://u:secret", "port is not a number"),
+        ("redis://:6379", "no host"),
+        ("redis://h:", "port is not a number"),
+        ("redis://h:0", "port is not a number"),
+        ("redis://h:65536", "port is not a number"),
+        ("redis://h:+1", "port is not a number"),
+        ("redis://::1", "in brackets"),
+        ("redis://[::1", "bracket `]` is missing"),
+        ("redis://[secret]", "no IPv6 address"),
+        ("redis://[::1]secret", "follow the bracket"),
+        ("redis://[::1]:x", "port is not a number"),
+        ("redis://h,secret", "one host"),
+        ("redis://h%20", "one host"),
+        ("redis://h/secret", "database is not a number"),
+        ("redis://h/-1", "database is not a number"),
+        ("redis://h/1/secret", "database is not a number"),
+        ("redis://h/4294967296", "database is not a number"),
+        ("redis://h?db=secret", "no options"),
+        ("redis://h/0?password=secret", "no options"),
+        ("redis://h#secret", "`%23`"),
+        ("redis://u@h", "`USER:PASSWORD@`"),
+        ("redis://:secret@secret@h", "`%40`"),
+        ("redis://:sec/ret@h", "`%2F`"),
+        ("redis://:sec?ret@h", "`%3F`"),
+        ("redis://:sec#ret@h", "`%23`"),
+        ("redis://:sec%ret@h", "`%25`"),
+        ("redis://:secret%@h", "`%25`"),
+        ("redis://:secret%f@h", "`%25`"),
+        ("redis://:secret%ff@h", "not UTF-8"),
+        ("redis://:secret%00@h", "`%00`"),
+        ("redis://:sec ret@h", "`%20`"),
+        ("redis://h\n", "`%20`"),
+        ("unix:", "in full"),
+        ("unix:secret", "in full"),
+        ("unix:u:secret@/a", "in full"),
+        ("unix://h/a", "not a host"),
+        ("unix://u@/a", "`USER:PASSWORD@`"),
+        ("unix://:sec/ret@/a", "`%2F`"),
+        ("unix://u:secret@h/a", "not a host"),
+        ("unix:/a#secret", "`%23`"),
+        ("unix:/a?db=x", "database is not a number"),
+        ("unix:/a?db=", "database is not a number"),
+        ("unix:/a?pass=secret", "`?db=N`"),
+        ("unix:/a?db=1&pass=secret", "`?db=N`"),
+    ];
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_the_right_way_and_without_the_secret() {
+        let long = format!("unix:/{}", "x".repeat(SOCKET_PATH_BYTES_MAX));
+        for (url, says) in WRONG.iter().copied().chain([(long.as_str(), "at most 107 bytes")]) {
+            let error = Address::parse(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = error.to_string();
+            assert!(text.contains(says), "{url}: {text}");
+            assert!(text.contains("nothing was asked"), "{text}");
+            for secret in ["secret", "sec", "ret@", "xxx"] {
+                let is_shown = text.replace("`%", "").contains(secret);
+                assert!(!is_shown, "{url}: {text}");
+            }
+        }
+        assert!(Address::parse(&long[..long.len() - 1]).is_ok());
+    }
+}
