@@ -20,7 +20,7 @@ pub enum Reply {
     /// A refusal, beginning with its code.
     Error(String),
     /// Several answers.
-    Array(Vec<Reply>),
+    Array(Vec<Self>),
 }
 
 impl Reply {

@@ -5,5 +5,6 @@
 mod capabilities;
 mod conformance;
 mod differential;
+mod redis;
 mod session;
 mod stores;

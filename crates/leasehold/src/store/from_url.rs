@@ -7,13 +7,22 @@ use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 
 /// The schemes that this build understands.
-const SCHEMES: &str =
-    if cfg!(feature = "sqlite") { "`sqlite:` and `memory:`" } else { "`memory:`" };
+const SCHEMES: &[&str] = &[
+    #[cfg(feature = "redis")]
+    "`redis:`",
+    #[cfg(feature = "redis")]
+    "`unix:`",
+    #[cfg(feature = "sqlite")]
+    "`sqlite:`",
+    "`memory:`",
+];
 
 /// Opens the store that `url` names, on the clock of `host`.
 ///
 /// | URL | store |
 /// |---|---|
+/// | `redis://[user[:password]@]host[:port][/db]` | a Redis or Valkey server |
+/// | `unix:/path` | the same, over a socket on this machine |
 /// | `sqlite:/path`, `sqlite:path` | a file shared by the processes of one user on one machine |
 /// | `memory:` | one of its own in this process |
 /// | `memory:NAME` | one that is shared inside this process |
@@ -29,6 +38,10 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
     match scheme.to_ascii_lowercase().as_str() {
         "memory" if rest.is_empty() => Ok(AnyStore::new(MemoryStore::new(host))),
         "memory" => Ok(AnyStore::new(MemoryStore::shared(rest, host))),
+        #[cfg(feature = "redis")]
+        "redis" | "unix" | "rediss" => {
+            Ok(AnyStore::new(super::RedisStore::connect(url, host).await?))
+        }
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let path = sqlite_path(rest).map_err(|reason| not_understood(url, reason))?;
@@ -66,8 +79,9 @@ fn not_understood(url: &str, reason: &str) -> Error {
         ErrorKind::Config,
         format!(
             "the store URL `{}` is not understood: {reason}; nothing was asked, use one of \
-             {SCHEMES}",
-            redact_url(url)
+             {}",
+            redact_url(url),
+            SCHEMES.join(", ")
         ),
     )
 }

@@ -31,6 +31,8 @@ pub use capabilities::{Capabilities, Reach};
 pub use from_url::{from_url, redact_url};
 pub use hint::{Hint, HintSink};
 pub use memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use redis::RedisStore;
 pub use request::{Ask, Claim, ClientRecord, LeaseId, Line, Note, Otherwise, Renewal};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -18,6 +18,12 @@ impl Sinks {
         sinks.insert(inbox, sink);
     }
 
+    /// Whether anybody takes what is sent there.
+    #[cfg(feature = "redis")]
+    pub(crate) fn has(&self, inbox: &ClientId) -> bool {
+        self.lock().get(inbox).is_some_and(|sink| sink.strong_count() > 0)
+    }
+
     pub(crate) fn send(&self, inbox: &ClientId, hint: Hint) {
         // Called without the lock: a sink may be what drops the last handle of a client.
         let sink = self.lock().get(inbox).and_then(Weak::upgrade);

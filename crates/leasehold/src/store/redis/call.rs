@@ -41,7 +41,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn script(self) -> &'static Script {
+    /// The script that carries it out.
+    pub(super) fn script(self) -> &'static Script {
         match self {
             Self::Acquire { .. } => &ACQUIRE,
             Self::Renew { .. } => &RENEW,

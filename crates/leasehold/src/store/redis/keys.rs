@@ -44,6 +44,7 @@ impl<'a> Keys<'a> {
 
     /// Whether all of them hash to one slot of a cluster, whatever the slots. Only odd names with a
     /// `}` and no hash tag do not.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only a cluster has slots"))]
     pub(super) fn one_slot(self) -> bool {
         self.before.is_empty() || !self.lock.contains('}')
     }

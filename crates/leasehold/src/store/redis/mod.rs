@@ -1,28 +1,246 @@
-//! Redis and Valkey: string keys with an owner token and an expiry, which every other client of
-//! that recipe contends with, and companion keys beside them for the line and the fencing counter.
+//! Redis and Valkey.
+//!
+//! A lock is a string key with an owner token and an expiry, as in the recipe that most other
+//! clients follow, so that they contend with us correctly. All else lives in companion keys beside
+//! it: the line, the fencing counter, what a holder says of itself.
+//!
+//! Time is the server's: a step of its clock moves the end of every lease. See GUARANTEES.md.
 
-#[allow(dead_code, reason = "the store that uses it is on its way")]
+mod browse;
 mod call;
 mod connect;
 mod error;
 mod greet;
-#[allow(dead_code, reason = "the store that uses it is on its way")]
+mod hints;
 mod keys;
+mod known;
 mod link;
 mod listen;
-#[allow(dead_code, reason = "the store that uses it is on its way")]
 mod message;
-#[allow(dead_code, reason = "the store that uses it is on its way")]
 mod record;
-#[allow(dead_code, reason = "the store that uses it is on its way")]
+mod records;
 mod reply;
-#[allow(dead_code, reason = "the store that uses it is on its way")]
+mod scripted;
 mod scripts;
 mod sha1;
+mod ticks;
 mod url;
+mod wire;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{Either, ready};
 
 pub use connect::RedisConnector;
 pub use link::{
     Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages,
     Subscriber, Value,
 };
+
+use self::hints::Hints;
+use self::records::Records;
+use self::scripted::{Scripted, Step};
+use self::wire::{Home, Wire};
+use super::{
+    Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Otherwise, Reach,
+    Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
+};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::token::ClientId;
+use crate::core::validity::command_limit;
+use crate::host::Host;
+
+/// How long a request may take that no ttl limits.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Leases on one Redis or Valkey server. Clones share its connections.
+///
+/// Asks and releases share one connection, in the order in which they were made, so that a client
+/// never meets its own old lease. Renewals have one of their own, opened with the first of them, on
+/// a thread that no user's task can block. Hints come on a third, opened when somebody first waits.
+#[derive(Clone)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    label: String,
+    asks: Wire,
+    renewals: Wire,
+    hints: Arc<Hints>,
+    records: Records,
+    /// Somebody was told that this user may not publish.
+    told_of_mute: AtomicBool,
+}
+
+impl RedisStore {
+    /// Connects to the server that `url` names:
+    ///
+    /// | URL | server |
+    /// |---|---|
+    /// | `redis://[user[:password]@]host[:port][/db]` | over TCP; port 6379 and database 0 by default |
+    /// | `unix:/path` | over a socket on this machine |
+    ///
+    /// A user or password with special characters is percent-encoded.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](crate::ErrorKind::Config) for a URL that is not understood or a database that is
+    /// not there, [`Denied`](crate::ErrorKind::Denied) for wrong credentials,
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if the server could not be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left behind.
+    pub async fn connect(url: &str, host: Arc<dyn Host>) -> Result<Self, Error> {
+        Self::connect_with(RedisConnector::new(url)?, host).await
+    }
+
+    /// As [`connect`](Self::connect), over connections of your own making.
+    ///
+    /// # Errors
+    ///
+    /// What the connector says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left behind.
+    pub async fn connect_with(
+        connector: impl Connector,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Error> {
+        let connector: Arc<dyn Connector> = Arc::new(connector);
+        let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
+        let shared = Shared {
+            label: connector.label(),
+            asks: wire(Home::Asker),
+            renewals: wire(Home::Host),
+            hints: Hints::new(Arc::clone(&host), Arc::clone(&connector)),
+            records: Records::new(host),
+            told_of_mute: AtomicBool::new(false),
+        };
+        shared.asks.connect().await?;
+        Ok(Self { shared: Arc::new(shared) })
+    }
+}
+
+impl Shared {
+    /// Where messages cannot be published, nobody is woken: say so once.
+    fn notice_muteness(&self, mute: bool) {
+        if mute && !self.told_of_mute.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                server = self.label,
+                "no right to publish; who waits for locks of this client finds them by polling"
+            );
+        }
+    }
+}
+
+impl Store for RedisStore {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        if ask.claim != Claim::Exclusive {
+            return Either::Left(ready(Err(unsupported_claim(ask.claim, &ask.key))));
+        }
+        let shared = Arc::clone(&self.shared);
+        if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
+            shared.records.write_if_due(client, &shared.asks);
+        }
+        let key = ask.key.clone();
+        let inbox = ask.line.place().map(|place| place.inbox.clone());
+        let answer = shared.asks.submit(command_limit(ask.ttl), Scripted::new(Step::Acquire(ask)));
+        Either::Right(async move {
+            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
+            let answered = reply::acquired(&key, &answer)?;
+            if let (Acquired::Taken { .. }, Some(inbox)) = (&answered.answer, &inbox) {
+                shared.hints.listen(inbox);
+            }
+            shared.notice_muteness(answered.hints_denied);
+            if let Some(holder) = &answered.holder {
+                shared.hints.send(holder, Hint::Wanted { key });
+            }
+            Ok(answered.answer)
+        })
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let shared = &self.shared;
+        if let Some(client) = renewal.lease.owner.client() {
+            shared.records.refresh_if_due(&client, &shared.renewals);
+        }
+        let key = renewal.lease.key.clone();
+        let limit = command_limit(renewal.ttl);
+        let answer = shared.renewals.submit(limit, Scripted::new(Step::Renew(renewal)));
+        async move {
+            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
+            reply::renewed(&key, &answer)
+        }
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        let key = lease.key.clone();
+        let step = Step::Release(lease, otherwise);
+        let answer = shared.asks.submit(LIMIT, Scripted::new(step));
+        async move {
+            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
+            let answered = reply::released(&key, &answer)?;
+            shared.notice_muteness(answered.hints_denied);
+            Ok(answered.answer)
+        }
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        let step = Step::Inspect(key.clone());
+        let answer = shared.asks.submit(LIMIT, Scripted::new(step));
+        async move {
+            let named = |error: Error| error.with_name(key.as_str());
+            let mut snapshot = reply::inspected(&key, &answer.await.map_err(named)?)?;
+            shared.records.fill_in(&mut snapshot, &shared.asks).await.map_err(named)?;
+            Ok(snapshot)
+        }
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.shared.hints.watch(inbox.clone(), sink);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fencing: true,
+            line: true,
+            watching: true,
+            hints: Reach::Network,
+            reach: Reach::Network,
+            browse: true,
+            durable: true,
+            ..Capabilities::NONE
+        }
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        Some(self)
+    }
+
+    fn label(&self) -> String {
+        self.shared.label.clone()
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisStore({})", self.shared.label)
+    }
+}

@@ -7,27 +7,29 @@ use super::sha1::sha1_hex;
 pub(super) struct Script {
     source: &'static str,
     hash: [u8; 40],
+    bit: u32,
 }
 
 /// Joins files of `lua/` to a script. What comes first costs every step, what comes after an
 /// answer costs that step nothing.
 macro_rules! script {
-    ($($file:literal),+) => {
-        Script::new(concat!($(include_str!(concat!("lua/", $file))),+))
+    ($number:literal: $($file:literal),+) => {
+        Script::new($number, concat!($(include_str!(concat!("lua/", $file))),+))
     };
 }
 
 pub(super) static ACQUIRE: Script = script!(
-    "prelude.lua",
+    0: "prelude.lua",
     "acquire_at_once.lua",
     "counter.lua",
     "grant.lua",
     "line.lua",
     "acquire.lua"
 );
-pub(super) static RENEW: Script = script!("prelude.lua", "counter.lua", "grant.lua", "renew.lua");
+pub(super) static RENEW: Script =
+    script!(1: "prelude.lua", "counter.lua", "grant.lua", "renew.lua");
 pub(super) static RELEASE: Script = script!(
-    "prelude.lua",
+    2: "prelude.lua",
     "release_at_once.lua",
     "counter.lua",
     "grant.lua",
@@ -35,13 +37,18 @@ pub(super) static RELEASE: Script = script!(
     "release.lua"
 );
 pub(super) static EVICT: Script =
-    script!("prelude.lua", "counter.lua", "grant.lua", "line.lua", "evict.lua");
-pub(super) static INSPECT: Script = script!("prelude.lua", "counter.lua", "inspect.lua");
-pub(super) static LIVING: Script = script!("prelude.lua", "counter.lua", "living.lua");
+    script!(3: "prelude.lua", "counter.lua", "grant.lua", "line.lua", "evict.lua");
+pub(super) static INSPECT: Script = script!(4: "prelude.lua", "counter.lua", "inspect.lua");
+pub(super) static LIVING: Script = script!(5: "prelude.lua", "counter.lua", "living.lua");
 
 impl Script {
-    const fn new(source: &'static str) -> Self {
-        Self { source, hash: sha1_hex(source.as_bytes()) }
+    const fn new(number: u32, source: &'static str) -> Self {
+        Self { source, hash: sha1_hex(source.as_bytes()), bit: 1 << number }
+    }
+
+    /// Tells the scripts apart in a set of them.
+    pub(super) const fn bit(&self) -> u32 {
+        self.bit
     }
 
     /// Begins a call by the hash of the script: a server that has not seen the script since it

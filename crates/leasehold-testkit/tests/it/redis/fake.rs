@@ -1,0 +1,203 @@
+//! A server that does what a test tells it to, behind the seam of the store: for what a real one
+//! does too rarely.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use leasehold::store::redis::{
+    Command, Connected, Connector, Link, LinkError, LinkFuture, Subscriber, Value,
+};
+use leasehold::{Error, ErrorKind};
+use tokio::sync::{Notify, oneshot};
+
+/// How the server takes a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Open,
+    Refusing,
+    /// It accepts and says nothing.
+    Silent,
+    /// Connecting never ends.
+    Hanging,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Fake(Arc<Mutex<State>>);
+
+struct State {
+    door: Door,
+    /// Whether requests are answered.
+    silent: bool,
+    answers: VecDeque<Result<Value, LinkError>>,
+    /// What came in: on which connection, and the words.
+    seen: Vec<(usize, Vec<String>)>,
+    lines: Vec<Arc<Line>>,
+    attempts: usize,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            door: Door::Open,
+            silent: false,
+            answers: VecDeque::new(),
+            seen: Vec::new(),
+            lines: Vec::new(),
+            attempts: 0,
+        }
+    }
+}
+
+impl Fake {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("a test that failed")
+    }
+
+    pub(crate) fn set_door(&self, door: Door) {
+        self.state().door = door;
+    }
+
+    /// From now on no request is answered, or every one again.
+    pub(crate) fn set_silent(&self, silent: bool) {
+        self.state().silent = silent;
+    }
+
+    /// What the next script is answered. Default: as a release that freed its key.
+    pub(crate) fn answer(&self, answer: Result<Value, LinkError>) {
+        self.state().answers.push_back(answer);
+    }
+
+    pub(crate) fn break_connections(&self) {
+        for line in self.state().lines.drain(..) {
+            line.broken.notify_one();
+        }
+    }
+
+    /// How often somebody tried to connect.
+    pub(crate) fn attempts(&self) -> usize {
+        self.state().attempts
+    }
+
+    /// The connections that are open.
+    pub(crate) fn open(&self) -> usize {
+        let state = self.state();
+        state.lines.iter().filter(|line| !line.is_closed()).count()
+    }
+
+    /// The names of what came in since the last look, each with its connection.
+    pub(crate) fn seen(&self) -> Vec<(usize, Vec<String>)> {
+        std::mem::take(&mut self.state().seen)
+    }
+
+    fn take(&self, connection: usize, command: &Command) -> Option<Result<Value, LinkError>> {
+        let mut state = self.state();
+        let words = command.args().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        state.seen.push((connection, words));
+        let is_script = command.args().next().is_some_and(|name| name.starts_with(b"EVAL"));
+        if state.silent || state.door == Door::Silent {
+            return None;
+        }
+        if !is_script {
+            return Some(Ok(Value::Bytes(b"PONG".to_vec())));
+        }
+        Some(state.answers.pop_front().unwrap_or_else(freed))
+    }
+}
+
+/// What a release is answered.
+fn freed() -> Result<Value, LinkError> {
+    numbers(&[1, 0])
+}
+
+pub(crate) fn numbers(numbers: &[i64]) -> Result<Value, LinkError> {
+    Ok(Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect()))
+}
+
+pub(crate) fn refused(text: &str) -> Result<Value, LinkError> {
+    let code = text.split(' ').next().unwrap_or_default().to_owned();
+    Err(LinkError::Refused { code, text: text.to_owned() })
+}
+
+/// One connection.
+struct Line {
+    fake: Fake,
+    number: usize,
+    broken: Notify,
+    /// Who waits for an answer; none once the connection is closed.
+    waiting: Mutex<Option<Vec<oneshot::Sender<()>>>>,
+}
+
+impl Line {
+    fn waiting(&self) -> MutexGuard<'_, Option<Vec<oneshot::Sender<()>>>> {
+        self.waiting.lock().expect("a test that failed")
+    }
+
+    fn is_closed(&self) -> bool {
+        self.waiting().is_none()
+    }
+}
+
+impl Link for Line {
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
+        let gone = || LinkError::NotSent { reason: "the connection was gone".to_owned() };
+        let mut waiting = self.waiting();
+        let Some(list) = waiting.as_mut() else {
+            return Box::pin(async move { Err(gone()) });
+        };
+        let (sender, answered) = oneshot::channel();
+        list.push(sender);
+        drop(waiting);
+        let answer = self.fake.take(self.number, &command);
+        Box::pin(async move {
+            match answer {
+                Some(answer) => answer,
+                None => {
+                    let _gone = answered.await;
+                    Err(LinkError::Broken { reason: "the connection ended".to_owned() })
+                }
+            }
+        })
+    }
+}
+
+/// Closes the connection when its io is dropped.
+struct Closing(Arc<Line>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        *self.0.waiting() = None;
+    }
+}
+
+impl Connector for Fake {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let mut state = self.state();
+        state.attempts += 1;
+        let number = state.attempts;
+        match state.door {
+            Door::Refusing => Box::pin(async {
+                Err(Error::new(ErrorKind::Unavailable, "connection refused; nothing was asked"))
+            }),
+            Door::Hanging => Box::pin(pending()),
+            Door::Open | Door::Silent => {
+                let waiting = Mutex::new(Some(Vec::new()));
+                let broken = Notify::new();
+                let line = Arc::new(Line { fake: self.clone(), number, broken, waiting });
+                state.lines.push(Arc::clone(&line));
+                let closing = Closing(Arc::clone(&line));
+                let link: Arc<dyn Link> = line;
+                let io = Box::pin(async move { closing.0.broken.notified().await });
+                Box::pin(async { Ok(Connected { link, io }) })
+            }
+        }
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        Box::pin(pending())
+    }
+
+    fn label(&self) -> String {
+        "redis://fake".to_owned()
+    }
+}

@@ -1,0 +1,4 @@
+//! What only the Redis store does.
+
+mod fake;
+mod wire;

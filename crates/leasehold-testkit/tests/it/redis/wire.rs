@@ -1,0 +1,349 @@
+//! The wire: order, reconnecting, limits, and what is known of a request that failed. On virtual
+//! time, against a server that does as it is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::token::ClientId;
+use leasehold::host::Host;
+use leasehold::store::redis::{LinkError, RedisStore};
+use leasehold::store::{
+    Acquired, Ask, BoxAnswer, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Store,
+};
+use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
+use leasehold_testkit::VirtualHost;
+
+use super::fake::{Door, Fake, numbers, refused};
+
+/// How long a request may take whose ttl is 4 s or more.
+const LIMIT: Duration = Duration::from_secs(1);
+
+struct World {
+    host: Arc<VirtualHost>,
+    fake: Fake,
+    store: RedisStore,
+}
+
+/// Runs a test on a store that is connected.
+fn connected(seed: u64, test: impl AsyncFnOnce(&World)) {
+    let host = VirtualHost::new(seed);
+    let fake = Fake::default();
+    host.run(async {
+        let store = RedisStore::connect_with(fake.clone(), host.clone()).await.expect("connected");
+        let world = World { host: host.clone(), fake: fake.clone(), store };
+        let _ping = fake.seen();
+        test(&world).await;
+    });
+    host.drop_tasks();
+}
+
+fn key(name: &str) -> Key {
+    Key::new(name).expect("a name that passes")
+}
+
+fn owner() -> OwnerToken {
+    let client = ClientId::from_random([1; ClientId::CHARS]);
+    OwnerToken::from_random([2; OwnerToken::RANDOM_BYTES], &client)
+}
+
+impl World {
+    fn release(&self, name: &str) -> BoxAnswer<Released> {
+        let lease = LeaseId { key: key(name), owner: owner(), claim: Claim::Exclusive };
+        Box::pin(self.store.release(lease, Otherwise::Free))
+    }
+
+    fn ask(&self, name: &str) -> BoxAnswer<Acquired> {
+        Box::pin(self.store.acquire(Ask {
+            key: key(name),
+            owner: owner(),
+            claim: Claim::Exclusive,
+            ttl: Ttl::DEFAULT,
+            line: Line::Stand,
+            note: None,
+            reserve: 1,
+        }))
+    }
+
+    fn renew(&self, name: &str) -> BoxAnswer<Renewed> {
+        let lease = LeaseId { key: key(name), owner: owner(), claim: Claim::Exclusive };
+        Box::pin(self.store.renew(Renewal { lease, ttl: Ttl::DEFAULT, at_least: None, reserve: 0 }))
+    }
+
+    /// The names of the locks that scripts came in for, in order.
+    fn asked_for(&self) -> Vec<String> {
+        self.fake.seen().into_iter().filter_map(|(_, words)| lock_of(&words)).collect()
+    }
+
+    async fn pass(&self, span: Duration) {
+        self.host.advance(span).await;
+    }
+}
+
+/// The first key of a script call.
+fn lock_of(words: &[String]) -> Option<String> {
+    words[0].starts_with("EVAL").then(|| words[3].clone())
+}
+
+#[track_caller]
+fn kind<T: std::fmt::Debug>(answer: Result<T, Error>) -> ErrorKind {
+    answer.expect_err("not refused").kind()
+}
+
+#[test]
+fn what_is_submitted_first_is_sent_first_also_while_connecting() {
+    for seed in 0..20 {
+        connected(seed, async |world| {
+            world.fake.break_connections();
+            world.pass(Duration::ZERO).await;
+            // The futures are not polled before all were submitted, and then in another order.
+            let mut answers: Vec<_> = ["a", "b", "c"].map(|name| world.release(name)).into();
+            answers.reverse();
+            for answer in answers {
+                assert_eq!(answer.await.expect("answered"), Released::Freed);
+            }
+            let later = world.release("d");
+            let last = world.release("e");
+            assert_eq!(last.await.expect("answered"), Released::Freed);
+            assert_eq!(later.await.expect("answered"), Released::Freed);
+            assert_eq!(world.asked_for(), ["a", "b", "c", "d", "e"]);
+            assert_eq!(world.fake.attempts(), 2, "one attempt for all of them");
+        });
+    }
+}
+
+#[test]
+fn a_request_that_nobody_waits_for_any_more_is_not_taken_back() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        drop(world.release("a"));
+        assert_eq!(world.asked_for(), ["a"]);
+        world.pass(Duration::from_secs(5)).await;
+        assert_eq!(world.fake.open(), 1, "nobody missed an answer, so nobody suspects anything");
+    });
+}
+
+#[test]
+fn within_the_pause_after_a_failure_a_request_is_refused_at_once() {
+    connected(0, async |world| {
+        world.fake.set_door(Door::Refusing);
+        world.fake.break_connections();
+        world.pass(Duration::ZERO).await;
+        assert_eq!(kind(world.release("a").await), ErrorKind::Unavailable);
+        assert_eq!(world.fake.attempts(), 2);
+        assert_eq!(kind(world.release("b").await), ErrorKind::Unavailable);
+        assert_eq!(world.fake.attempts(), 2, "not tried again within the pause");
+        world.fake.set_door(Door::Open);
+        world.pass(Duration::from_millis(10)).await;
+        assert_eq!(world.release("c").await.expect("answered"), Released::Freed);
+        assert_eq!(world.asked_for(), ["c"], "what was refused was not sent later");
+    });
+}
+
+#[test]
+fn an_outage_is_not_beaten_by_attempts_to_connect() {
+    connected(0, async |world| {
+        world.fake.set_door(Door::Refusing);
+        world.fake.break_connections();
+        world.pass(Duration::ZERO).await;
+        for _ in 0..10_000 {
+            assert_eq!(kind(world.release("a").await), ErrorKind::Unavailable);
+            world.pass(Duration::from_millis(1)).await;
+        }
+        let attempts = world.fake.attempts();
+        assert!((20..=60).contains(&attempts), "{attempts} attempts in 10 s");
+        world.fake.set_door(Door::Open);
+        world.pass(Duration::from_millis(500)).await;
+        assert_eq!(world.release("a").await.expect("answered"), Released::Freed, "within 500 ms");
+    });
+}
+
+#[test]
+fn what_was_sent_on_a_connection_that_ends_is_unknown() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        let answer = world.release("a");
+        world.fake.break_connections();
+        assert_eq!(kind(answer.await), ErrorKind::Unknown);
+        world.fake.set_silent(false);
+        assert_eq!(world.release("a").await.expect("answered"), Released::Freed);
+        assert_eq!(world.fake.attempts(), 2);
+    });
+}
+
+#[test]
+fn a_request_without_an_answer_is_unknown_when_its_limit_is_over() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        let started = world.host.now();
+        let error = world.release("a").await.expect_err("not answered");
+        let took = world.host.now().since(started);
+        assert_eq!(error.kind(), ErrorKind::Unknown);
+        assert!(error.to_string().contains("may still take effect"), "{error}");
+        assert!(took >= LIMIT && took <= LIMIT + Duration::from_millis(25), "{took:?}");
+    });
+}
+
+#[test]
+fn a_connection_whose_probe_is_answered_is_kept() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        let slow = world.release("a");
+        world.fake.set_silent(false);
+        assert_eq!(kind(slow.await), ErrorKind::Unknown);
+        world.pass(LIMIT).await;
+        assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
+        assert_eq!(world.fake.attempts(), 1);
+    });
+}
+
+#[test]
+fn a_connection_whose_probe_is_not_answered_is_replaced() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        assert_eq!(kind(world.release("a").await), ErrorKind::Unknown);
+        world.pass(Duration::from_millis(300)).await;
+        assert_eq!(world.fake.open(), 0, "given up");
+        world.fake.set_silent(false);
+        assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
+        assert_eq!(world.fake.attempts(), 2);
+        let probes = world.fake.seen().into_iter().filter(|(_, words)| words[0] == "PING").count();
+        assert_eq!(probes, 2, "one probe, and one for the new connection");
+    });
+}
+
+#[test]
+fn a_hundred_unanswered_requests_probe_once() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        let answers: Vec<_> = (0..100).map(|_| world.release("a")).collect();
+        for answer in answers {
+            assert_eq!(kind(answer.await), ErrorKind::Unknown);
+        }
+        let probes = world.fake.seen().into_iter().filter(|(_, words)| words[0] == "PING").count();
+        assert_eq!(probes, 1);
+    });
+}
+
+#[test]
+fn a_server_that_accepts_and_never_answers_is_unavailable() {
+    let host = VirtualHost::new(0);
+    let fake = Fake::default();
+    for door in [Door::Silent, Door::Hanging] {
+        fake.set_door(door);
+        let opened = host.run(RedisStore::connect_with(fake.clone(), host.clone()));
+        let error = opened.expect_err("nobody answers");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{door:?}: {error}");
+        assert!(error.to_string().contains("nothing was asked"), "{error}");
+    }
+    host.drop_tasks();
+}
+
+#[test]
+fn what_waits_for_a_connection_until_its_limit_is_not_sent_afterwards() {
+    connected(0, async |world| {
+        world.fake.set_door(Door::Hanging);
+        world.fake.break_connections();
+        world.pass(Duration::ZERO).await;
+        let error = world.release("a").await.expect_err("not connected");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        world.fake.set_door(Door::Open);
+        world.pass(Duration::from_secs(3)).await;
+        assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
+        assert_eq!(world.asked_for(), ["b"], "who was told that nothing was asked was told right");
+    });
+}
+
+#[test]
+fn renewals_have_a_connection_of_their_own_opened_with_the_first() {
+    connected(0, async |world| {
+        world.release("a").await.expect("answered");
+        assert_eq!(world.fake.open(), 1);
+        world.fake.answer(numbers(&[1, 7, 1, 0]));
+        assert!(matches!(world.renew("a").await, Ok(Renewed::Renewed { .. })));
+        assert_eq!(world.fake.open(), 2);
+    });
+}
+
+#[test]
+fn every_connection_is_closed_with_the_store() {
+    let host = VirtualHost::new(0);
+    let fake = Fake::default();
+    host.run(async {
+        let store = RedisStore::connect_with(fake.clone(), host.clone()).await.expect("connected");
+        assert_eq!(fake.open(), 1);
+        drop(store);
+        host.settle().await;
+        assert_eq!(fake.open(), 0);
+    });
+}
+
+#[test]
+fn a_script_is_sent_in_full_once_and_by_its_hash_after_that() {
+    connected(0, async |world| {
+        for _ in 0..3 {
+            world.release("a").await.expect("answered");
+        }
+        let names = |seen: Vec<(usize, Vec<String>)>| -> Vec<String> {
+            seen.into_iter().map(|(_, words)| words[0].clone()).collect()
+        };
+        assert_eq!(names(world.fake.seen()), ["EVAL", "EVALSHA", "EVALSHA"]);
+        world.fake.answer(refused("NOSCRIPT No matching script."));
+        world.release("a").await.expect("answered by the second try");
+        assert_eq!(names(world.fake.seen()), ["EVALSHA", "EVAL"]);
+        world.fake.break_connections();
+        world.pass(Duration::ZERO).await;
+        world.release("a").await.expect("answered");
+        assert_eq!(names(world.fake.seen()), ["PING", "EVAL"], "another connection starts over");
+    });
+}
+
+#[test]
+fn a_server_that_forgets_every_script_is_not_asked_for_ever() {
+    connected(0, async |world| {
+        for _ in 0..10 {
+            world.fake.answer(refused("NOSCRIPT No matching script."));
+        }
+        assert!(world.release("a").await.is_err());
+        assert!(world.fake.seen().len() <= 3);
+    });
+}
+
+/// After a reconnect the server may be another one, or have forgotten what it gave out.
+#[test]
+fn the_first_fenced_ask_for_a_key_on_a_connection_lifts_its_counter() {
+    connected(0, async |world| {
+        let is_cold = |seen: Vec<(usize, Vec<String>)>| -> Vec<bool> {
+            // EVAL script 6 lock fence grant line ends places owner ttl reserve cold
+            let scripts = seen.into_iter().filter(|(_, words)| lock_of(words).is_some());
+            scripts.map(|(_, words)| words[12] == "1").collect()
+        };
+        let failed = LinkError::Refused { code: "OOM".to_owned(), text: "OOM full".to_owned() };
+        world.fake.answer(Err(failed));
+        assert!(world.ask("a").await.is_err());
+        for name in ["a", "a", "b", "a", "b"] {
+            world.fake.answer(numbers(&[1, 7, 1]));
+            world.ask(name).await.expect("answered");
+        }
+        let expected = [true, true, false, true, false, false];
+        assert_eq!(is_cold(world.fake.seen()), expected, "cold until it was answered");
+        world.fake.break_connections();
+        world.pass(Duration::ZERO).await;
+        world.fake.answer(numbers(&[1, 7, 1]));
+        world.ask("a").await.expect("answered");
+        assert_eq!(is_cold(world.fake.seen()), [true]);
+    });
+}
+
+#[test]
+fn one_request_too_many_is_refused_and_room_is_made_by_answers() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        let mut answers: Vec<_> = (0..65_536).map(|_| world.release("a")).collect();
+        let error = world.release("b").await.expect_err("one too many");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("65536"), "{error}");
+        answers.pop();
+        world.fake.set_silent(false);
+        assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
+    });
+}

@@ -1,0 +1,136 @@
+//! What people and tools may do: list locks, and end the lease of another.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::link::{Command, Value};
+use super::records::Plain;
+use super::scripted::{Scripted, Step};
+use super::{LIMIT, RedisStore, Shared, keys, reply};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::store::{BoxAnswer, Browse, Evicted, PAGE_KEYS_MAX, Page, matches_pattern};
+
+/// How many keys the server looks at in one step of a scan.
+const SCAN_STEP: u64 = 1_000;
+
+impl Browse for RedisStore {
+    /// The server has no list of locks, so every page looks at every key of its database. Found are
+    /// locks that have companions of ours: a fencing counter or a line. A foreign or unfenced lock
+    /// is found by its full name only.
+    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+        let shared = Arc::clone(&self.shared);
+        let pattern = pattern.to_owned();
+        Box::pin(async move { shared.list(&pattern, cursor.as_ref()).await })
+    }
+
+    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+        let shared = Arc::clone(&self.shared);
+        let step = Step::Evict { key: key.clone(), seen };
+        let answer = shared.asks.submit(LIMIT, Scripted::new(step));
+        Box::pin(async move {
+            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
+            let answered = reply::evicted(&key, &answer)?;
+            shared.notice_muteness(answered.hints_denied);
+            if answered.answer == Evicted::Evicted {
+                tracing::warn!(key = %key, reason, "a lease was ended by an operator");
+            }
+            Ok(answered.answer)
+        })
+    }
+}
+
+impl Shared {
+    async fn list(&self, pattern: &str, cursor: Option<&Key>) -> Result<Page, Error> {
+        let mut names = BTreeSet::new();
+        let mut more = false;
+        if pattern.contains(['*', '?']) {
+            more = self.scan(pattern, cursor, &mut names).await?;
+        } else if let Ok(key) = Key::new(pattern)
+            && cursor.is_none_or(|cursor| key > *cursor)
+        {
+            names.insert(key);
+        }
+        let living = names.iter().map(|key| {
+            let answer = self.asks.submit(LIMIT, Scripted::new(Step::Living(key.clone())));
+            async move { reply::living(key, &answer.await?) }
+        });
+        let living = join_all(living).await.into_iter().collect::<Result<Vec<bool>, _>>()?;
+        let next = if more { names.last().cloned() } else { None };
+        let keys = names.into_iter().zip(living).filter(|(_, living)| *living).map(|(key, _)| key);
+        Ok(Page { keys: keys.collect(), next })
+    }
+
+    /// Puts the first names that match and come after the cursor into `names`. Returns whether
+    /// there are more.
+    async fn scan(
+        &self,
+        pattern: &str,
+        cursor: Option<&Key>,
+        names: &mut BTreeSet<Key>,
+    ) -> Result<bool, Error> {
+        let glob = glob(pattern);
+        let mut more = false;
+        let mut position = b"0".to_vec();
+        loop {
+            let scan = Command::new("SCAN").arg(&position).arg("MATCH").arg(&glob);
+            let scan = scan.arg("COUNT").number(SCAN_STEP);
+            let answer = self.asks.submit(LIMIT, Box::new(Plain(scan))).await?;
+            let (next, found) = scanned(answer).ok_or_else(strange_scan)?;
+            for companion in found {
+                let companion = str::from_utf8(&companion).ok();
+                let Some(key) = companion.and_then(keys::lock_of) else { continue };
+                if matches_pattern(pattern, key.as_str())
+                    && cursor.is_none_or(|cursor| key > *cursor)
+                {
+                    names.insert(key);
+                }
+                if names.len() > PAGE_KEYS_MAX {
+                    names.pop_last();
+                    more = true;
+                }
+            }
+            if next == b"0" {
+                return Ok(more);
+            }
+            position = next;
+        }
+    }
+}
+
+fn strange_scan() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the server answered SCAN with something strange; nothing was changed, see whether this \
+         is a Redis server",
+    )
+}
+
+/// Where to go on, and the keys found.
+fn scanned(answer: Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+    let Value::Array(parts) = answer else { return None };
+    let Ok([Value::Bytes(next), Value::Array(keys)]) = <[Value; 2]>::try_from(parts) else {
+        return None;
+    };
+    let keys = keys.into_iter().filter_map(|key| match key {
+        Value::Bytes(key) => Some(key),
+        _ => None,
+    });
+    Some((next, keys.collect()))
+}
+
+/// What the names of the companions of matching locks match, in the server's own patterns. It may
+/// match more.
+fn glob(pattern: &str) -> String {
+    let mut glob = String::from("*");
+    for character in pattern.chars() {
+        // What is special for the server and not for us.
+        if matches!(character, '[' | ']' | '^' | '\\') {
+            glob.push('\\');
+        }
+        glob.push(character);
+    }
+    glob + "*:lh:*"
+}

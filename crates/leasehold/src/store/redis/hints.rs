@@ -1,0 +1,246 @@
+//! The one connection on which a client is told what it waits for.
+//!
+//! It is opened when somebody first waits, and lives as long as anybody takes hints. After every
+//! subscription its client is told [`Hint::Missed`]: what was published before was said to nobody.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::link::{Connector, Message, Subscriber};
+use super::{keys, message};
+use crate::core::backoff::{Backoff, Delays};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::token::ClientId;
+use crate::host::{Host, random_u32};
+use crate::store::sinks::Sinks;
+use crate::store::{Hint, HintSink, within};
+
+/// How long it may take to connect, or to have a subscription confirmed.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The pauses between failed attempts; meanwhile everybody polls.
+const RECONNECT: Backoff =
+    Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(5) };
+
+/// Where hints come in, and go from there.
+pub(super) struct Hints {
+    host: Arc<dyn Host>,
+    connector: Arc<dyn Connector>,
+    sinks: Sinks,
+    state: Mutex<State>,
+    /// Another inbox is to be listened to, or nobody is left.
+    news: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    inboxes: BTreeMap<ClientId, Listening>,
+    running: bool,
+    /// The user has no right to subscribe: everybody polls.
+    denied: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listening {
+    Wanted,
+    Confirmed,
+}
+
+impl Hints {
+    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            connector,
+            sinks: Sinks::default(),
+            state: Mutex::default(),
+            news: Arc::new(Notify::new()),
+        })
+    }
+
+    pub(super) fn watch(&self, inbox: ClientId, sink: Weak<dyn HintSink>) {
+        self.sinks.watch(inbox, sink);
+    }
+
+    /// Tells a client of this process.
+    pub(super) fn send(&self, inbox: &ClientId, hint: Hint) {
+        self.sinks.send(inbox, hint);
+    }
+
+    /// From now on messages for `inbox` are listened to. Once they are, it is told `Missed`.
+    pub(super) fn listen(self: &Arc<Self>, inbox: &ClientId) {
+        let mut state = self.state();
+        if state.denied {
+            return;
+        }
+        if !state.inboxes.contains_key(inbox) {
+            state.inboxes.insert(inbox.clone(), Listening::Wanted);
+            self.news.notify_one();
+        }
+        if !std::mem::replace(&mut state.running, true) {
+            drop(state);
+            let running = Running { hints: Arc::downgrade(self), news: Arc::clone(&self.news) };
+            let (host, connector) = (Arc::clone(&self.host), Arc::clone(&self.connector));
+            self.host.spawn_io(Box::pin(running.run(host, connector)));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the state of the hints")
+    }
+
+    fn next_wanted(&self) -> Option<ClientId> {
+        let state = self.state();
+        let wanted = state.inboxes.iter().find(|(_, listening)| **listening == Listening::Wanted);
+        wanted.map(|(inbox, _)| inbox.clone())
+    }
+
+    fn confirmed(&self, inbox: &ClientId) {
+        self.state().inboxes.insert(inbox.clone(), Listening::Confirmed);
+        self.sinks.send(inbox, Hint::Missed);
+    }
+
+    fn take(&self, message: &Message) {
+        let Some(inbox) = keys::client_of_inbox(&message.channel) else { return };
+        match message::hint(&message.payload) {
+            Some(hint) => self.sinks.send(&inbox, hint),
+            None => tracing::debug!(channel = message.channel, "a message that is no hint"),
+        }
+    }
+
+    /// The connection is gone: nobody is listened to. Returns whether anybody still wants to be.
+    fn disconnected(&self) -> bool {
+        let mut state = self.state();
+        state.inboxes.retain(|inbox, listening| {
+            *listening = Listening::Wanted;
+            self.sinks.has(inbox)
+        });
+        !state.inboxes.is_empty()
+    }
+
+    fn stopped(&self) {
+        let mut state = self.state();
+        state.running = false;
+        state.inboxes.clear();
+    }
+}
+
+impl Drop for Hints {
+    fn drop(&mut self) {
+        self.news.notify_one();
+    }
+}
+
+/// The task behind the connection. It does not keep the hints alive.
+struct Running {
+    hints: Weak<Hints>,
+    news: Arc<Notify>,
+}
+
+impl Running {
+    async fn run(self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
+        let mut pauses = RECONNECT.delays();
+        loop {
+            let connected = within(Arc::clone(&host), LIMIT, connector.subscribe()).await;
+            let ended = match connected {
+                Ok(subscriber) => self.serve(&host, subscriber, &mut pauses).await,
+                Err(error) => Ended::Failed(error),
+            };
+            let Some(hints) = self.hints.upgrade() else { return };
+            match ended {
+                Ended::NobodyLeft => return,
+                Ended::Disconnected => tracing::debug!("the connection for hints ended"),
+                Ended::Failed(error) if error.kind() == ErrorKind::Denied => {
+                    tracing::warn!(%error, "no right to be told; waiting goes on by polling");
+                    hints.state().denied = true;
+                    return;
+                }
+                Ended::Failed(error) => {
+                    tracing::debug!(%error, "no connection for hints; waiting goes on by polling");
+                }
+            }
+            if !hints.disconnected() {
+                return;
+            }
+            drop(hints);
+            let pause = pauses.next(random_u32(&*host));
+            host.sleep_until(host.now() + pause).await;
+        }
+    }
+
+    /// Listens for as long as it can.
+    async fn serve(
+        &self,
+        host: &Arc<dyn Host>,
+        subscriber: Subscriber,
+        pauses: &mut Delays,
+    ) -> Ended {
+        let Subscriber { mut channels, mut messages } = subscriber;
+        loop {
+            while let Some(inbox) = self.next_wanted() {
+                let channel = keys::inbox(&inbox);
+                let added = within(Arc::clone(host), LIMIT, channels.add(&channel));
+                let mut added = pin!(added);
+                // Messages go on coming meanwhile, the confirmation among them.
+                let added = loop {
+                    tokio::select! {
+                        biased;
+                        message = messages.next() => match message {
+                            Some(message) => self.take(&message),
+                            None => return Ended::Disconnected,
+                        },
+                        added = &mut added => break added,
+                    }
+                };
+                if let Err(error) = added {
+                    return Ended::Failed(error);
+                }
+                pauses.reset();
+                if let Some(hints) = self.hints.upgrade() {
+                    hints.confirmed(&inbox);
+                }
+            }
+            if self.hints.strong_count() == 0 {
+                return Ended::NobodyLeft;
+            }
+            tokio::select! {
+                biased;
+                message = messages.next() => match message {
+                    Some(message) => self.take(&message),
+                    None => return Ended::Disconnected,
+                },
+                () = self.news.notified() => {}
+            }
+        }
+    }
+
+    fn next_wanted(&self) -> Option<ClientId> {
+        self.hints.upgrade()?.next_wanted()
+    }
+
+    fn take(&self, message: &Message) {
+        if let Some(hints) = self.hints.upgrade() {
+            hints.take(message);
+        }
+    }
+}
+
+/// Why nobody listens any more.
+enum Ended {
+    NobodyLeft,
+    Disconnected,
+    Failed(Error),
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Regular end or not, the runtime of whoever waited may be gone: the next who waits starts
+        // anew.
+        if let Some(hints) = self.hints.upgrade() {
+            hints.stopped();
+        }
+    }
+}

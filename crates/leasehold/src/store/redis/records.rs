@@ -1,0 +1,118 @@
+//! Who the clients are: one short-lived record for each, written beside the locks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::known::Known;
+use super::link::Command;
+use super::wire::{Request, Wire};
+use super::{LIMIT, record};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::Moment;
+use crate::core::token::ClientId;
+use crate::host::Host;
+use crate::store::{ClientRecord, FENCE_IDLE, Snapshot};
+
+/// How often a record is written again while its client is active: often enough that one lost
+/// write does no harm.
+const REFRESH_EVERY: Duration = FENCE_IDLE.checked_div(3).expect("three is not zero");
+
+/// How many clients one store writes records for; a process usually has one.
+const CLIENTS_MAX: usize = 1_024;
+
+pub(super) struct Records {
+    host: Arc<dyn Host>,
+    clients: Arc<Mutex<HashMap<ClientId, Client>>>,
+    denied: Arc<AtomicBool>,
+}
+
+struct Client {
+    record: Arc<ClientRecord>,
+    written: Option<Moment>,
+}
+
+impl Records {
+    pub(super) fn new(host: Arc<dyn Host>) -> Self {
+        Self { host, clients: Arc::default(), denied: Arc::default() }
+    }
+
+    /// Writes a record that is new, or was written long ago. It goes before whatever is submitted
+    /// next.
+    pub(super) fn write_if_due(&self, record: &Arc<ClientRecord>, wire: &Wire) {
+        let mut clients = lock(&self.clients);
+        if !clients.contains_key(&record.id) {
+            if clients.len() == CLIENTS_MAX {
+                clients.clear();
+            }
+            let client = Client { record: Arc::clone(record), written: None };
+            clients.insert(record.id.clone(), client);
+        }
+        let client = clients.get_mut(&record.id).expect("it was just looked after");
+        if client.record != *record {
+            *client = Client { record: Arc::clone(record), written: None };
+        }
+        self.write(client, wire);
+    }
+
+    /// Writes the record of a client that holds something again, if it was written long ago.
+    pub(super) fn refresh_if_due(&self, id: &ClientId, wire: &Wire) {
+        if let Some(client) = lock(&self.clients).get_mut(id) {
+            self.write(client, wire);
+        }
+    }
+
+    fn write(&self, client: &mut Client, wire: &Wire) {
+        let now = self.host.now();
+        let is_due = client.written.is_none_or(|written| now.since(written) >= REFRESH_EVERY);
+        if !is_due || self.denied.load(Ordering::Relaxed) {
+            return;
+        }
+        client.written = Some(now);
+        let written = wire.submit(LIMIT, Box::new(Plain(record::write(&client.record))));
+        let id = client.record.id.clone();
+        let (clients, denied) = (Arc::clone(&self.clients), Arc::clone(&self.denied));
+        self.host.spawn(Box::pin(async move {
+            let Err(error) = written.await else { return };
+            if error.kind() == ErrorKind::Denied {
+                tracing::warn!(%error, "no right to say who holds locks; others will not see it");
+                denied.store(true, Ordering::Relaxed);
+            } else if let Some(client) = lock(&clients).get_mut(&id) {
+                client.written = None;
+            }
+        }));
+    }
+
+    /// Adds what the clients in a snapshot say of themselves.
+    pub(super) async fn fill_in(&self, snapshot: &mut Snapshot, wire: &Wire) -> Result<(), Error> {
+        let clients = record::clients_of(snapshot);
+        if clients.is_empty() {
+            return Ok(());
+        }
+        match wire.submit(LIMIT, Box::new(Plain(record::read(&clients)))).await {
+            Ok(records) => record::fill(snapshot, &clients, &records),
+            // Who may look at locks need not be allowed to know the clients.
+            Err(error) if error.kind() == ErrorKind::Denied => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+fn lock(clients: &Mutex<HashMap<ClientId, Client>>) -> MutexGuard<'_, HashMap<ClientId, Client>> {
+    clients.lock().expect("nothing panics while it holds the records")
+}
+
+/// A command that needs nothing of the server.
+pub(super) struct Plain(pub(super) Command);
+
+impl Request for Plain {
+    fn command(&mut self, _known: &mut Known) -> Command {
+        self.0.clone()
+    }
+
+    fn script_is_missing(&mut self, _known: &mut Known) -> bool {
+        false
+    }
+}

@@ -1,0 +1,103 @@
+//! Limits on many answers by few timers.
+//!
+//! An answer usually comes before its limit by a factor of a thousand, and a timer for each would
+//! cost more than the rest of the request. So whoever waits looks at the clock with every tick, and
+//! there are ticks only while somebody waits.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::core::moment::Moment;
+use crate::host::Host;
+
+/// The time between two ticks, and how late a limit may be noticed. As long as the shortest limit
+/// that a command has.
+const TICK: Duration = Duration::from_millis(25);
+
+pub(super) struct Ticks {
+    host: Arc<dyn Host>,
+    tick: Notify,
+    waiting: AtomicUsize,
+    ticking: AtomicBool,
+}
+
+impl Ticks {
+    pub(super) fn new(host: Arc<dyn Host>) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            tick: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            ticking: AtomicBool::new(false),
+        })
+    }
+
+    /// The output of `future`, unless `deadline` passes first.
+    pub(super) async fn until<T>(
+        self: &Arc<Self>,
+        deadline: Moment,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut future = pin!(future);
+        let waiting = Waiting::begin(self);
+        loop {
+            let mut tick = pin!(self.tick.notified());
+            tokio::select! {
+                biased;
+                output = &mut future => return Some(output),
+                () = async {
+                    tick.as_mut().enable();
+                    waiting.0.start();
+                    tick.await;
+                } => {}
+            }
+            if self.host.now() >= deadline {
+                return None;
+            }
+        }
+    }
+
+    /// Starts the ticks, unless they go on already.
+    fn start(self: &Arc<Self>) {
+        if self.ticking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let ticks = Arc::clone(self);
+        self.host.spawn(Box::pin(async move {
+            loop {
+                ticks.host.sleep_until(ticks.host.now() + TICK).await;
+                ticks.tick.notify_waiters();
+                if ticks.waiting.load(Ordering::Acquire) > 0 {
+                    continue;
+                }
+                ticks.ticking.store(false, Ordering::Release);
+                // Somebody may have come between the two, and found the ticks still going.
+                if ticks.waiting.load(Ordering::Acquire) == 0
+                    || ticks.ticking.swap(true, Ordering::AcqRel)
+                {
+                    return;
+                }
+            }
+        }));
+    }
+}
+
+/// Counts somebody who waits.
+struct Waiting<'a>(&'a Arc<Ticks>);
+
+impl<'a> Waiting<'a> {
+    fn begin(ticks: &'a Arc<Ticks>) -> Self {
+        ticks.waiting.fetch_add(1, Ordering::AcqRel);
+        Self(ticks)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}

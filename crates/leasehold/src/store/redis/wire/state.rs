@@ -1,0 +1,296 @@
+//! What state a wire is in, and what brings it from one to another.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use super::serving::Serving;
+use super::{Home, Request, connection_lost};
+use crate::core::backoff::{Backoff, Delays};
+use crate::core::error::Error;
+use crate::core::moment::Moment;
+use crate::host::{Host, random_u32};
+use crate::store::redis::known::Known;
+use crate::store::redis::link::{Command, Connector, Link, LinkError, LinkFuture, Value};
+use crate::store::redis::ticks::Ticks;
+use crate::store::within;
+
+/// How long a probe waits.
+const PROBE_LIMIT: Duration = Duration::from_millis(250);
+
+/// The pauses between failed attempts to connect.
+const RECONNECT: Backoff =
+    Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(500) };
+
+/// What the handles of a wire share.
+pub(super) struct Shared {
+    pub(super) host: Arc<dyn Host>,
+    connector: Arc<dyn Connector>,
+    state: Mutex<State>,
+    pub(super) ticks: Arc<Ticks>,
+    pub(super) in_flight: AtomicUsize,
+}
+
+struct State {
+    home: Home,
+    phase: Phase,
+    /// Rises with every attempt to connect, so that news of an older one is told apart.
+    generation: u64,
+    delays: Delays,
+}
+
+enum Phase {
+    Closed { not_before: Moment, why: Option<Error> },
+    Connecting { queue: VecDeque<Queued>, kill: Arc<Notify> },
+    Open { link: Arc<dyn Link>, known: Known, kill: Arc<Notify>, probing: bool },
+}
+
+/// A request that waits for the connection.
+struct Queued {
+    request: Box<dyn Request>,
+    sent: oneshot::Sender<Result<Sent, Error>>,
+}
+
+/// A request that was sent.
+pub(super) struct Sent {
+    pub(super) request: Box<dyn Request>,
+    pub(super) reply: LinkFuture<Result<Value, LinkError>>,
+    pub(super) generation: u64,
+}
+
+/// What becomes of a request at once.
+pub(super) enum Submitted {
+    Sent(Sent),
+    Queued(oneshot::Receiver<Result<Sent, Error>>),
+    Refused(Error),
+}
+
+impl Shared {
+    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>, home: Home) -> Self {
+        let state = State {
+            home,
+            phase: Phase::Closed { not_before: Moment::default(), why: None },
+            generation: 0,
+            delays: RECONNECT.delays(),
+        };
+        Self {
+            ticks: Ticks::new(Arc::clone(&host)),
+            host,
+            connector,
+            state: Mutex::new(state),
+            in_flight: AtomicUsize::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the state of a wire")
+    }
+
+    pub(super) fn submit(self: &Arc<Self>, request: Box<dyn Request>) -> Submitted {
+        let mut state = self.state();
+        let generation = state.generation;
+        match &mut state.phase {
+            Phase::Open { link, known, .. } => {
+                Submitted::Sent(send(&**link, known, request, generation))
+            }
+            Phase::Connecting { queue, .. } => {
+                let (sent, receiver) = oneshot::channel();
+                queue.push_back(Queued { request, sent });
+                Submitted::Queued(receiver)
+            }
+            Phase::Closed { not_before, why: Some(why) } if self.host.now() < *not_before => {
+                Submitted::Refused(why.clone())
+            }
+            Phase::Closed { .. } => {
+                let (sent, receiver) = oneshot::channel();
+                let queue = VecDeque::from([Queued { request, sent }]);
+                let kill = Arc::new(Notify::new());
+                state.generation += 1;
+                let wire = Arc::downgrade(self);
+                let generation = state.generation;
+                let serving = Serving { wire, generation, kill: Arc::clone(&kill) };
+                let home = state.home;
+                state.phase = Phase::Connecting { queue, kill };
+                drop(state);
+                self.serve(home, serving);
+                Submitted::Queued(receiver)
+            }
+        }
+    }
+
+    fn serve(&self, home: Home, serving: Serving) {
+        let connector = Arc::clone(&self.connector);
+        let host = Arc::clone(&self.host);
+        let task = Box::pin(serving.serve(connector, Arc::clone(&host)));
+        match home {
+            Home::Asker => self.host.spawn_io(task),
+            // Spawned from the host's own thread, it stays there.
+            Home::Host => self.host.spawn(Box::pin(async move { host.spawn_io(task) })),
+        }
+    }
+
+    pub(super) fn learn(&self, mut sent: Sent) {
+        if sent.request.teaches() {
+            let mut state = self.state();
+            let generation = state.generation;
+            if let Phase::Open { known, .. } = &mut state.phase
+                && generation == sent.generation
+            {
+                sent.request.was_answered(known);
+            }
+        }
+    }
+
+    /// Whether a request whose script the server lacks can be sent again.
+    pub(super) fn again(&self, sent: &mut Sent) -> bool {
+        let mut state = self.state();
+        let generation = state.generation;
+        match &mut state.phase {
+            Phase::Open { known, .. } if generation == sent.generation => {
+                sent.request.script_is_missing(known)
+            }
+            // Another connection, which was not told the script yet.
+            _ => sent.request.script_is_missing(&mut Known::default()),
+        }
+    }
+
+    /// A request was not answered in time. If the server does not answer a probe either, the
+    /// connection is given up.
+    pub(super) fn suspect(self: &Arc<Self>, suspected: u64) {
+        let mut state = self.state();
+        let generation = state.generation;
+        let Phase::Open { link, probing, .. } = &mut state.phase else { return };
+        if generation != suspected || std::mem::replace(probing, true) {
+            return;
+        }
+        let pong = link.submit(Command::new("PING"));
+        drop(state);
+        let wire = Arc::downgrade(self);
+        let host = Arc::clone(&self.host);
+        self.host.spawn(Box::pin(async move {
+            let pong = async { Ok(pong.await) };
+            let alive = match within(host, PROBE_LIMIT, pong).await {
+                // A refusal is an answer too.
+                Ok(Ok(_) | Err(LinkError::Refused { .. })) => true,
+                Ok(Err(_)) | Err(_) => false,
+            };
+            if let Some(wire) = wire.upgrade() {
+                wire.probed(suspected, alive);
+            }
+        }));
+    }
+
+    fn probed(&self, probed: u64, alive: bool) {
+        let mut state = self.state();
+        if state.generation != probed {
+            return;
+        }
+        let Phase::Open { probing, kill, .. } = &mut state.phase else { return };
+        *probing = false;
+        if !alive {
+            tracing::warn!(server = self.connector.label(), "the server is silent; reconnecting");
+            kill.notify_one();
+            state.phase = Phase::Closed { not_before: Moment::default(), why: None };
+        }
+    }
+
+    /// The connection is made: what waits for it is sent.
+    pub(super) fn opened(&self, generation: u64, link: Arc<dyn Link>, kill: Arc<Notify>) {
+        let mut state = self.state();
+        if state.generation != generation {
+            return;
+        }
+        state.delays.reset();
+        let mut known = Known::default();
+        let before = Phase::Closed { not_before: Moment::default(), why: None };
+        if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, before) {
+            for Queued { request, sent: sender } in queue {
+                // Who gave up waiting was told that nothing was asked.
+                if !sender.is_closed() {
+                    let sent = send(&*link, &mut known, request, generation);
+                    self.hand_out(sender, sent);
+                }
+            }
+        }
+        state.phase = Phase::Open { link, known, kill, probing: false };
+    }
+
+    /// Gives a request that was sent to whoever waits for its answer.
+    fn hand_out(&self, waiting: oneshot::Sender<Result<Sent, Error>>, sent: Sent) {
+        if let Err(Ok(sent)) = waiting.send(Ok(sent)) {
+            // It gave up this very moment, and the link might take the request back half way.
+            self.host.spawn(Box::pin(async move { drop(sent.reply.await) }));
+        }
+    }
+
+    /// The connection could not be made, or its task is gone.
+    pub(super) fn failed(&self, generation: u64, why: &Error) {
+        let mut state = self.state();
+        if state.generation != generation {
+            return;
+        }
+        let pause = state.delays.next(random_u32(&*self.host));
+        let not_before = self.host.now() + pause;
+        let closed = Phase::Closed { not_before, why: Some(why.clone()) };
+        if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, closed) {
+            drop(state);
+            for Queued { sent, .. } in queue {
+                // Who gave up waiting needs no answer.
+                let _gone = sent.send(Err(why.clone()));
+            }
+        }
+    }
+
+    /// A connection that was open has ended.
+    pub(super) fn ended(&self, generation: u64) {
+        let mut state = self.state();
+        if state.generation == generation && matches!(state.phase, Phase::Open { .. }) {
+            tracing::debug!(server = self.connector.label(), "the connection ended");
+            state.phase = Phase::Closed { not_before: Moment::default(), why: None };
+        }
+    }
+
+    /// The task that made the connection is gone without a word: the runtime of the asker shut
+    /// down, or can do no input and output. The host's own can.
+    pub(super) fn abandoned(self: &Arc<Self>, generation: u64) {
+        let mut state = self.state();
+        if state.generation != generation {
+            return;
+        }
+        let home = std::mem::replace(&mut state.home, Home::Host);
+        let Phase::Connecting { kill, .. } = &mut state.phase else { return };
+        if home == Home::Host {
+            drop(state);
+            return self.failed(generation, &connection_lost());
+        }
+        let kill = Arc::clone(kill);
+        state.generation += 1;
+        let wire = Arc::downgrade(self);
+        let serving = Serving { wire, generation: state.generation, kill };
+        drop(state);
+        self.serve(Home::Host, serving);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().expect("nothing panics while it holds the state");
+        if let Phase::Open { kill, .. } | Phase::Connecting { kill, .. } = &state.phase {
+            kill.notify_one();
+        }
+    }
+}
+
+fn send(
+    link: &dyn Link,
+    known: &mut Known,
+    mut request: Box<dyn Request>,
+    generation: u64,
+) -> Sent {
+    let command = request.command(known);
+    let reply = link.submit(command);
+    Sent { request, reply, generation }
+}
