@@ -27,6 +27,15 @@ pub fn first(block: Option<FencingBlock>) -> u64 {
     block.expect("there are fencing tokens").first.get()
 }
 
+/// There is a block of at least one and at most as many numbers as were asked for; the first number
+/// that is free after it.
+#[track_caller]
+pub fn free_after(block: Option<FencingBlock>, asked: u32) -> u64 {
+    let block = block.expect("there are fencing tokens");
+    assert!((1..=asked).contains(&block.count), "{block:?}, {asked} were asked for");
+    block.first.get() + u64::from(block.count)
+}
+
 /// It was taken; when to ask again, and how many are ahead.
 #[track_caller]
 pub fn taken(answer: Result<Acquired, Error>) -> (Option<Duration>, u32) {

@@ -22,7 +22,9 @@ pub struct Ask {
     pub line: Line,
     /// What the asker says of itself. Without it, nothing is written but the lock and its counter.
     pub note: Option<Note>,
-    /// How many fencing tokens the grant reserves: usually 1; 0 for a lock without fencing.
+    /// How many fencing tokens the grant reserves at most: usually 1; 0 for a lock without fencing.
+    /// A store may reserve fewer, but at least one: a block must not run ahead of what the store
+    /// counts by.
     pub reserve: u32,
 }
 
@@ -121,7 +123,8 @@ pub struct Renewal {
     /// If the counter is lower, it is raised to this, and the lease then carries this token: what a
     /// quorum writes back.
     pub at_least: Option<FencingToken>,
-    /// How many further fencing tokens to reserve: usually 0.
+    /// How many further fencing tokens to reserve at most: usually 0. If any are asked for, a store
+    /// may reserve fewer, but at least one.
     pub reserve: u32,
 }
 
@@ -134,7 +137,8 @@ pub enum Otherwise {
     Keep {
         /// For how long, lock delay included.
         ttl: Ttl,
-        /// How many tokens to reserve.
+        /// How many tokens to reserve at most. If any are asked for, a store may reserve fewer,
+        /// but at least one.
         reserve: u32,
     },
 }
