@@ -11,6 +11,7 @@ mod layers;
 mod license;
 mod manifests;
 mod repository;
+mod scripts;
 mod size;
 mod source;
 mod words;
@@ -35,6 +36,7 @@ const RULES: &[Rule] = &[
     layers::the_command_uses_the_front_door,
     manifests::every_crate_takes_the_workspace_lints,
     manifests::every_dependency_has_a_reason,
+    scripts::scripts_do_what_every_server_allows,
     size::lines_files_and_functions_are_short,
     words::nothing_is_said_of_the_makers_machine,
 ];

@@ -89,9 +89,9 @@ local function open_line()
     }
     call('HSET', PLACES, owner, table.concat(place, '|'))
     local keep_ms = math.max(call('PTTL', LINE), waiter_ttl)
-    for _, key in ipairs({ LINE, ENDS, PLACES }) do
-      call('PEXPIRE', key, keep_ms)
-    end
+    call('PEXPIRE', LINE, keep_ms)
+    call('PEXPIRE', ENDS, keep_ms)
+    call('PEXPIRE', PLACES, keep_ms)
     return is_new
   end
 

@@ -1,0 +1,253 @@
+//! What the scripts that run inside servers may do.
+
+use super::Finding;
+use super::repository::{LIBRARY, Repository};
+
+/// Where the keys of a script get their names: `local A, B = unpack(KEYS)`.
+const DECLARATION: &str = "= unpack(KEYS)";
+
+/// Which arguments of a command are keys.
+#[derive(Clone, Copy, PartialEq)]
+enum Keys {
+    None,
+    First,
+    All,
+}
+
+/// What Redis 6.2 and every Valkey have: commands, which arguments are keys, and options.
+const COMMANDS: &[(&str, Keys, &[&str])] = &[
+    ("DECR", Keys::First, &[]),
+    ("DEL", Keys::All, &[]),
+    ("EXISTS", Keys::All, &[]),
+    ("GET", Keys::First, &[]),
+    ("HDEL", Keys::First, &[]),
+    ("HGET", Keys::First, &[]),
+    ("HMGET", Keys::First, &[]),
+    ("HSET", Keys::First, &[]),
+    ("INCR", Keys::First, &[]),
+    ("INCRBY", Keys::First, &[]),
+    ("PEXPIRE", Keys::First, &[]),
+    ("PTTL", Keys::First, &[]),
+    ("PUBLISH", Keys::None, &[]),
+    ("SET", Keys::First, &["PX"]),
+    ("TIME", Keys::None, &[]),
+    ("ZADD", Keys::First, &[]),
+    ("ZCARD", Keys::First, &[]),
+    ("ZCOUNT", Keys::First, &[]),
+    ("ZMSCORE", Keys::First, &[]),
+    ("ZRANGE", Keys::First, &["WITHSCORES"]),
+    ("ZRANGEBYSCORE", Keys::First, &["LIMIT"]),
+    ("ZRANK", Keys::First, &[]),
+    ("ZREM", Keys::First, &[]),
+    ("ZSCORE", Keys::First, &[]),
+];
+
+/// Scripts use commands and options that the oldest server has, on keys that they were given, and
+/// their loops have bounds.
+pub(super) fn scripts_do_what_every_server_allows(repository: &Repository) -> Vec<Finding> {
+    let scripts = || {
+        repository.files().iter().filter(|file| file.path.starts_with(LIBRARY) && file.is("lua"))
+    };
+    let declared: Vec<&str> = scripts().flat_map(|file| declared(&file.text)).collect();
+    let mut findings = Vec::new();
+    for file in scripts() {
+        let code = without_comments(&file.text);
+        let mut found = |at: usize, message: String| {
+            let line = code[..at].matches('\n').count() + 1;
+            findings.push(Finding::new(&file.path, line, message));
+        };
+        for (at, arguments) in calls(&code) {
+            if let Some(complaint) = complaint(&arguments, &declared) {
+                found(at, complaint);
+            }
+        }
+        for (word, complaint) in [
+            ("while", "a loop needs a bound: `for`"),
+            ("repeat", "a loop needs a bound: `for`"),
+            ("loadstring", "what runs stands in the script"),
+        ] {
+            for at in words(&code, word) {
+                found(at, complaint.to_owned());
+            }
+        }
+        for at in words(&code, "KEYS") {
+            let line = code[at..].lines().next().unwrap_or_default();
+            if !line.starts_with("KEYS)") || declared_at(&code) != Some(at) {
+                found(at, "the keys have names, see prelude.lua".to_owned());
+            }
+        }
+        for at in words(&code, "redis") {
+            let is_call =
+                ["redis.call", "redis.pcall("].iter().any(|ok| code[at..].starts_with(ok));
+            if !is_call {
+                found(at, "scripts need no more of `redis` than `call` and `pcall`".to_owned());
+            }
+        }
+    }
+    findings
+}
+
+/// What is wrong with a call of the server.
+fn complaint(arguments: &[&str], declared: &[&str]) -> Option<String> {
+    let (command, arguments) = arguments.split_first()?;
+    let Some(name) = literal(command) else {
+        return Some(format!("`{command}`: name the command, so that it can be checked"));
+    };
+    let Some((_, keys, options)) = COMMANDS.iter().find(|(known, _, _)| *known == name) else {
+        return Some(format!("`{name}` is not on the list of commands that every server has"));
+    };
+    let keys = match keys {
+        Keys::None => &[],
+        Keys::First => arguments.get(..1).unwrap_or(&["nothing"]),
+        Keys::All => arguments,
+    };
+    if let Some(key) = keys.iter().find(|key| !declared.contains(*key)) {
+        return Some(format!("`{name}` of `{key}`, which is none of the keys of the script"));
+    }
+    let mut shouted = arguments
+        .iter()
+        .filter_map(|argument| literal(argument))
+        .filter(|text| text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase()));
+    let option = shouted.find(|option| !options.contains(option))?;
+    Some(format!("`{name}` with `{option}`, which is not on the list of options"))
+}
+
+/// The names that a script gives its keys.
+fn declared(text: &str) -> Vec<&str> {
+    let line = text.lines().find(|line| line.ends_with(DECLARATION));
+    let names = line.and_then(|line| line.strip_prefix("local ")?.strip_suffix(DECLARATION));
+    names.map(|names| names.split(',').map(str::trim).collect()).unwrap_or_default()
+}
+
+/// Where a script takes its keys.
+fn declared_at(code: &str) -> Option<usize> {
+    Some(code.find(DECLARATION)? + DECLARATION.len() - "KEYS)".len())
+}
+
+/// The calls of the server, by where they stand, and the arguments of each.
+fn calls(code: &str) -> Vec<(usize, Vec<&str>)> {
+    let all = words(code, "call").into_iter().chain(words(code, "pcall"));
+    all.filter_map(|at| {
+        let open = at + code[at..].find('(')?;
+        let between = &code[at..open];
+        matches!(between, "call" | "pcall").then(|| (at, arguments(&code[open + 1..])))
+    })
+    .collect()
+}
+
+/// The arguments up to the closing parenthesis.
+fn arguments(code: &str) -> Vec<&str> {
+    let (mut depth, mut quoted, mut start) = (0, false, 0);
+    let mut found = Vec::new();
+    for (at, byte) in code.bytes().enumerate() {
+        match byte {
+            b'\'' => quoted = !quoted,
+            _ if quoted => {}
+            b'(' | b'{' | b'[' => depth += 1,
+            b')' if depth == 0 => {
+                found.push(code[start..at].trim());
+                break;
+            }
+            b')' | b'}' | b']' => depth -= 1,
+            b',' if depth == 0 => {
+                found.push(code[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What stands in quotes, if that is all.
+fn literal(argument: &str) -> Option<&str> {
+    argument.strip_prefix('\'')?.strip_suffix('\'').filter(|text| !text.contains('\''))
+}
+
+/// Where a word stands by itself.
+fn words(code: &str, word: &str) -> Vec<usize> {
+    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(|at| !code[..*at].ends_with(is_inside))
+        .filter(|at| !code[at + word.len()..].starts_with(is_inside))
+        .collect()
+}
+
+/// The code with comments blanked out, so that places stay. The scripts have no `--` in texts.
+fn without_comments(text: &str) -> String {
+    let blank = |line: &str| match line.split_once("--") {
+        Some((code, comment)) => format!("{code}{}", " ".repeat(comment.len() + 2)),
+        None => line.to_owned(),
+    };
+    text.lines().map(blank).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::assert_finds;
+    use super::*;
+
+    const PRELUDE: (&str, &str) = (
+        "crates/leasehold/src/prelude.lua",
+        "-- KEYS: two\nlocal call = redis.call\nlocal LOCK, FENCE = unpack(KEYS)",
+    );
+
+    #[track_caller]
+    fn assert_lines(script: &str, lines: &[usize]) {
+        let path = "crates/leasehold/src/a.lua";
+        let expected: Vec<String> = lines.iter().map(|line| format!("{path}:{line}")).collect();
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        assert_finds(scripts_do_what_every_server_allows, &[PRELUDE, (path, script)], &expected);
+    }
+
+    #[test]
+    fn what_every_server_has_passes() {
+        assert_lines(
+            "-- while KEYS: call('NOPE')\n\
+             local time = call('TIME')\n\
+             call('SET', LOCK, f({ 1, ')' }), 'PX', math.max(1, 2))\n\
+             call('DEL', LOCK, FENCE)\n\
+             redis.pcall('PUBLISH', 'c' .. x, 'w ' .. LOCK)\n\
+             for _, whiled in ipairs(call('ZRANGE', LOCK, 0, 8)) do recall(whiled) end",
+            &[],
+        );
+    }
+
+    #[test]
+    fn commands_and_options_of_newer_servers_are_found() {
+        assert_lines(
+            "call('GETEX', LOCK)\n\
+             call('PEXPIRE', LOCK, 5, 'GT')\n\
+             call('SET', LOCK,\n  'x', 'PX', 1, 'GET')\n\
+             redis.pcall('SPUBLISH', 'c', 'x')\n\
+             call(command, LOCK)\n\
+             redis.setresp(3)",
+            &[1, 2, 3, 5, 6, 7],
+        );
+    }
+
+    #[test]
+    fn keys_that_were_not_given_are_found() {
+        assert_lines(
+            "call('GET', 'lock')\n\
+             call('GET', LOCK .. ':x')\n\
+             call('DEL', LOCK, other)\n\
+             call('GET')\n\
+             call('GET', KEYS[1])\n\
+             local A = KEYS[1]",
+            &[1, 2, 3, 4, 5, 5, 6],
+        );
+    }
+
+    #[test]
+    fn loops_without_a_bound_are_found() {
+        assert_lines("while true do end\nrepeat until x\nloadstring(y)", &[1, 2, 3]);
+    }
+
+    #[test]
+    fn scripts_that_no_server_runs_are_let_be() {
+        let bad = "call('NOPE')";
+        assert_finds(scripts_do_what_every_server_allows, &[("bench/a.lua", bad)], &[]);
+    }
+}
