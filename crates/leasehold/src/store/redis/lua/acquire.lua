@@ -2,6 +2,8 @@
 -- Decides as `decide_ask` in core/line.rs.
 -- KEYS, ARGV, replies  as acquire_at_once.lua says
 
+local reserve, cold = tonumber(ARGV[3]), ARGV[4] == '1'
+
 -- The lock is written last: an error on the way grants nothing.
 local function grant(line)
   local first, count = take(reserve, cold)

@@ -10,15 +10,15 @@
 --            client that holds it, if one of ours, and the place is new; denied: 1 if the hint for
 --            another client was not allowed
 --          {2} the line is full
-local owner, ttl, reserve = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local cold, why, stance = ARGV[4] == '1', ARGV[5], ARGV[6]
+local owner, ttl, why, stance = ARGV[1], tonumber(ARGV[2]), ARGV[5], ARGV[6]
 
 local holder = call('GET', LOCK)
-if not holder and reserve == 1 and why == '' and not cold and call('EXISTS', LINE) == 0 then
+local is_plain = ARGV[3] == '1' and ARGV[4] == '0' and why == ''
+if is_plain and not holder and call('EXISTS', LINE) == 0 then
   local counter = call('INCR', FENCE)
   if counter > 1 and counter <= FENCING_MAX then
     call('PEXPIRE', FENCE, math.max(ttl, FENCE_IDLE_MS))
-    call('SET', LOCK, owner, 'PX', ttl)
+    call('SET', LOCK, owner, 'PX', ARGV[2])
     return { 1, counter, 1 }
   end
   -- It was missing, or has come to its end: acquire.lua goes on from what it was.
