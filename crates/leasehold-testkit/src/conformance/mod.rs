@@ -43,6 +43,7 @@ mod watching;
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use leasehold::store::Capabilities;
 
@@ -90,17 +91,25 @@ pub enum Outcome {
 /// If the sentence does not hold. The seed is printed then.
 pub fn run(case: &Case, seed: u64, setup: Setup) -> Outcome {
     let host = VirtualHost::new(seed);
+    let _ended = Ended(Arc::clone(&host));
     let opener = setup(&host);
-    let outcome = host.run(async {
+    host.run(async {
         let world = World::open(host.clone(), opener).await;
         if !(case.needs)(&world.capabilities()) {
             return Outcome::NotPromised;
         }
         (case.run)(&world).await;
         Outcome::Holds
-    });
-    host.drop_tasks();
-    outcome
+    })
+}
+
+/// Drops the tasks of a case at its end, also at a panic: they may keep a server.
+struct Ended(Arc<VirtualHost>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.drop_tasks();
+    }
 }
 
 /// Runs the case of that name with each of [`SEEDS`].

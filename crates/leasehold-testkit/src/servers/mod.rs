@@ -3,6 +3,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`redis_server`] | a Redis server that a test starts, pauses, kills and restarts |
+//! | [`pool`] | such servers for tests that come one after the other |
+//! | [`outside`] | such a server on virtual time |
 //! | [`clock`] | the clock of such a server, in the hands of the test |
 //! | [`resp`] | a small blocking client, with which tests look at what is on a server |
 //!
@@ -10,6 +12,8 @@
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 pub mod clock;
+pub mod outside;
+pub mod pool;
 mod port;
 mod process;
 pub mod redis_server;
@@ -20,6 +24,7 @@ mod tests;
 use std::time::Duration;
 
 pub use clock::ServerClock;
+pub use outside::ServerOutside;
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use resp::Reply;
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,7 @@ pub struct RedisServer {
     clock: Option<ServerClock>,
     log: File,
     process: Mutex<Option<Process>>,
+    paused: AtomicBool,
     client: Mutex<Option<Client>>,
     /// Last, so that the process is gone before its files are. `None` once it has moved out.
     home: Option<TempDir>,
@@ -106,6 +108,7 @@ impl RedisServerBuilder {
             clock,
             log,
             process: Mutex::default(),
+            paused: AtomicBool::new(false),
             client: Mutex::default(),
             home: Some(home),
         };
@@ -153,7 +156,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If it has none any more: a server out of the pool.
+    /// If it has none any more: a server of the [pool](super::pool).
     #[must_use]
     #[track_caller]
     pub fn path(&self, name: &str) -> PathBuf {
@@ -197,6 +200,7 @@ impl RedisServer {
     #[track_caller]
     pub fn pause(&self) {
         self.process().as_ref().expect("the server runs").stop();
+        self.paused.store(true, Ordering::Release);
     }
 
     /// Lets it go on after [`pause`](Self::pause).
@@ -207,12 +211,20 @@ impl RedisServer {
     #[track_caller]
     pub fn resume(&self) {
         self.process().as_ref().expect("the server runs").go_on();
+        self.paused.store(false, Ordering::Release);
+    }
+
+    /// Whether it is paused.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
     }
 
     /// Kills it by SIGKILL. It is gone when this returns; its port stays reserved.
     pub fn kill(&self) {
         self.client().take();
         self.process().take();
+        self.paused.store(false, Ordering::Release);
     }
 
     /// Starts it again, killed first if it runs, on the same port and in the same directory: with
@@ -268,6 +280,17 @@ impl RedisServer {
     #[track_caller]
     pub fn flush(&self) {
         self.command(&["FLUSHALL"]);
+    }
+
+    /// Whether it runs and answers.
+    pub(super) fn is_fit(&self) -> bool {
+        !self.is_paused()
+            && self.process().as_ref().is_some_and(|it| !it.ends_within(Duration::ZERO))
+    }
+
+    /// Removes its directory: nothing is left behind then, however it ends.
+    pub(super) fn leave_home(&mut self) {
+        self.home = None;
     }
 
     /// A connection of one's own.

@@ -1,6 +1,8 @@
 //! What the servers of the tests promise the tests.
 
+use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::RedisServer;
 use super::resp::Client;
+use super::{RedisServer, pool};
 
 /// The state letter of a process as proc(5) has it; `X` if there is none.
 fn state_of(pid: i32) -> char {
@@ -171,6 +173,12 @@ fn told_pid(lines: &mut impl Iterator<Item = String>) -> Pid {
     pid.and_then(Pid::from_raw).expect("the child tells")
 }
 
+fn until_ended(server: &OwnedFd) {
+    let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+    let ended = poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&limit));
+    assert_eq!(ended, Ok(1), "the server outlives who started it");
+}
+
 #[test]
 fn a_server_ends_with_the_process_of_the_tests_however_that_ends() {
     if std::env::var_os(CHILD).is_some() {
@@ -186,7 +194,59 @@ fn a_server_ends_with_the_process_of_the_tests_however_that_ends() {
     let server = pidfd_open(told_pid(&mut lines), PidfdFlags::empty()).expect("it lives");
     child.kill().expect("it lives");
     child.wait().expect("it is ours");
-    let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
-    let ended = poll(&mut [PollFd::new(&server, PollFlags::IN)], Some(&limit));
-    assert_eq!(ended, Ok(1), "the server outlives who started it");
+    until_ended(&server);
+}
+
+#[test]
+fn a_server_of_the_pool_comes_without_what_others_left_on_it() {
+    let (pid, mut stale) = {
+        let server = pool::lend();
+        let sha = server.command(&["SCRIPT", "LOAD", "return 1"]).text();
+        server.command(&["SET", "key", "value"]);
+        server.clock().freeze_at(NEW_YEAR_2026_US);
+        let connection = Client::connect(server.port()).expect("it listens");
+        ((server.pid(), sha), connection)
+    };
+    // Others of this process may have taken it meanwhile, so all are looked at.
+    let servers: Vec<_> = (0..3).map(|_| pool::lend()).collect();
+    for server in &servers {
+        assert_eq!(server.command(&["DBSIZE"]).int(), 0);
+        assert_eq!(server.command(&["SCRIPT", "EXISTS", &pid.1]).array()[0].int(), 0);
+        assert!(server.command(&["TIME"]).array()[0].int() > 1_767_225_600);
+        if server.pid() == pid.0 {
+            assert!(stale.ask(&["PING"]).is_err(), "an old connection still speaks");
+        }
+    }
+    let pids: HashSet<_> = servers.iter().map(|server| server.pid()).collect();
+    assert_eq!(pids.len(), servers.len(), "a server is lent to one at a time");
+}
+
+#[test]
+fn a_server_that_was_killed_does_not_come_back_to_the_pool() {
+    let server = pool::lend();
+    let pid = server.pid();
+    server.kill();
+    drop(server);
+    let servers: Vec<_> = (0..3).map(|_| pool::lend()).collect();
+    assert!(servers.iter().all(|server| server.pid() != pid));
+}
+
+#[test]
+fn the_servers_of_the_pool_end_with_the_process_and_leave_nothing() {
+    if std::env::var_os(CHILD).is_some() {
+        let server = pool::lend();
+        println!("server: {}", server.pid());
+        drop(server);
+        std::io::stdin().read_line(&mut String::new()).expect("it is kept waiting");
+        return;
+    }
+    let name = "the_servers_of_the_pool_end_with_the_process_and_leave_nothing";
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (mut child, mut lines) = start_as_child(name, temp.path());
+    let server = pidfd_open(told_pid(&mut lines), PidfdFlags::empty()).expect("it lives");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it is ours").success());
+    until_ended(&server);
+    let left = std::fs::read_dir(temp.path()).expect("it is there").count();
+    assert_eq!(left, 0, "files were left behind");
 }

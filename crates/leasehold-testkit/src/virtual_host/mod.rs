@@ -1,6 +1,9 @@
 //! A host on virtual time: nothing sleeps, and everything follows from a seed.
 
 mod clock;
+mod io;
+#[cfg(test)]
+mod io_tests;
 mod joined;
 mod random;
 mod settle;
@@ -20,10 +23,12 @@ use std::time::Duration;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, Task};
 
+pub use self::io::Outside;
 pub use self::joined::Joined;
 pub use self::random::SeededRandom;
 
 use self::clock::Clock;
+use self::io::IoThread;
 use self::settle::{Settle, Settling};
 use self::tasks::{ROOT, Ready, TaskId, Tasks};
 use self::timers::{Timers, VirtualSleep};
@@ -31,12 +36,19 @@ use self::timers::{Timers, VirtualSleep};
 /// How many polls may pass at one moment before the tasks count as going in circles.
 const POLLS_AT_ONE_MOMENT_MAX: u64 = 20_000_000;
 
+/// How often something may come in from outside at one moment before that counts as going in
+/// circles.
+const ARRIVALS_AT_ONE_MOMENT_MAX: u64 = 1_000_000;
+
 /// A machine of its own: clocks, tasks on one thread, and random numbers.
 ///
 /// Time stands still while any task can go on, and jumps to the next timer when none can. Which of
 /// the tasks that can go on is next follows from the seed, and so does every random byte: the same
 /// seed gives the same run, another seed another interleaving. Wakers may come from other threads,
 /// but then the run is not repeatable any more.
+///
+/// What is [attached](Self::attach) is real and keeps up with virtual time: time stands still until
+/// everything that is on its way from there has come in.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,6 +64,8 @@ pub struct VirtualHost {
     seed: u64,
     shared: Arc<Shared>,
     running: AtomicBool,
+    outsides: Mutex<Vec<Arc<dyn Outside>>>,
+    io: IoThread,
 }
 
 struct Shared {
@@ -96,7 +110,21 @@ impl VirtualHost {
             fingerprint: 0,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), ready: Arc::default() });
-        Arc::new(Self { seed, shared, running: AtomicBool::new(false) })
+        Arc::new(Self {
+            seed,
+            shared,
+            running: AtomicBool::new(false),
+            outsides: Mutex::default(),
+            io: IoThread::default(),
+        })
+    }
+
+    /// From now on the tasks talk to something real beside others: what does network input and
+    /// output runs on a thread of its own, and virtual time waits for what is on its way. The run
+    /// is not repeatable any more.
+    pub fn attach(&self, outside: Arc<dyn Outside>) {
+        outside.time_is(self.now());
+        self.outsides.lock().unwrap_or_else(PoisonError::into_inner).push(outside);
     }
 
     /// What everything follows from.
@@ -117,7 +145,8 @@ impl VirtualHost {
     /// # Panics
     ///
     /// If everybody waits and no timer is set; if the tasks go in circles and time stands still; if
-    /// called inside itself; and with the panic of any task. The seed is printed then.
+    /// something outside does not answer; if called inside itself; and with the panic of any task.
+    /// The seed is printed then.
     pub fn run<T>(&self, root: impl Future<Output = T>) -> T {
         let _running = Running::begin(self);
         let mut root = pin!(root);
@@ -134,6 +163,7 @@ impl VirtualHost {
                     }
                 }
                 Some(id) => self.poll_task(id),
+                None if self.something_came_in() => {}
                 None => self.go_on_in_time(),
             }
         }
@@ -183,6 +213,7 @@ impl VirtualHost {
     /// still.
     pub fn suspend(&self, span: Duration) {
         self.shared.state().clock.suspend(span);
+        self.tell_the_time();
     }
 
     /// Steps the time of day by that many microseconds, forward or back.
@@ -190,7 +221,7 @@ impl VirtualHost {
         self.shared.state().clock.step_wall(by_us);
     }
 
-    /// How many tasks there are beside the root.
+    /// How many tasks there are beside the root, without those of network input and output.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.shared.state().tasks.count()
@@ -202,10 +233,11 @@ impl VirtualHost {
         // One round is not enough: what is dropped may spawn.
         for _ in 0..100 {
             let tasks = self.shared.state().tasks.take_all();
-            if tasks.is_empty() {
+            let none = tasks.is_empty();
+            drop(tasks);
+            if !self.io.stop() && none {
                 return;
             }
-            drop(tasks);
         }
     }
 
@@ -235,6 +267,41 @@ impl VirtualHost {
         }
     }
 
+    fn outsides(&self) -> Vec<Arc<dyn Outside>> {
+        self.outsides.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn tell_the_time(&self) {
+        let now = self.now();
+        self.outsides().iter().for_each(|outside| outside.time_is(now));
+    }
+
+    /// Nobody can go on: waits for what is on its way from outside, and returns whether somebody
+    /// can go on by that.
+    fn something_came_in(&self) -> bool {
+        let outsides = self.outsides();
+        if outsides.is_empty() {
+            return false;
+        }
+        let went_out = || outsides.iter().map(|outside| outside.went_out()).sum::<u64>();
+        for _ in 0..ARRIVALS_AT_ONE_MOMENT_MAX {
+            self.io.rest();
+            let before = went_out();
+            if self.shared.ready.is_empty() {
+                outsides.iter().for_each(|outside| outside.settle());
+                self.io.rest();
+            }
+            if !self.shared.ready.is_empty() {
+                return true;
+            }
+            // Nobody here has asked for anything since everything was in: nothing can come.
+            if went_out() == before {
+                return false;
+            }
+        }
+        panic!("the I/O tasks and the outside go in circles, and time stands still");
+    }
+
     /// Nobody can go on: tells those who waited for that, or jumps to the next timer.
     fn go_on_in_time(&self) {
         let mut state = self.shared.state();
@@ -257,6 +324,7 @@ impl VirtualHost {
         state.polls_at_this_moment = 0;
         let due = state.timers.take_due(awake);
         drop(state);
+        self.tell_the_time();
         due.into_iter().for_each(std::task::Waker::wake);
     }
 }
@@ -278,6 +346,14 @@ impl Host for VirtualHost {
     fn spawn(&self, task: Task) {
         let id = self.shared.state().tasks.add(task);
         self.shared.ready.add(id);
+    }
+
+    fn spawn_io(&self, task: Task) {
+        if self.outsides().is_empty() {
+            self.spawn(task);
+        } else {
+            self.io.spawn(task);
+        }
     }
 
     fn spawn_blocking(&self, _name: &str, task: Task) {

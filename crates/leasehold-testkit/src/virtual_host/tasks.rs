@@ -71,6 +71,10 @@ impl Ready {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids().is_empty()
+    }
+
     /// Takes out the one that `choose` picks by its index among that many.
     pub(super) fn take(&self, choose: impl FnOnce(usize) -> usize) -> Option<TaskId> {
         let mut ids = self.ids();

@@ -1,0 +1,87 @@
+//! Futures that wait for something from outside.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::{ServerOutside, lock};
+
+/// Counts as under way from a poll that had to wait until it is woken: from then on it is for the
+/// task that was woken to go on.
+pub(super) struct Arrival<F> {
+    future: Pin<Box<F>>,
+    waiting: Arc<Waiting>,
+}
+
+impl<F: Future> Arrival<F> {
+    pub(super) fn new(outside: &Arc<ServerOutside>, future: F) -> Self {
+        let waiting = Waiting { outside: Arc::clone(outside), state: Mutex::default() };
+        Self { future: Box::pin(future), waiting: Arc::new(waiting) }
+    }
+}
+
+impl<F: Future> Future for Arrival<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        // Before the poll, so that no wake comes too early to count.
+        self.waiting.begin(context.waker());
+        let waker = Waker::from(Arc::clone(&self.waiting));
+        let polled = self.future.as_mut().poll(&mut Context::from_waker(&waker));
+        if polled.is_ready() {
+            self.waiting.end();
+        }
+        polled
+    }
+}
+
+impl<F> Drop for Arrival<F> {
+    fn drop(&mut self) {
+        self.waiting.end();
+    }
+}
+
+struct Waiting {
+    outside: Arc<ServerOutside>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    counts: bool,
+    waker: Option<Waker>,
+}
+
+impl Waiting {
+    fn begin(&self, waker: &Waker) {
+        let mut state = lock(&self.state);
+        if !std::mem::replace(&mut state.counts, true) {
+            self.outside.waits();
+        }
+        let before = state.waker.replace(waker.clone());
+        drop(state);
+        drop(before);
+    }
+
+    fn end(&self) {
+        if std::mem::take(&mut lock(&self.state).counts) {
+            self.outside.waits_no_more();
+        }
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let waker = lock(&self.state).waker.clone();
+        // First: there is no moment at which neither the outside nor a task has something to do.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        self.end();
+    }
+}

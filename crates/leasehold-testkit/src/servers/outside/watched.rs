@@ -1,0 +1,140 @@
+//! Connections as they are, seen by a [`ServerOutside`].
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use leasehold::Error;
+use leasehold::store::redis::{
+    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages,
+    Subscriber, Value,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::AbortHandle;
+
+use super::arrival::Arrival;
+use super::inlet::Inlet;
+use super::{ServerOutside, lock};
+
+/// A connector whose connections virtual time waits for.
+pub struct Watched<C> {
+    connector: C,
+    outside: Arc<ServerOutside>,
+}
+
+impl<C: Connector> Watched<C> {
+    pub(super) const fn new(connector: C, outside: Arc<ServerOutside>) -> Self {
+        Self { connector, outside }
+    }
+}
+
+impl<C: Connector> Connector for Watched<C> {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let (connecting, outside) = (self.connector.connect(), Arc::clone(&self.outside));
+        Box::pin(Arrival::new(&self.outside, async move {
+            let Connected { link, io } = connecting.await?;
+            let io = moving(Arc::downgrade(&link), Arc::clone(&outside), io);
+            Ok(Connected { link: Arc::new(WatchedLink { link, outside }), io: Box::pin(io) })
+        }))
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        let (subscribing, outside) = (self.connector.subscribe(), Arc::clone(&self.outside));
+        Box::pin(Arrival::new(&self.outside, async move {
+            let Subscriber { mut channels, messages } = subscribing.await?;
+            let inlet = Arc::new(Inlet::new(mark_channel()));
+            let (sender, received) = unbounded_channel();
+            let handing_on = Arc::clone(&inlet);
+            let task = tokio::runtime::Handle::current()
+                .spawn(async move { handing_on.hand_on(messages, sender).await });
+            let messages = HandedOn { received, task: task.abort_handle() };
+            // Who may not listen is told so when he asks for a channel of his own.
+            if channels.add(inlet.channel()).await.is_ok() {
+                lock(&outside.inlets).push(inlet);
+            }
+            Ok(Subscriber {
+                channels: Box::new(WatchedChannels { channels, outside }),
+                messages: Box::new(messages),
+            })
+        }))
+    }
+
+    fn label(&self) -> String {
+        self.connector.label()
+    }
+}
+
+impl<C> fmt::Debug for Watched<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watched({:?})", self.outside)
+    }
+}
+
+/// A channel that nobody else listens to or publishes on.
+fn mark_channel() -> String {
+    static NUMBERED: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBERED.fetch_add(1, Ordering::Relaxed);
+    format!("leasehold-testkit:marks:{}:{number}", std::process::id())
+}
+
+/// Counts the link among those that answer from the first poll of its input and output to the end
+/// of it: before that, nobody moves its bytes.
+async fn moving(link: Weak<dyn Link>, outside: Arc<ServerOutside>, io: LinkFuture<()>) {
+    struct Moving(Weak<dyn Link>, Arc<ServerOutside>);
+    impl Drop for Moving {
+        fn drop(&mut self) {
+            lock(&self.1.links).retain(|known| !known.ptr_eq(&self.0));
+        }
+    }
+    lock(&outside.links).push(link.clone());
+    let _moving = Moving(link, outside);
+    io.await;
+}
+
+struct WatchedLink {
+    link: Arc<dyn Link>,
+    outside: Arc<ServerOutside>,
+}
+
+impl Link for WatchedLink {
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
+        let answer = self.link.submit(command);
+        self.outside.requests.fetch_add(1, Ordering::AcqRel);
+        self.outside.goes_out();
+        answer
+    }
+}
+
+struct WatchedChannels {
+    channels: Box<dyn Channels>,
+    outside: Arc<ServerOutside>,
+}
+
+impl Channels for WatchedChannels {
+    fn add(
+        &mut self,
+        channel: &str,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+        Box::pin(Arrival::new(&self.outside, self.channels.add(channel)))
+    }
+}
+
+/// Messages without the marks.
+struct HandedOn {
+    received: UnboundedReceiver<Message>,
+    task: AbortHandle,
+}
+
+impl Messages for HandedOn {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>> {
+        Box::pin(self.received.recv())
+    }
+}
+
+impl Drop for HandedOn {
+    fn drop(&mut self) {
+        // The connection ends with the task.
+        self.task.abort();
+    }
+}

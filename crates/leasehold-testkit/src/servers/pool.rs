@@ -1,0 +1,102 @@
+//! Servers that many tests of one process use in turn: one is started in the time of ten tests.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::{PATIENCE, RedisServer};
+
+/// How many servers a process starts at most.
+const SERVERS_MAX: usize = 8;
+
+struct Pool {
+    idle: Vec<RedisServer>,
+    lent: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), lent: 0 });
+static RETURNED: Condvar = Condvar::new();
+
+/// A server of the pool, for nobody else until this is dropped.
+///
+/// It has no directory any more, so it cannot be restarted, and whoever wants it configured
+/// otherwise starts one of his own.
+pub struct PooledServer {
+    /// `Some` until it is dropped.
+    server: Option<RedisServer>,
+}
+
+/// A server without keys, scripts and connections, whose clock stands at the time of the machine's
+/// until it is [set](RedisServer::clock). Waits if all are lent.
+///
+/// Servers of the pool go on until the process ends, and end with it.
+///
+/// # Panics
+///
+/// If none can be started, or none is given back in time.
+#[must_use]
+#[track_caller]
+pub fn lend() -> PooledServer {
+    let limit = RETURNED.wait_timeout_while(pool(), PATIENCE, |pool| pool.lent == SERVERS_MAX);
+    let (mut pool, waited) = limit.unwrap_or_else(PoisonError::into_inner);
+    assert!(!waited.timed_out(), "all {SERVERS_MAX} servers of the pool are lent, and stay so");
+    pool.lent += 1;
+    let idle = pool.idle.pop();
+    drop(pool);
+    // From here on this place is given back also by a panic.
+    let mut lent = PooledServer { server: idle };
+    if lent.server.as_ref().is_some_and(|server| reset(server).is_err()) {
+        lent.server = None;
+    }
+    lent.server.get_or_insert_with(start);
+    lent
+}
+
+fn pool() -> MutexGuard<'static, Pool> {
+    // Numbers and servers, whole at every moment.
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start() -> RedisServer {
+    let mut server = RedisServer::builder().with_clock().start();
+    // A static is never dropped, so its files would stay. Nothing of them is opened again.
+    server.leave_home();
+    server
+}
+
+fn reset(server: &RedisServer) -> Result<(), String> {
+    server.clock().run_free();
+    for command in
+        ["CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub", "FLUSHALL", "SCRIPT FLUSH"]
+    {
+        server.try_command(&command.split(' ').collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+impl Deref for PooledServer {
+    type Target = RedisServer;
+
+    fn deref(&self) -> &RedisServer {
+        self.server.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl fmt::Debug for PooledServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PooledServer({:?})", **self)
+    }
+}
+
+impl Drop for PooledServer {
+    fn drop(&mut self) {
+        let server = self.server.take().filter(RedisServer::is_fit);
+        // A failed test is told what its server said, and leaves it to nobody.
+        let server = server.filter(|_| !std::thread::panicking());
+        let mut pool = pool();
+        pool.lent -= 1;
+        pool.idle.extend(server);
+        drop(pool);
+        RETURNED.notify_one();
+    }
+}
