@@ -182,6 +182,7 @@ pub(super) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World
     for ask_no in [1, 2, 5] {
         taken(bert.ask(&key("a")).reserve(2).join_as(ask_no, 3_000, 3_000).send().await);
     }
+    world.settle().await;
     released(anna.release(&key("a")).await, Released::HandedOver);
     let (owner, fencing, ask_no) = bert.hint(granted_hint).await;
     assert_eq!((&owner, ask_no), (bert.owner(), 5));

@@ -24,6 +24,7 @@ pub(super) async fn a_hand_over_is_told_to_the_new_owner_alone(world: &World) {
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
     taken(carl.ask(&key("a")).join().send().await);
+    world.settle().await;
     let _ = anna.hints();
     released(anna.release(&key("a")).await, Released::HandedOver);
     assert_eq!(bert.hint(granted_key).await, key("a"));
@@ -59,6 +60,7 @@ pub(super) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
+    world.settle().await;
     let seen = anna.owner().as_str().as_bytes().to_vec();
     world.browse().evict(key("a"), seen, "a test".to_owned()).await.expect("answered");
     assert_eq!(bert.hint(granted_key).await, key("a"));
@@ -71,6 +73,7 @@ pub(super) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &Worl
     let after = before.watch_anew();
     granted(anna.ask(&key("a")).send().await);
     taken(before.ask(&key("a")).join().send().await);
+    world.settle().await;
     released(anna.release(&key("a")).await, Released::HandedOver);
     assert_eq!(after.hint(granted_key).await, key("a"));
     assert_eq!(before.hints(), []);

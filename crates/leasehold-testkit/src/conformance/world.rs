@@ -109,6 +109,12 @@ impl World {
         self.host.advance(at.since(self.host.now())).await;
     }
 
+    /// Lets the store do, at this very moment, what it does once somebody waits: it may have to
+    /// open what hints come in by. Hints before that are told by `Missed`.
+    pub async fn settle(&self) {
+        self.host.settle().await;
+    }
+
     /// The present moment.
     #[must_use]
     pub fn now(&self) -> Moment {

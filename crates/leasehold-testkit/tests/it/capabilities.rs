@@ -18,7 +18,14 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     sqlite.hints = Reach::Machine;
     sqlite.reach = Reach::Machine;
     sqlite.durable = true;
-    vec![("memory", stores::memory, memory), ("sqlite", stores::sqlite, sqlite)]
+    let mut redis = sqlite;
+    redis.hints = Reach::Network;
+    redis.reach = Reach::Network;
+    vec![
+        ("memory", stores::memory, memory),
+        ("sqlite", stores::sqlite, sqlite),
+        ("redis", stores::redis, redis),
+    ]
 }
 
 #[test]

@@ -4,3 +4,4 @@ use crate::stores;
 
 leasehold_testkit::conformance_tests!(memory, (stores::memory));
 leasehold_testkit::conformance_tests!(sqlite, (stores::sqlite));
+leasehold_testkit::conformance_tests!(redis, (stores::redis));

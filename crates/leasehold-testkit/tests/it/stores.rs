@@ -4,9 +4,11 @@ use std::future::ready;
 use std::sync::Arc;
 
 use leasehold::host::Host;
-use leasehold::store::{AnyStore, MemoryStore, from_url};
+use leasehold::store::redis::RedisConnector;
+use leasehold::store::{AnyStore, MemoryStore, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
+use leasehold_testkit::servers::{ServerOutside, pool};
 
 pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
     let store = MemoryStore::new(host.clone());
@@ -21,5 +23,17 @@ pub(crate) fn sqlite(host: &Arc<VirtualHost>) -> Opener {
         let url = format!("sqlite:{}", directory.path().join("locks.db").display());
         let host = Arc::clone(&host);
         Box::pin(async move { from_url(&url, host).await.expect("the file is opened") })
+    })
+}
+
+/// A real server, whose clock is the host's.
+pub(crate) fn redis(host: &Arc<VirtualHost>) -> Opener {
+    let outside = ServerOutside::new(pool::lend());
+    host.attach(outside.clone());
+    let host: Arc<dyn Host> = host.clone();
+    Box::new(move || {
+        let connector = RedisConnector::new(&outside.server().url()).expect("a URL");
+        let opened = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
+        Box::pin(async move { AnyStore::new(opened.await.expect("the server is there")) })
     })
 }

@@ -51,7 +51,8 @@ pub(crate) use request::PlaceTerms;
 /// A request is on its way when the method returns, before its future is polled: what one caller
 /// asks first reaches the store first. The future only waits for the answer, and dropping it takes
 /// nothing back. So a guard can submit its release inside `Drop`, and the same client's next ask
-/// comes after it.
+/// comes after it. Renewals alone may travel apart from the others, and arrive before or after
+/// them: what a renewal does is the same, or nothing once the lease has ended.
 ///
 /// # Outcomes
 ///

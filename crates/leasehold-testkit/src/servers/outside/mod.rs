@@ -44,8 +44,8 @@ use super::resp::Client;
 use super::{PATIENCE, RedisServer};
 use crate::virtual_host::Outside;
 
-/// The time of day of the server when the virtual clock shows zero, 2026-01-01T00:00:00Z.
-const BASE_US: u64 = 1_767_225_600_000_000;
+/// The time of day of the server when the virtual clock shows zero: that of the virtual host.
+const BASE_US: u64 = 1_893_455_000_000_000;
 
 /// A server that keeps virtual time, and the connections to it.
 ///

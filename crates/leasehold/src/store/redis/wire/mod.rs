@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use self::state::{Sent, Shared, Submitted};
+use self::state::{Sending, Sent, Shared, Submitted};
 use super::error;
 use super::known::Known;
 use super::link::{Command, Connector, LinkError, Value};
@@ -72,7 +72,7 @@ impl Wire {
     /// Sends a request, or queues it where the connection is still being made: in either case
     /// before this returns. The answer comes within `limit`, or the connection time at most.
     ///
-    /// Dropping the future takes a request back only while it waits for the connection.
+    /// Dropping the future takes nothing back.
     pub(super) fn submit(
         &self,
         limit: Duration,
@@ -80,14 +80,15 @@ impl Wire {
     ) -> impl Future<Output = Result<Value, Error>> + Send + 'static + use<> {
         let deadline = self.shared.host.now() + limit;
         let in_flight = InFlight::begin(&self.shared);
+        let mut answer = Answer { shared: Arc::clone(&self.shared), waiting: None, deadline };
         let submitted = match &in_flight {
-            Some(_) => self.shared.submit(request),
-            None => Submitted::Refused(too_many()),
+            Some(_) => answer.submit(request),
+            None => Err(too_many()),
         };
-        let mut answer = Answer { shared: Arc::clone(&self.shared), sent: None, deadline };
         async move {
             let _in_flight = in_flight;
-            answer.take(submitted, limit).await
+            submitted?;
+            answer.take(limit).await
         }
     }
 
@@ -116,67 +117,91 @@ impl Drop for InFlight {
 /// Waits for the answer to one request.
 struct Answer {
     shared: Arc<Shared>,
-    sent: Option<Sent>,
+    waiting: Option<Waiting>,
     deadline: Moment,
 }
 
+/// What an answer waits for.
+enum Waiting {
+    /// For the connection.
+    Connection(Sending),
+    /// For the server.
+    Reply(Sent),
+}
+
 impl Answer {
-    async fn take(&mut self, submitted: Submitted, limit: Duration) -> Result<Value, Error> {
-        let mut submitted = submitted;
+    fn submit(&mut self, request: Box<dyn Request>) -> Result<(), Error> {
+        self.waiting = Some(match self.shared.submit(request) {
+            Submitted::Sent(sent) => Waiting::Reply(sent),
+            Submitted::Queued(sending) => Waiting::Connection(sending),
+            Submitted::Refused(error) => return Err(error),
+        });
+        Ok(())
+    }
+
+    async fn take(&mut self, limit: Duration) -> Result<Value, Error> {
         loop {
-            match submitted {
-                Submitted::Refused(error) => return Err(error),
-                Submitted::Sent(sent) => self.sent = Some(sent),
-                Submitted::Queued(receiver) => {
-                    let sent = self.shared.ticks.until(self.deadline, receiver).await;
-                    match sent {
-                        Some(Ok(sent)) => self.sent = Some(sent?),
-                        // Nobody is left to connect: the runtime that did is gone.
-                        Some(Err(_)) => return Err(connection_lost()),
-                        None => return Err(not_connected(limit)),
-                    }
-                }
-            }
-            let sent = self.sent.as_mut().expect("it was just sent");
+            self.connection(limit).await?;
+            let Some(Waiting::Reply(sent)) = &mut self.waiting else {
+                unreachable!("what has its connection was sent")
+            };
             let reply = self.shared.ticks.until(self.deadline, sent.reply.as_mut()).await;
-            let mut sent = match reply {
-                Some(reply) => {
-                    let sent = self.sent.take().expect("its reply just came");
-                    match reply {
-                        Ok(value) => {
-                            self.shared.learn(sent);
-                            return Ok(value);
-                        }
-                        Err(LinkError::Refused { code, .. }) if code == "NOSCRIPT" => sent,
-                        Err(failed) => return Err(error::no_answer(&failed)),
-                    }
+            // From here on nothing is waited for, so nothing has to be kept from being taken back.
+            let Some(Waiting::Reply(mut sent)) = self.waiting.take() else {
+                unreachable!("it was just waited for")
+            };
+            match reply {
+                Some(Ok(value)) => {
+                    self.shared.learn(sent);
+                    return Ok(value);
                 }
+                Some(Err(LinkError::Refused { code, .. })) if code == "NOSCRIPT" => {}
+                Some(Err(failed)) => return Err(error::no_answer(&failed)),
                 None => {
-                    // No harm if the link takes it back now: that it may take effect is all that is
-                    // said of it.
-                    let sent = self.sent.take().expect("its reply did not come");
                     self.shared.suspect(sent.generation);
                     return Err(unanswered(limit));
                 }
-            };
-            submitted = match self.shared.again(&mut sent) {
-                true => self.shared.submit(sent.request),
-                false => return Err(error::no_answer(&missing_script())),
-            };
+            }
+            if !self.shared.again(&mut sent) {
+                return Err(error::no_answer(&missing_script()));
+            }
+            self.submit(sent.request)?;
         }
+    }
+
+    /// Waits until the request was sent.
+    async fn connection(&mut self, limit: Duration) -> Result<(), Error> {
+        let Some(Waiting::Connection(sending)) = &mut self.waiting else { return Ok(()) };
+        let sent = self.shared.ticks.until(self.deadline, sending).await;
+        // Who is told that nothing was asked must be told right: it is not sent any more.
+        self.waiting = None;
+        match sent {
+            Some(Ok(sent)) => self.waiting = Some(Waiting::Reply(sent?)),
+            // Nobody is left to connect.
+            Some(Err(_)) => return Err(connection_lost()),
+            None => return Err(not_connected(limit)),
+        }
+        Ok(())
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        // The link may take back what nobody waits for, and a request must not be taken back.
-        if let Some(sent) = self.sent.take() {
-            let shared = Arc::clone(&self.shared);
-            self.shared.host.spawn(Box::pin(async move {
-                drop(sent.reply.await);
-                drop(shared);
-            }));
-        }
+        // A link may take back what nobody waits for, and a request must not be taken back.
+        let Some(waiting) = self.waiting.take() else { return };
+        let shared = Arc::clone(&self.shared);
+        self.shared.host.spawn(Box::pin(async move {
+            let sent = match waiting {
+                Waiting::Reply(sent) => sent,
+                Waiting::Connection(sending) => match sending.await {
+                    Ok(Ok(sent)) => sent,
+                    Ok(Err(_)) | Err(_) => return,
+                },
+            };
+            // Not before the answer is there may the connection go.
+            let _answer = sent.reply.await;
+            drop(shared);
+        }));
     }
 }
 

@@ -61,10 +61,13 @@ pub(super) struct Sent {
     pub(super) generation: u64,
 }
 
+/// A request that will be sent once there is a connection, or not at all.
+pub(super) type Sending = oneshot::Receiver<Result<Sent, Error>>;
+
 /// What becomes of a request at once.
 pub(super) enum Submitted {
     Sent(Sent),
-    Queued(oneshot::Receiver<Result<Sent, Error>>),
+    Queued(Sending),
     Refused(Error),
 }
 
