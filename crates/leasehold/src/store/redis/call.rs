@@ -86,8 +86,12 @@ fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
         .arg(ask.owner.as_str())
         .number(millis(ask.ttl))
         .number(ask.reserve.into())
-        .number(cold.into())
-        .arg(why.unwrap_or_default());
+        .number(cold.into());
+    // An empty reason is one too.
+    let command = match why {
+        Some(why) => command.joined(&["=", why]),
+        None => command.arg(""),
+    };
     let Some(PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance }) = ask.line.place()
     else {
         return command;
@@ -156,7 +160,7 @@ mod tests {
         let join = Line::Join { waiter_ttl, handed_ttl, ask_no: 7, inbox: inbox.clone() };
         assert_args(
             Call::Acquire { ask: &ask(join, Some("a | b")), cold: true },
-            &["anna", "10000", "1", "1", "a | b", "j", "3000", "2000", "7", "BBBBBBBBBBBB"],
+            &["anna", "10000", "1", "1", "=a | b", "j", "3000", "2000", "7", "BBBBBBBBBBBB"],
         );
         assert_args(
             Call::Acquire { ask: &ask(Line::Watch { waiter_ttl, inbox }, None), cold: false },

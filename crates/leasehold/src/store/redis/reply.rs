@@ -142,7 +142,7 @@ fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Va
     Holder {
         token: token.to_vec(),
         client: None,
-        why: text(why).filter(|why| !why.is_empty()),
+        why: text(why).and_then(|why| why.strip_prefix('=').map(str::to_owned)),
         since: number(since).map(WallTime::from_unix_micros),
         ttl_left: millis(ttl_left),
         fencing: fencing.flatten(),
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_snapshot_shows_what_is_noted() {
         const OURS: &str = "AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBB";
-        let grant = ["41", "4", "1000000", "why | not", "1"].map(bytes).to_vec();
+        let grant = ["41", "4", "1000000", "=why | not", "1"].map(bytes).to_vec();
         let waiters = vec![bytes(OURS), bytes("5"), bytes("\u{1}"), bytes("x")];
         let snapshot = inspection(bytes(OURS), 500, Value::Array(grant), waiters);
         assert_eq!((snapshot.waiting, snapshot.fencing), (7, FencingToken::new(44)));

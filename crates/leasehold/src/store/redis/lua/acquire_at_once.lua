@@ -2,7 +2,7 @@
 -- but the lock and the counter. Comes before all functions, since such an ask needs none, and to
 -- make them would take as long as a command. Every other ask is answered by acquire.lua.
 -- KEYS  lock, fence, grant, line, ends, places
--- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why ('' for none)
+-- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why (`=` and the text, or '' for none)
 --       and, if the asker takes a place: stance (j joins, w watches), waiter_ttl_ms,
 --       handed_ttl_ms, ask_no, inbox
 -- replies  {1, first, count} granted
