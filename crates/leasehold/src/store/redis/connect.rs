@@ -292,3 +292,190 @@ fn broken(error: &RedisError) -> LinkError {
     };
     LinkError::Broken { reason }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "these tests bring a server of their own")]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::future::join_all;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::task::coop::has_budget_remaining;
+    use tokio::task::{JoinHandle, consume_budget};
+
+    use super::*;
+
+    /// A connection whose input and output run, and the server's end of it.
+    async fn connected() -> (Arc<dyn Link>, JoinHandle<()>, DuplexStream) {
+        let (ours, mut server) = tokio::io::duplex(4096);
+        let address = Address::parse("redis://h").expect("a good URL");
+        let hello = async {
+            let mut ping = [0; 14];
+            server.read_exact(&mut ping).await.expect("a PING");
+            server.write_all(b"+PONG\r\n").await.expect("the client reads");
+        };
+        let (connected, ()) = tokio::join!(establish(ours, &address), hello);
+        let connected = connected.expect("it answers");
+        (connected.link, tokio::spawn(connected.io), server)
+    }
+
+    /// Reads `count` times `ECHO` with a number, and returns the numbers.
+    async fn read_echoes(server: &mut DuplexStream, count: usize) -> Vec<u64> {
+        let mut text = Vec::new();
+        while text.iter().filter(|byte| **byte == b'\n').count() < 5 * count {
+            assert_ne!(server.read_buf(&mut text).await.expect("the client writes"), 0);
+        }
+        let text = String::from_utf8(text).expect("numbers");
+        let numbers = text.split("\r\n").skip(4).step_by(5);
+        numbers.map(|number| number.parse().expect("a number")).collect()
+    }
+
+    fn echo(number: u64) -> Command {
+        Command::new("ECHO").number(number)
+    }
+
+    #[tokio::test]
+    async fn what_is_submitted_first_reaches_the_server_first_polled_or_not() {
+        const COUNT: u64 = 10_000;
+        let (link, _io, mut server) = connected().await;
+        let mut answers: Vec<_> = (0..COUNT).map(|number| link.submit(echo(number))).collect();
+        // The last is asked for its answer first.
+        answers.reverse();
+        let serve = async {
+            let numbers = read_echoes(&mut server, 10_000).await;
+            assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>());
+            for number in numbers {
+                let reply = format!(":{number}\r\n");
+                server.write_all(reply.as_bytes()).await.expect("the client reads");
+            }
+        };
+        let (answers, ()) = tokio::join!(join_all(answers), serve);
+        for (answer, number) in answers.into_iter().zip((0..10_000).rev()) {
+            assert_eq!(answer, Ok(Value::Int(number)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_has_used_up_its_turn_submits_all_the_same() {
+        let (link, _io, mut server) = connected().await;
+        let unpolled = poll_fn(|cx| {
+            while has_budget_remaining() {
+                let _ = std::pin::pin!(consume_budget()).poll(cx);
+            }
+            let unpolled = [1, 2, 3].map(|number| link.submit(echo(number)));
+            assert!(!has_budget_remaining(), "the turn of the task is over");
+            Poll::Ready(unpolled)
+        })
+        .await;
+        // The first three are polled by nobody, so they are in the queue or nowhere.
+        let _last = link.submit(echo(4));
+        assert_eq!(read_echoes(&mut server, 4).await, [1, 2, 3, 4]);
+        drop(unpolled);
+    }
+
+    #[tokio::test]
+    async fn requests_can_be_submitted_outside_of_any_runtime() {
+        let (link, _io, mut server) = connected().await;
+        let outside = Arc::clone(&link);
+        let submit = move || [1, 2].map(|number| outside.submit(echo(number)));
+        let answers = std::thread::spawn(submit).join().expect("no panic");
+        assert_eq!(read_echoes(&mut server, 2).await, [1, 2]);
+        server.write_all(b":1\r\n:2\r\n").await.expect("the client reads");
+        assert_eq!(join_all(answers).await, [Ok(Value::Int(1)), Ok(Value::Int(2))]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_dropped_breaks_what_is_under_way_and_sends_nothing_more() {
+        let (link, io, mut server) = connected().await;
+        let answer = link.submit(echo(1));
+        read_echoes(&mut server, 1).await;
+        io.abort();
+        assert!(matches!(answer.await, Err(LinkError::Broken { .. })));
+        let late = link.submit(echo(2)).await;
+        assert!(matches!(late, Err(LinkError::NotSent { .. })), "{late:?}");
+        let mut rest = Vec::new();
+        server.read_to_end(&mut rest).await.expect("the socket is closed");
+        assert_eq!(rest, b"");
+    }
+
+    #[tokio::test]
+    async fn each_answer_is_read_as_what_it_is() {
+        let refused = |code: &str, text: &str| {
+            Err(LinkError::Refused { code: code.to_owned(), text: text.to_owned() })
+        };
+        let bytes = |text: &[u8]| Value::Bytes(text.to_vec());
+        let table = [
+            ("$-1\r\n", Ok(Value::Nil)),
+            ("*-1\r\n", Ok(Value::Nil)),
+            (":-7\r\n", Ok(Value::Int(-7))),
+            ("+OK\r\n", Ok(bytes(b"OK"))),
+            ("+QUEUED\r\n", Ok(bytes(b"QUEUED"))),
+            ("$4\r\na\r\nb\r\n", Ok(bytes(b"a\r\nb"))),
+            ("*0\r\n", Ok(Value::Array(vec![]))),
+            (
+                "*3\r\n:1\r\n*2\r\n$1\r\na\r\n$-1\r\n+b\r\n",
+                Ok(Value::Array(vec![
+                    Value::Int(1),
+                    Value::Array(vec![bytes(b"a"), Value::Nil]),
+                    bytes(b"b"),
+                ])),
+            ),
+            ("-READONLY You can't\r\n", refused("READONLY", "READONLY You can't")),
+            ("-WEIRD\r\n", refused("WEIRD", "WEIRD")),
+            ("*2\r\n:1\r\n*1\r\n-OOM no\r\n", refused("OOM", "OOM no")),
+            (
+                "-ERR unknown command 'X', with args beginning with: 'secret' \r\n",
+                refused("ERR", "ERR unknown command 'X'"),
+            ),
+        ];
+        let (link, _io, mut server) = connected().await;
+        for (reply, expected) in table {
+            let answer = link.submit(echo(1));
+            read_echoes(&mut server, 1).await;
+            server.write_all(reply.as_bytes()).await.expect("the client reads");
+            assert_eq!(answer.await, expected, "{reply:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nonsense_ends_the_connection_and_breaks_all_that_is_under_way() {
+        let table = [
+            "HTTP/1.1 400 Bad Request\r\n",
+            ":1x\r\n",
+            "$3\r\nabcde\r\n",
+            // Of RESP3, which nobody asked for.
+            "%1\r\n+a\r\n+b\r\n",
+            "*1\r\n,1.5\r\n",
+            &"*1\r\n".repeat(1000),
+        ];
+        for reply in table {
+            let (link, io, mut server) = connected().await;
+            let answers = [link.submit(echo(1)), link.submit(echo(2))];
+            read_echoes(&mut server, 2).await;
+            server.write_all(reply.as_bytes()).await.expect("the client reads");
+            for answer in join_all(answers).await {
+                let is_broken = matches!(answer, Err(LinkError::Broken { .. }));
+                assert!(is_broken, "{reply:?}: {answer:?}");
+            }
+            io.await.expect("no panic");
+            let late = link.submit(echo(3)).await;
+            assert!(matches!(late, Err(LinkError::NotSent { .. })), "{late:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_closes_breaks_what_is_under_way_in_the_middle_of_a_reply_or_before() {
+        // The last announces more than there is memory for.
+        for reply in ["", "$10\r\nabc", ":1\r\n", ":1\r\n$5", "*4000000000000000000\r\n:1\r\n"] {
+            let (link, io, mut server) = connected().await;
+            let _first = link.submit(echo(1));
+            let answer = link.submit(echo(2));
+            read_echoes(&mut server, 2).await;
+            server.write_all(reply.as_bytes()).await.expect("the client reads");
+            drop(server);
+            let answer = answer.await;
+            assert!(matches!(answer, Err(LinkError::Broken { .. })), "{reply:?}: {answer:?}");
+            io.await.expect("no panic");
+        }
+    }
+}

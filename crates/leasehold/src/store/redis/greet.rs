@@ -156,3 +156,117 @@ impl Answers {
         self.used == self.bytes.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    /// What is sent and what comes of it, by a URL and by what the server answers before it closes.
+    async fn greeted(url: &str, answers: &[u8]) -> (String, Result<(), Error>) {
+        async fn serve(mut server: DuplexStream, answers: &[u8]) -> String {
+            server.write_all(answers).await.expect("there is room");
+            server.shutdown().await.expect("it is open");
+            let mut words = Vec::new();
+            server.read_to_end(&mut words).await.expect("the client closes");
+            String::from_utf8(words).expect("text")
+        }
+        let address = Address::parse(url).expect("a good URL");
+        let (mut ours, server) = tokio::io::duplex(1 << 20);
+        let greet = async move { greet(&mut ours, &address).await };
+        tokio::join!(serve(server, answers), greet)
+    }
+
+    #[tokio::test]
+    async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
+        let table = [
+            ("redis://h", "+PONG\r\n", "PING"),
+            ("redis://h/0", "-NOPERM this user has no permissions to run 'ping'\r\n", "PING"),
+            ("redis://h", "-ERR unknown command 'PING', with args beginning with: \r\n", "PING"),
+            ("redis://:p%20w@h", "+OK\r\n+PONG\r\n", "AUTH p w PING"),
+            ("redis://u:p@h/3", "+OK\r\n+OK\r\n+PONG\r\n", "AUTH u p SELECT 3 PING"),
+        ];
+        for (url, answers, words) in table {
+            let (sent, outcome) = greeted(url, answers.as_bytes()).await;
+            let is_argument = |line: &&str| !line.is_empty() && !line.starts_with(['*', '$']);
+            let sent: Vec<_> = sent.split("\r\n").filter(is_argument).collect();
+            assert_eq!(sent.join(" "), words, "{url}");
+            assert!(outcome.is_ok(), "{url}: {outcome:?}");
+        }
+    }
+
+    const REFUSALS: &[(&str, &str, ErrorKind, &str)] = &[
+        ("redis://h", "-NOAUTH Authentication required.", ErrorKind::Denied, "wants a password"),
+        ("redis://:secret@h", "-WRONGPASS invalid", ErrorKind::Denied, "does not accept"),
+        (
+            "redis://:secret@h",
+            "-ERR AUTH x without any password configured",
+            ErrorKind::Denied,
+            "take the password out",
+        ),
+        (
+            "redis://:secret@h",
+            "-ERR unknown command 'AUTH', with args beginning with: 'secret'",
+            ErrorKind::Denied,
+            "does not take",
+        ),
+        (
+            "redis://u:secret@h",
+            "-ERR wrong number of arguments for 'auth' command",
+            ErrorKind::Denied,
+            "does not take",
+        ),
+        (
+            "redis://:secret@h",
+            "-ERR max number of clients reached",
+            ErrorKind::Unavailable,
+            "`maxclients`",
+        ),
+        ("redis://h/9", "-ERR DB index is out of range", ErrorKind::Config, "no database"),
+        ("redis://h/9", "-ERR SELECT is not allowed in cluster mode", ErrorKind::Config, "Cluster"),
+        (
+            "redis://h/9",
+            "-NOPERM this user has no permissions to run the 'select' command",
+            ErrorKind::Denied,
+            "the command `select`",
+        ),
+        ("redis://h/9", "-ERR no", ErrorKind::Config, "does not give the database"),
+        ("redis://h", "-LOADING Redis is loading", ErrorKind::Unavailable, "loading"),
+        ("redis://h", "-DENIED Redis is running in protected mode", ErrorKind::Denied, "protected"),
+        ("redis://h", "-ERR no", ErrorKind::Unavailable, "does not answer a PING"),
+        ("redis://h", "HTTP/1.1 400 Bad Request", ErrorKind::Config, "is not a Redis"),
+        ("redis://h", "\x15\x03\x01", ErrorKind::Config, "is not a Redis"),
+        ("redis://h", "SSH-2.0-OpenSSH", ErrorKind::Config, "is not a Redis"),
+        ("redis://h", "+PONG\r\n+PONG", ErrorKind::Config, "is not a Redis"),
+    ];
+
+    #[tokio::test]
+    async fn each_refusal_of_a_connection_says_what_to_do_and_shows_no_password() {
+        for &(url, answer, kind, says) in REFUSALS {
+            let (_, outcome) = greeted(url, format!("{answer}\r\n").as_bytes()).await;
+            let error = outcome.expect_err(answer);
+            let message = error.to_string();
+            assert_eq!(error.kind(), kind, "{answer}: {message}");
+            assert!(message.contains(says), "{answer}: {message}");
+            let says_the_state = ["nothing was asked", "nothing was granted"];
+            assert!(says_the_state.iter().any(|state| message.contains(state)), "{message}");
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            assert!(!format!("{message} {cause} {error:?}").contains("secret"), "{error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_closes_or_never_ends_its_line_is_told_from_one_that_answers() {
+        for answers in ["", "+PO", "+PONG\r", "+OK\r\n"] {
+            let (_, outcome) = greeted("redis://:p@h", answers.as_bytes()).await;
+            let error = outcome.expect_err("no PONG");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("ended the connection"), "{error}");
+        }
+        let (_, outcome) = greeted("redis://h", &b"+".repeat(10 * ANSWER_MAX)).await;
+        assert_eq!(outcome.expect_err("no end").kind(), ErrorKind::Config);
+    }
+}

@@ -165,3 +165,135 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "these tests bring a server of their own")]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+
+    /// How much the pipe between client and server holds.
+    const PIPE: usize = 4096;
+
+    async fn subscribed() -> (Subscriber, DuplexStream) {
+        let (ours, mut server) = tokio::io::duplex(PIPE);
+        let address = Address::parse("redis://h").expect("a good URL");
+        let hello = async {
+            let mut ping = [0; 14];
+            server.read_exact(&mut ping).await.expect("a PING");
+            server.write_all(b"+PONG\r\n").await.expect("the client reads");
+        };
+        let (subscriber, ()) = tokio::join!(establish(ours, &address), hello);
+        (subscriber.expect("it answers"), server)
+    }
+
+    /// Takes one request.
+    async fn read_subscribe(server: &mut DuplexStream) {
+        const REQUEST: &[u8] = b"*2\r\n$9\r\nSUBSCRIBE\r\n$5\r\ninbox\r\n";
+        let mut request = [0; REQUEST.len()];
+        server.read_exact(&mut request).await.expect("a request");
+        assert_eq!(request, REQUEST);
+    }
+
+    const CONFIRMED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
+
+    fn message(payload: &str) -> Vec<u8> {
+        let length = payload.len();
+        format!("*3\r\n$7\r\nmessage\r\n$5\r\ninbox\r\n${length}\r\n{payload}\r\n").into_bytes()
+    }
+
+    #[tokio::test]
+    async fn a_channel_is_confirmed_and_its_messages_come_in() {
+        let (mut subscriber, mut server) = subscribed().await;
+        let serve = async {
+            read_subscribe(&mut server).await;
+            server.write_all(CONFIRMED).await.expect("the client reads");
+            server.write_all(&message("g 1\r\n\u{0}")).await.expect("the client reads");
+        };
+        let (added, next, ()) =
+            tokio::join!(subscriber.channels.add("inbox"), subscriber.messages.next(), serve);
+        added.expect("confirmed");
+        let expected = Message { channel: "inbox".to_owned(), payload: b"g 1\r\n\0".to_vec() };
+        assert_eq!(next, Some(expected));
+        drop(server);
+        assert_eq!(subscriber.messages.next().await, None);
+        let late = subscriber.channels.add("inbox").await.expect_err("the connection is gone");
+        assert_eq!(late.kind(), ErrorKind::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_is_refused_is_denied_and_the_connection_goes_on() {
+        let (mut subscriber, mut server) = subscribed().await;
+        let serve = async {
+            read_subscribe(&mut server).await;
+            let refusal = b"-NOPERM this user has no permissions to access one of the channels\r\n";
+            server.write_all(refusal).await.expect("the client reads");
+            read_subscribe(&mut server).await;
+            server.write_all(CONFIRMED).await.expect("the client reads");
+        };
+        let add = async {
+            let refused = subscriber.channels.add("inbox").await;
+            (refused, subscriber.channels.add("inbox").await)
+        };
+        let ((refused, added), ()) = tokio::join!(add, serve);
+        let refused = refused.expect_err("no right");
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+        assert!(refused.to_string().contains("channel"), "{refused}");
+        added.expect("confirmed");
+    }
+
+    /// Writes while there is room, and returns how much that was.
+    async fn write_while_it_is_read(server: &mut DuplexStream, bytes: &[u8]) -> usize {
+        /// Turns of the one thread without progress: nobody reads any more.
+        const STILL: usize = 1_000;
+        let (mut written, mut still) = (0, 0);
+        while written < bytes.len() && still < STILL {
+            let write = poll_fn(|cx| {
+                let polled = Pin::new(&mut *server).poll_write(cx, &bytes[written..]);
+                Poll::Ready(match polled {
+                    Poll::Ready(count) => count.expect("the client is there"),
+                    Poll::Pending => 0,
+                })
+            });
+            let count = write.await;
+            written += count;
+            still = if count == 0 { still + 1 } else { 0 };
+            tokio::task::yield_now().await;
+        }
+        written
+    }
+
+    #[tokio::test]
+    async fn messages_that_nobody_takes_are_not_read_without_end_and_none_of_them_is_lost() {
+        let (mut subscriber, mut server) = subscribed().await;
+        let one = message("x");
+        let count = 100 * AHEAD / one.len();
+        let flood = one.repeat(count);
+        let written = write_while_it_is_read(&mut server, &flood).await;
+        assert!(written >= AHEAD, "{written} bytes are read ahead");
+        assert!(written < 4 * AHEAD, "{written} bytes are read ahead");
+        let rest = async {
+            server.write_all(&flood[written..]).await.expect("the client reads");
+            drop(server);
+        };
+        let take = async {
+            let mut taken = 0;
+            while subscriber.messages.next().await.is_some() {
+                taken += 1;
+            }
+            taken
+        };
+        let (taken, ()) = tokio::join!(take, rest);
+        assert_eq!(taken, count);
+    }
+
+    #[tokio::test]
+    async fn nonsense_ends_the_messages() {
+        for nonsense in ["HTTP/1.1 200 OK\r\n", ":1\r\n", "*1\r\n$3\r\nfoo\r\n", "-ERR gone\r\n"] {
+            let (mut subscriber, mut server) = subscribed().await;
+            server.write_all(nonsense.as_bytes()).await.expect("the client reads");
+            assert_eq!(subscriber.messages.next().await, None, "{nonsense:?}");
+        }
+    }
+}
