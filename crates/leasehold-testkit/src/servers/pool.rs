@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::{PATIENCE, RedisServer};
+use super::{PATIENCE, RedisServer, Reply};
 
 /// How many servers a process starts at most.
 const SERVERS_MAX: usize = 8;
@@ -66,10 +66,16 @@ fn start() -> RedisServer {
 
 fn reset(server: &RedisServer) -> Result<(), String> {
     server.clock().run_free();
+    // Anew: when this connection is served, every earlier one was accepted, and can be closed.
+    let mut client = server.connect().map_err(|error| error.to_string())?;
     for command in
         ["CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub", "FLUSHALL", "SCRIPT FLUSH"]
     {
-        server.try_command(&command.split(' ').collect::<Vec<_>>())?;
+        match client.ask(&command.split(' ').collect::<Vec<_>>()) {
+            Ok(Reply::Error(text)) => return Err(text),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
     }
     Ok(())
 }

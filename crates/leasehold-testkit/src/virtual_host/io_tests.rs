@@ -90,19 +90,30 @@ fn time_stands_still_while_an_io_task_goes_on() {
     assert_eq!(*moments.lock().expect("no panic"), vec![start; 1_000]);
 }
 
+/// Something that takes its time to be dropped.
+struct Slow(Option<tokio::sync::oneshot::Sender<()>>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        (0..10_000).for_each(|_| std::thread::yield_now());
+        drop(self.0.take());
+    }
+}
+
 #[test]
 fn whoever_waits_for_the_end_of_an_io_task_is_woken_before_time_goes_on() {
-    for _ in 0..200 {
-        let (host, _) = host();
-        let (sender, ended) = tokio::sync::oneshot::channel::<()>();
-        host.spawn_io(Box::pin(async move {
-            let _dropped_with_the_task = sender;
-        }));
-        let start = host.now();
-        let woken = host.run(async { host.within(ms(1), ended).await });
-        assert!(woken.is_some(), "time went on first");
-        assert_eq!(host.now(), start);
-    }
+    let (host, _) = host();
+    let (sender, ended) = tokio::sync::oneshot::channel();
+    let slow = Slow(Some(sender));
+    // Dropped with the task, and not by it.
+    host.spawn_io(Box::pin(std::future::poll_fn(move |_| {
+        let _kept = &slow;
+        Poll::Ready(())
+    })));
+    let start = host.now();
+    let woken = host.run(async { host.within(ms(1), ended).await });
+    assert!(woken.is_some(), "time went on first");
+    assert_eq!(host.now(), start);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A real server as the outside of a [`VirtualHost`](crate::VirtualHost): the same tests that run on
-//! virtual time run on it, and its clock is the virtual one.
+//! A real server as the outside of a [`VirtualHost`](crate::VirtualHost): what is tested on virtual
+//! time is tested on it, and its clock is the virtual one.
 //!
 //! Virtual time may only go on when nothing is on its way between the tasks and the server. That is
 //! proven, and not guessed after a while: whatever a server sends over one connection arrives in
