@@ -11,6 +11,12 @@ const UP_AT_START: Duration = Duration::from_secs(1_000);
 /// The time of day when the test begins, 2030-01-01T00:00:00Z.
 const WALL_AT_START_US: u64 = 1_893_456_000_000_000;
 
+/// The time of day at a moment, as long as nobody steps it.
+pub(crate) fn unstepped_wall(now: Moment) -> WallTime {
+    let since_start = now.since(Moment::from_nanos(0) + UP_AT_START);
+    WallTime::from_unix_micros(WALL_AT_START_US) + since_start
+}
+
 /// Three clocks: one that stands still in suspend, one that counts it, and one for people.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
@@ -44,9 +50,7 @@ impl Clock {
     }
 
     pub(super) fn wall(&self) -> WallTime {
-        let since_start = self.now().since(Moment::from_nanos(0) + UP_AT_START);
-        let unstepped =
-            (WallTime::from_unix_micros(WALL_AT_START_US) + since_start).as_unix_micros();
+        let unstepped = unstepped_wall(self.now()).as_unix_micros();
         WallTime::from_unix_micros(unstepped.saturating_add_signed(self.wall_stepped_us))
     }
 

@@ -26,14 +26,15 @@ pub(crate) fn sqlite(host: &Arc<VirtualHost>) -> Opener {
     })
 }
 
-/// A real server, whose clock is the host's.
+/// A server of its own, which keeps virtual time.
 pub(crate) fn redis(host: &Arc<VirtualHost>) -> Opener {
     let outside = ServerOutside::new(pool::lend());
     host.attach(outside.clone());
     let host: Arc<dyn Host> = host.clone();
     Box::new(move || {
-        let connector = RedisConnector::new(&outside.server().url()).expect("a URL");
-        let opened = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
-        Box::pin(async move { AnyStore::new(opened.await.expect("the server is there")) })
+        let url = outside.server().url();
+        let connector = RedisConnector::new(&url).expect("a URL of a server");
+        let opening = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
+        Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
     })
 }

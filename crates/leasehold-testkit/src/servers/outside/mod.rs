@@ -42,12 +42,11 @@ pub use self::watched::Watched;
 use self::inlet::Inlet;
 use super::resp::Client;
 use super::{PATIENCE, RedisServer};
-use crate::virtual_host::Outside;
-
-/// The time of day of the server when the virtual clock shows zero: that of the virtual host.
-const BASE_US: u64 = 1_893_455_000_000_000;
+use crate::virtual_host::{Outside, unstepped_wall};
 
 /// A server that keeps virtual time, and the connections to it.
+///
+/// Its time of day is the host's, without the steps of the host's: those are of another machine.
 ///
 /// What is on its way from a server that is [paused](RedisServer::pause) is not waited for: it
 /// comes when the server goes on. A proxy between the connections and the server must not hold back
@@ -205,7 +204,7 @@ impl Outside for ServerOutside {
     }
 
     fn time_is(&self, now: Moment) {
-        self.server.clock().freeze_at(BASE_US + now.as_nanos() / 1_000);
+        self.server.clock().freeze_at(unstepped_wall(now).as_unix_micros());
     }
 }
 

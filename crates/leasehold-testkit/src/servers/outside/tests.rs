@@ -132,6 +132,8 @@ fn the_server_keeps_virtual_time_to_the_millisecond() {
     let left = |link: &Arc<dyn Link>| link.submit(Command::new("PTTL").arg("key"));
     world.host.run(async {
         let link = world.link().await;
+        let shown = world.outside.server().command(&["TIME"]).array()[0].int();
+        assert_eq!(u64::try_from(shown), Ok(world.host.wall().as_unix_micros() / 1_000_000));
         link.submit(set("key", 86_400_000)).await.expect("an answer");
         for gone in 1..=20 {
             world.host.advance(ms(1)).await;
