@@ -7,9 +7,16 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use crate::harness::{World, finish, start};
 
-#[test]
-fn a_bad_name_is_refused_by_every_command() {
-    let world = World::new();
+on_every_store! {
+    a_bad_name_is_refused_by_every_command,
+    a_name_that_is_not_text_is_a_usage_error,
+    impossible_times_are_refused_before_anything_is_asked,
+    a_wrong_token_is_not_repeated,
+    an_unlock_without_a_reason_is_refused,
+    a_log_filter_that_is_not_understood_is_refused,
+}
+
+fn a_bad_name_is_refused_by_every_command(world: &World) {
     let long = "x".repeat(513);
     for (name, part) in [
         ("", "must not be empty"),
@@ -36,18 +43,14 @@ fn a_bad_name_is_refused_by_every_command() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_name_that_is_not_text_is_a_usage_error() {
-    let world = World::new();
+fn a_name_that_is_not_text_is_a_usage_error(world: &World) {
     let mut command = world.leasehold(["run"]);
     command.arg(std::ffi::OsStr::from_bytes(b"\xff\xfe")).args(["--", "true"]);
     finish(command).code(64);
     world.assert_nothing_left();
 }
 
-#[test]
-fn impossible_times_are_refused_before_anything_is_asked() {
-    let world = World::new();
+fn impossible_times_are_refused_before_anything_is_asked(world: &World) {
     for (flags, part) in [
         (&["--ttl", "0"][..], "between 10 ms and 24 h, not 0;"),
         (&["--ttl", "9ms"], "between 10 ms and 24 h"),
@@ -61,12 +64,13 @@ fn impossible_times_are_refused_before_anything_is_asked() {
     let renew = ["renew", "x", "--token", "t", "--ttl", "25h"];
     finish(world.leasehold(renew)).code(78).says("not 25h;");
     assert!(!world.path("began").exists());
-    assert!(!world.database().exists() || world.state("x") == "free");
+    assert_eq!(world.state("x"), "free");
+    world.assert_nothing_left();
 }
 
 #[test]
 fn a_url_that_is_not_understood_is_answered_with_those_that_are() {
-    let world = World::new();
+    let world = World::sqlite();
     for url in
         ["", "nothing", "redis2://user:hunter2@host", "sqlite:", "sqlite:~/x", "sqlite:a?b=c"]
     {
@@ -80,7 +84,7 @@ fn a_url_that_is_not_understood_is_answered_with_those_that_are() {
 
 #[test]
 fn a_password_in_the_arguments_is_warned_about_and_never_shown() {
-    let world = World::new();
+    let world = World::sqlite();
     let url = "redis2://user:hunter2@host";
     let mut command = world.bare();
     command.args(["--url", url, "inspect", "x"]);
@@ -99,7 +103,7 @@ fn a_password_in_the_arguments_is_warned_about_and_never_shown() {
 
 #[test]
 fn a_url_file_gives_its_first_line_or_says_what_is_wrong() {
-    let world = World::new();
+    let world = World::sqlite();
     fs::write(world.path("url"), format!("{}\nrest\n", world.url())).expect("a file");
     fs::write(world.path("empty"), "\n").expect("a file");
     let with = |file: &str| {
@@ -114,14 +118,14 @@ fn a_url_file_gives_its_first_line_or_says_what_is_wrong() {
 
 #[test]
 fn several_stores_are_refused_for_now() {
-    let world = World::new();
+    let world = World::sqlite();
     let done = finish(world.leasehold(["--url", "sqlite:/b.db", "run", "x", "--", "true"]));
     done.code(78).says("quorum");
 }
 
 #[test]
 fn without_a_home_the_store_must_be_named() {
-    let world = World::new();
+    let world = World::sqlite();
     let mut command = world.bare();
     command.env_remove("HOME").args(["run", "x", "--", "true"]);
     finish(command).code(78).says("--url");
@@ -133,7 +137,7 @@ fn without_a_home_the_store_must_be_named() {
 
 #[test]
 fn a_store_that_no_other_process_could_see_is_refused() {
-    let world = World::new();
+    let world = World::sqlite();
     for url in ["memory:", "memory:shared", "MEMORY:"] {
         for args in [&["run", "x", "--", "touch", "began"][..], &["acquire", "x", "--ttl", "1s"]] {
             let mut command = world.bare();
@@ -148,11 +152,11 @@ fn a_store_that_no_other_process_could_see_is_refused() {
 
 #[test]
 fn a_file_that_is_not_ours_is_left_alone() {
-    let world = World::new();
+    let world = World::sqlite();
     fs::write(world.database(), "this is a diary, not a database\n").expect("a file");
     finish(world.leasehold(["run", "x", "--", "true"])).code(78);
     assert_eq!(world.read("locks.db"), "this is a diary, not a database\n");
-    let other = World::new();
+    let other = World::sqlite();
     rusqlite::Connection::open(other.database())
         .and_then(|sql| sql.execute_batch("CREATE TABLE cats (name TEXT)"))
         .expect("somebody else's database");
@@ -161,7 +165,7 @@ fn a_file_that_is_not_ours_is_left_alone() {
 
 #[test]
 fn a_store_where_no_file_can_be_says_so() {
-    let world = World::new();
+    let world = World::sqlite();
     fs::write(world.path("file"), "no directory").expect("a file");
     let mut command = world.bare();
     let url = format!("sqlite:{}", world.path("file/locks.db").display());
@@ -174,7 +178,7 @@ fn a_store_where_no_file_can_be_says_so() {
 /// Root may write everywhere, so there the second half has nothing to show.
 #[test]
 fn a_store_without_rights_ends_with_77() {
-    let world = World::new();
+    let world = World::sqlite();
     finish(world.leasehold(["run", "x", "--", "true"])).code(0);
     let locked = fs::Permissions::from_mode(0o444);
     fs::set_permissions(world.database(), locked).expect("our file");
@@ -185,17 +189,13 @@ fn a_store_without_rights_ends_with_77() {
     finish(world.leasehold(["run", "x", "--", "true"])).code(77);
 }
 
-#[test]
-fn a_wrong_token_is_not_repeated() {
-    let world = World::new();
+fn a_wrong_token_is_not_repeated(world: &World) {
     let done = finish(world.leasehold(["release", "x", "--token", "with space"]));
     done.code(78);
     assert!(!done.stderr.contains("with space"), "{}", done.stderr);
 }
 
-#[test]
-fn an_unlock_without_a_reason_is_refused() {
-    let world = World::new();
+fn an_unlock_without_a_reason_is_refused(world: &World) {
     let mut holder = start(world.run("x", &[], "echo up; read line"));
     holder.expect("up");
     finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", " "])).code(78);
@@ -203,9 +203,7 @@ fn an_unlock_without_a_reason_is_refused() {
     drop(holder.end());
 }
 
-#[test]
-fn a_log_filter_that_is_not_understood_is_refused() {
-    let world = World::new();
+fn a_log_filter_that_is_not_understood_is_refused(world: &World) {
     let mut command = world.leasehold(["ls"]);
     command.env("LEASEHOLD_LOG", "=,=loud=");
     finish(command).code(78).says("LEASEHOLD_LOG");

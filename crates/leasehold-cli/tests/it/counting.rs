@@ -4,14 +4,16 @@ use std::process::Command;
 
 use crate::harness::{World, finish, start};
 
+on_every_store! {
+    no_update_is_lost_by_eight_processes_under_the_lock,
+}
+
 const PROCESSES: usize = 8;
 const RUNS_EACH: usize = 250;
 
 const ADD_ONE: &str = "read n < $1/count; echo $((n + 1)) > $1/count";
 
-#[test]
-fn no_update_is_lost_by_eight_processes_under_the_lock() {
-    let world = World::new();
+fn no_update_is_lost_by_eight_processes_under_the_lock(world: &World) {
     std::fs::write(world.path("count"), "0\n").expect("a file");
     std::thread::scope(|scope| {
         for _ in 0..PROCESSES {
@@ -31,7 +33,7 @@ fn no_update_is_lost_by_eight_processes_under_the_lock() {
 /// either writes. This is what the test above would look like if it could not fail.
 #[test]
 fn an_update_is_lost_without_the_lock() {
-    let world = World::new();
+    let world = World::sqlite();
     std::fs::write(world.path("count"), "0\n").expect("a file");
     let slow = |world: &World| {
         let mut command = Command::new("sh");

@@ -4,9 +4,15 @@ use rustix::process::Signal;
 
 use crate::harness::{World, finish, start};
 
-#[test]
-fn the_commands_own_code_is_ours_whatever_it_is() {
-    let world = World::new();
+on_every_store! {
+    the_commands_own_code_is_ours_whatever_it_is,
+    a_signal_that_kills_the_command_kills_us,
+    a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126,
+    a_taken_lock_ends_with_75_or_the_code_of_choice,
+    a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself,
+}
+
+fn the_commands_own_code_is_ours_whatever_it_is(world: &World) {
     for code in [0, 1, 64, 75, 79, 124, 125, 126, 127, 255] {
         let done = finish(world.run("x", &[], &format!("exit {code}")));
         done.code(code);
@@ -15,9 +21,7 @@ fn the_commands_own_code_is_ours_whatever_it_is() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_signal_that_kills_the_command_kills_us() {
-    let world = World::new();
+fn a_signal_that_kills_the_command_kills_us(world: &World) {
     for signal in [Signal::TERM, Signal::KILL, Signal::SEGV, Signal::USR1, Signal::PIPE] {
         let script = format!("kill -{} $$", signal.as_raw());
         finish(world.run("x", &[], &script)).signal(signal);
@@ -25,9 +29,7 @@ fn a_signal_that_kills_the_command_kills_us() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() {
-    let world = World::new();
+fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126(world: &World) {
     finish(world.leasehold(["run", "x", "--", "no-such-command"]))
         .code(127)
         .says("leasehold: `no-such-command` was not found; the lock was released");
@@ -46,9 +48,7 @@ fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() 
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_taken_lock_ends_with_75_or_the_code_of_choice() {
-    let world = World::new();
+fn a_taken_lock_ends_with_75_or_the_code_of_choice(world: &World) {
     let mut holder = start(world.run("x", &["--why", "release 2"], "echo up; read line"));
     holder.expect("up");
     let refused = finish(world.leasehold(["run", "x", "-n", "--", "true"]));
@@ -69,7 +69,7 @@ fn a_taken_lock_ends_with_75_or_the_code_of_choice() {
 
 #[test]
 fn usage_errors_end_with_64() {
-    let world = World::new();
+    let world = World::sqlite();
     for args in [&["run", "x"][..], &["jump"], &[], &["run", "x", "-w", "soon", "--", "true"]] {
         let done = finish(world.leasehold(args));
         done.code(64).says("leasehold: ");
@@ -79,7 +79,7 @@ fn usage_errors_end_with_64() {
 
 #[test]
 fn nothing_asked_for_is_answered_with_the_help_and_64() {
-    let done = finish(World::new().bare());
+    let done = finish(World::sqlite().bare());
     assert!(done.code(64).stdout.contains("Exit codes:"), "{}", done.stdout);
     assert_eq!(done.stderr, "");
 }
@@ -87,7 +87,7 @@ fn nothing_asked_for_is_answered_with_the_help_and_64() {
 #[test]
 fn help_goes_to_stdout_and_has_the_table() {
     let done = finish({
-        let mut command = World::new().bare();
+        let mut command = World::sqlite().bare();
         command.current_dir("/").arg("--help");
         command
     });
@@ -96,9 +96,7 @@ fn help_goes_to_stdout_and_has_the_table() {
     assert!(!done.stdout.contains("__child"), "{}", done.stdout);
 }
 
-#[test]
-fn a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself() {
-    let world = World::new();
+fn a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself(world: &World) {
     let exe = env!("CARGO_BIN_EXE_leasehold");
     for flags in ["", "-n", "-w 1h"] {
         let script = format!("{exe} run x {flags} -- echo inner");

@@ -6,6 +6,13 @@ use serde_json::Value;
 
 use crate::harness::{World, finish, start};
 
+on_every_store! {
+    inspect_and_ls_print_the_lock_object,
+    acquire_prints_the_grant_object,
+    every_object_begins_with_its_kind_and_an_error_says_who_holds_the_lock,
+    with_json_every_message_is_an_object_and_stdout_is_the_commands,
+}
+
 fn fields(object: &Value) -> BTreeSet<&str> {
     object.as_object().expect("an object").keys().map(String::as_str).collect()
 }
@@ -14,9 +21,7 @@ fn is_rfc3339(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok())
 }
 
-#[test]
-fn inspect_and_ls_print_the_lock_object() {
-    let world = World::new();
+fn inspect_and_ls_print_the_lock_object(world: &World) {
     let mut holder = start(world.run("x", &["--why", "because"], "echo up; read line"));
     holder.expect("up");
     let mut waiter = start(world.run("x", &["--json"], "true"));
@@ -54,9 +59,7 @@ fn inspect_and_ls_print_the_lock_object() {
     assert_eq!(world.inspect("x")["state"], "free");
 }
 
-#[test]
-fn acquire_prints_the_grant_object() {
-    let world = World::new();
+fn acquire_prints_the_grant_object(world: &World) {
     let done = finish(world.leasehold(["acquire", "x", "--ttl", "1m", "--json"]));
     let grant: Value = serde_json::from_str(&done.code(0).stdout).expect("JSON");
     let expected = ["expires_at", "fence", "name", "schema", "token", "ttl_ms", "valid_ms"];
@@ -82,9 +85,7 @@ fn acquire_prints_the_grant_object() {
     }
 }
 
-#[test]
-fn every_object_begins_with_its_kind_and_an_error_says_who_holds_the_lock() {
-    let world = World::new();
+fn every_object_begins_with_its_kind_and_an_error_says_who_holds_the_lock(world: &World) {
     let grant = finish(world.leasehold(["acquire", "x", "--ttl", "1m", "--json"]));
     let refused = finish(world.leasehold(["run", "x", "-n", "--json", "--", "true"]));
     let seen = finish(world.leasehold(["ls", "--json"]));
@@ -100,9 +101,7 @@ fn every_object_begins_with_its_kind_and_an_error_says_who_holds_the_lock() {
     assert_eq!(error["holder"]["command"], "leasehold acquire (detached)");
 }
 
-#[test]
-fn with_json_every_message_is_an_object_and_stdout_is_the_commands() {
-    let world = World::new();
+fn with_json_every_message_is_an_object_and_stdout_is_the_commands(world: &World) {
     for (args, code, kind) in [
         (&["run", "x", "--json", "--", "no-such-command"][..], 127, "not-found"),
         (&["run", "", "--json", "--", "true"], 78, "config"),

@@ -5,6 +5,13 @@ use rustix::process::Signal;
 
 use crate::harness::{World, finish, is_alive, start, until};
 
+on_every_store! {
+    the_stop_signal_is_the_one_of_choice,
+    a_lock_taken_by_an_operator_stops_the_command_and_is_not_released_by_us,
+    everything_that_the_command_started_is_stopped_also_in_a_session_of_its_own,
+    a_release_that_finds_the_lock_gone_ends_with_79,
+}
+
 /// A command that ignores every request to stop, and writes down on the clock of the store
 /// (CLOCK_BOOTTIME, of which /proc/uptime shows hundredths) that it lives.
 const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
@@ -14,7 +21,7 @@ const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
 /// own clock: the last sign of life lies before the instant at which the store frees the lock.
 #[test]
 fn a_command_that_ignores_term_is_dead_before_the_store_frees_the_lock() {
-    let world = World::new();
+    let world = World::sqlite();
     let mut run = start(world.run("x", &["--ttl", "6s"], STUBBORN));
     let pid: i32 = run.line().parse().expect("a pid");
     let writer = Connection::open(world.database()).expect("the store's file");
@@ -39,7 +46,7 @@ fn a_command_that_ignores_term_is_dead_before_the_store_frees_the_lock() {
 
 #[test]
 fn a_command_that_obeys_is_stopped_before_the_deadline_and_the_lock_is_released() {
-    let world = World::new();
+    let world = World::sqlite();
     let script = "trap 'echo stopping; exit 0' TERM; echo up; while :; do sleep 0.02; done";
     let mut run = start(world.run("x", &["--ttl", "4s"], script));
     run.expect("up");
@@ -50,24 +57,20 @@ fn a_command_that_obeys_is_stopped_before_the_deadline_and_the_lock_is_released(
     run.end().code(79).says("telling the command to stop");
 }
 
-#[test]
-fn the_stop_signal_is_the_one_of_choice() {
-    let world = World::new();
+fn the_stop_signal_is_the_one_of_choice(world: &World) {
     let script = "trap 'echo usr1; exit 0' USR1; trap 'echo term; exit 0' TERM; echo up; \
                   while :; do sleep 0.02; done";
     let mut run = start(world.run("x", &["--ttl", "1s", "--stop-signal", "USR1"], script));
     run.expect("up");
-    unlock(&world);
+    unlock(world);
     run.expect("usr1");
     run.end().code(79);
 }
 
-#[test]
-fn a_lock_taken_by_an_operator_stops_the_command_and_is_not_released_by_us() {
-    let world = World::new();
+fn a_lock_taken_by_an_operator_stops_the_command_and_is_not_released_by_us(world: &World) {
     let mut run = start(world.run("x", &["--ttl", "2s"], STUBBORN));
     let pid: i32 = run.line().parse().expect("a pid");
-    unlock(&world);
+    unlock(world);
     let mut next = start(world.run("x", &[], "echo up; read line"));
     next.expect("up");
     run.expect_message("the lock is lost: the store says that it is no longer ours");
@@ -78,32 +81,28 @@ fn a_lock_taken_by_an_operator_stops_the_command_and_is_not_released_by_us() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn everything_that_the_command_started_is_stopped_also_in_a_session_of_its_own() {
-    let world = World::new();
+fn everything_that_the_command_started_is_stopped_also_in_a_session_of_its_own(world: &World) {
     let script = "setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.02; done' & \
                   read line; read line";
     let mut run = start(world.run("x", &["--ttl", "1s"], script));
     let pid: i32 = run.line().parse().expect("a pid");
-    unlock(&world);
+    unlock(world);
     run.exit();
     assert!(!is_alive(pid), "a daemon outlived the lease");
 }
 
-#[test]
-fn a_release_that_finds_the_lock_gone_ends_with_79() {
-    let world = World::new();
+fn a_release_that_finds_the_lock_gone_ends_with_79(world: &World) {
     // Renewals are so rare that the release is first to learn of it.
     let mut run = start(world.run("x", &["--ttl", "1h"], "echo up; read line; exit 0"));
     run.expect("up");
-    unlock(&world);
+    unlock(world);
     run.tell("end");
     run.end().code(79).says("the lock was not ours any more");
 }
 
 #[test]
 fn a_killed_holder_is_followed_when_its_lease_ends_and_not_before() {
-    let world = World::new();
+    let world = World::sqlite();
     let mut holder = start(world.run("x", &["--ttl", "1s"], "echo up; exec sleep 1000"));
     holder.expect("up");
     let mut waiter = start(world.run("x", &[], "cat /proc/uptime"));

@@ -1,13 +1,17 @@
-//! Drives the built command as its users do: processes, pipes, signals and a store in a file.
+//! Drives the built command as its users do: processes, pipes, signals and a store in a file or on a
+//! server.
 #![allow(clippy::disallowed_methods, reason = "tests look at real processes in real time")]
 #![allow(missing_docs, reason = "the names of the tests say it")]
+
+#[macro_use]
+mod harness;
 
 mod bad_input;
 mod counting;
 mod exit_codes;
-mod harness;
 mod json;
 mod losing;
+mod redis;
 mod scripts;
 mod signals;
 mod supervising;

@@ -4,15 +4,25 @@ use serde_json::Value;
 
 use crate::harness::{World, finish, start};
 
+on_every_store! {
+    a_script_takes_renews_and_releases_through_its_environment,
+    renew_does_not_guess_a_ttl,
+    a_lease_that_is_not_ours_cannot_be_renewed_or_released,
+    without_a_token_the_ways_to_give_one_are_named,
+    unlock_ends_the_lease_that_was_seen_and_no_other,
+    ls_lists_what_is_held_and_matches_the_pattern,
+    a_reader_that_leaves_early_is_no_error_of_ours,
+    namespaces_do_not_meet,
+    a_nested_call_inherits_the_namespace,
+}
+
 fn acquire(world: &World, name: &str, ttl: &str) -> Value {
     let done = finish(world.leasehold(["acquire", name, "--ttl", ttl, "--json"]));
     done.code(0);
     serde_json::from_str(&done.stdout).expect("JSON")
 }
 
-#[test]
-fn a_script_takes_renews_and_releases_through_its_environment() {
-    let world = World::new();
+fn a_script_takes_renews_and_releases_through_its_environment(world: &World) {
     let script = "set -e; eval \"$($1 acquire x --ttl 1m --why script)\"; \
                   $1 renew x --ttl 2m; $1 renew x; $1 inspect x; \
                   echo $LEASEHOLD_TTL_MS; $1 release x; echo $LEASEHOLD_FENCE";
@@ -35,13 +45,11 @@ fn with_ttl<const N: usize>(world: &World, args: [&str; N]) -> std::process::Com
 }
 
 /// A lease of an hour must not be thought renewed for as long when it was not.
-#[test]
-fn renew_does_not_guess_a_ttl() {
-    let world = World::new();
-    let grant = acquire(&world, "x", "1s");
+fn renew_does_not_guess_a_ttl(world: &World) {
+    let grant = acquire(world, "x", "1s");
     let token = grant["token"].as_str().expect("a token");
     finish(world.leasehold(["renew", "x", "--token", token])).code(64).says("give --ttl");
-    finish(with_ttl(&world, ["renew", "x", "--token", token])).code(0);
+    finish(with_ttl(world, ["renew", "x", "--token", token])).code(0);
     let left = world.inspect("x")["holders"][0]["ttl_left_ms"].as_u64().expect("a lease");
     assert!(left > 1_000, "{left}");
     let mut wrong = world.leasehold(["renew", "x", "--token", token]);
@@ -49,35 +57,29 @@ fn renew_does_not_guess_a_ttl() {
     finish(wrong).code(78).says("LEASEHOLD_TTL_MS");
 }
 
-#[test]
-fn a_lease_that_is_not_ours_cannot_be_renewed_or_released() {
-    let world = World::new();
-    let grant = acquire(&world, "x", "1m");
+fn a_lease_that_is_not_ours_cannot_be_renewed_or_released(world: &World) {
+    let grant = acquire(world, "x", "1m");
     let token = grant["token"].as_str().expect("a token");
     for command in ["renew", "release"] {
-        let done = finish(with_ttl(&world, [command, "x", "--token", "somebody-else"]));
+        let done = finish(with_ttl(world, [command, "x", "--token", "somebody-else"]));
         done.code(79).says("`x`");
         assert!(!done.stderr.contains(token), "{}", done.stderr);
     }
     assert_eq!(world.state("x"), "held", "nothing was lost");
     finish(world.leasehold(["release", "x", "--token", token])).code(0);
     finish(world.leasehold(["release", "x", "--token", token])).code(79);
-    finish(with_ttl(&world, ["renew", "x", "--token", token])).code(79);
+    finish(with_ttl(world, ["renew", "x", "--token", token])).code(79);
     world.assert_nothing_left();
 }
 
-#[test]
-fn without_a_token_the_ways_to_give_one_are_named() {
-    let world = World::new();
+fn without_a_token_the_ways_to_give_one_are_named(world: &World) {
     for command in ["renew", "release"] {
         finish(world.leasehold([command, "x"])).code(78).says("--token").says("LEASEHOLD_TOKEN");
     }
 }
 
-#[test]
-fn unlock_ends_the_lease_that_was_seen_and_no_other() {
-    let world = World::new();
-    let grant = acquire(&world, "x", "1m");
+fn unlock_ends_the_lease_that_was_seen_and_no_other(world: &World) {
+    let grant = acquire(world, "x", "1m");
     let token = grant["token"].as_str().expect("a token").to_owned();
     let unlock = |extra: &[&str]| {
         let mut command = world.leasehold(["unlock", "x", "--why", "its host burned"]);
@@ -95,7 +97,7 @@ fn unlock_ends_the_lease_that_was_seen_and_no_other() {
         .says("was ended (why: its host burned)");
     assert_eq!(world.state("x"), "free");
     unlock(&["--force", "--yes"]).code(0).says("nobody holds it");
-    let again = acquire(&world, "x", "1m");
+    let again = acquire(world, "x", "1m");
     let fence = |grant: &Value| grant["fence"].as_str().and_then(|text| text.parse::<u64>().ok());
     assert!(fence(&again) > fence(&grant), "the fence rises over a forced end");
     unlock(&["--force", "--yes"]).code(0);
@@ -103,13 +105,11 @@ fn unlock_ends_the_lease_that_was_seen_and_no_other() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn ls_lists_what_is_held_and_matches_the_pattern() {
-    let world = World::new();
+fn ls_lists_what_is_held_and_matches_the_pattern(world: &World) {
     assert_eq!(finish(world.leasehold(["ls"])).code(0).stdout, "", "no heads over nothing");
-    acquire(&world, "deploy/prod", "1m");
-    acquire(&world, "deploy/test", "1m");
-    acquire(&world, "nightly", "1m");
+    acquire(world, "deploy/prod", "1m");
+    acquire(world, "deploy/test", "1m");
+    acquire(world, "nightly", "1m");
     let all = finish(world.leasehold(["ls"]));
     let lines: Vec<&str> = all.code(0).stdout.lines().collect();
     assert_eq!(lines.len(), 4, "{lines:?}");
@@ -123,11 +123,9 @@ fn ls_lists_what_is_held_and_matches_the_pattern() {
     assert_eq!(names, ["deploy/prod", "deploy/test"]);
 }
 
-#[test]
-fn a_reader_that_leaves_early_is_no_error_of_ours() {
-    let world = World::new();
+fn a_reader_that_leaves_early_is_no_error_of_ours(world: &World) {
     for number in 0..50 {
-        acquire(&world, &format!("name-{number:02}"), "1m");
+        acquire(world, &format!("name-{number:02}"), "1m");
     }
     let mut command = std::process::Command::new("bash");
     command.args(["-c", "\"$0\" ls --json | head -1 | wc -l; echo ${PIPESTATUS[0]}"]);
@@ -138,9 +136,7 @@ fn a_reader_that_leaves_early_is_no_error_of_ours() {
     assert_eq!(done.stderr, "");
 }
 
-#[test]
-fn namespaces_do_not_meet() {
-    let world = World::new();
+fn namespaces_do_not_meet(world: &World) {
     let mut one = start({
         let mut command = world.leasehold(["--namespace", "a", "run", "x", "--"]);
         command.args(["sh", "-c", "echo up; read line"]);
@@ -154,9 +150,7 @@ fn namespaces_do_not_meet() {
     drop(one.end());
 }
 
-#[test]
-fn a_nested_call_inherits_the_namespace() {
-    let world = World::new();
+fn a_nested_call_inherits_the_namespace(world: &World) {
     let exe = env!("CARGO_BIN_EXE_leasehold");
     let run = |inner: &str| {
         let mut command = world.leasehold(["--namespace", "a", "run", "x", "--", "sh", "-c"]);
@@ -176,7 +170,7 @@ fn a_nested_call_inherits_the_namespace() {
 
 #[test]
 fn the_default_store_is_made_below_the_home() {
-    let world = World::new();
+    let world = World::sqlite();
     let mut command = world.bare();
     command.args(["run", "hello", "--", "echo", "I hold the lock"]);
     let done = finish(command);

@@ -5,12 +5,21 @@ use rustix::process::Signal;
 
 use crate::harness::{World, finish, is_alive, start, state_of, until, until_dead};
 
+on_every_store! {
+    a_signal_while_waiting_leaves_the_line_and_starts_nothing,
+    a_signal_while_holding_is_forwarded_and_the_commands_answer_is_ours,
+    a_command_that_dies_of_a_forwarded_signal_takes_us_along,
+    a_second_signal_kills,
+    other_signals_reach_the_command,
+    a_signal_that_was_ignored_stays_ignored_by_the_command_too,
+    ctrl_z_stops_the_command_with_us_and_both_go_on,
+    a_command_continued_after_its_lease_lapsed_is_killed,
+}
+
 const FATAL: [(Signal, &str); 4] =
     [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::QUIT, "QUIT")];
 
-#[test]
-fn a_signal_while_waiting_leaves_the_line_and_starts_nothing() {
-    let world = World::new();
+fn a_signal_while_waiting_leaves_the_line_and_starts_nothing(world: &World) {
     let mut holder = start(world.run("x", &[], "echo up; read line"));
     holder.expect("up");
     for (signal, name) in FATAL {
@@ -25,9 +34,7 @@ fn a_signal_while_waiting_leaves_the_line_and_starts_nothing() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_signal_while_holding_is_forwarded_and_the_commands_answer_is_ours() {
-    let world = World::new();
+fn a_signal_while_holding_is_forwarded_and_the_commands_answer_is_ours(world: &World) {
     for (signal, name) in FATAL {
         let script = format!("trap 'echo got {name}; exit 5' {name}; echo up; {IDLE}");
         let mut holder = start(world.run("x", &[], &script));
@@ -39,9 +46,7 @@ fn a_signal_while_holding_is_forwarded_and_the_commands_answer_is_ours() {
     }
 }
 
-#[test]
-fn a_command_that_dies_of_a_forwarded_signal_takes_us_along() {
-    let world = World::new();
+fn a_command_that_dies_of_a_forwarded_signal_takes_us_along(world: &World) {
     for (signal, _) in FATAL {
         let mut holder = start(world.run("x", &[], &format!("echo up; {IDLE}")));
         holder.expect("up");
@@ -54,7 +59,7 @@ fn a_command_that_dies_of_a_forwarded_signal_takes_us_along() {
 /// The release is held up by a writer that has the file locked; the command has ended before.
 #[test]
 fn a_signal_while_releasing_changes_nothing() {
-    let world = World::new();
+    let world = World::sqlite();
     for (signal, _) in FATAL {
         let mut holder = start(world.run("x", &["--ttl", "1m"], "echo $$; read line; exit 6"));
         let pid: i32 = holder.line().parse().expect("a pid");
@@ -74,9 +79,7 @@ fn a_signal_while_releasing_changes_nothing() {
     }
 }
 
-#[test]
-fn a_second_signal_kills() {
-    let world = World::new();
+fn a_second_signal_kills(world: &World) {
     let script = format!("trap 'echo got' TERM; trap '' INT; echo $$; {IDLE}");
     let mut holder = start(world.run("x", &[], &script));
     let pid: i32 = holder.line().parse().expect("a pid");
@@ -90,9 +93,7 @@ fn a_second_signal_kills() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn other_signals_reach_the_command() {
-    let world = World::new();
+fn other_signals_reach_the_command(world: &World) {
     let script = format!("trap 'echo usr1' USR1; trap 'echo usr2; exit 0' USR2; echo up; {IDLE}");
     let mut holder = start(world.run("x", &[], &script));
     holder.expect("up");
@@ -103,9 +104,7 @@ fn other_signals_reach_the_command() {
     holder.end().code(0);
 }
 
-#[test]
-fn a_signal_that_was_ignored_stays_ignored_by_the_command_too() {
-    let world = World::new();
+fn a_signal_that_was_ignored_stays_ignored_by_the_command_too(world: &World) {
     let inner = world.run("x", &[], "kill -HUP $PPID; kill -HUP $$; echo alive");
     let mut outer = std::process::Command::new("sh");
     outer.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
@@ -113,9 +112,7 @@ fn a_signal_that_was_ignored_stays_ignored_by_the_command_too() {
     assert_eq!(finish(outer).code(0).stdout, "alive\n");
 }
 
-#[test]
-fn ctrl_z_stops_the_command_with_us_and_both_go_on() {
-    let world = World::new();
+fn ctrl_z_stops_the_command_with_us_and_both_go_on(world: &World) {
     let mut holder =
         start(world.run("x", &["--ttl", "10m"], "echo $$; read line; echo on; exit 4"));
     let pid: i32 = holder.line().parse().expect("a pid");
@@ -128,9 +125,7 @@ fn ctrl_z_stops_the_command_with_us_and_both_go_on() {
     holder.end().code(4);
 }
 
-#[test]
-fn a_command_continued_after_its_lease_lapsed_is_killed() {
-    let world = World::new();
+fn a_command_continued_after_its_lease_lapsed_is_killed(world: &World) {
     let script = "echo $$; read line; echo acted";
     let mut holder = start(world.run("x", &["--ttl", "1s"], script));
     let pid: i32 = holder.line().parse().expect("a pid");

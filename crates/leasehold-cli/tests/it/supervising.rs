@@ -4,14 +4,25 @@ use rustix::process::Signal;
 
 use crate::harness::{World, finish, is_alive, start, until, until_dead};
 
-#[test]
-fn the_command_gets_the_environment_and_inner_runs_see_their_own() {
-    let world = World::new();
+on_every_store! {
+    the_command_gets_the_environment_and_inner_runs_see_their_own,
+    the_command_finds_descriptors_and_signals_as_it_would_without_us,
+    stdin_and_stdout_are_the_commands,
+    no_shell_touches_the_arguments,
+    killing_us_takes_the_command_along,
+    what_the_command_leaves_behind_keeps_the_lock,
+    a_signal_reaches_what_the_command_left_behind,
+    background_jobs_of_the_shell_that_became_us_are_none_of_our_business,
+    many_ends_at_once_are_all_seen,
+    as_process_1_we_reap_what_comes_to_us_and_end_with_a_code,
+}
+
+fn the_command_gets_the_environment_and_inner_runs_see_their_own(world: &World) {
     let script = "echo $LEASEHOLD_NAME $LEASEHOLD_TTL_MS $LEASEHOLD_STORE; echo $LEASEHOLD_URL; \
                   echo $LEASEHOLD_FENCE; echo $LEASEHOLD_TOKEN; echo $LEASEHOLD_EXPIRES_AT_MS";
     let done = finish(world.run("a:b", &["--ttl", "3s"], script));
     let lines: Vec<&str> = done.code(0).stdout.lines().collect();
-    assert!(lines[0].starts_with("a:b 3000 sqlite:"), "{lines:?}");
+    assert_eq!(lines[0], format!("a:b 3000 {}", world.label()));
     assert_eq!(lines[1], world.url());
     let fence: u64 = lines[2].parse().expect("a decimal number");
     assert!(lines[3].len() >= 22, "{lines:?}");
@@ -23,18 +34,14 @@ fn the_command_gets_the_environment_and_inner_runs_see_their_own() {
     assert!(again.stdout.trim().parse::<u64>().expect("a number") > fence, "fences rise");
 }
 
-#[test]
-fn the_command_finds_descriptors_and_signals_as_it_would_without_us() {
-    let world = World::new();
+fn the_command_finds_descriptors_and_signals_as_it_would_without_us(world: &World) {
     let script = "ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status";
     let mut direct = std::process::Command::new("sh");
     direct.args(["-c", script]).stdin(std::process::Stdio::null());
     assert_eq!(finish(world.run("x", &[], script)).stdout, finish(direct).stdout);
 }
 
-#[test]
-fn stdin_and_stdout_are_the_commands() {
-    let world = World::new();
+fn stdin_and_stdout_are_the_commands(world: &World) {
     let mut run = start(world.leasehold(["run", "x", "--", "cat"]));
     run.tell("one");
     run.expect("one");
@@ -45,9 +52,7 @@ fn stdin_and_stdout_are_the_commands() {
     assert_eq!(done.stderr, "", "uncontended use is silent");
 }
 
-#[test]
-fn no_shell_touches_the_arguments() {
-    let world = World::new();
+fn no_shell_touches_the_arguments(world: &World) {
     let words = ["$HOME", "a  b", "*", "", "-n", "--json"];
     let mut command = world.leasehold(["run", "x", "--", "printf", "[%s]"]);
     command.args(words);
@@ -56,9 +61,7 @@ fn no_shell_touches_the_arguments() {
 }
 
 /// PDEATHSIG: no code of ours runs when we are killed.
-#[test]
-fn killing_us_takes_the_command_along() {
-    let world = World::new();
+fn killing_us_takes_the_command_along(world: &World) {
     let mut run = start(world.run("x", &["--ttl", "1s"], "echo $$; exec sleep 1000"));
     let pid: i32 = run.line().parse().expect("a pid");
     assert!(is_alive(pid));
@@ -67,9 +70,7 @@ fn killing_us_takes_the_command_along() {
     until("the lease runs out", || world.state("x") == "free");
 }
 
-#[test]
-fn what_the_command_leaves_behind_keeps_the_lock() {
-    let world = World::new();
+fn what_the_command_leaves_behind_keeps_the_lock(world: &World) {
     let fifo = world.path("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
     // A daemon by the book: a session of its own, no stream of ours, its parent gone.
@@ -84,9 +85,7 @@ fn what_the_command_leaves_behind_keeps_the_lock() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_signal_reaches_what_the_command_left_behind() {
-    let world = World::new();
+fn a_signal_reaches_what_the_command_left_behind(world: &World) {
     let script = "setsid sh -c 'trap \"echo daemon got it; exit\" TERM; \
                   while :; do sleep 0.02; done' & exit 3";
     let mut run = start(world.run("x", &[], script));
@@ -97,9 +96,7 @@ fn a_signal_reaches_what_the_command_left_behind() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn background_jobs_of_the_shell_that_became_us_are_none_of_our_business() {
-    let world = World::new();
+fn background_jobs_of_the_shell_that_became_us_are_none_of_our_business(world: &World) {
     let inner = world.run("x", &[], "exit 3");
     let mut outer = std::process::Command::new("sh");
     outer.args(["-c", "sleep 1000 & echo $! > pid; exec \"$@\"", "sh"]);
@@ -113,18 +110,14 @@ fn background_jobs_of_the_shell_that_became_us_are_none_of_our_business() {
     rustix::process::kill_process(pid, Signal::KILL).expect("it is ours");
 }
 
-#[test]
-fn many_ends_at_once_are_all_seen() {
-    let world = World::new();
+fn many_ends_at_once_are_all_seen(world: &World) {
     let script = "i=0; while [ $i -lt 200 ]; do (exit 1) & i=$((i+1)); done; exit 8";
     finish(world.run("x", &[], script)).code(8);
     world.assert_nothing_left();
 }
 
 /// In a container we may be process 1, whom orphans come to and default actions do not hit.
-#[test]
-fn as_process_1_we_reap_what_comes_to_us_and_end_with_a_code() {
-    let world = World::new();
+fn as_process_1_we_reap_what_comes_to_us_and_end_with_a_code(world: &World) {
     let inside = |script: &str| {
         let inner = world.run("x", &[], script);
         let mut outer = std::process::Command::new("unshare");

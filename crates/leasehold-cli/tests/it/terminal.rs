@@ -10,6 +10,15 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::harness::{CEILING, World, finish, start};
 
+on_every_store! {
+    ctrl_c_is_the_commands_own_affair_however_often_it_comes,
+    the_command_may_read_from_the_terminal,
+    ctrl_c_while_waiting_leaves_the_line,
+    a_forced_stop_at_a_terminal_reaches_everything_but_us,
+    unlock_wants_the_name_typed,
+    a_list_of_nothing_says_so_to_a_person_only,
+}
+
 /// A process that believes to have a terminal.
 struct Terminal {
     keys: File,
@@ -86,9 +95,7 @@ impl Drop for Terminal {
     }
 }
 
-#[test]
-fn ctrl_c_is_the_commands_own_affair_however_often_it_comes() {
-    let world = World::new();
+fn ctrl_c_is_the_commands_own_affair_however_often_it_comes(world: &World) {
     let script = "n=0; trap 'n=$((n+1)); echo caught $n' INT; echo up; \
                   while [ $n -lt 4 ]; do sleep 0.02; done; exit 5";
     let mut terminal = Terminal::start(&world.run("x", &[], script));
@@ -101,9 +108,7 @@ fn ctrl_c_is_the_commands_own_affair_however_often_it_comes() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn the_command_may_read_from_the_terminal() {
-    let world = World::new();
+fn the_command_may_read_from_the_terminal(world: &World) {
     let mut terminal = Terminal::start(&world.run("x", &[], "echo up; read line; echo got $line"));
     terminal.expect("up");
     terminal.type_in("hello\n");
@@ -111,9 +116,7 @@ fn the_command_may_read_from_the_terminal() {
     terminal.ends_with(0);
 }
 
-#[test]
-fn ctrl_c_while_waiting_leaves_the_line() {
-    let world = World::new();
+fn ctrl_c_while_waiting_leaves_the_line(world: &World) {
     let mut holder = start(world.run("x", &[], "echo up; read line"));
     holder.expect("up");
     let mut terminal = Terminal::start(&world.run("x", &["-w", "10m"], "true"));
@@ -126,9 +129,7 @@ fn ctrl_c_while_waiting_leaves_the_line() {
     drop(holder.end());
 }
 
-#[test]
-fn a_forced_stop_at_a_terminal_reaches_everything_but_us() {
-    let world = World::new();
+fn a_forced_stop_at_a_terminal_reaches_everything_but_us(world: &World) {
     let script = "trap '' TERM; (trap '' TERM; while :; do sleep 0.02; done) & echo up; \
                   while :; do sleep 0.02; done";
     let mut terminal = Terminal::start(&world.run("x", &["--ttl", "1s"], script));
@@ -140,9 +141,7 @@ fn a_forced_stop_at_a_terminal_reaches_everything_but_us() {
     terminal.ends_with(79);
 }
 
-#[test]
-fn unlock_wants_the_name_typed() {
-    let world = World::new();
+fn unlock_wants_the_name_typed(world: &World) {
     let mut holder = start(world.run("x", &["--ttl", "1h"], "echo up; read line"));
     holder.expect("up");
     let unlock = world.leasehold(["unlock", "x", "--force", "--why", "the test"]);
@@ -160,9 +159,7 @@ fn unlock_wants_the_name_typed() {
     drop(holder.end());
 }
 
-#[test]
-fn a_list_of_nothing_says_so_to_a_person_only() {
-    let world = World::new();
+fn a_list_of_nothing_says_so_to_a_person_only(world: &World) {
     let mut terminal = Terminal::start(&world.leasehold(["ls"]));
     terminal.expect("no locks are held");
     terminal.ends_with(0);
@@ -171,7 +168,7 @@ fn a_list_of_nothing_says_so_to_a_person_only() {
 
 #[test]
 fn the_embedded_store_introduces_itself_on_a_terminal() {
-    let world = World::new();
+    let world = World::sqlite();
     let mut command = world.bare();
     command.args(["run", "x", "--", "true"]);
     let mut terminal = Terminal::start(&command);

@@ -5,16 +5,22 @@ use rustix::process::Signal;
 
 use crate::harness::{Running, World, finish, start, until};
 
+on_every_store! {
+    five_waiters_are_served_in_the_order_in_which_they_came,
+    a_killed_first_waiter_does_not_hold_up_the_next,
+    who_waits_sees_who_holds_it_since_when_why_and_where_they_stand,
+    a_new_holder_is_announced,
+    quiet_waits_in_silence,
+}
+
 fn holder(world: &World, flags: &[&str]) -> Running {
     let mut holder = start(world.run("x", flags, "echo up; read line"));
     holder.expect("up");
     holder
 }
 
-#[test]
-fn five_waiters_are_served_in_the_order_in_which_they_came() {
-    let world = World::new();
-    let mut first = holder(&world, &[]);
+fn five_waiters_are_served_in_the_order_in_which_they_came(world: &World) {
+    let mut first = holder(world, &[]);
     let mut waiters = Vec::new();
     for number in 1..=5 {
         waiters.push(start(world.run("x", &[], &format!("echo {number} >> $1/order"))));
@@ -29,10 +35,8 @@ fn five_waiters_are_served_in_the_order_in_which_they_came() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_killed_first_waiter_does_not_hold_up_the_next() {
-    let world = World::new();
-    let mut first = holder(&world, &[]);
+fn a_killed_first_waiter_does_not_hold_up_the_next(world: &World) {
+    let mut first = holder(world, &[]);
     let mut dying = start(world.run("x", &[], "echo never"));
     until("it waits", || world.waiters("x") == 1);
     let mut next = start(world.run("x", &[], "echo next"));
@@ -46,10 +50,8 @@ fn a_killed_first_waiter_does_not_hold_up_the_next() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn who_waits_sees_who_holds_it_since_when_why_and_where_they_stand() {
-    let world = World::new();
-    let first = holder(&world, &["--why", "release \u{1b}[31m2.4.1"]);
+fn who_waits_sees_who_holds_it_since_when_why_and_where_they_stand(world: &World) {
+    let first = holder(world, &["--why", "release \u{1b}[31m2.4.1"]);
     let ahead = start(world.run("x", &[], "true"));
     until("it waits", || world.waiters("x") == 1);
     let mut waiter = start(world.run("x", &["-w", "10m"], "true"));
@@ -67,10 +69,8 @@ fn who_waits_sees_who_holds_it_since_when_why_and_where_they_stand() {
     waiter.end().code(0);
 }
 
-#[test]
-fn a_new_holder_is_announced() {
-    let world = World::new();
-    let mut first = holder(&world, &["--why", "first"]);
+fn a_new_holder_is_announced(world: &World) {
+    let mut first = holder(world, &["--why", "first"]);
     let mut second = start(world.run("x", &["--why", "second"], "echo up; read line"));
     until("it waits", || world.waiters("x") == 1);
     let mut third = start(world.run("x", &[], "echo mine"));
@@ -87,7 +87,7 @@ fn a_new_holder_is_announced() {
 
 #[test]
 fn a_store_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return() {
-    let world = World::new();
+    let world = World::sqlite();
     let mut first = holder(&world, &["--ttl", "1h"]);
     let mut command = world.leasehold(["-q", "run", "x", "--", "true"]);
     command.env("LEASEHOLD_LOG", "");
@@ -111,10 +111,8 @@ fn a_store_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return
     quiet.end().code(0);
 }
 
-#[test]
-fn quiet_waits_in_silence() {
-    let world = World::new();
-    let first = holder(&world, &[]);
+fn quiet_waits_in_silence(world: &World) {
+    let first = holder(world, &[]);
     let mut command = world.leasehold(["-q", "run", "x", "-w", "1s", "--", "true"]);
     command.env("LEASEHOLD_LOG", "");
     let done = finish(command);

@@ -1,98 +1,13 @@
-//! A world of its own for each test: a home, a store, and processes that are gone when it ends.
+//! Processes that a test starts, talks to, and sees end.
 
-use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
 use std::process::{ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use serde_json::Value;
-use tempfile::TempDir;
+use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take before the test gives up: far more than a slow machine needs.
-pub(crate) const CEILING: Duration = Duration::from_secs(60);
-
-/// A home and a store that nobody else uses.
-pub(crate) struct World {
-    dir: TempDir,
-}
-
-impl World {
-    pub(crate) fn new() -> Self {
-        start_with_default_signals();
-        Self { dir: tempfile::tempdir().expect("a temporary directory") }
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    pub(crate) fn database(&self) -> PathBuf {
-        self.path("locks.db")
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.database().display())
-    }
-
-    /// `leasehold` in this world, on the store that the environment names.
-    pub(crate) fn bare(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("LEASEHOLD_") {
-                command.env_remove(name);
-            }
-        }
-        command.env("HOME", self.dir.path()).env_remove("XDG_STATE_HOME");
-        command.stdin(Stdio::null()).current_dir(self.dir.path());
-        command
-    }
-
-    /// `leasehold` on the store of this world.
-    pub(crate) fn leasehold<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = self.bare();
-        command.arg("--url").arg(self.url()).args(args);
-        command
-    }
-
-    /// `leasehold run NAME FLAGS -- sh -c SCRIPT`, with the directory of this world as `$1`.
-    pub(crate) fn run(&self, name: &str, flags: &[&str], script: &str) -> Command {
-        let mut command = self.leasehold(["run", name]);
-        command.args(flags).args(["--", "sh", "-c", script, "sh"]).arg(self.dir.path());
-        command
-    }
-
-    /// What `inspect --json` shows.
-    pub(crate) fn inspect(&self, name: &str) -> Value {
-        let seen = finish(self.leasehold(["inspect", name, "--json"]));
-        assert!(seen.status.success(), "{}", seen.stderr);
-        serde_json::from_str(&seen.stdout).expect("JSON")
-    }
-
-    pub(crate) fn state(&self, name: &str) -> String {
-        self.inspect(name)["state"].as_str().expect("a state").to_owned()
-    }
-
-    pub(crate) fn waiters(&self, name: &str) -> usize {
-        self.inspect(name)["waiters"].as_array().expect("waiters").len()
-    }
-
-    /// Asserts that no lease and no place is left in the store.
-    #[track_caller]
-    pub(crate) fn assert_nothing_left(&self) {
-        let seen = finish(self.leasehold(["ls", "--json"]));
-        assert!(seen.status.success(), "{}", seen.stderr);
-        assert_eq!(seen.stdout, "", "something is held or waited for");
-    }
-
-    pub(crate) fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap_or_default()
-    }
-}
+use super::CEILING;
 
 /// What a process left behind.
 #[derive(Debug)]
@@ -156,7 +71,7 @@ pub(crate) fn start(mut command: Command) -> Running {
 
 /// Whoever started these tests may ignore signals, as nohup does, and what is ignored is inherited.
 /// What is handled is not: a process that we start then has the default again.
-fn start_with_default_signals() {
+pub(super) fn start_with_default_signals() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let status = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
@@ -278,37 +193,4 @@ impl Drop for Running {
             let _ = self.ended.recv_timeout(CEILING);
         }
     }
-}
-
-/// Waits until something holds that nobody announces, looking again and again.
-#[track_caller]
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < CEILING, "not within {CEILING:?}: {what}");
-        std::thread::yield_now();
-    }
-}
-
-/// Waits until a process that is not our child has ended.
-#[track_caller]
-pub(crate) fn until_dead(pid: i32) {
-    let Ok(handle) = pidfd_open(Pid::from_raw(pid).expect("a pid"), PidfdFlags::empty()) else {
-        return;
-    };
-    let ceiling = Timespec { tv_sec: 60, tv_nsec: 0 };
-    let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&ceiling));
-    assert_eq!(ended, Ok(1), "process {pid} lives on");
-}
-
-/// The state letter of a process as proc(5) has it; `X` if there is none.
-pub(crate) fn state_of(pid: i32) -> char {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rfind(')').and_then(|at| stat[at + 1..].trim_start().chars().next());
-    state.unwrap_or('X')
-}
-
-/// Whether a process runs, stopped or not.
-pub(crate) fn is_alive(pid: i32) -> bool {
-    !matches!(state_of(pid), 'X' | 'Z')
 }

@@ -1,0 +1,67 @@
+//! A world of its own for each test: a home, a store, and processes that are gone when it ends.
+
+mod process;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+pub(crate) use self::process::{Running, finish, start};
+pub(crate) use self::world::World;
+
+/// How long anything may take before the test gives up: far more than a slow machine needs.
+pub(crate) const CEILING: Duration = Duration::from_secs(60);
+
+/// Makes of each function over a world a test of its own for every store.
+macro_rules! on_every_store {
+    ($($name:ident,)+) => {$(
+        mod $name {
+            use crate::harness::World;
+
+            #[test]
+            fn sqlite() {
+                super::$name(&World::sqlite());
+            }
+
+            #[test]
+            fn redis() {
+                super::$name(&World::redis());
+            }
+        }
+    )+};
+}
+
+/// Waits until something holds that nobody announces, looking again and again.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < CEILING, "not within {CEILING:?}: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until a process that is not our child has ended.
+#[track_caller]
+pub(crate) fn until_dead(pid: i32) {
+    let Ok(handle) = pidfd_open(Pid::from_raw(pid).expect("a pid"), PidfdFlags::empty()) else {
+        return;
+    };
+    let ceiling = Timespec { tv_sec: 60, tv_nsec: 0 };
+    let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&ceiling));
+    assert_eq!(ended, Ok(1), "process {pid} lives on");
+}
+
+/// The state letter of a process as proc(5) has it; `X` if there is none.
+pub(crate) fn state_of(pid: i32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rfind(')').and_then(|at| stat[at + 1..].trim_start().chars().next());
+    state.unwrap_or('X')
+}
+
+/// Whether a process runs, stopped or not.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    !matches!(state_of(pid), 'X' | 'Z')
+}

@@ -1,0 +1,145 @@
+//! A home and a store that nobody else uses.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use leasehold_testkit::servers::RedisServer;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::process::{finish, start_with_default_signals};
+
+/// How long a counter may stay when nobody holds its lock any more.
+const FENCE_IDLE_MS: i64 = 600_000;
+
+/// A home and a store that nobody else uses.
+pub(crate) struct World {
+    server: Option<RedisServer>,
+    dir: TempDir,
+}
+
+impl World {
+    /// A world with a store in a file.
+    pub(crate) fn sqlite() -> Self {
+        Self::with(None)
+    }
+
+    /// A world with a server.
+    #[track_caller]
+    pub(crate) fn redis() -> Self {
+        Self::on(RedisServer::start())
+    }
+
+    /// A world with this server.
+    pub(crate) fn on(server: RedisServer) -> Self {
+        Self::with(Some(server))
+    }
+
+    fn with(server: Option<RedisServer>) -> Self {
+        start_with_default_signals();
+        Self { server, dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    /// The server of a world that has one.
+    #[track_caller]
+    pub(crate) fn server(&self) -> &RedisServer {
+        self.server.as_ref().expect("a world with a server")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The file of a world that has one.
+    #[track_caller]
+    pub(crate) fn database(&self) -> PathBuf {
+        assert!(self.server.is_none(), "a world with a file");
+        self.path("locks.db")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match &self.server {
+            Some(server) => server.url(),
+            None => format!("sqlite:{}", self.database().display()),
+        }
+    }
+
+    /// What the store is called where no password may be shown.
+    pub(crate) fn label(&self) -> String {
+        match &self.server {
+            Some(server) => format!("{}/0", server.url()),
+            None => self.url(),
+        }
+    }
+
+    /// `leasehold` in this world, on the store that the environment names.
+    pub(crate) fn bare(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("LEASEHOLD_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("HOME", self.dir.path()).env_remove("XDG_STATE_HOME");
+        command.stdin(Stdio::null()).current_dir(self.dir.path());
+        command
+    }
+
+    /// `leasehold` on the store of this world.
+    pub(crate) fn leasehold<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.bare();
+        command.arg("--url").arg(self.url()).args(args);
+        command
+    }
+
+    /// `leasehold run NAME FLAGS -- sh -c SCRIPT`, with the directory of this world as `$1`.
+    pub(crate) fn run(&self, name: &str, flags: &[&str], script: &str) -> Command {
+        let mut command = self.leasehold(["run", name]);
+        command.args(flags).args(["--", "sh", "-c", script, "sh"]).arg(self.dir.path());
+        command
+    }
+
+    /// What `inspect --json` shows.
+    pub(crate) fn inspect(&self, name: &str) -> Value {
+        let seen = finish(self.leasehold(["inspect", name, "--json"]));
+        assert!(seen.status.success(), "{}", seen.stderr);
+        serde_json::from_str(&seen.stdout).expect("JSON")
+    }
+
+    pub(crate) fn state(&self, name: &str) -> String {
+        self.inspect(name)["state"].as_str().expect("a state").to_owned()
+    }
+
+    pub(crate) fn waiters(&self, name: &str) -> usize {
+        self.inspect(name)["waiters"].as_array().expect("waiters").len()
+    }
+
+    /// Asserts that no lease and no place is left in the store.
+    #[track_caller]
+    pub(crate) fn assert_nothing_left(&self) {
+        let seen = finish(self.leasehold(["ls", "--json"]));
+        assert!(seen.status.success(), "{}", seen.stderr);
+        assert_eq!(seen.stdout, "", "something is held or waited for");
+        if let Some(server) = &self.server {
+            assert_remains_expire(server);
+        }
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+}
+
+/// Asserts that a server which nobody uses any more has only counters and what clients said of
+/// themselves, and those for a while.
+#[track_caller]
+fn assert_remains_expire(server: &RedisServer) {
+    for key in server.command(&["KEYS", "*"]).texts() {
+        let stays = key.ends_with(":lh:fence") || key.starts_with(":lh:client:");
+        assert!(stays, "`{key}` was left behind");
+        let left = server.command(&["PTTL", &key]).int();
+        // It may have gone between the two questions.
+        assert!((1..=FENCE_IDLE_MS).contains(&left) || left == -2, "`{key}`: {left} ms");
+    }
+}

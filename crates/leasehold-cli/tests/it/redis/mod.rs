@@ -1,0 +1,1 @@
+//! What only a server does to the command.
