@@ -37,7 +37,8 @@ pub struct World {
 }
 
 impl World {
-    pub(super) async fn open(host: Arc<VirtualHost>, opener: Opener) -> Self {
+    /// A world on that host: tests of one store alone play in it too.
+    pub async fn open(host: Arc<VirtualHost>, opener: Opener) -> Self {
         let stores = [opener().await, opener().await];
         Self { host, stores, opener, actors: Cell::new(0) }
     }

@@ -1,4 +1,4 @@
-//! The file against the reference: the same requests at the same moments get the same answers.
+//! Each store against the reference: the same requests at the same moments get the same answers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,11 +8,12 @@ use leasehold::core::token::ClientId;
 use leasehold::core::{FencingBlock, Moment};
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, AnyStore, Ask, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Store,
+    Acquired, AnyStore, Ask, Claim, LeaseId, Line, Note, Otherwise, Released, Renewal, Renewed,
+    Store,
 };
 use leasehold::{Error, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::conformance::{ms, ttl};
+use leasehold_testkit::conformance::{Opener, ms, ttl};
 use leasehold_testkit::virtual_host::SeededRandom;
 
 use crate::stores;
@@ -20,9 +21,33 @@ use crate::stores;
 /// How many requests each seed makes.
 const REQUESTS: usize = 400;
 
+/// What a store may do otherwise than the reference, and what the requests are made of.
+pub(crate) struct Leeway {
+    /// In ms: how long leases live, how long places and what is handed to them, how much time
+    /// passes.
+    pub(crate) ttls: [u64; 5],
+    pub(crate) waits: [u64; 3],
+    pub(crate) passes: [u64; 5],
+    /// Fencing tokens rise as they like, and fewer may be reserved than were asked for.
+    pub(crate) leaps: bool,
+    /// It has a time of day of its own, and does not always know since when a key is held. A key
+    /// is not listed if nothing but the lock was written.
+    pub(crate) terse: bool,
+}
+
+/// None: whatever is not a store's own affair.
+const NONE: Leeway = Leeway {
+    ttls: [10, 50, 200, 1_000, 5_000],
+    waits: [10, 100, 1_000],
+    passes: [1, 9, 60, 300, 2_000],
+    leaps: false,
+    terse: false,
+};
+
 /// One store, the owners that ask it, and what its fencing tokens were so far.
 struct Side {
     handles: [AnyStore; 2],
+    leeway: &'static Leeway,
     /// The highest token of each key so far: absolute numbers are each store's own affair.
     highest: HashMap<Key, u64>,
 }
@@ -35,6 +60,10 @@ impl Side {
         let highest = self.highest.entry(key.clone()).or_insert_with(|| block.first.get() - 1);
         let before = i64::try_from(*highest).expect("a fencing token is below 2^53");
         *highest = (*highest).max(block.first.get() + u64::from(block.count) - 1);
+        if self.leeway.leaps {
+            // Either the block that was known before, or one after it.
+            return Some(((first > before).into(), 1));
+        }
         Some((first - before, block.count))
     }
 }
@@ -51,16 +80,16 @@ enum Request {
     Pass(u64),
 }
 
-fn draw(random: &mut SeededRandom, owners: &[(OwnerToken, ClientId)]) -> Request {
+fn draw(random: &mut SeededRandom, owners: &[(OwnerToken, ClientId)], leeway: &Leeway) -> Request {
     let key = Key::new(["a", "b", "c"][random.below(3)]).expect("a name");
     let (owner, id) = owners[random.below(owners.len())].clone();
-    let span = ttl([10, 50, 200, 1_000, 5_000][random.below(5)]);
+    let span = ttl(leeway.ttls[random.below(5)]);
     let reserve = [0, 1, 1, 4][random.below(4)];
     let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim: Claim::Exclusive };
     match random.below(20) {
         0..7 => {
-            let waiter_ttl = ttl([10, 100, 1_000][random.below(3)]);
-            let handed_ttl = ttl([10, 100, 1_000][random.below(3)]);
+            let waiter_ttl = ttl(leeway.waits[random.below(3)]);
+            let handed_ttl = ttl(leeway.waits[random.below(3)]);
             let ask_no = u32::try_from(random.below(5)).expect("small");
             let line = match random.below(6) {
                 0 | 1 => Line::Stand,
@@ -68,15 +97,18 @@ fn draw(random: &mut SeededRandom, owners: &[(OwnerToken, ClientId)]) -> Request
                 _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox: id },
             };
             let claim = Claim::Exclusive;
-            Request::Acquire(Ask { key, owner, claim, ttl: span, line, note: None, reserve })
+            let why = [None, None, Some("nightly | report")][random.below(3)];
+            let note = why.map(|why| Note { client: None, why: Some(why.into()) });
+            Request::Acquire(Ask { key, owner, claim, ttl: span, line, note, reserve })
         }
         7..10 => Request::Renew(Renewal { lease, ttl: span, at_least: None, reserve: reserve / 4 }),
         10..13 => Request::Release(lease, Otherwise::Free),
         13 => Request::Release(lease, Otherwise::Keep { ttl: span, reserve }),
         14 => Request::Inspect(key),
+        15 if leeway.terse => Request::Inspect(key),
         15 => Request::List(["*", "a", "?"][random.below(3)]),
         16 => Request::Evict(key, owner),
-        _ => Request::Pass([1, 9, 60, 300, 2_000][random.below(5)]),
+        _ => Request::Pass(leeway.passes[random.below(5)]),
     }
 }
 
@@ -139,10 +171,17 @@ impl Side {
             Request::Inspect(key) => {
                 let mut snapshot = store.inspect(key.clone()).await.expect("answered");
                 snapshot.fencing = None;
+                let terse = self.leeway.terse;
+                for waiter in &mut snapshot.waiters {
+                    waiter.since = waiter.since.filter(|_| !terse);
+                }
                 let holders: Vec<_> = snapshot
                     .holders
                     .into_iter()
-                    .map(|mut holder| (self.relative(&key, holder.fencing.take()), holder))
+                    .map(|mut holder| {
+                        holder.since = holder.since.filter(|_| !terse);
+                        (self.relative(&key, holder.fencing.take()), holder)
+                    })
                     .collect();
                 format!("{holders:?} {:?} {}", snapshot.waiters, snapshot.waiting)
             }
@@ -167,14 +206,19 @@ fn show(answer: Result<impl fmt::Display, Error>) -> String {
     }
 }
 
-async fn compare(host: &Arc<VirtualHost>, seed: u64) {
+/// Plays one seed to the reference and to the store that `setup` makes, and looks `after_each`
+/// request at whatever the caller wants to see.
+pub(crate) async fn compare(
+    host: &Arc<VirtualHost>,
+    seed: u64,
+    setup: impl FnOnce(&Arc<VirtualHost>) -> Opener,
+    leeway: &'static Leeway,
+    after_each: impl Fn(),
+) {
     let mut sides = Vec::new();
-    for setup in [stores::memory, stores::sqlite] {
-        let opener = setup(host);
-        sides.push((
-            Side { handles: [opener().await, opener().await], highest: HashMap::new() },
-            opener,
-        ));
+    for opener in [stores::memory(host), setup(host)] {
+        let handles = [opener().await, opener().await];
+        sides.push((Side { handles, leeway, highest: HashMap::new() }, opener));
     }
     let mut random = SeededRandom::new(seed);
     let owners: Vec<_> = (0..6)
@@ -188,7 +232,7 @@ async fn compare(host: &Arc<VirtualHost>, seed: u64) {
         .collect();
     let (mut log, mut places) = (Vec::new(), Places::default());
     for number in 0..REQUESTS {
-        let request = places.spare_the_dead(draw(&mut random, &owners), host.now());
+        let request = places.spare_the_dead(draw(&mut random, &owners, leeway), host.now());
         if let Request::Pass(span) = request {
             host.advance(ms(span)).await;
             continue;
@@ -196,9 +240,10 @@ async fn compare(host: &Arc<VirtualHost>, seed: u64) {
         let handle = random.below(2);
         let now = host.now();
         let memory = sides[0].0.play(0, request.clone()).await;
-        let file = sides[1].0.play(handle, request.clone()).await;
+        let other = sides[1].0.play(handle, request.clone()).await;
+        after_each();
         log.push(format!("{number} at {now:?}: {request:?} -> {memory}"));
-        assert_eq!(memory, file, "{}\nrequest {number} of seed {seed}", log.join("\n"));
+        assert_eq!(memory, other, "{}\nrequest {number} of seed {seed}", log.join("\n"));
         assert_eq!(host.now(), now, "neither store takes virtual time");
     }
 }
@@ -207,7 +252,7 @@ async fn compare(host: &Arc<VirtualHost>, seed: u64) {
 fn a_file_answers_what_the_reference_answers() {
     for seed in 0..60 {
         let host = VirtualHost::new(seed);
-        host.run(compare(&host, seed));
+        host.run(compare(&host, seed, stores::sqlite, &NONE, || ()));
         host.drop_tasks();
     }
 }

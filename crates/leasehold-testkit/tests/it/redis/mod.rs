@@ -1,4 +1,5 @@
 //! What only the Redis store does.
 
 mod fake;
+mod scripts;
 mod wire;

@@ -1,0 +1,318 @@
+//! What lies on the server: what the scripts write, what they leave, and what they cost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use leasehold::host::Host;
+use leasehold::store::redis::RedisConnector;
+use leasehold::store::{AnyStore, FENCE_IDLE, RedisStore, Released, Store};
+use leasehold::{ErrorKind, Key, OwnerToken};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::check::{
+    fence, first, granted, lost, refused, released, renewed, taken,
+};
+use leasehold_testkit::conformance::{Actor, Opener, World, key, ms};
+use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
+
+use crate::differential::{Leeway, compare};
+
+fn opener(host: &Arc<VirtualHost>, outside: &Arc<ServerOutside>) -> Opener {
+    host.attach(outside.clone());
+    let (host, outside): (Arc<dyn Host>, _) = (host.clone(), outside.clone());
+    Box::new(move || {
+        let connector = RedisConnector::new(&outside.server().url()).expect("a URL");
+        let opened = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
+        Box::pin(async move { AnyStore::new(opened.await.expect("the server is there")) })
+    })
+}
+
+/// Runs a test in a world on that server, whose clock is the virtual one.
+fn play(outside: &Arc<ServerOutside>, test: impl AsyncFnOnce(&World, &RedisServer)) {
+    let host = VirtualHost::new(1);
+    let opener = opener(&host, outside);
+    host.run(async {
+        let world = World::open(host.clone(), opener).await;
+        test(&world, outside.server()).await;
+    });
+    host.drop_tasks();
+}
+
+fn on_server(test: impl AsyncFnOnce(&World, &RedisServer)) {
+    play(&ServerOutside::new(pool::lend()), test);
+}
+
+/// Everything that lies there, in order.
+fn kept(server: &RedisServer) -> Vec<String> {
+    let mut keys = server.command(&["KEYS", "*"]).texts();
+    keys.sort_unstable();
+    keys
+}
+
+fn left(server: &RedisServer, key: &str) -> i64 {
+    server.command(&["PTTL", key]).int()
+}
+
+/// Which commands `step` made the server carry out, and how often each.
+async fn commands_of(server: &RedisServer, step: impl Future) -> BTreeMap<String, u64> {
+    server.command(&["CONFIG", "RESETSTAT"]);
+    step.await;
+    let stats = server.command(&["INFO", "commandstats"]).text();
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let (calls, _) = rest.split_once(',')?;
+        // What the test itself asks, and with it the world that keeps virtual time.
+        let is_ours = !["info", "config", "ping", "echo"].iter().any(|own| name.starts_with(own));
+        is_ours.then(|| (name.to_owned(), calls.parse().expect("a number")))
+    };
+    stats.lines().filter_map(calls).collect()
+}
+
+#[track_caller]
+fn assert_commands(found: &BTreeMap<String, u64>, expected: &[(&str, u64)]) {
+    let expected = expected.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect();
+    assert_eq!(*found, expected);
+}
+
+/// A key whose counter both sides know, held by nobody.
+async fn warm(actor: &Actor, key: &Key) {
+    granted(actor.ask(key).send().await);
+    released(actor.release(key).await, Released::Freed);
+}
+
+/// The reference decides, step by step, and nothing that was written stays for ever.
+#[test]
+fn a_server_answers_what_the_reference_answers_and_keeps_nothing_for_ever() {
+    // Time passes by multiples of 7 ms, and nothing lives for such a span or one just below it: the
+    // last millisecond of a key is the server's own affair.
+    static LEEWAY: Leeway = Leeway {
+        ttls: [10, 52, 199, 997, 5_001],
+        waits: [10, 101, 997],
+        passes: [7, 14, 63, 301, 2_002],
+        leaps: true,
+        terse: true,
+    };
+    for seed in 0..12 {
+        let (host, outside) = (VirtualHost::new(seed), ServerOutside::new(pool::lend()));
+        let server = outside.server();
+        let look = || {
+            for name in kept(server) {
+                assert!(left(server, &name) > 0, "{name} has no end, seed {seed}");
+                if !name.contains(":lh:") {
+                    assert_eq!(server.command(&["TYPE", &name]).text(), "string");
+                }
+            }
+        };
+        host.run(compare(&host, seed, |host| opener(host, &outside), &LEEWAY, look));
+        host.drop_tasks();
+    }
+}
+
+/// One request, and in it no command more than it takes.
+#[test]
+fn a_lock_and_its_release_cost_what_they_must() {
+    on_server(async |world, server| {
+        let (anna, bert) = (world.actor_here(), world.actor_here());
+        warm(&anna, &key("a")).await;
+        let ask = anna.another();
+        let found = commands_of(server, async { fence(ask.ask(&key("a")).send().await) }).await;
+        let hot = [("evalsha", 1), ("exists", 1), ("get", 1), ("incr", 1)];
+        assert_commands(&found, &[hot.as_slice(), &[("pexpire", 1), ("set", 1)]].concat());
+        taken(bert.ask(&key("a")).send().await);
+        let found = commands_of(server, async { taken(bert.ask(&key("a")).send().await) }).await;
+        assert_commands(
+            &found,
+            &[("evalsha", 1), ("get", 1), ("pttl", 1), ("zcard", 1), ("zrank", 1)],
+        );
+        let release = async { released(ask.release(&key("a")).await, Released::Freed) };
+        let found = commands_of(server, release).await;
+        let hot = [("del", 1), ("evalsha", 1), ("exists", 1), ("get", 1), ("pexpire", 1)];
+        assert_commands(&found, &hot);
+    });
+}
+
+/// Only the counter, for ten minutes, and then nothing.
+#[test]
+fn after_the_last_release_only_the_counter_stays_for_a_while() {
+    on_server(async |world, server| {
+        let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+        let day = 24 * 3_600_000;
+        granted(anna.ask(&key("a")).ttl(day).why("long").reserve(8).send().await);
+        assert!(left(server, "{a}:lh:fence") >= i64::try_from(day).expect("small"));
+        assert_eq!(left(server, "{a}:lh:grant"), left(server, "a"));
+        renewed(anna.renew(&key("a"), day).await);
+        taken(bert.ask(&key("a")).join().why("next").send().await);
+        taken(carl.ask(&key("a")).join().send().await);
+        let all = ["a", "{a}:lh:ends", "{a}:lh:fence", "{a}:lh:grant", "{a}:lh:line"];
+        assert_eq!(kept(server), [all.as_slice(), &["{a}:lh:places"]].concat());
+        released(anna.release(&key("a")).await, Released::HandedOver);
+        released(bert.release(&key("a")).await, Released::HandedOver);
+        assert_eq!(kept(server), ["a", "{a}:lh:fence"], "carl gave no reason");
+        released(carl.release(&key("a")).await, Released::Freed);
+        assert_eq!(kept(server), ["{a}:lh:fence"]);
+        let idle = i64::try_from(FENCE_IDLE.as_millis()).expect("small");
+        assert_eq!(left(server, "{a}:lh:fence"), idle);
+        world.pass(FENCE_IDLE + ms(1)).await;
+        assert_eq!(kept(server), [""; 0]);
+    });
+}
+
+/// The lock is the name, whatever it looks like; the others are beside it.
+#[test]
+fn a_name_with_a_hash_tag_keeps_it() {
+    on_server(async |world, server| {
+        granted(world.actor().ask(&key("{user:1}:cart")).send().await);
+        assert_eq!(kept(server), ["{user:1}:cart", "{user:1}:cart:lh:t:fence"]);
+    });
+}
+
+/// A lock without fencing is a plain key, and no more.
+#[test]
+fn without_fencing_nothing_but_the_lock_is_written() {
+    on_server(async |world, server| {
+        let anna = world.actor();
+        granted(anna.ask(&key("a")).reserve(0).send().await);
+        renewed(anna.renew(&key("a"), 10_000).await);
+        assert_eq!(kept(server), ["a"]);
+        assert_eq!(server.command(&["GET", "a"]).text(), anna.owner().as_str());
+        released(anna.release(&key("a")).await, Released::Freed);
+        assert_eq!(kept(server), [""; 0]);
+    });
+}
+
+/// Whoever took it by the same recipe.
+#[test]
+fn a_foreign_lock_is_taken_and_never_touched() {
+    on_server(async |world, server| {
+        let anna = world.actor();
+        for (end, retry_in) in [(Some("500"), Some(ms(500))), (None, None)] {
+            let set = ["SET", "a", "\u{1}another"];
+            let set = end.map_or(set.to_vec(), |end| [set.as_slice(), &["PX", end]].concat());
+            server.command(&set);
+            assert_eq!(taken(anna.ask(&key("a")).join().send().await).0, retry_in);
+            lost(anna.renew(&key("a"), 10_000).await);
+            released(anna.release(&key("a")).await, Released::NotHeld);
+            assert_eq!(server.command(&["GET", "a"]).text(), "\u{1}another");
+            let shown = &world.inspect(&key("a")).await.holders[0];
+            assert_eq!((shown.ttl_left, shown.fencing), (retry_in, None));
+        }
+    });
+}
+
+/// It is not ours to make a lock of.
+#[test]
+fn a_key_of_another_type_is_refused_and_left_as_it_is() {
+    on_server(async |world, server| {
+        server.command(&["HSET", "a", "field", "value"]);
+        let anna = world.actor();
+        let kind = anna.ask(&key("a")).join().send().await.expect_err("no lock").kind();
+        assert_ne!(kind, ErrorKind::Unknown, "surely nothing was granted");
+        refused(anna.renew(&key("a"), 10_000).await, kind);
+        refused(anna.release(&key("a")).await, kind);
+        refused(world.store().inspect(key("a")).await, kind);
+        assert_eq!(kept(server), ["a"]);
+        assert_eq!(server.command(&["HGET", "a", "field"]).text(), "value");
+    });
+}
+
+/// Who holds a lock keeps it, and who waits for it gets it.
+#[test]
+fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
+    let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
+    play(&outside, async |world, server| {
+        let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+        granted(anna.ask(&key("a")).why("hers").send().await);
+        granted(carl.ask(&key("b")).send().await);
+        taken(bert.ask(&key("a")).join().why("his").send().await);
+        // One of each, so that the server knows the scripts.
+        renewed(anna.renew(&key("a"), 10_000).await);
+        lost(anna.renew(&key("b"), 10_000).await);
+        released(anna.release(&key("b")).await, Released::NotHeld);
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let full = bert.another().ask(&key("c")).send().await.expect_err("no memory");
+        assert_ne!(full.kind(), ErrorKind::Unknown, "surely nothing was granted: {full}");
+        renewed(anna.renew_at_least(&key("a"), 20_000, None, 2).await);
+        assert_eq!(left(server, "a"), 20_000);
+        released(anna.release(&key("a")).await, Released::HandedOver);
+        assert_eq!(server.command(&["GET", "a"]).text(), bert.owner().as_str());
+        released(carl.release(&key("b")).await, Released::Freed);
+        released(bert.release(&key("a")).await, Released::Freed);
+        assert_eq!(kept(server), ["{a}:lh:fence", "{b}:lh:fence"]);
+    });
+}
+
+/// The next number is higher than any before, by the clock.
+#[test]
+fn a_counter_that_the_server_evicted_is_not_made_up() {
+    on_server(async |world, server| {
+        let (anna, bert) = (world.actor_here(), world.actor_here());
+        let before = fence(anna.ask(&key("a")).send().await);
+        world.pass(ms(1)).await;
+        server.command(&["DEL", "{a}:lh:fence"]);
+        assert_eq!(renewed(anna.renew(&key("a"), 10_000).await).0, None);
+        assert_eq!(world.inspect(&key("a")).await.fencing, None);
+        released(anna.release(&key("a")).await, Released::Freed);
+        assert!(fence(bert.ask(&key("a")).send().await) > before);
+        assert!(left(server, "{a}:lh:fence") > 0);
+    });
+}
+
+/// Or a counter that is forgotten would be seeded below them.
+#[test]
+fn a_block_never_runs_ahead_of_the_clock() {
+    on_server(async |world, server| {
+        let clock = || {
+            let time = server.command(&["TIME"]).texts();
+            let [seconds, micros] = [&time[0], &time[1]].map(|part| part.parse::<u64>());
+            seconds.expect("a number") * 1_000_000 + micros.expect("a number")
+        };
+        warm(&world.actor_here(), &key("a")).await;
+        for passed in [1, 5, 1_000] {
+            world.pass(ms(passed)).await;
+            let anna = world.actor_here();
+            let block = granted(anna.ask(&key("a")).reserve(1_000_000).send().await);
+            let block = block.expect("tokens");
+            assert_eq!(u64::from(block.count), passed * 1_000, "as many as there were µs");
+            assert_eq!(block.first.get() + u64::from(block.count) - 1, clock());
+            released(anna.release(&key("a")).await, Released::Freed);
+        }
+    });
+}
+
+/// A handle that asks for a key for the first time does not know what was forgotten before.
+#[test]
+fn the_first_ask_of_a_connection_lifts_the_counter_to_the_clock() {
+    on_server(async |world, server| {
+        let anna = world.actor_here();
+        warm(&anna, &key("a")).await;
+        server.command(&["SET", "{a}:lh:fence", "5", "PX", "1000"]);
+        let known = anna.another();
+        assert_eq!(fence(known.ask(&key("a")).send().await), 6, "an INCR and no more");
+        released(known.release(&key("a")).await, Released::Freed);
+        let store = world.open_store().await;
+        let other = anna.another().through(&store);
+        assert!(fence(other.ask(&key("a")).send().await) > 1_000_000_000_000_000);
+    });
+}
+
+/// Whatever stands in our keys.
+#[test]
+fn hostile_companions_grant_nothing_twice_and_stay_for_no_longer() {
+    on_server(async |world, server| {
+        let (anna, bert) = (world.actor_here(), world.actor_here());
+        let before = fence(anna.ask(&key("a")).send().await);
+        server.command(&["HSET", "{a}:lh:grant", "o", anna.owner().as_str(), "f", "x", "n", "-3"]);
+        server.command(&["HSET", "{a}:lh:places", "nobody", "rubbish"]);
+        server.command(&["ZADD", "{a}:lh:line", "inf", "nobody"]);
+        server.command(&["ZADD", "{a}:lh:ends", "inf", "nobody"]);
+        assert_eq!(first(renewed(anna.renew(&key("a"), 10_000).await).0), before);
+        taken(bert.ask(&key("a")).join().send().await);
+        released(anna.release(&key("a")).await, Released::HandedOver);
+        assert!(fence(bert.ask(&key("a")).send().await) > before);
+        released(bert.release(&key("a")).await, Released::Freed);
+        for name in kept(server) {
+            assert!(left(server, &name) > 0, "{name} has no end");
+        }
+        let foreign = OwnerToken::new("short").expect("a token");
+        granted(world.actor().with_token(foreign).ask(&key("a")).send().await);
+    });
+}
