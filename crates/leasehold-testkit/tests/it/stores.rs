@@ -28,9 +28,13 @@ pub(crate) fn sqlite(host: &Arc<VirtualHost>) -> Opener {
 
 /// A server of its own, which keeps virtual time.
 pub(crate) fn redis(host: &Arc<VirtualHost>) -> Opener {
-    let outside = ServerOutside::new(pool::lend());
+    redis_on(&ServerOutside::new(pool::lend()), host)
+}
+
+/// That server, whose clock becomes the host's.
+pub(crate) fn redis_on(outside: &Arc<ServerOutside>, host: &Arc<VirtualHost>) -> Opener {
     host.attach(outside.clone());
-    let host: Arc<dyn Host> = host.clone();
+    let (outside, host): (_, Arc<dyn Host>) = (outside.clone(), host.clone());
     Box::new(move || {
         let url = outside.server().url();
         let connector = RedisConnector::new(&url).expect("a URL of a server");

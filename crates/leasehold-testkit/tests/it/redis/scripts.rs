@@ -3,33 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold::host::Host;
-use leasehold::store::redis::RedisConnector;
-use leasehold::store::{AnyStore, FENCE_IDLE, RedisStore, Released, Store};
+use leasehold::store::{FENCE_IDLE, Released, Store};
 use leasehold::{ErrorKind, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{
     fence, first, granted, lost, refused, released, renewed, taken,
 };
-use leasehold_testkit::conformance::{Actor, Opener, World, key, ms};
+use leasehold_testkit::conformance::{Actor, World, key, ms};
 use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
 
 use crate::differential::{Leeway, compare};
-
-fn opener(host: &Arc<VirtualHost>, outside: &Arc<ServerOutside>) -> Opener {
-    host.attach(outside.clone());
-    let (host, outside): (Arc<dyn Host>, _) = (host.clone(), outside.clone());
-    Box::new(move || {
-        let connector = RedisConnector::new(&outside.server().url()).expect("a URL");
-        let opened = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
-        Box::pin(async move { AnyStore::new(opened.await.expect("the server is there")) })
-    })
-}
+use crate::stores::redis_on;
 
 /// Runs a test in a world on that server, whose clock is the virtual one.
 fn play(outside: &Arc<ServerOutside>, test: impl AsyncFnOnce(&World, &RedisServer)) {
     let host = VirtualHost::new(1);
-    let opener = opener(&host, outside);
+    let opener = redis_on(outside, &host);
     host.run(async {
         let world = World::open(host.clone(), opener).await;
         test(&world, outside.server()).await;
@@ -102,7 +91,7 @@ fn a_server_answers_what_the_reference_answers_and_keeps_nothing_for_ever() {
                 }
             }
         };
-        host.run(compare(&host, seed, |host| opener(host, &outside), &LEEWAY, look));
+        host.run(compare(&host, seed, |host| redis_on(&outside, host), &LEEWAY, look));
         host.drop_tasks();
     }
 }
@@ -186,7 +175,7 @@ fn a_foreign_lock_is_taken_and_never_touched() {
         let anna = world.actor();
         for (end, retry_in) in [(Some("500"), Some(ms(500))), (None, None)] {
             let set = ["SET", "a", "\u{1}another"];
-            let set = end.map_or(set.to_vec(), |end| [set.as_slice(), &["PX", end]].concat());
+            let set = [set.as_slice(), &end.map_or(vec![], |end| vec!["PX", end])].concat();
             server.command(&set);
             assert_eq!(taken(anna.ask(&key("a")).join().send().await).0, retry_in);
             lost(anna.renew(&key("a"), 10_000).await);
