@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold::store::{FENCE_IDLE, Released, Store};
+use leasehold::store::redis::RedisConnector;
+use leasehold::store::{AnyStore, FENCE_IDLE, RedisStore, Released, Store};
 use leasehold::{ErrorKind, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{
@@ -226,6 +227,28 @@ fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
         released(carl.release(&key("b")).await, Released::Freed);
         released(bert.release(&key("a")).await, Released::Freed);
         assert_eq!(kept(server), ["{a}:lh:fence", "{b}:lh:fence"]);
+    });
+}
+
+/// Hints are a courtesy.
+#[test]
+fn without_the_right_to_publish_a_key_changes_hands_all_the_same() {
+    let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
+    play(&outside, async |world, server| {
+        let rights = ["on", "nopass", "~*", "resetchannels", "+@all"];
+        server.command(&[["ACL", "SETUSER", "mute"].as_slice(), &rights].concat());
+        let url = server.url().replace("//", "//mute:any@");
+        let connector = outside.watch(RedisConnector::new(&url).expect("a URL"));
+        let store = RedisStore::connect_with(connector, world.host().clone()).await;
+        let store = AnyStore::new(store.expect("the user may connect"));
+        let (anna, bert) = (world.actor().through(&store), world.actor().through(&store));
+        granted(anna.ask(&key("a")).send().await);
+        taken(bert.ask(&key("a")).join().send().await);
+        released(anna.release(&key("a")).await, Released::HandedOver);
+        granted(bert.ask(&key("a")).send().await);
+        taken(anna.another().ask(&key("a")).watch(3_000).send().await);
+        released(bert.release(&key("a")).await, Released::Freed);
+        assert_eq!(left(server, "a"), -2, "free");
     });
 }
 

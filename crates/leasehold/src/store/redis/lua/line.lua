@@ -2,6 +2,7 @@
 -- KEYS  line, ends, places, and those of the holder
 -- ARGV  none of its own
 -- replies  none of its own
+
 -- Who is at the front of a line, beside a watching place, `w`.
 local JOINED, NOBODY, UNEXAMINED = 'j', 'nobody', 'unexamined'
 local REAPED_MAX = 8
