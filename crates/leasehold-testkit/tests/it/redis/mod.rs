@@ -1,5 +1,7 @@
 //! What only the Redis store does.
 
+mod connecting;
 mod fake;
 mod scripts;
+mod refusals;
 mod wire;

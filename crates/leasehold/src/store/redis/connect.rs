@@ -374,6 +374,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn requests_leave_at_once_and_a_peer_that_vanished_is_noticed() {
+        use rustix::net::sockopt;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let stream = open_tcp("127.0.0.1", port).await.expect("it listens");
+        assert_eq!(stream.nodelay().ok(), Some(true));
+        assert_eq!(sockopt::socket_keepalive(&stream), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&stream), Ok(KEEPALIVE_IDLE));
+        assert_eq!(sockopt::tcp_keepintvl(&stream), Ok(KEEPALIVE_INTERVAL));
+        assert_eq!(sockopt::tcp_keepcnt(&stream), Ok(KEEPALIVE_PROBES));
+    }
+
+    #[tokio::test]
     async fn requests_can_be_submitted_outside_of_any_runtime() {
         let (link, _io, mut server) = connected().await;
         let outside = Arc::clone(&link);

@@ -126,23 +126,23 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
         ),
         "NOAUTH" => (
             ErrorKind::Denied,
-            "the server wants a password; nothing was granted, write it into the URL as in \
+            "the server wants a password; nothing was changed, write it into the URL as in \
              `redis://USER:PASSWORD@HOST`, or `redis://:PASSWORD@HOST` without a user",
         ),
         "WRONGPASS" => (
             ErrorKind::Denied,
             "the server does not accept this user and password, or the user is disabled; nothing \
-             was granted, correct them in the URL (special characters are percent-encoded)",
+             was changed, correct them in the URL (special characters are percent-encoded)",
         ),
         "DENIED" => (
             ErrorKind::Denied,
             "the server is in protected mode and talks to its own machine alone; nothing was \
-             granted, set a password on the server, or connect from that machine",
+             changed, set a password on the server, or connect from that machine",
         ),
         "MOVED" | "ASK" | "CROSSSLOT" => (
             ErrorKind::Config,
             "this server belongs to a Redis Cluster, which a URL of one server does not reach; \
-             nothing was granted, use a server that stands alone",
+             nothing was changed, use a server that stands alone",
         ),
         _ => return None,
     })
@@ -151,41 +151,41 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
 /// Refusals that may be over when asked again.
 fn to_be_waited_for(code: &str) -> Option<&'static str> {
     Some(match code {
-        "LOADING" => "the server is loading its data; nothing was granted, try again in a moment",
+        "LOADING" => "the server is loading its data; nothing was changed, try again in a moment",
         "MASTERDOWN" => {
-            "the server is a replica that has lost its primary; nothing was granted, connect to \
+            "the server is a replica that has lost its primary; nothing was changed, connect to \
              the primary"
         }
         "READONLY" => {
-            "the server is a replica and takes no writes; nothing was granted, connect to the \
+            "the server is a replica and takes no writes; nothing was changed, connect to the \
              primary, or try again if a failover is going on"
         }
         "OOM" => {
-            "the server is out of memory (`maxmemory`); nothing was granted, though leases that \
+            "the server is out of memory (`maxmemory`); nothing was changed, though leases that \
              are \
              held can be renewed and released; give it more memory, or remove data"
         }
         "MISCONF" => {
-            "the server cannot save its data to disk and so takes no writes; nothing was granted, \
+            "the server cannot save its data to disk and so takes no writes; nothing was changed, \
              leases run out unrenewed, look at its disk and its log"
         }
         "BUSY" => {
             "the server is busy with a script of somebody's that does not end; nothing was \
-             granted, end it with `SCRIPT KILL`"
+             changed, end it with `SCRIPT KILL`"
         }
         "NOREPLICAS" => {
             "the server has fewer replicas than its `min-replicas-to-write` demands; nothing was \
-             granted, bring them back, or try again"
+             changed, bring them back, or try again"
         }
         "CLUSTERDOWN" => {
             "the Redis Cluster of this server is down or does not serve this name; nothing was \
-             granted, bring it back, or try again"
+             changed, bring it back, or try again"
         }
         "TRYAGAIN" => {
             "the Redis Cluster of this server is moving this name to another node; nothing was \
-             granted, try again"
+             changed, try again"
         }
-        "NOSCRIPT" => "the server has forgotten the script; nothing was granted, try again",
+        "NOSCRIPT" => "the server has forgotten the script; nothing was changed, try again",
         _ => return None,
     })
 }
@@ -198,26 +198,26 @@ fn by_text(text: &str) -> (ErrorKind, String) {
     } else if says("max number of clients") || says("max clients") {
         (
             ErrorKind::Unavailable,
-            "the server has as many clients as it takes (`maxclients`); nothing was granted, close \
+            "the server has as many clients as it takes (`maxclients`); nothing was changed, close \
              some, or raise the limit",
         )
     } else if says("db index is out of range") || says("invalid db index") {
         (
             ErrorKind::Config,
-            "the server has no database of this number; nothing was granted, correct the number \
+            "the server has no database of this number; nothing was changed, correct the number \
              at the end of the URL, or raise `databases` on the server",
         )
     } else if says("select is not allowed in cluster mode") {
         (
             ErrorKind::Config,
             "this server belongs to a Redis Cluster, which has the database 0 alone and which a \
-             URL of one server does not reach; nothing was granted, use a server that stands alone",
+             URL of one server does not reach; nothing was changed, use a server that stands alone",
         )
     } else if says("without any password configured") || says("no password is set") {
         (
             ErrorKind::Denied,
             "the URL has a password, but the server wants none of the default user; nothing was \
-             granted, name the user, or take the password out of the URL",
+             changed, name the user, or take the password out of the URL",
         )
     } else if says("from script") || says("@user_script") {
         // Somewhere in a script: it may have written before.
@@ -252,7 +252,7 @@ fn unsupported(text: &str) -> String {
     let command = quoted(text).map_or_else(String::new, |command| format!(" `{}`", shown(command)));
     format!(
         "the server does not know the command{command}: it is disabled there, or this is no Redis \
-         from 6.2 on and no Valkey; nothing was granted, use another server"
+         from 6.2 on and no Valkey; nothing was changed, use another server"
     )
 }
 
@@ -420,7 +420,9 @@ mod tests {
             let message = error.to_string();
             assert_eq!(error.kind(), kind, "{text}: {message}");
             assert!(message.contains(says), "{text}: {message}");
-            let surely_nothing = message.contains("nothing was granted");
+            let surely_nothing = ["nothing was changed", "nothing was granted"]
+                .iter()
+                .any(|state| message.contains(state));
             assert_eq!(surely_nothing, kind != ErrorKind::Unknown, "{message}");
             assert!(error.source().is_some(), "{text}");
         }

@@ -251,7 +251,8 @@ mod tests {
             let message = error.to_string();
             assert_eq!(error.kind(), kind, "{answer}: {message}");
             assert!(message.contains(says), "{answer}: {message}");
-            let says_the_state = ["nothing was asked", "nothing was granted"];
+            let says_the_state =
+                ["nothing was asked", "nothing was changed", "nothing was granted"];
             assert!(says_the_state.iter().any(|state| message.contains(state)), "{message}");
             let cause = error.source().map(ToString::to_string).unwrap_or_default();
             assert!(!format!("{message} {cause} {error:?}").contains("secret"), "{error:?}");

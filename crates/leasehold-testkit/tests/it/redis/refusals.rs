@@ -1,0 +1,240 @@
+//! What a real server refuses, and what a caller is told of it. In whatever state a server is, a
+//! step that it refused has granted nothing.
+#![allow(clippy::disallowed_methods, reason = "servers live in real time")]
+
+use std::error::Error as _;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::Instant;
+
+use leasehold::core::token::ClientId;
+use leasehold::host::SystemHost;
+use leasehold::store::redis::RedisStore;
+use leasehold::store::{
+    Acquired, Ask, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Store,
+};
+use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
+use leasehold_testkit::servers::{PATIENCE, RedisServer, Reply};
+
+const SECRET: &str = "sesame";
+
+async fn store(url: &str) -> RedisStore {
+    let store = RedisStore::connect(url, SystemHost::shared()).await;
+    store.unwrap_or_else(|error| panic!("not connected: {error}"))
+}
+
+fn lease(name: &str) -> LeaseId {
+    let client = ClientId::from_random([1; ClientId::CHARS]);
+    let owner = OwnerToken::from_random([2; OwnerToken::RANDOM_BYTES], &client);
+    LeaseId { key: Key::new(name).expect("a good name"), owner, claim: Claim::Exclusive }
+}
+
+async fn ask(store: &RedisStore, name: &str) -> Result<Acquired, Error> {
+    let LeaseId { key, owner, claim } = lease(name);
+    let ask =
+        Ask { key, owner, claim, ttl: Ttl::DEFAULT, line: Line::Stand, note: None, reserve: 1 };
+    store.acquire(ask).await
+}
+
+async fn renew(store: &RedisStore, name: &str) -> Result<Renewed, Error> {
+    let lease = lease(name);
+    store.renew(Renewal { lease, ttl: Ttl::DEFAULT, at_least: None, reserve: 0 }).await
+}
+
+async fn release(store: &RedisStore, name: &str) -> Result<Released, Error> {
+    store.release(lease(name), Otherwise::Free).await
+}
+
+/// That it was refused in this way, with the cause and without a secret.
+#[track_caller]
+fn check<T: std::fmt::Debug>(outcome: Result<T, Error>, kind: ErrorKind, says: &str) {
+    let error = outcome.expect_err(says);
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    let all = format!("{error} | {cause} | {error:?}");
+    assert_eq!(error.kind(), kind, "{all}");
+    assert!(error.to_string().contains(says), "{all}");
+    let says_the_state = ["nothing was changed", "nothing was granted"];
+    assert!(says_the_state.iter().any(|state| all.contains(state)), "{all}");
+    assert!(cause.starts_with("the server said `"), "{all}");
+    assert!(!all.contains(SECRET) && !all.contains(lease("x").owner.as_str()), "{all}");
+}
+
+/// That an ask is refused in this way, and leaves no lock behind.
+async fn check_ask(store: &RedisStore, server: &RedisServer, kind: ErrorKind, says: &str) {
+    check(ask(store, "refused").await, kind, says);
+    if let Ok(exists) = server.try_command(&["EXISTS", "refused"]) {
+        assert_eq!(exists.int(), 0, "{says}");
+    }
+}
+
+async fn hold(store: &RedisStore, name: &str) {
+    let granted = ask(store, name).await.expect("answered");
+    assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_no_lock_and_stays_as_it_is() {
+    let server = RedisServer::start();
+    let store = store(&server.url()).await;
+    server.command(&["RPUSH", "data", "a", "b"]);
+    let says = "not a lock of this kind";
+    check(ask(&store, "data").await, ErrorKind::Config, says);
+    check(renew(&store, "data").await, ErrorKind::Config, says);
+    check(release(&store, "data").await, ErrorKind::Config, says);
+    assert_eq!(server.command(&["LRANGE", "data", "0", "-1"]).texts(), ["a", "b"]);
+    assert_eq!(server.command(&["DBSIZE"]).int(), 1, "nothing was written beside it");
+}
+
+/// Lets a user go without one right after the other.
+#[tokio::test]
+async fn a_missing_right_is_named_as_far_as_the_server_tells() {
+    let server = RedisServer::start();
+    let user = |rights: &[&str]| {
+        let base = ["ACL", "SETUSER", "u", "reset", "on", ">sesame"];
+        server.command(&[&base[..], rights].concat());
+    };
+    user(&["~*", "&*", "+@all"]);
+    let url = server.url().replace("redis://", "redis://u:sesame@");
+    let store = store(&url).await;
+    hold(&store, "held").await;
+    // What the user may not do is found at the command itself, or inside a script.
+    let rights: [(&[&str], &str); 5] = [
+        (&["~*", "&*", "+@all", "-eval", "-evalsha"], "the command `eval"),
+        (&["~*", "&*", "+@all", "-set"], "one of the commands"),
+        (&["~*", "&*", "+@all", "-get"], "one of the commands"),
+        (&["~held*", "&*", "+@all"], "the key of this lock"),
+        (&["~refused", "&*", "+@all"], "the key of this lock"),
+    ];
+    for (rights, says) in rights {
+        user(rights);
+        // A user that is reset is logged out of its connections.
+        let store = self::store(&url).await;
+        check_ask(&store, &server, ErrorKind::Denied, says).await;
+    }
+}
+
+#[tokio::test]
+async fn a_replica_grants_nothing() {
+    let server = RedisServer::start();
+    let store = store(&server.url()).await;
+    hold(&store, "held").await;
+    // Of a primary that is not there.
+    let primary = RedisServer::start();
+    primary.kill();
+    server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let unavailable = ErrorKind::Unavailable;
+    check_ask(&store, &server, unavailable, "is a replica and takes no writes").await;
+    check(renew(&store, "held").await, unavailable, "is a replica and takes no writes");
+    check(release(&store, "held").await, unavailable, "is a replica and takes no writes");
+    server.command(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+    check_ask(&store, &server, unavailable, "lost its primary").await;
+    let late = RedisStore::connect(&server.url(), SystemHost::shared()).await;
+    let Err(late) = late else { panic!("a replica without its primary answers") };
+    assert_eq!(late.kind(), unavailable, "{late}");
+}
+
+#[tokio::test]
+async fn a_server_out_of_memory_grants_nothing_and_still_renews_and_releases() {
+    let server = RedisServer::start();
+    let store = store(&server.url()).await;
+    hold(&store, "held").await;
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    check_ask(&store, &server, ErrorKind::Unavailable, "out of memory").await;
+    let renewed = renew(&store, "held").await.expect("renewed");
+    assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
+    assert_eq!(release(&store, "held").await.expect("released"), Released::Freed);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_grants_nothing() {
+    let server = RedisServer::start();
+    let store = store(&server.url()).await;
+    // A directory is in the way of the file.
+    std::fs::create_dir(server.path("dump.rdb")).expect("there is none yet");
+    server.command(&["CONFIG", "SET", "save", "3600 1"]);
+    server.command(&["BGSAVE"]);
+    let has_failed = || {
+        let info = server.command(&["INFO", "persistence"]).text();
+        info.contains("rdb_last_bgsave_status:err")
+    };
+    wait_for(&server, |_| has_failed());
+    check_ask(&store, &server, ErrorKind::Unavailable, "cannot save its data").await;
+}
+
+#[tokio::test]
+async fn a_server_without_its_replicas_grants_nothing() {
+    let server = RedisServer::start();
+    let store = store(&server.url()).await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    check_ask(&store, &server, ErrorKind::Unavailable, "`min-replicas-to-write`").await;
+}
+
+/// Sends a command whose answer nobody waits for.
+fn send(server: &RedisServer, command: &str) -> TcpStream {
+    let mut client = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+    client.write_all(command.as_bytes()).expect("it listens");
+    client
+}
+
+/// Waits until the server answers a PING in the way that is waited for.
+fn wait_for(server: &RedisServer, is_so: impl Fn(&Result<Reply, String>) -> bool) {
+    let began = Instant::now();
+    while !is_so(&server.try_command(&["PING"])) {
+        assert!(began.elapsed() < PATIENCE, "it never came to that");
+    }
+}
+
+fn refuses(code: &str) -> impl Fn(&Result<Reply, String>) -> bool {
+    move |answer| answer.as_ref().is_err_and(|text| text.starts_with(code))
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_a_script_grants_nothing() {
+    let server = RedisServer::builder().config("lua-time-limit", "1").start();
+    let store = store(&server.url()).await;
+    let _endless = send(&server, "EVAL \"while true do end\" 0\r\n");
+    wait_for(&server, refuses("BUSY"));
+    check(ask(&store, "refused").await, ErrorKind::Unavailable, "SCRIPT KILL");
+    server.command(&["SCRIPT", "KILL"]);
+    wait_for(&server, Result::is_ok);
+    hold(&store, "refused").await;
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_grants_nothing() {
+    let server = RedisServer::builder()
+        .config("enable-debug-command", "yes")
+        .config("loading-process-events-interval-bytes", "1024")
+        .start();
+    let store = store(&server.url()).await;
+    let value = "x".repeat(2_000);
+    for number in 0..400 {
+        server.command(&["SET", &format!("data:{number}"), &value]);
+    }
+    server.command(&["CONFIG", "SET", "rdbcompression", "no"]);
+    // Loading lasts until the test has ended.
+    server.command(&["CONFIG", "SET", "key-load-delay", "100000"]);
+    let _loading = send(&server, "DEBUG RELOAD\r\n");
+    wait_for(&server, refuses("LOADING"));
+    check(ask(&store, "refused").await, ErrorKind::Unavailable, "is loading its data");
+    let late = RedisStore::connect(&server.url(), SystemHost::shared()).await;
+    let Err(late) = late else { panic!("a server that loads its data answers") };
+    assert_eq!(late.kind(), ErrorKind::Unavailable, "{late}");
+    assert!(late.to_string().contains("is loading its data"), "{late}");
+}
+
+#[tokio::test]
+async fn a_server_without_scripts_or_of_a_cluster_is_not_supported() {
+    let server = RedisServer::builder()
+        .config("rename-command", "EVAL \"\"")
+        .config("rename-command", "EVALSHA \"\"")
+        .start();
+    let store = store(&server.url()).await;
+    check_ask(&store, &server, ErrorKind::Unsupported, "does not know the command `EVAL").await;
+
+    let server = RedisServer::builder().config("cluster-enabled", "yes");
+    let server = server.config("cluster-port", "0").start();
+    let store = self::store(&server.url()).await;
+    check_ask(&store, &server, ErrorKind::Unavailable, "Redis Cluster").await;
+}
