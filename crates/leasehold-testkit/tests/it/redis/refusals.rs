@@ -16,6 +16,8 @@ use leasehold::store::{
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 use leasehold_testkit::servers::{PATIENCE, RedisServer, Reply};
 
+use super::connecting::cluster_node;
+
 const SECRET: &str = "sesame";
 
 async fn store(url: &str) -> RedisStore {
@@ -233,8 +235,7 @@ async fn a_server_without_scripts_or_of_a_cluster_is_not_supported() {
     let store = store(&server.url()).await;
     check_ask(&store, &server, ErrorKind::Unsupported, "does not know the command `EVAL").await;
 
-    let server = RedisServer::builder().config("cluster-enabled", "yes");
-    let server = server.config("cluster-port", "0").start();
+    let (server, _port) = cluster_node();
     let store = self::store(&server.url()).await;
     check_ask(&store, &server, ErrorKind::Unavailable, "Redis Cluster").await;
 }
