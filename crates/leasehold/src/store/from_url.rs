@@ -39,7 +39,7 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
         "memory" if rest.is_empty() => Ok(AnyStore::new(MemoryStore::new(host))),
         "memory" => Ok(AnyStore::new(MemoryStore::shared(rest, host))),
         #[cfg(feature = "redis")]
-        "redis" | "unix" | "rediss" => {
+        "redis" | "unix" | "rediss" | "redis+sentinel" | "redis+cluster" => {
             Ok(AnyStore::new(super::RedisStore::connect(url, host).await?))
         }
         #[cfg(feature = "sqlite")]
@@ -96,10 +96,18 @@ pub fn redact_url(url: &str) -> String {
     };
     let shown = match (base.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{}", until_options(host)),
+        (Some((scheme, rest)), None) if has_words_for_a_port(rest) => format!("{scheme}://…"),
         (None, Some((_, host))) => format!("…@{}", until_options(host)),
         (_, None) => base.to_owned(),
     };
     (shown + options).escape_debug().to_string()
+}
+
+/// Whether there may be a user and a password that lack their `@`.
+fn has_words_for_a_port(rest: &str) -> bool {
+    let authority = rest.split('/').next().unwrap_or_default();
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    port.is_some_and(|port| port.bytes().any(|byte| !byte.is_ascii_digit()))
 }
 
 /// A password may have a `?` in it, so the host ends at the first one after the last `@`.
@@ -120,6 +128,8 @@ mod tests {
             ("redis://:p@ss@w@host", "redis://…@host"),
             ("user:secret@host", "…@host"),
             ("redis:secret@host", "…@host"),
+            ("redis://:secret/0", "redis://…"),
+            ("redis://host:1/0", "redis://host:1/0"),
             ("a\nb", "a\\nb"),
             ("redis://:p?ss@host/x", "redis://…@host/x?…"),
             ("redis://host/x?password=secret", "redis://host/x?…"),

@@ -22,7 +22,6 @@ pub(super) fn refusal(code: &str, text: &str) -> Error {
 }
 
 /// What it means that a request has no answer.
-#[allow(dead_code, reason = "for the wire")]
 pub(super) fn no_answer(error: &LinkError) -> Error {
     match error {
         LinkError::Refused { code, text } => refusal(code, text),
