@@ -6,16 +6,22 @@
 //! | [`pool`] | such servers for tests that come one after the other |
 //! | [`outside`] | such a server on virtual time |
 //! | [`clock`] | the clock of such a server, in the hands of the test |
+//! | [`proxy`] | a bad network in front of a server |
+//! | [`fake`] | servers that answer nonsense, or nothing |
 //! | [`resp`] | a small blocking client, with which tests look at what is on a server |
 //!
 //! A server that cannot be started fails the test and says what to do: nothing is skipped.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 pub mod clock;
+pub mod fake;
+mod frames;
+mod listening;
 pub mod outside;
 pub mod pool;
 mod port;
 mod process;
+pub mod proxy;
 pub mod redis_server;
 pub mod resp;
 #[cfg(test)]
@@ -24,7 +30,9 @@ mod tests;
 use std::time::Duration;
 
 pub use clock::ServerClock;
+pub use fake::FakeServer;
 pub use outside::ServerOutside;
+pub use proxy::{Counts, Proxy, Way};
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use resp::Reply;
 
