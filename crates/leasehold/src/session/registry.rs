@@ -206,9 +206,13 @@ impl Registry {
             held.set_slot(Some(slot));
             state.leases.insert(slot, held);
         }
-        let has_work = !state.leases.is_empty() || !state.follow_ups.is_empty();
-        // One that never began was refused by its host, which would refuse the next one too.
-        if had_begun && has_work {
+        if !had_begun {
+            // Refused by its host, which would refuse the next one too. What was to be followed up
+            // was submitted, and would keep this session alive for ever.
+            let abandoned = std::mem::take(&mut state.follow_ups);
+            drop(state);
+            drop(abandoned);
+        } else if !state.leases.is_empty() || !state.follow_ups.is_empty() {
             self.rouse(session, state, now);
         }
     }

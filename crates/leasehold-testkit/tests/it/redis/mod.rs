@@ -2,6 +2,6 @@
 
 mod connecting;
 mod fake;
-mod scripts;
 mod refusals;
+mod scripts;
 mod wire;

@@ -76,7 +76,7 @@ impl Scene {
     }
 }
 
-pub(crate) const STORES: [Setup; 2] = [stores::memory, stores::sqlite];
+pub(crate) const STORES: [Setup; 3] = [stores::memory, stores::sqlite, stores::redis];
 
 /// Plays the scene once for every store and every seed.
 pub(crate) fn play(seeds: Range<u64>, scene: impl AsyncFn(&Scene)) {
@@ -91,9 +91,13 @@ pub(crate) fn play(seeds: Range<u64>, scene: impl AsyncFn(&Scene)) {
 pub(crate) fn play_on<T>(setup: Setup, seed: u64, scene: impl AsyncFnOnce(&Scene) -> T) -> T {
     let host = VirtualHost::new(seed);
     let opener = setup(&host);
-    let set = Scene { faults: Faults::new(host.clone()), opener, host };
+    let set = Scene { faults: Faults::new(host.clone()), opener, host: host.clone() };
     let output = set.host.run(scene(&set));
-    set.host.drop_tasks();
+    // A driver that has not begun yet would never let go of what it was left.
+    set.host.run(set.host.settle());
+    drop(set);
+    host.drop_tasks();
+    assert_eq!(Arc::strong_count(&host), 1, "something keeps itself alive");
     output
 }
 

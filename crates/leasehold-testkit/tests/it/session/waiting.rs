@@ -217,6 +217,8 @@ async fn join(scene: &Scene, store: &AnyStore, id: &ClientId) -> OwnerToken {
     };
     let answer = store.acquire(ask).await.expect("answered");
     assert!(matches!(answer, Acquired::Taken { .. }), "{answer:?}");
+    // A store may have to open what hints come in by.
+    scene.host.settle().await;
     owner
 }
 
