@@ -16,8 +16,11 @@ use crate::view::{self, LockObject};
 
 /// How long we wait in silence: uncontended use prints nothing.
 const SILENT_FOR: Duration = Duration::from_millis(300);
-/// How often the store is asked.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often the store is asked. A look takes two requests, and the wait itself one each second: a
+/// thousand who wait must not keep a server busy with showing them each other.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often it is asked while it does not answer.
+const LOOK_EVERY_IN_TROUBLE: Duration = Duration::from_secs(2);
 /// How often, and how many times, our own place is looked for at first.
 const PLACE_LOOK_EVERY: Duration = Duration::from_millis(100);
 const PLACE_LOOKS: usize = 10;
@@ -72,12 +75,20 @@ impl<'a> WaitMessage<'a> {
         tokio::time::sleep(SILENT_FOR).await;
         loop {
             self.look().await;
-            let look_at = SystemHost.now() + LOOK_EVERY;
-            while SystemHost.now() < look_at {
+            let looked = SystemHost.now();
+            while SystemHost.now() < looked + self.look_every() {
                 self.refresh();
                 tokio::time::sleep(TICK).await;
+                // What the wait itself met. That it is over, only a look can tell.
+                if let Some(cause) = log::trouble_since(recently()) {
+                    self.tell_trouble(Some(cause));
+                }
             }
         }
+    }
+
+    const fn look_every(&self) -> Duration {
+        if self.troubled { LOOK_EVERY_IN_TROUBLE } else { LOOK_EVERY }
     }
 
     /// Looks who holds the lock.
@@ -102,12 +113,11 @@ impl<'a> WaitMessage<'a> {
     /// Asks the store, and says when it stops answering and when it answers again.
     async fn see(&mut self) -> Option<Snapshot> {
         let seen = self.client.inspect(self.name).await;
-        let recently = SystemHost.now().minus(TROUBLE_LASTS);
         let trouble = match &seen {
             Err(error) => Some(unnamed(error)),
             // The wait itself may fail where looking does not: one who only reads is not hindered
             // by another who keeps the file locked.
-            Ok(_) => log::trouble_since(recently),
+            Ok(_) => log::trouble_since(recently()),
         };
         self.tell_trouble(trouble);
         seen.ok()
@@ -168,6 +178,10 @@ impl<'a> WaitMessage<'a> {
             self.talk.status("");
         }
     }
+}
+
+fn recently() -> Moment {
+    SystemHost.now().minus(TROUBLE_LASTS)
 }
 
 /// Says who holds the lock that we wait for.
