@@ -63,21 +63,37 @@ struct Keep;
 
 impl<S: Subscriber> Layer<S> for Keep {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut cause = Cause(None);
+        let mut cause = Cause::default();
         event.record(&mut cause);
-        if let (true, Some(cause)) = (event.metadata().target().starts_with("leasehold"), cause.0) {
+        let is_ours = event.metadata().target().starts_with("leasehold");
+        if let (true, Some(cause)) = (is_ours, cause.unnamed()) {
             *TROUBLE.lock().expect("it is only copied") = Some((SystemHost.now(), cause));
         }
     }
 }
 
-/// The field `error` of an event.
-struct Cause(Option<String>);
+/// The fields `error` and `key` of an event.
+#[derive(Default)]
+struct Cause {
+    error: Option<String>,
+    key: Option<String>,
+}
+
+impl Cause {
+    /// The error without the lock at its head: our messages name it.
+    fn unnamed(self) -> Option<String> {
+        let error = self.error?;
+        let head = self.key.map(|key| format!("`{}`: ", key.escape_debug())).unwrap_or_default();
+        Some(error.strip_prefix(&head).map(str::to_owned).unwrap_or(error))
+    }
+}
 
 impl Visit for Cause {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "error" {
-            self.0 = Some(format!("{value:?}"));
+        match field.name() {
+            "error" => self.error = Some(format!("{value:?}")),
+            "key" => self.key = Some(format!("{value:?}")),
+            _ => {}
         }
     }
 }
