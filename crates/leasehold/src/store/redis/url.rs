@@ -207,7 +207,8 @@ fn host_and_port(place: &str) -> Result<(String, u16), &'static str> {
         None => (place, None),
     };
     if host.is_empty() {
-        return Err("it names no host; user and password end with `@`");
+        return Err("it names no host; user and password end with `@`, and special characters in \
+                    them are percent-encoded");
     }
     if host.contains(|c: char| !c.is_alphanumeric() && !matches!(c, '-' | '.' | '_')) {
         return Err("its host is not the name or the address of one host");
