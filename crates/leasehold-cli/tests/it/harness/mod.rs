@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-pub(crate) use self::process::{Running, finish, start};
+pub(crate) use self::process::{Done, Running, finish, start};
 pub(crate) use self::world::World;
 
 /// How long anything may take before the test gives up: far more than a slow machine needs.

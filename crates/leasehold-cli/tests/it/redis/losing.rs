@@ -1,0 +1,165 @@
+//! A server that is stopped in the middle, and what becomes of those who hold and wait.
+
+use rustix::process::Signal;
+
+use super::{time_left, uptime};
+use crate::harness::{World, finish, is_alive, start, until, until_dead};
+
+/// A command that ignores every request to stop, and writes down on the machine's clock
+/// (CLOCK_BOOTTIME, of which /proc/uptime shows hundredths) that it lives.
+const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
+    while :; do read up idle < /proc/uptime; echo $up >> $1/alive; sleep 0.02; done";
+
+/// Stops the server and returns when it will free `x`, on the machine's clock. No renewal came
+/// between the question and the stop: it was asked just after one, and renewals are due every third
+/// of the ttl.
+fn pause_and_know_the_end(world: &World, ttl: f64) -> f64 {
+    let mut ends = None;
+    until("the server is stopped between two renewals", || {
+        let asked = uptime();
+        let left = time_left(world, "x").expect("the lease");
+        world.server().pause();
+        let passed = ttl - left + (uptime() - asked);
+        if passed < ttl / 4.0 {
+            ends = Some(asked + left);
+        } else {
+            world.server().resume();
+        }
+        ends.is_some()
+    });
+    ends.expect("it was just found")
+}
+
+/// The signs of life that a stubborn command left.
+fn signs_of_life(world: &World) -> Vec<f64> {
+    world.read("alive").lines().map(|up| up.parse().expect("a time")).collect()
+}
+
+#[test]
+fn a_command_that_ignores_term_is_dead_before_a_stopped_server_frees_the_lock() {
+    let world = World::redis();
+    let mut run = start(world.run("x", &["--ttl", "6s"], STUBBORN));
+    let pid: i32 = run.line().parse().expect("a pid");
+    let ends = pause_and_know_the_end(&world, 6.0);
+    let line = run.expect_message("the lease was not renewed in time");
+    assert!(line.contains("could not be reached within 1s; nothing was asked"), "{line}");
+    assert_eq!(line.matches("`x`").count(), 1, "{line}");
+    run.expect_message("telling the command to stop");
+    let before = signs_of_life(&world).len();
+    run.expect_message("killing the command");
+    run.end().code(79);
+    assert!(!is_alive(pid));
+    let alive = signs_of_life(&world);
+    assert!(alive.len() > before, "it did live on after TERM");
+    let last = alive[alive.len() - 1];
+    assert!(last < ends, "alive at {last}, while the server keeps the lock until {ends}");
+    world.server().resume();
+    until("what was left of the lease is over", || world.state("x") == "free");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_command_is_gone_while_the_server_that_was_stopped_still_shows_the_lock() {
+    let world = World::redis();
+    let script = "echo $$; exec sleep 60";
+    let mut run = start(world.run("x", &["--ttl", "2s"], script));
+    let pid: i32 = run.line().parse().expect("a pid");
+    let ends = pause_and_know_the_end(&world, 2.0);
+    until_dead(pid);
+    let died = uptime();
+    world.server().resume();
+    let left = time_left(&world, "x");
+    // Unless the release that followed was faster than the question.
+    let released = world.server().command(&["EXISTS", "x"]).int() == 0;
+    assert!(left.is_some() || released || died >= ends, "{left:?} {died} {ends}");
+    run.end().code(79).says("telling the command to stop");
+    until("the lease is over", || world.state("x") == "free");
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_server_that_comes_back_in_time_is_no_reason_to_stop() {
+    let world = World::redis();
+    let script = "trap 'echo told to stop; exit 9' TERM; echo up; read line; exit 0";
+    let mut run = start(world.run("x", &["--ttl", "20s"], script));
+    run.expect("up");
+    // Ten seconds: longer than a renewal is waited for, shorter than the lease is good for.
+    let ends = pause_and_know_the_end(&world, 20.0);
+    run.expect_message("the lease was not renewed in time");
+    world.server().resume();
+    run.expect_message("the lease is renewed again");
+    assert!(time_left(&world, "x").is_some_and(|left| uptime() + left > ends), "it was renewed");
+    run.tell("end");
+    run.end().code(0);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_server_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return() {
+    let world = World::redis();
+    let mut first = start(world.run("x", &["--ttl", "1h"], "echo up; read line; exit 0"));
+    first.expect("up");
+    let mut command = world.leasehold(["-q", "run", "x", "--", "true"]);
+    command.env("LEASEHOLD_LOG", "");
+    let mut quiet = start(command);
+    let mut waiter = start(world.run("x", &[], "true"));
+    until("both wait", || world.waiters("x") == 2);
+    world.server().pause();
+    for waiter in [&mut waiter, &mut quiet] {
+        let line = waiter.expect_message("the store does not answer");
+        assert!(line.contains("did not answer within"), "{line}");
+        assert!(line.contains("waiting on"), "{line}");
+    }
+    world.server().resume();
+    waiter.expect_message("the store answers again");
+    first.tell("end");
+    first.end().code(0);
+    let done = waiter.end();
+    done.code(0);
+    assert_eq!(done.stderr.matches("does not answer:").count(), 1, "{}", done.stderr);
+    quiet.end().code(0);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_signal_while_a_stopped_server_is_told_of_the_release_changes_nothing() {
+    let world = World::redis();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        let mut holder = start(world.run("x", &["--ttl", "1m"], "echo $$; read line; exit 6"));
+        let pid: i32 = holder.line().parse().expect("a pid");
+        world.server().pause();
+        holder.tell("end");
+        until_dead(pid);
+        holder.kill(signal);
+        let end = holder.end();
+        end.code(6).says("the store did not confirm the release").says("the lock frees itself");
+        world.server().resume();
+        // What was on its way may arrive.
+        let token = world.inspect("x")["holders"][0]["token_hint"].clone();
+        if let Some(token) = token.as_str() {
+            let args = ["unlock", "x", "--token", token, "--why", "left by the test", "--yes"];
+            let done = finish(world.leasehold(args));
+            assert!([0, 75].contains(&done.status.code().expect("a code")), "{done:?}");
+        }
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_killed_holder_is_followed_when_its_lease_ends_and_not_before() {
+    let world = World::redis();
+    let mut holder = start(world.run("x", &["--ttl", "2s"], "echo up; exec sleep 1000"));
+    holder.expect("up");
+    let mut waiter = start(world.run("x", &[], "cat /proc/uptime"));
+    until("it waits", || world.waiters("x") == 1);
+    holder.kill(Signal::KILL);
+    holder.exit();
+    let asked = uptime();
+    let ends = asked + time_left(&world, "x").expect("who would renew is dead");
+    let line = waiter.line();
+    let held: f64 = line.split(' ').next().and_then(|up| up.parse().ok()).expect("a time");
+    // Rounded down to hundredths by the system, and to milliseconds by the server.
+    assert!(held + 0.012 >= ends, "held at {held}, the old lease ended at {ends}");
+    waiter.end().code(0);
+    world.assert_nothing_left();
+}

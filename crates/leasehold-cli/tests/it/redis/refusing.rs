@@ -1,0 +1,177 @@
+//! Servers that refuse: each refusal ends in its code, with words that say what to do.
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+
+use leasehold_testkit::servers::RedisServer;
+
+use super::{info, time_left, url_of};
+use crate::harness::{World, finish, start, until};
+
+/// Asks for `y` in vain: the code, the words, and no command begun.
+#[track_caller]
+fn assert_refused(world: &World, code: i32, words: &str) {
+    for args in [&["run", "y", "--", "touch", "began"][..], &["acquire", "y", "--ttl", "1s"]] {
+        let done = finish(world.leasehold(args));
+        done.code(code).says(words).says("nothing was");
+        assert_eq!(done.stdout, "", "{args:?}");
+    }
+    assert!(!world.path("began").exists());
+}
+
+/// A connection whose answers nobody waits for.
+fn send(server: &RedisServer, command: &str) -> TcpStream {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("it runs");
+    stream.write_all(format!("{command}\r\n").as_bytes()).expect("it reads");
+    stream
+}
+
+fn set(world: &World, name: &str, value: &str) {
+    world.server().command(&["CONFIG", "SET", name, value]);
+}
+
+#[test]
+fn a_port_where_nobody_listens_ends_with_69() {
+    let world = World::redis();
+    world.server().kill();
+    assert_refused(&world, 69, "no server listens there");
+    let mut command = world.bare();
+    command.args(["--url", "unix:/nowhere/socket", "run", "y", "--", "true"]);
+    finish(command).code(69).says("no server listens at the socket");
+}
+
+#[test]
+fn a_key_of_another_type_ends_with_78_and_is_left_as_it_was() {
+    let world = World::redis();
+    world.server().command(&["RPUSH", "y", "data"]);
+    assert_refused(&world, 78, "not a lock of this kind");
+    for args in [
+        &["inspect", "y"][..],
+        &["renew", "y", "--token", "t", "--ttl", "1s"],
+        &["release", "y", "--token", "t"],
+        &["unlock", "y", "--force", "--yes", "--why", "w"],
+    ] {
+        finish(world.leasehold(args)).code(78).says("not a lock of this kind");
+    }
+    assert_eq!(world.server().command(&["LRANGE", "y", "0", "-1"]).texts(), ["data"]);
+    assert_eq!(world.server().command(&["PTTL", "y"]).int(), -1);
+}
+
+#[test]
+fn a_companion_of_another_type_ends_with_78_and_grants_nothing() {
+    for companion in ["{y}:lh:fence", "{y}:lh:line", "{y}:lh:places", "{y}:lh:ends"] {
+        let world = World::redis();
+        world.server().command(&["SADD", companion, "data"]);
+        let done = finish(world.leasehold(["run", "y", "--", "touch", "began"]));
+        // What it does not need it does not look at.
+        if world.path("began").exists() {
+            done.code(0);
+        } else {
+            done.code(78).says("not a lock of this kind");
+        }
+        assert_eq!(world.server().command(&["EXISTS", "y"]).int(), 0, "{companion}");
+        assert_eq!(world.server().command(&["SMEMBERS", companion]).texts(), ["data"]);
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_ends_with_78() {
+    let world = World::redis();
+    for (rest, words) in [
+        ("/16", "no database of this number"),
+        ("/4294967296", "database is not a number"),
+        ("/name", "database is not a number"),
+    ] {
+        let mut command = world.bare();
+        command.args(["--url", &url_of(&world, "", rest), "run", "y", "--", "true"]);
+        finish(command).code(78).says(words);
+    }
+}
+
+/// A reload that takes its time at every key.
+#[test]
+fn a_server_that_loads_its_data_ends_with_69() {
+    let builder = RedisServer::builder().config("enable-debug-command", "local");
+    let world = World::on(builder.config("loading-process-events-interval-bytes", "1024").start());
+    let fill = "for n = 1, 5000 do redis.call('SET', n, string.rep('x', 100)) end";
+    world.server().command(&["EVAL", fill, "0"]);
+    set(&world, "key-load-delay", "10000");
+    let _reload = send(world.server(), "DEBUG RELOAD");
+    until("it loads", || {
+        let refusal = world.server().try_command(&["PING"]).err();
+        refusal.is_some_and(|text| text.starts_with("LOADING"))
+    });
+    assert_refused(&world, 69, "loading its data");
+}
+
+#[test]
+fn a_replica_ends_with_69_and_still_shows_who_holds_what() {
+    let world = World::redis();
+    let mut holder = start(world.run("x", &["--ttl", "1h"], "echo up; read line; exit 0"));
+    holder.expect("up");
+    world.server().command(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_refused(&world, 69, "is a replica and takes no writes");
+    assert_eq!(world.state("x"), "held");
+    world.server().command(&["REPLICAOF", "NO", "ONE"]);
+    holder.tell("end");
+    holder.end().code(0);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_full_server_ends_with_69_and_still_renews_and_releases() {
+    let world = World::redis();
+    let mut holder = start(world.run("x", &["--ttl", "6s"], "echo up; read line; exit 0"));
+    holder.expect("up");
+    set(&world, "maxmemory-policy", "noeviction");
+    set(&world, "maxmemory", "1");
+    assert_refused(&world, 69, "out of memory");
+    let mut left = time_left(&world, "x").expect("the lease");
+    until("it is renewed", || {
+        let before = std::mem::replace(&mut left, time_left(&world, "x").expect("the lease"));
+        left > before
+    });
+    holder.tell("end");
+    let done = holder.end();
+    assert_eq!(done.code(0).stderr, "");
+    assert_eq!(world.server().command(&["EXISTS", "x"]).int(), 0, "it was released");
+    set(&world, "maxmemory", "0");
+    finish(world.run("x", &["-n"], "exit 0")).code(0);
+    world.assert_nothing_left();
+}
+
+/// The place of its snapshot is taken by a directory.
+#[test]
+fn a_server_that_cannot_save_its_data_ends_with_69() {
+    let world = World::redis();
+    std::fs::create_dir(world.server().path("dump.rdb")).expect("a directory");
+    set(&world, "save", "3600 1");
+    world.server().command(&["SET", "something", "to save"]);
+    world.server().command(&["BGSAVE"]);
+    until("it has failed", || info(&world, "persistence", "rdb_last_bgsave_status") == "err");
+    assert_refused(&world, 69, "cannot save its data");
+    world.server().command(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
+    finish(world.run("y", &["-n"], "exit 0")).code(0);
+}
+
+#[test]
+fn a_server_that_is_busy_with_a_script_ends_with_69() {
+    let world = World::redis();
+    set(&world, "lua-time-limit", "10");
+    let _script = send(world.server(), "EVAL \"while true do end\" 0");
+    until("it is busy", || {
+        let refusal = world.server().try_command(&["PING"]).err();
+        refusal.is_some_and(|text| text.starts_with("BUSY"))
+    });
+    assert_refused(&world, 69, "SCRIPT KILL");
+    world.server().command(&["SCRIPT", "KILL"]);
+    finish(world.run("y", &["-n"], "exit 0")).code(0);
+}
+
+#[test]
+fn a_server_with_as_many_clients_as_it_takes_ends_with_69() {
+    let world = World::redis();
+    // The one that is there is ours.
+    set(&world, "maxclients", "1");
+    assert_refused(&world, 69, "as many clients as it takes");
+}
