@@ -58,22 +58,25 @@ fn a_command_that_ignores_term_is_dead_before_a_stopped_server_frees_the_lock() 
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_command_is_gone_while_the_server_that_was_stopped_still_shows_the_lock() {
-    let world = World::redis();
-    let script = "echo $$; exec sleep 60";
-    let mut run = start(world.run("x", &["--ttl", "2s"], script));
+/// Stops the server under a command. Returns whether it was seen to be dead before the server would
+/// have freed the lock; on a machine that is slow to show it, that may be missed.
+fn is_seen_dead_in_time(world: &World) -> bool {
+    let mut run = start(world.run("x", &["--ttl", "2s"], "echo $$; exec sleep 60"));
     let pid: i32 = run.line().parse().expect("a pid");
-    let ends = pause_and_know_the_end(&world, 2.0);
+    let ends = pause_and_know_the_end(world, 2.0);
     until_dead(pid);
     let died = uptime();
     world.server().resume();
-    let left = time_left(&world, "x");
-    // Unless the release that followed was faster than the question.
-    let released = world.server().command(&["EXISTS", "x"]).int() == 0;
-    assert!(left.is_some() || released || died >= ends, "{left:?} {died} {ends}");
     run.end().code(79).says("telling the command to stop");
     until("the lease is over", || world.state("x") == "free");
+    died < ends
+}
+
+#[test]
+fn a_command_is_gone_before_a_stopped_server_would_free_the_lock() {
+    const ROUNDS: usize = 10;
+    let world = World::redis();
+    assert!((0..ROUNDS).any(|_| is_seen_dead_in_time(&world)), "late in each of {ROUNDS} rounds");
     world.assert_nothing_left();
 }
 
@@ -91,6 +94,29 @@ fn a_server_that_comes_back_in_time_is_no_reason_to_stop() {
     assert!(time_left(&world, "x").is_some_and(|left| uptime() + left > ends), "it was renewed");
     run.tell("end");
     run.end().code(0);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn connections_that_are_cut_are_made_again_and_nobody_notices() {
+    let world = World::redis();
+    let mut holder = start(world.run("x", &["--ttl", "9s"], "echo up; read line; exit 0"));
+    holder.expect("up");
+    let mut waiter = start(world.run("x", &[], "echo mine"));
+    until("it waits", || world.waiters("x") == 1);
+    for kind in ["normal", "pubsub"] {
+        world.server().command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    }
+    let left = time_left(&world, "x").expect("the lease");
+    let asked = uptime();
+    until("it is renewed", || {
+        let ends = time_left(&world, "x").map(|left| uptime() + left);
+        ends.expect("the lease") > asked + left + 1.0
+    });
+    holder.tell("end");
+    assert_eq!(holder.end().code(0).stderr, "");
+    waiter.expect("mine");
+    waiter.end().code(0);
     world.assert_nothing_left();
 }
 

@@ -5,23 +5,9 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::harness::{Done, World, finish, until};
+use leasehold_testkit::servers::FakeServer;
 
-/// Listens on a free port, and gives every connection that comes to `serve`, with its number from 1.
-fn listen(serve: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> String {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let url = format!("redis://{}", listener.local_addr().expect("an address"));
-    let serve = Arc::new(serve);
-    // It ends with the process of the tests.
-    std::thread::spawn(move || {
-        for (stream, number) in listener.incoming().zip(1..) {
-            let Ok(stream) = stream else { break };
-            let serve = Arc::clone(&serve);
-            std::thread::spawn(move || serve(stream, number));
-        }
-    });
-    url
-}
+use crate::harness::{Done, World, start, until};
 
 /// Copies what comes from one side to the other, `limit` bytes of it at most, and then closes both.
 fn copy(mut from: TcpStream, mut to: TcpStream, mut limit: usize) {
@@ -39,41 +25,48 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mut limit: usize) {
 }
 
 /// A way to the server of the world on which the first connection ends after so many bytes of
-/// answers.
+/// answers. It lasts as long as the process of the tests.
 fn cut_off_after(world: &World, limit: usize, cut: &Arc<AtomicUsize>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let url = format!("redis://{}", listener.local_addr().expect("an address"));
     let port = world.server().port();
     let cut = Arc::clone(cut);
-    listen(move |client, number| {
-        let server = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it runs");
-        let back = (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"));
-        std::thread::spawn(move || copy(back.0, back.1, usize::MAX));
-        copy(server, client, if number == 1 { limit } else { usize::MAX });
-        if number == 1 {
-            cut.fetch_add(1, Ordering::SeqCst);
+    std::thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let Ok(client) = client else { break };
+            let is_first = number == 0;
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it runs");
+            let copies = (client.try_clone(), server.try_clone());
+            let (from, to) = (copies.0.expect("a socket"), copies.1.expect("a socket"));
+            let cut = Arc::clone(&cut);
+            std::thread::spawn(move || copy(from, to, usize::MAX));
+            std::thread::spawn(move || {
+                copy(server, client, if is_first { limit } else { usize::MAX });
+                cut.fetch_add(usize::from(is_first), Ordering::SeqCst);
+            });
         }
-    })
+    });
+    url
 }
 
 fn run_at(world: &World, url: &str, flags: &[&str]) -> Done {
     let mut command = world.bare();
     command.args(["--url", url, "run", "x"]).args(flags).args(["--", "touch", "began"]);
-    finish(command)
+    start(command).end()
 }
 
 /// It ends at all: the limit is on our side.
 #[test]
 fn a_server_that_never_answers_ends_with_69() {
     let world = World::sqlite();
-    let silent = listen(|stream, _| {
-        // Held open until the process ends.
-        std::mem::forget(stream);
-    });
+    let silent = FakeServer::silent();
     let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let unaccepted = format!("redis://{}", full.local_addr().expect("an address"));
-    for url in [silent, unaccepted] {
+    for url in [silent.url(), unaccepted] {
         for flags in [&[][..], &["-n"], &["-w", "10m"]] {
             let done = run_at(&world, &url, flags);
             done.code(69).says("accepts connections and does not answer").says("nothing was asked");
+            assert!(!done.stderr.contains("take effect"), "{}", done.stderr);
         }
     }
     assert!(!world.path("began").exists());
@@ -82,32 +75,27 @@ fn a_server_that_never_answers_ends_with_69() {
 #[test]
 fn a_server_of_another_kind_ends_with_an_error_that_says_so() {
     let world = World::sqlite();
-    for nonsense in [
-        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nhunter2\r\n",
-        "SSH-2.0-OpenSSH_9.2p1\r\n",
-        "+OK\r\n",
-        ":1\r\n",
-        "$-1\r\n",
-        "*1000000000\r\n",
-        "$99999999999999999999\r\n",
-        "\0\u{1}\u{2}\u{3}\r\n",
-        "-ERR unknown command 'PING', with args beginning with: \r\n",
-        "",
+    let greeting = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nhunter2\r\n";
+    let none = "what answers there is not a Redis or Valkey server";
+    for (nonsense, code, words) in [
+        (greeting, 78, none),
+        ("SSH-2.0-OpenSSH_9.2p1\r\n", 78, none),
+        (":1\r\n", 78, none),
+        ("$-1\r\n", 78, none),
+        ("*1000000000\r\n", 78, none),
+        ("$99999999999999999999\r\n", 78, none),
+        ("\0\u{1}\u{2}\u{3}\r\n", 78, none),
+        ("-ERR unknown command 'PING', with args beginning with: \r\n", 78, "command `PING`"),
+        ("-LOADING the dataset\r\n", 69, "loading its data"),
+        ("+PONG\r\n", 69, "see whether this is a Redis server"),
     ] {
-        let url = listen(move |mut stream, _| {
-            let mut bytes = [0; 4096];
-            // Nonsense to everything that is asked; none is an end right away.
-            while !nonsense.is_empty() && matches!(stream.read(&mut bytes), Ok(1..)) {
-                if stream.write_all(nonsense.as_bytes()).is_err() {
-                    break;
-                }
-            }
-        });
-        let done = run_at(&world, &url, &["-n"]);
-        let code = done.status.code().expect("a code");
-        assert!([69, 78].contains(&code), "{nonsense:?}: {done:?}");
+        let server = FakeServer::answering(nonsense);
+        let done = run_at(&world, &server.url(), &["-n"]);
+        done.code(code).says(words);
         assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
     }
+    let done = run_at(&world, &FakeServer::closing().url(), &[]);
+    done.code(69).says("ended the connection before it answered").says("nothing was asked");
     assert!(!world.path("began").exists());
 }
 

@@ -85,7 +85,8 @@ fn check(pong: Result<Value, LinkError>) -> Result<(), Error> {
     }
 }
 
-/// While connecting nothing of the user's was asked yet, so nothing is unknown.
+/// While connecting nothing of the user's was asked yet, so nothing is unknown, whatever the cause
+/// says.
 fn unavailable(error: Error, connector: &dyn Connector) -> Error {
     if error.kind() != ErrorKind::Unknown {
         return error;
@@ -98,5 +99,4 @@ fn unavailable(error: Error, connector: &dyn Connector) -> Error {
              is stopped or overloaded"
         ),
     )
-    .with_source(error)
 }
