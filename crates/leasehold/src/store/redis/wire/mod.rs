@@ -94,7 +94,8 @@ impl Wire {
 
     /// Connects, unless the wire is connected already.
     pub(super) async fn connect(&self) -> Result<(), Error> {
-        self.submit(CONNECT_LIMIT, Box::new(Ping)).await.map(drop)
+        // Longer than making a connection may take, so that why it failed is heard from there.
+        self.submit(CONNECT_LIMIT * 3, Box::new(Ping)).await.map(drop)
     }
 }
 

@@ -95,8 +95,8 @@ fn unavailable(error: Error, connector: &dyn Connector) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{server} accepts connections and does not answer; nothing was asked, look whether it \
-             is stopped or overloaded"
+            "{server} does not answer within {CONNECT_LIMIT:?}; nothing was asked, look whether \
+             host and port are right, and whether the server is stopped or overloaded"
         ),
     )
 }
