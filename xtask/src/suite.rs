@@ -11,6 +11,7 @@ use crate::{step, tools};
 /// examples are built here and run by tests. Nothing may be skipped without being named.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     tools::need_c_compiler()?;
+    tools::need_redis_server()?;
     let mut command = step::cargo();
     command.args(["test", "--no-fail-fast"]).stdin(Stdio::null()).stdout(Stdio::piped());
     if args.is_empty() {

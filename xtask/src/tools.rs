@@ -5,39 +5,100 @@ use std::process::{Command, Stdio};
 
 use crate::step;
 
+/// Something that packages of the system bring.
+struct Need {
+    /// As it is called in messages.
+    what: &'static str,
+    /// The packages of Debian and Ubuntu.
+    packages: &'static [&'static str],
+    is_there: fn() -> bool,
+}
+
+const C_COMPILER: Need = Need {
+    what: "a C compiler with its headers (`cc`)",
+    packages: &["gcc", "libc6-dev"],
+    is_there: compiles_c,
+};
+
+const REDIS_SERVER: Need = Need {
+    what: "a Redis server (`redis-server`)",
+    packages: &["redis-server"],
+    is_there: runs_redis_server,
+};
+
 /// Makes sure of a C compiler with its headers, with which the bundled SQLite is built.
 pub(crate) fn need_c_compiler() -> Result<(), String> {
-    const PACKAGES: [&str; 2] = ["gcc", "libc6-dev"];
-    if compiles_c() {
-        return Ok(());
-    }
-    if let Ok(compiler) = std::env::var("CC") {
+    if let (Ok(compiler), false) = (std::env::var("CC"), compiles_c()) {
         return Err(format!("the variable CC names `{compiler}`, which does not compile C"));
     }
-    if !Path::new("/etc/debian_version").exists() {
-        return Err(
-            "a C compiler with its headers is missing (`cc`): install your system's, then run \
-             this again"
-                .to_owned(),
-        );
+    need(&C_COMPILER)
+}
+
+/// Makes sure of the server of which tests start private ones. That of the system, which its
+/// package may start, is left alone.
+pub(crate) fn need_redis_server() -> Result<(), String> {
+    need(&REDIS_SERVER)
+}
+
+/// What can be done about something that is missing.
+#[derive(Debug, PartialEq)]
+enum Remedy {
+    /// It is there.
+    Nothing,
+    /// We may install it.
+    Install,
+    /// Only the user can do something.
+    Tell(String),
+}
+
+fn remedy(need: &Need, is_there: bool, is_debian: bool, is_root: bool) -> Remedy {
+    match (is_there, is_debian, is_root) {
+        (true, ..) => Remedy::Nothing,
+        (false, true, true) => Remedy::Install,
+        (false, true, false) => Remedy::Tell(by_hand(need)),
+        (false, false, _) => Remedy::Tell(format!(
+            "{} is missing: install your system's, then run this again",
+            need.what
+        )),
     }
-    let by_hand = format!(
-        "a C compiler is missing. Run this, then try again:\n\
-         \u{20} apt-get update && apt-get install -y {}",
-        PACKAGES.join(" ")
-    );
-    if step::output(Command::new("id").arg("-u"))?.trim() != "0" {
-        return Err(format!("{by_hand}\n(as root)"));
+}
+
+fn by_hand(need: &Need) -> String {
+    format!(
+        "{} is missing. Run this as root, then try again:\n\
+         \u{20} apt-get update && apt-get install -y --no-install-recommends {}",
+        need.what,
+        need.packages.join(" ")
+    )
+}
+
+fn need(need: &Need) -> Result<(), String> {
+    let is_debian = Path::new("/etc/debian_version").exists();
+    match remedy(need, (need.is_there)(), is_debian, is_root()) {
+        Remedy::Nothing => Ok(()),
+        Remedy::Tell(text) => Err(text),
+        Remedy::Install => install(need),
     }
-    eprintln!("xtask: a C compiler is missing, installing {}", PACKAGES.join(" and "));
+}
+
+fn install(need: &Need) -> Result<(), String> {
+    eprintln!("xtask: {} is missing, installing {}", need.what, need.packages.join(" and "));
     let apt = || {
         let mut command = Command::new("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
         command
     };
     step::run(apt().arg("update"))?;
-    step::run(apt().args(["install", "-y", "--no-install-recommends"]).args(PACKAGES))?;
-    if compiles_c() { Ok(()) } else { Err(by_hand) }
+    step::run(apt().args(["install", "-y", "--no-install-recommends"]).args(need.packages))?;
+    if (need.is_there)() { Ok(()) } else { Err(by_hand(need)) }
+}
+
+fn is_root() -> bool {
+    step::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}
+
+fn runs_redis_server() -> bool {
+    step::succeeds(Command::new("redis-server").arg("--version"))
 }
 
 fn compiles_c() -> bool {
@@ -57,4 +118,28 @@ pub(crate) fn need_component(subcommand: &str, component: &str) -> Result<(), St
     step::run(Command::new("rustup").args(["component", "add", component])).map_err(|error| {
         format!("{error}\n`cargo {subcommand}` is needed: install {component} for this toolchain")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_installed_by_root_on_debian_and_told_to_others() {
+        // there, on Debian, as root, what is done
+        let table = [
+            (true, false, false, Ok(Remedy::Nothing)),
+            (true, true, true, Ok(Remedy::Nothing)),
+            (false, true, true, Ok(Remedy::Install)),
+            (false, true, false, Err("apt-get install -y --no-install-recommends redis-server")),
+            (false, false, true, Err("(`redis-server`) is missing: install your system's")),
+            (false, false, false, Err("(`redis-server`) is missing: install your system's")),
+        ];
+        for (is_there, is_debian, is_root, expected) in table {
+            match (remedy(&REDIS_SERVER, is_there, is_debian, is_root), expected) {
+                (Remedy::Tell(text), Err(part)) => assert!(text.contains(part), "{text}"),
+                (remedy, expected) => assert_eq!(Ok(remedy), expected, "{is_debian} {is_root}"),
+            }
+        }
+    }
 }
