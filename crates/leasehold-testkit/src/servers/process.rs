@@ -164,8 +164,16 @@ mod tests {
     fn a_process_outlives_the_thread_that_started_it_and_not_its_owner() {
         let log = tempfile::tempfile().expect("a file");
         let copy = log.try_clone().expect("a file");
-        let started = std::thread::spawn(move || Process::start("sleep", &["1000"], &[], &copy));
-        let process = started.join().expect("no panic").expect("it starts");
+        let started = std::thread::spawn(move || {
+            let process = Process::start("sleep", &["1000"], &[], &copy).expect("it starts");
+            // Until then it has not asked to be killed with its parent.
+            let name = format!("/proc/{}/comm", process.pid());
+            while std::fs::read_to_string(&name).expect("it lives") != "sleep\n" {
+                std::thread::yield_now();
+            }
+            process
+        });
+        let process = started.join().expect("no panic");
         assert!(!process.ends_within(Duration::from_millis(50)), "{}", tail(&log));
         let end = pidfd_open(process.pid, PidfdFlags::empty()).expect("it lives");
         drop(process);

@@ -146,6 +146,7 @@ fn a_running_clock_steps_forward_and_back() {
     server.clock().step_by(200_000_000);
     assert_eq!(server.command(&["EXISTS", "key"]).int(), 0);
 
+    server.clock().step_by(86_400_000_000);
     server.clock().freeze_at(NEW_YEAR_2026_US);
     server.clock().run_free();
     let machine = Command::new("date").arg("+%s").output().expect("date runs").stdout;
@@ -222,13 +223,15 @@ fn a_server_of_the_pool_comes_without_what_others_left_on_it() {
 }
 
 #[test]
-fn a_server_that_was_killed_does_not_come_back_to_the_pool() {
-    let server = pool::lend();
-    let pid = server.pid();
-    server.kill();
-    drop(server);
+fn a_server_that_was_killed_or_paused_does_not_come_back_to_the_pool() {
+    let (killed, paused) = (pool::lend(), pool::lend());
+    let pids = [killed.pid(), paused.pid()];
+    killed.kill();
+    paused.pause();
+    drop((killed, paused));
+    assert_eq!(pids.map(state_of), ['X', 'X']);
     let servers: Vec<_> = (0..3).map(|_| pool::lend()).collect();
-    assert!(servers.iter().all(|server| server.pid() != pid));
+    assert!(servers.iter().all(|server| !pids.contains(&server.pid())));
 }
 
 #[test]

@@ -175,7 +175,9 @@ fn servers_that_are_none_do_as_they_are_named() {
     assert_eq!(read_to_end(stream), "");
 
     let closing = FakeServer::closing();
-    assert!(connect(&closing).ask(&["PING"]).is_err());
+    let closed = connect(&closing).ask(&["PING"]).expect_err("it was closed");
+    // And not for want of patience.
+    assert_ne!(closed.kind(), ErrorKind::WouldBlock);
 
     let http = FakeServer::speaking_http();
     let nonsense = connect(&http).ask(&["PING"]).expect_err("it is no reply");
