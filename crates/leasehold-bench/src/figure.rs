@@ -78,14 +78,14 @@ impl Report {
             }
             return;
         }
-        println!("{:<34} {:<30} {:>12} {:<6} ratio", "subject", "figure", "value", "unit");
+        println!("{:<26} {:<24} {:>12} {:<6} ratio", "subject", "figure", "value", "unit");
         for figure in &self.figures {
             let ratio = match (figure.ratio, &figure.ratio_to) {
                 (Some(ratio), Some(to)) => format!("{ratio:.2} x {to}"),
                 _ => String::new(),
             };
             println!(
-                "{:<34} {:<30} {:>12.3} {:<6} {ratio}",
+                "{:<26} {:<24} {:>12.3} {:<6} {ratio}",
                 figure.subject, figure.figure, figure.value, figure.unit
             );
         }

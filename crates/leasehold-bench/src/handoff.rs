@@ -3,13 +3,18 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::host::SystemHost;
+use leasehold::store::RedisStore;
 use leasehold::{Client, Error, ErrorKind};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::figure::{Report, Samples};
+use crate::recording::{Recording, RecordingConnector};
 use crate::usage::CpuMeter;
+use crate::yardstick::is_redis;
 
 const NAME: &str = "bench:handoff";
 
@@ -26,7 +31,7 @@ fn now_ns() -> u64 {
 /// until a line comes, releases it, and says when. In the end it waits once more, and says what
 /// that cost.
 pub(crate) async fn peer(url: &str, rounds: usize) -> Result<(), Error> {
-    let client = Client::connect(url).await?;
+    let (client, recording) = recorded(url).await?;
     let mutex = client.mutex(NAME);
     let mut lines = std::io::stdin().lines();
     for _ in 0..rounds {
@@ -36,14 +41,29 @@ pub(crate) async fn peer(url: &str, rounds: usize) -> Result<(), Error> {
         let _line = lines.next();
         let _released = guard.release().await?;
     }
-    let meter = CpuMeter::start();
+    let (meter, before) = (CpuMeter::start(), requests(recording.as_deref()));
     say("asks");
     let waited = mutex.lock_timeout(WAITING).await;
     if !matches!(&waited, Err(error) if error.kind() == ErrorKind::WaitElapsed) {
         return Err(Error::new(ErrorKind::Closed, "the lock was not held while the peer waited"));
     }
     say(&meter.percent_of_a_core().to_string());
+    say(&(requests(recording.as_deref()) - before).to_string());
     Ok(())
+}
+
+/// A client, and what it sends if that can be told.
+async fn recorded(url: &str) -> Result<(Client, Option<Arc<Recording>>), Error> {
+    if !is_redis(url) {
+        return Ok((Client::connect(url).await?, None));
+    }
+    let (connector, recording) = RecordingConnector::new(url)?;
+    let store = RedisStore::connect_with(connector, SystemHost::shared()).await?;
+    Ok((Client::with_store(store).connect().await?, Some(recording)))
+}
+
+fn requests(recording: Option<&Recording>) -> u64 {
+    recording.map_or(0, Recording::count)
 }
 
 fn say(line: &str) {
@@ -89,6 +109,7 @@ pub(crate) async fn measure(url: &str, rounds: usize) -> Result<Report, Error> {
     }
     assert_eq!(hear(), "asks");
     let cpu: f64 = hear().parse().expect("a share");
+    let requests: f64 = hear().parse().expect("a number");
     let _released = guard.release().await?;
     child.wait().expect("the peer ends");
 
@@ -97,6 +118,10 @@ pub(crate) async fn measure(url: &str, rounds: usize) -> Result<Report, Error> {
         report.add("2 processes", figure, samples.quantile_us(share), "us");
     }
     report.add("1 waiting process", "client cpu", cpu, "% core");
+    if is_redis(url) {
+        let a_second = requests / WAITING.as_secs_f64();
+        report.add("1 waiting process", "requests", a_second, "/s");
+    }
     Ok(report)
 }
 

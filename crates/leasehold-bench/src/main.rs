@@ -5,17 +5,18 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time on real threads")]
 
+mod bare_redis;
 mod figure;
 mod handoff;
+mod recording;
 mod renew;
 mod roundtrip;
 mod usage;
 mod yardstick;
 
 use clap::{Parser, Subcommand};
-use leasehold::Error;
-
-use crate::figure::Report;
+use leasehold_testkit::servers::RedisServer;
+use tokio::runtime::{Builder, Runtime};
 
 /// Counts what is allocated, for figures in bytes.
 #[global_allocator]
@@ -31,8 +32,14 @@ struct Arguments {
 #[derive(clap::Args)]
 struct Common {
     /// Which store to measure; default: the embedded store in a temporary file
-    #[arg(long)]
+    #[arg(long, conflicts_with = "redis")]
     url: Option<String>,
+    /// Measure on a private Redis server, which inherits the cores that this process is pinned to
+    #[arg(long)]
+    redis: bool,
+    /// Run on a runtime with that many worker threads; default: on one thread, the main one
+    #[arg(long)]
+    workers: Option<usize>,
     /// Print one JSON object per figure instead of a table
     #[arg(long)]
     json: bool,
@@ -88,29 +95,38 @@ fn main() -> std::process::ExitCode {
 }
 
 fn run(scenario: Scenario) -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let scratch = tempfile::tempdir()?;
-    let url = |common: &Common| {
-        common
-            .url
-            .clone()
-            .unwrap_or_else(|| format!("sqlite:{}", scratch.path().join("locks.db").display()))
-    };
-    let (json, report): (bool, Result<Report, Error>) = match scenario {
-        Scenario::Roundtrip { common, pairs } => {
-            (common.json, runtime.block_on(roundtrip::measure(&url(&common), pairs)))
-        }
-        Scenario::Renew { common, leases, seconds } => {
-            (common.json, runtime.block_on(renew::measure(&url(&common), leases, seconds)))
-        }
-        Scenario::Handoff { common, rounds } => {
-            (common.json, runtime.block_on(handoff::measure(&url(&common), rounds)))
-        }
+    let common = match &scenario {
+        Scenario::Roundtrip { common, .. }
+        | Scenario::Renew { common, .. }
+        | Scenario::Handoff { common, .. } => common,
         Scenario::HandoffPeer { url, rounds } => {
-            runtime.block_on(handoff::peer(&url, rounds))?;
+            runtime(None)?.block_on(handoff::peer(url, *rounds))?;
             return Ok(());
         }
     };
+    let (json, runtime) = (common.json, runtime(common.workers)?);
+    let scratch = tempfile::tempdir()?;
+    let server = common.redis.then(RedisServer::start);
+    let url = match (&common.url, &server) {
+        (Some(url), _) => url.clone(),
+        (None, Some(server)) => server.url(),
+        (None, None) => format!("sqlite:{}", scratch.path().join("locks.db").display()),
+    };
+    let report = runtime.block_on(async {
+        match scenario {
+            Scenario::Roundtrip { pairs, .. } => roundtrip::measure(&url, pairs).await,
+            Scenario::Renew { leases, seconds, .. } => renew::measure(&url, leases, seconds).await,
+            Scenario::Handoff { rounds, .. } => handoff::measure(&url, rounds).await,
+            Scenario::HandoffPeer { .. } => unreachable!("it has no report"),
+        }
+    });
     report?.print(json);
     Ok(())
+}
+
+fn runtime(workers: Option<usize>) -> std::io::Result<Runtime> {
+    match workers {
+        None => Builder::new_current_thread().enable_all().build(),
+        Some(workers) => Builder::new_multi_thread().worker_threads(workers).enable_all().build(),
+    }
 }

@@ -1,18 +1,25 @@
 //! What a store is compared with: the same work without us, measured in the same run.
 
-use leasehold::Error;
+use leasehold::{Error, ErrorKind};
+
+use crate::bare_redis::{BareRedis, Pair};
 
 /// The bare work of one lock and one release.
 pub(crate) enum Yardstick {
     /// Two transactions, each one update, on a file with the settings of the embedded store.
     Sqlite(rusqlite::Connection),
+    /// The same requests, sent by a bare client.
+    Redis(Box<BareRedis>),
     /// Locking a mutex of the runtime.
     Process(tokio::sync::Mutex<()>),
 }
 
 impl Yardstick {
     /// The yardstick for the store of that URL.
-    pub(crate) fn beside(url: &str) -> Result<Self, Error> {
+    pub(crate) async fn beside(url: &str) -> Result<Self, Error> {
+        if is_redis(url) {
+            return Ok(Self::Redis(Box::new(BareRedis::connect(url).await?)));
+        }
         let Some(path) = url.strip_prefix("sqlite:") else {
             return Ok(Self::Process(tokio::sync::Mutex::default()));
         };
@@ -27,21 +34,27 @@ impl Yardstick {
             Ok::<_, rusqlite::Error>(connection)
         };
         let connection = open().map_err(|error| {
-            Error::new(leasehold::ErrorKind::Unavailable, "the yardstick's file cannot be opened")
+            Error::new(ErrorKind::Unavailable, "the yardstick's file cannot be opened")
                 .with_source(error)
         })?;
         Ok(Self::Sqlite(connection))
     }
 
-    pub(crate) fn name(&self) -> &'static str {
+    /// What it can be asked to do, with what each is called.
+    pub(crate) const fn pairs(&self) -> &'static [(Pair, &'static str)] {
         match self {
-            Self::Sqlite(_) => "two bare transactions",
-            Self::Process(_) => "tokio::sync::Mutex",
+            Self::Sqlite(_) => &[(Pair::Fenced, "two bare transactions")],
+            Self::Redis(_) => &[
+                (Pair::Fenced, "same two requests"),
+                (Pair::Unfenced, "same two requests, unfenced"),
+                (Pair::Pings, "2 PING"),
+            ],
+            Self::Process(_) => &[(Pair::Fenced, "tokio::sync::Mutex")],
         }
     }
 
     /// Does the work of one lock and one release.
-    pub(crate) async fn pair(&self) {
+    pub(crate) async fn run(&mut self, pair: Pair) -> Result<(), Error> {
         match self {
             Self::Sqlite(connection) => {
                 for owner in [Some("token"), None] {
@@ -51,7 +64,14 @@ impl Yardstick {
                     statement.execute([owner]).expect("nobody else uses the file");
                 }
             }
+            Self::Redis(bare) => drop(bare.send(pair).await?),
             Self::Process(mutex) => drop(mutex.lock().await),
         }
+        Ok(())
     }
+}
+
+/// Whether that URL names a Redis server.
+pub(crate) fn is_redis(url: &str) -> bool {
+    url.starts_with("redis:") || url.starts_with("unix:")
 }

@@ -1,0 +1,97 @@
+//! What a lock on Redis is compared with: the very same requests, and none of us.
+
+use leasehold::host::SystemHost;
+use leasehold::store::RedisStore;
+use leasehold::store::redis::Command;
+use leasehold::{Client, Error, ErrorKind};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+
+use crate::recording::RecordingConnector;
+
+/// A connection of the crate `redis` as its documentation suggests it.
+pub(crate) struct BareRedis {
+    connection: MultiplexedConnection,
+    fenced: [Cmd; 2],
+    unfenced: [Cmd; 2],
+    pings: [Cmd; 2],
+}
+
+/// What is sent, one request after the answer to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pair {
+    /// The requests of a lock with a fencing token and of its release.
+    Fenced,
+    /// The requests of a lock without one and of its release.
+    Unfenced,
+    /// The least that a server can be asked.
+    Pings,
+}
+
+impl BareRedis {
+    pub(crate) async fn connect(url: &str) -> Result<Self, Error> {
+        let fenced = record(url, true).await?;
+        let unfenced = record(url, false).await?;
+        let connected =
+            async { redis::Client::open(url)?.get_multiplexed_async_connection().await };
+        let mut this = Self {
+            connection: connected.await.map_err(|error| unavailable(&error))?,
+            fenced,
+            unfenced,
+            pings: std::array::from_fn(|_| redis::cmd("PING")),
+        };
+        // The same arguments again: the same owner locks, and releases.
+        for pair in [Pair::Fenced, Pair::Unfenced] {
+            let answers = this.send(pair).await?;
+            assert!(answers.iter().all(is_success), "the server answers {answers:?}");
+        }
+        Ok(this)
+    }
+
+    /// Sends two requests.
+    pub(crate) async fn send(&mut self, pair: Pair) -> Result<[Value; 2], Error> {
+        let [first, second] = match pair {
+            Pair::Fenced => &self.fenced,
+            Pair::Unfenced => &self.unfenced,
+            Pair::Pings => &self.pings,
+        };
+        let connection = &mut self.connection;
+        let answers = async {
+            let first = first.query_async(connection).await?;
+            Ok([first, second.query_async(connection).await?])
+        };
+        answers.await.map_err(|error| unavailable(&error))
+    }
+}
+
+/// The requests that our own lock and release send where the server and the lock are known already.
+async fn record(url: &str, fenced: bool) -> Result<[Cmd; 2], Error> {
+    let (connector, recording) = RecordingConnector::new(url)?;
+    let store = RedisStore::connect_with(connector, SystemHost::shared()).await?;
+    let client = Client::with_store(store).connect().await?;
+    let name = if fenced { "bench:same:fenced" } else { "bench:same:unfenced" };
+    let mutex = client.mutex(name).fencing(fenced);
+    for _ in 0..3 {
+        let _released = mutex.lock().await?.release().await?;
+    }
+    let latest = recording.latest();
+    let commands: Result<[Command; 2], _> = latest.try_into();
+    Ok(commands.expect("six requests were sent").map(|command| same(&command)))
+}
+
+fn same(command: &Command) -> Cmd {
+    let mut same = Cmd::new();
+    for argument in command.args() {
+        same.arg(argument);
+    }
+    same
+}
+
+/// Whether a script says that it did what it was asked.
+fn is_success(answer: &Value) -> bool {
+    matches!(answer, Value::Array(values) if values.first() == Some(&Value::Int(1)))
+}
+
+fn unavailable(error: &RedisError) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the bare client failed: {error}"))
+}

@@ -1,0 +1,86 @@
+//! A connection that remembers what is sent over it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use leasehold::Error;
+use leasehold::store::redis::{
+    Command, Connected, Connector, Link, LinkError, LinkFuture, RedisConnector, Subscriber, Value,
+};
+
+/// How many of the latest commands are remembered.
+const REMEMBERED: usize = 2;
+
+/// What was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    latest: Mutex<Vec<Command>>,
+    count: AtomicU64,
+}
+
+impl Recording {
+    /// The latest two commands, in order.
+    pub(crate) fn latest(&self) -> Vec<Command> {
+        self.latest.lock().expect("nothing panics in between").clone()
+    }
+
+    /// How many commands were sent.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, command: &Command) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut latest = self.latest.lock().expect("nothing panics in between");
+        if latest.len() == REMEMBERED {
+            latest.remove(0);
+        }
+        latest.push(command.clone());
+    }
+}
+
+/// Connections to a Redis server that record all but the channels they listen to.
+pub(crate) struct RecordingConnector {
+    inner: RedisConnector,
+    recording: Arc<Recording>,
+}
+
+impl RecordingConnector {
+    pub(crate) fn new(url: &str) -> Result<(Self, Arc<Recording>), Error> {
+        let recording = Arc::<Recording>::default();
+        let connector =
+            Self { inner: RedisConnector::new(url)?, recording: Arc::clone(&recording) };
+        Ok((connector, recording))
+    }
+}
+
+impl Connector for RecordingConnector {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let connecting = self.inner.connect();
+        let recording = Arc::clone(&self.recording);
+        Box::pin(async move {
+            let Connected { link: inner, io } = connecting.await?;
+            Ok(Connected { link: Arc::new(RecordingLink { inner, recording }), io })
+        })
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        self.inner.subscribe()
+    }
+
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+}
+
+struct RecordingLink {
+    inner: Arc<dyn Link>,
+    recording: Arc<Recording>,
+}
+
+impl Link for RecordingLink {
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
+        self.recording.note(&command);
+        self.inner.submit(command)
+    }
+}
