@@ -1,0 +1,294 @@
+//! Clients on a real server that keeps virtual time: waiting, being told, and coming back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::host::Host;
+use leasehold::store::RedisStore;
+use leasehold::store::redis::RedisConnector;
+use leasehold::{Client, Guard, Identity, Release};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
+
+/// The longest time between two asks of a waiter.
+const POLL: Duration = Duration::from_secs(1);
+const SLACK: Duration = ms(100);
+/// The longest time between two renewals: a third of the ttl, and a thirtieth to meet others.
+const RENEWED: Duration = ms(3_334 + 334);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+struct Scene {
+    host: Arc<VirtualHost>,
+    outside: Arc<ServerOutside>,
+}
+
+impl Scene {
+    async fn client(&self) -> Client {
+        self.client_of(&self.server().url()).await
+    }
+
+    /// A process of its own, with a ttl of 10 s.
+    async fn client_of(&self, url: &str) -> Client {
+        let connector = self.outside.watch(RedisConnector::new(url).expect("a URL"));
+        let store = RedisStore::connect_with(connector, self.host.clone()).await;
+        let builder = Client::with_store(store.expect("the server is there"));
+        let builder = builder.host(self.host.clone()).identity(Identity::anonymous());
+        builder.connect().await.expect("connected")
+    }
+
+    fn server(&self) -> &RedisServer {
+        self.outside.server()
+    }
+
+    async fn pass(&self, span: Duration) {
+        self.host.advance(span).await;
+    }
+
+    /// Has `client` wait for the lock, and lets it come to rest.
+    async fn wait(&self, client: &Client) -> leasehold_testkit::virtual_host::Joined<Guard> {
+        let mutex = client.mutex("a");
+        let waiting = self.host.task(async move { mutex.lock().await.expect("in the end") });
+        self.host.settle().await;
+        assert!(!waiting.is_finished());
+        waiting
+    }
+
+    /// How long it takes until `waiting` has ended, seen every millisecond.
+    async fn time_of<T>(&self, waiting: &leasehold_testkit::virtual_host::Joined<T>) -> Duration {
+        let began = self.host.now();
+        self.host.settle().await;
+        while !waiting.is_finished() {
+            self.pass(ms(1)).await;
+        }
+        self.host.now().since(began)
+    }
+
+    fn tell(&self, words: &[&str]) {
+        self.server().command(words);
+    }
+}
+
+fn play_on(outside: Arc<ServerOutside>, seed: u64, scene: impl AsyncFnOnce(&Scene)) {
+    let host = VirtualHost::new(seed);
+    host.attach(outside.clone());
+    let scene_of = Scene { host: host.clone(), outside };
+    host.run(scene(&scene_of));
+    drop(scene_of);
+    host.drop_tasks();
+}
+
+fn play(scene: impl AsyncFn(&Scene)) {
+    for seed in 0..5 {
+        play_on(ServerOutside::new(pool::lend()), seed, &scene);
+    }
+}
+
+/// A server of its own, for what a pooled one must not be told.
+fn play_alone(scene: impl AsyncFnOnce(&Scene)) {
+    let server = Box::new(RedisServer::builder().with_clock().start());
+    play_on(ServerOutside::new(server), 1, scene);
+}
+
+#[test]
+fn a_waiter_of_another_process_is_woken_by_the_release_and_not_by_its_poll() {
+    play(async |scene| {
+        let (one, other) = (scene.client().await, scene.client().await);
+        let held = one.mutex("a").lock().await.expect("free");
+        let waiting = scene.wait(&other).await;
+        scene.pass(ms(1_350)).await;
+        assert!(!waiting.is_finished());
+        assert_eq!(held.release().await.expect("asked"), Release::Released);
+        assert_eq!(scene.time_of(&waiting).await, ms(0));
+    });
+}
+
+#[test]
+fn a_lost_hint_costs_one_poll_at_most() {
+    play(async |scene| {
+        let (one, other) = (scene.client().await, scene.client().await);
+        let held = one.mutex("a").lock().await.expect("free");
+        let waiting = scene.wait(&other).await;
+        scene.pass(ms(350)).await;
+        // Whatever is said from now on reaches nobody, until the connection is made again.
+        scene.tell(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        assert_eq!(held.release().await.expect("asked"), Release::Released);
+        assert!(scene.time_of(&waiting).await <= POLL + SLACK);
+    });
+}
+
+#[test]
+fn hints_come_again_after_their_connection_was_lost() {
+    play(async |scene| {
+        let (one, other) = (scene.client().await, scene.client().await);
+        let held = one.mutex("a").lock().await.expect("free");
+        let waiting = scene.wait(&other).await;
+        for _ in 0..3 {
+            scene.tell(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            scene.pass(ms(300)).await;
+        }
+        let asks = scene.outside.requests();
+        assert_eq!(held.release().await.expect("asked"), Release::Released);
+        assert_eq!(scene.time_of(&waiting).await, ms(0));
+        assert!(scene.outside.requests() <= asks + 2, "the release, and one ask");
+    });
+}
+
+/// Anybody who may publish can send them.
+#[test]
+fn forged_late_and_doubled_hints_are_harmless() {
+    play(async |scene| {
+        let (one, other) = (scene.client().await, scene.client().await);
+        let held = one.mutex("a").lock().await.expect("free");
+        let waiting = scene.wait(&other).await;
+        let channels = scene.server().command(&["PUBSUB", "CHANNELS", ":lh:inbox:*"]).texts();
+        let [inbox] = channels.as_slice() else { panic!("{channels:?}") };
+        let ours = held.token().as_str();
+        let waits = scene.server().command(&["ZRANGE", "{a}:lh:line", "0", "-1"]).texts();
+        let made_up = [
+            format!("g 1 7 1 {} a", waits[0]),
+            format!("g 99 9007199254740991 1 {} a", waits[0]),
+            format!("g 1 7 1 {ours} a"),
+            format!("g 1 0 0 {ours} b"),
+            "f a".to_owned(),
+            "w a".to_owned(),
+            "f nobody waits for this".to_owned(),
+            "g 1 7 1 x".to_owned(),
+            "\u{1b}[31m".to_owned(),
+            String::new(),
+        ];
+        for payload in made_up.iter().chain(&made_up) {
+            scene.tell(&["PUBLISH", inbox, payload]);
+            scene.pass(ms(20)).await;
+            assert!(!waiting.is_finished(), "`{payload}` gave the lock away");
+            assert!(held.is_held());
+        }
+        scene.pass(ms(20_000)).await;
+        assert!(held.is_held() && !waiting.is_finished());
+        drop(held);
+        assert_eq!(scene.time_of(&waiting).await, ms(0));
+        assert!(waiting.await.is_held());
+    });
+}
+
+#[test]
+fn without_the_right_to_listen_a_waiter_polls_and_does_not_insist() {
+    play_alone(async |scene| {
+        let rights = ["on", "nopass", "~*", "resetchannels", "+@all"];
+        scene.tell(&[["ACL", "SETUSER", "deaf"].as_slice(), &rights].concat());
+        let deaf = scene.client_of(&scene.server().url().replace("//", "//deaf:any@")).await;
+        let one = scene.client().await;
+        let held = one.mutex("a").lock().await.expect("free");
+        let waiting = scene.wait(&deaf).await;
+        let subscribes = || {
+            let stats = scene.server().command(&["INFO", "commandstats"]).text();
+            let line = stats.lines().find(|line| line.starts_with("cmdstat_subscribe:"));
+            line.expect("it was tried").to_owned()
+        };
+        let at_first = subscribes();
+        assert!(at_first.contains("calls=0,"), "allowed: {at_first}");
+        scene.pass(ms(20_000)).await;
+        assert_eq!(subscribes(), at_first, "tried again");
+        assert_eq!(held.release().await.expect("asked"), Release::Released);
+        assert!(scene.time_of(&waiting).await <= POLL + SLACK);
+    });
+}
+
+/// go-zero, redsync, redis-py and the rest: `SET NX PX`, compare, `DEL`.
+#[test]
+fn a_foreign_holder_is_waited_for_and_its_release_is_noticed_within_a_poll() {
+    play(async |scene| {
+        let client = scene.client().await;
+        scene.tell(&["SET", "a", "foreign", "NX", "PX", "60000"]);
+        assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
+        let waiting = scene.wait(&client).await;
+        scene.pass(ms(5_350)).await;
+        assert_eq!(scene.server().command(&["GET", "a"]).text(), "foreign", "left alone");
+        scene.tell(&["DEL", "a"]);
+        assert!(scene.time_of(&waiting).await <= POLL + SLACK);
+        let guard = waiting.await;
+        // Somebody who does not compare takes it from us. It is theirs now.
+        scene.tell(&["SET", "a", "foreign", "PX", "60000"]);
+        assert_eq!(guard.release().await.expect("asked"), Release::NotHeld);
+        assert_eq!(scene.server().command(&["GET", "a"]).text(), "foreign", "left alone");
+    });
+}
+
+#[test]
+fn the_expiry_of_a_foreign_holder_is_noticed_when_it_is_due() {
+    play(async |scene| {
+        let client = scene.client().await;
+        scene.tell(&["SET", "a", "foreign", "NX", "PX", "5350"]);
+        let waiting = scene.wait(&client).await;
+        let took = scene.time_of(&waiting).await;
+        assert!(took >= ms(5_350) && took <= ms(5_350) + SLACK, "{took:?}");
+    });
+}
+
+#[test]
+fn a_foreign_holder_without_an_end_is_waited_for_by_polling() {
+    play(async |scene| {
+        let client = scene.client().await;
+        scene.tell(&["SET", "a", "foreign"]);
+        let waiting = scene.wait(&client).await;
+        let asks = scene.outside.requests();
+        scene.pass(ms(10_000)).await;
+        let asks = scene.outside.requests() - asks;
+        assert!((9..=11).contains(&asks), "{asks} asks in 10 s");
+        scene.tell(&["DEL", "a"]);
+        assert!(scene.time_of(&waiting).await <= POLL + SLACK);
+    });
+}
+
+#[test]
+fn a_held_lock_survives_the_loss_of_every_connection_unnoticed() {
+    play(async |scene| {
+        let (client, other) = (scene.client().await, scene.client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        for _ in 0..20 {
+            scene.tell(&["CLIENT", "KILL", "TYPE", "normal"]);
+            scene.pass(ms(1_700)).await;
+            assert!(guard.is_held());
+            assert!(guard.remaining() >= ms(3_000), "{:?}", guard.remaining());
+        }
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        assert_eq!(guard.release().await.expect("asked"), Release::Released);
+    });
+}
+
+#[test]
+fn flushall_ends_leases_and_their_holders_learn_of_it_with_the_next_renewal() {
+    play(async |scene| {
+        let (client, other) = (scene.client().await, scene.client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        let before = guard.fencing_token().expect("fenced");
+        let lost = scene.host.task(guard.lost());
+        scene.pass(ms(1)).await;
+        scene.tell(&["FLUSHALL"]);
+        let next = other.mutex("a").try_lock().await.expect("asked").expect("forgotten");
+        assert!(next.fencing_token() > Some(before), "{:?} after {before:?}", next.fencing_token());
+        assert!(scene.time_of(&lost).await <= RENEWED);
+        assert!(!guard.is_held() && next.is_held());
+        drop(guard);
+        scene.pass(ms(20_000)).await;
+        assert!(next.is_held(), "its late release took nothing from the next holder");
+    });
+}
+
+/// What a step of the server's clock does is documented; that it is told is promised.
+#[test]
+fn a_step_of_the_servers_clock_forward_is_noticed_by_the_next_renewal() {
+    play_alone(async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        let token = guard.fencing_token().expect("fenced");
+        let lost = scene.host.task(guard.lost());
+        // As a step would: every expiry lies in the past.
+        scene.tell(&["PEXPIREAT", "a", "1"]);
+        assert!(scene.time_of(&lost).await <= RENEWED);
+        let next = client.mutex("a").try_lock().await.expect("asked").expect("free");
+        assert!(next.fencing_token() > Some(token));
+    });
+}

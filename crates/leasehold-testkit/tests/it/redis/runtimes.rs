@@ -1,0 +1,155 @@
+//! One store and the runtimes that come and go around it, in real time.
+#![allow(clippy::disallowed_methods, reason = "these are real runtimes, on real threads")]
+
+use std::future::Future;
+
+use leasehold::{Client, ErrorKind, Release};
+use leasehold_testkit::cut_after;
+use leasehold_testkit::servers::RedisServer;
+
+fn run<T>(task: impl Future<Output = T>) -> T {
+    runtime().block_on(task)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+async fn lock_and_drop(client: &Client, times: usize) {
+    let mutex = client.mutex("a");
+    for round in 0..times {
+        let guard = mutex.try_lock().await.expect("asked");
+        drop(guard.unwrap_or_else(|| panic!("taken by our own old lease, round {round}")));
+    }
+}
+
+#[test]
+fn a_lock_that_was_just_dropped_is_never_taken_for_its_own_client() {
+    let server = RedisServer::start();
+    run(async {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        lock_and_drop(&client, 10_000).await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_on_a_runtime_of_many_threads() {
+    let server = RedisServer::start();
+    let client = Client::connect(&server.url()).await.expect("connected");
+    lock_and_drop(&client, 10_000).await;
+}
+
+#[test]
+fn a_lock_dropped_at_any_await_is_held_by_the_same_client_at_once() {
+    let server = RedisServer::start();
+    run(async {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        let mutex = client.mutex("a");
+        let mut polls = 0;
+        loop {
+            let ended = cut_after(polls, mutex.lock()).await.is_some();
+            let guard = mutex.try_lock().await.expect("asked");
+            assert!(guard.is_some(), "dropped after {polls} polls");
+            if ended {
+                break;
+            }
+            polls += 1;
+        }
+        assert!(polls > 0, "it was dropped somewhere");
+    });
+}
+
+#[test]
+fn a_client_goes_on_when_the_runtime_that_connected_it_is_gone() {
+    let server = RedisServer::start();
+    let client = run(async { Client::connect(&server.url()).await.expect("connected") });
+    for _ in 0..3 {
+        run(async {
+            let guard = client.mutex("a").lock().await.expect("free");
+            assert_eq!(guard.release().await.expect("asked"), Release::Released);
+        });
+    }
+}
+
+#[test]
+fn a_guard_is_dropped_where_no_runtime_is_left() {
+    let server = RedisServer::start();
+    let (client, guard) = run(async {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        let guard = client.mutex("a").lock().await.expect("free");
+        (client, guard)
+    });
+    drop(guard);
+    run(async {
+        // In the order in which they were submitted, or a moment later where the first connection
+        // went with its runtime.
+        let guard = client.mutex("a").lock().await.expect("free soon");
+        assert!(guard.is_held());
+    });
+}
+
+/// The user's executor stands still, and whatever it serves with it.
+#[test]
+fn leases_are_renewed_while_the_runtime_that_took_them_stands_still() {
+    let server = RedisServer::start();
+    let taker = runtime();
+    let guard = taker.block_on(async {
+        let client = Client::builder(&server.url()).ttl(std::time::Duration::from_secs(1));
+        let client = client.connect().await.expect("connected");
+        client.mutex("a").lock().await.expect("free")
+    });
+    let before = server.command(&["INFO", "commandstats"]).text();
+    // Nothing drives `taker` any more. Three renewals of a third of a second each are seen.
+    let renewals = |stats: &str| {
+        let scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+        let calls = scripts.filter_map(|line| line.split(['=', ',']).nth(1)?.parse::<u64>().ok());
+        calls.sum::<u64>()
+    };
+    while renewals(&server.command(&["INFO", "commandstats"]).text()) < renewals(&before) + 3 {
+        assert!(guard.is_held());
+        std::thread::yield_now();
+    }
+    assert!(guard.is_held());
+    assert_eq!(taker.block_on(guard.release()).expect("asked"), Release::Released);
+}
+
+#[test]
+fn a_runtime_without_input_and_output_is_served_by_another_thread() {
+    let server = RedisServer::start();
+    let bare = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    bare.block_on(async {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        let guard = client.mutex("a").lock().await.expect("free");
+        assert_eq!(guard.release().await.expect("asked"), Release::Released);
+    });
+}
+
+#[test]
+fn a_client_works_in_no_runtime_at_all() {
+    let server = RedisServer::start();
+    futures_executor(async {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        let guard = client.mutex("a").lock().await.expect("free");
+        assert_eq!(guard.release().await.expect("asked"), Release::Released);
+        let gone = Client::connect("redis://127.0.0.1:1").await.expect_err("nobody listens");
+        assert_eq!(gone.kind(), ErrorKind::Unavailable);
+    });
+}
+
+/// Polls on this thread and parks it in between.
+fn futures_executor<T>(task: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut task = std::pin::pin!(task);
+    loop {
+        match task.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
