@@ -16,9 +16,7 @@ use tokio::sync::{Notify, oneshot};
 pub(crate) enum Door {
     Open,
     Refusing,
-    /// It accepts and says nothing.
-    Silent,
-    /// Connecting never ends.
+    /// Connecting never ends: it accepts and says nothing, or does not even accept.
     Hanging,
 }
 
@@ -95,7 +93,7 @@ impl Fake {
         let words = command.args().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         state.seen.push((connection, words));
         let is_script = command.args().next().is_some_and(|name| name.starts_with(b"EVAL"));
-        if state.silent || state.door == Door::Silent {
+        if state.silent {
             return None;
         }
         if !is_script {
@@ -180,7 +178,7 @@ impl Connector for Fake {
                 Err(Error::new(ErrorKind::Unavailable, "connection refused; nothing was asked"))
             }),
             Door::Hanging => Box::pin(pending()),
-            Door::Open | Door::Silent => {
+            Door::Open => {
                 let waiting = Mutex::new(Some(Vec::new()));
                 let broken = Notify::new();
                 let line = Arc::new(Line { fake: self.clone(), number, broken, waiting });

@@ -4,6 +4,7 @@ mod clients;
 mod connecting;
 mod fake;
 mod refusals;
+mod rights;
 mod runtimes;
 mod scripts;
 mod wire;

@@ -120,6 +120,28 @@ fn a_lock_and_its_release_cost_what_they_must() {
     });
 }
 
+/// Since when a lock is held: known of clients that say who they are, for the first time that they
+/// hold it and whenever it was handed over. A program that takes it again and again does not pay
+/// for it.
+#[test]
+fn since_when_a_lock_is_held_is_noted_the_first_time_and_at_a_hand_over() {
+    on_server(async |world, _| {
+        let (anna, bert) = (world.actor_here(), world.actor_here());
+        let since = async || world.inspect(&key("a")).await.holders[0].since.is_some();
+        granted(anna.ask(&key("a")).named().send().await);
+        assert!(since().await, "the first time");
+        released(anna.release(&key("a")).await, Released::Freed);
+        granted(anna.another().ask(&key("a")).named().send().await);
+        assert!(!since().await, "warm");
+        world.pass(ms(10_001)).await;
+        granted(anna.ask(&key("a")).named().send().await);
+        taken(bert.ask(&key("a")).named().join().send().await);
+        released(anna.release(&key("a")).await, Released::HandedOver);
+        assert!(since().await, "handed over");
+        assert_eq!(world.inspect(&key("a")).await.holders[0].why, None);
+    });
+}
+
 /// Only the counter, for ten minutes, and then nothing.
 #[test]
 fn after_the_last_release_only_the_counter_stays_for_a_while() {

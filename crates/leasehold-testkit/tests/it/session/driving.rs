@@ -112,7 +112,7 @@ async fn a_driver_that_panicked_is_followed_by_another() {
     let (renewed, mut renewals) = mpsc::unbounded_channel();
     let store = MemoryStore::new(SystemHost::shared());
     let store = Panicking { store, renewals: AtomicUsize::new(0), renewed };
-    let client = Client::with_store(store).ttl(ms(300)).connect().await.expect("connected");
+    let client = Client::with_store(store).ttl(ms(3_000)).connect().await.expect("connected");
     let _first = client.mutex("a").lock().await.expect("free");
     let _second = client.mutex("b").lock().await.expect("free");
     for _ in 0..4 {

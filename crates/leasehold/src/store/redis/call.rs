@@ -81,15 +81,15 @@ impl<'a> Call<'a> {
 }
 
 fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
-    let why = ask.note.as_ref().and_then(|note| note.why.as_deref());
     let command = command
         .arg(ask.owner.as_str())
         .number(millis(ask.ttl))
         .number(ask.reserve.into())
         .number(cold.into());
-    // An empty reason is one too.
-    let command = match why {
-        Some(why) => command.joined(&["=", why]),
+    let command = match ask.note.as_ref().map(|note| note.why.as_deref()) {
+        // An empty reason is one too.
+        Some(Some(why)) => command.joined(&["=", why]),
+        Some(None) => command.arg("-"),
         None => command.arg(""),
     };
     let Some(PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance }) = ask.line.place()
@@ -161,6 +161,11 @@ mod tests {
         assert_args(
             Call::Acquire { ask: &ask(join, Some("a | b")), cold: true },
             &["anna", "10000", "1", "1", "=a | b", "j", "3000", "2000", "7", "BBBBBBBBBBBB"],
+        );
+        let unexplained = Ask { note: Some(Note { client: None, why: None }), ..stand };
+        assert_args(
+            Call::Acquire { ask: &unexplained, cold: false },
+            &["anna", "10000", "1", "0", "-"],
         );
         assert_args(
             Call::Acquire { ask: &ask(Line::Watch { waiter_ttl, inbox }, None), cold: false },

@@ -13,8 +13,9 @@ pub type LinkFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Opens connections to one server.
 pub trait Connector: Send + Sync + 'static {
-    /// Connects, and makes the connection ready: authenticated, on the right database. Polled where
-    /// network input and output can be done; the caller limits the time.
+    /// Connects, and makes the connection ready: authenticated, on the right database, and answered
+    /// by the server, since an open port is not yet one. Polled where network input and output can
+    /// be done; the caller limits the time.
     ///
     /// # Errors
     ///

@@ -10,7 +10,8 @@ local function grant(line)
   if count > 0 then
     keep_counter(ttl)
   end
-  note_grant(owner, ttl, first, count, why)
+  -- Since when is worth a note where the key is met for the first time, and not each time.
+  note_grant(owner, ttl, first, count, (cold or why ~= '-') and why or '')
   if line then
     line.remove({ owner })
   end

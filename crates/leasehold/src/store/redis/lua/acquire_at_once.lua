@@ -2,7 +2,8 @@
 -- but the lock and the counter. Comes before all functions, since such an ask needs none, and to
 -- make them would take as long as a command. Every other ask is answered by acquire.lua.
 -- KEYS  lock, fence, grant, line, ends, places
--- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why (`=` and the text, or '' for none)
+-- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why (`=` and the text; `-` for
+--       none; '' if the asker says nothing of itself)
 --       and, if the asker takes a place: stance (j joins, w watches), waiter_ttl_ms,
 --       handed_ttl_ms, ask_no, inbox
 -- replies  {1, first, count} granted
@@ -13,7 +14,7 @@
 local owner, ttl, why, stance = ARGV[1], tonumber(ARGV[2]), ARGV[5], ARGV[6]
 
 local holder = call('GET', LOCK)
-local is_plain = ARGV[3] == '1' and ARGV[4] == '0' and why == ''
+local is_plain = ARGV[3] == '1' and ARGV[4] == '0' and (why == '' or why == '-')
 if is_plain and not holder and call('EXISTS', LINE) == 0 then
   local counter = call('INCR', FENCE)
   if counter > 1 and counter <= FENCING_MAX then

@@ -3,8 +3,8 @@
 -- ARGV  none of its own
 -- replies  none of its own
 
--- Writes down what the lock does not say. Most grants have nothing to say: one fencing token, which
--- is the counter, and no reason.
+-- Writes down what the lock does not say: since when, why, and which fencing tokens. Most grants
+-- have nothing to say: one fencing token, which is the counter, and no reason.
 local function note_grant(owner, ttl_ms, first, count, why)
   -- Beside a counter, a holder without fencing tokens would be taken for one that has the last.
   if why ~= '' or count > 1 or (count == 0 and call('EXISTS', FENCE) == 1) then

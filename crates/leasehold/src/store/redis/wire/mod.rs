@@ -95,7 +95,12 @@ impl Wire {
     /// Connects, unless the wire is connected already.
     pub(super) async fn connect(&self) -> Result<(), Error> {
         // Longer than making a connection may take, so that why it failed is heard from there.
-        self.submit(CONNECT_LIMIT * 3, Box::new(Ping)).await.map(drop)
+        let limit = CONNECT_LIMIT * 3;
+        let deadline = self.shared.host.now() + limit;
+        let mut answer = Answer { shared: Arc::clone(&self.shared), waiting: None, deadline };
+        answer.submit(Box::new(Ping))?;
+        // What is answered does not matter: to connect was to be answered.
+        answer.connection(limit).await
     }
 }
 

@@ -5,12 +5,11 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
+use super::CONNECT_LIMIT;
 use super::state::Shared;
-use super::{CONNECT_LIMIT, connection_lost};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
-use crate::store::redis::error;
-use crate::store::redis::link::{Command, Connected, Connector, LinkError, Value};
+use crate::store::redis::link::{Connected, Connector};
 use crate::store::within;
 
 /// Makes one connection and serves it to its end. Dropped in the middle, by a runtime that shuts
@@ -23,7 +22,7 @@ pub(super) struct Serving {
 
 impl Serving {
     pub(super) async fn serve(self, connector: Arc<dyn Connector>, host: Arc<dyn Host>) {
-        let connecting = within(Arc::clone(&host), CONNECT_LIMIT, connector.connect());
+        let connecting = within(host, CONNECT_LIMIT, connector.connect());
         let killed = Arc::clone(&self.kill);
         let mut killed = pin!(killed.notified());
         let connected = tokio::select! {
@@ -35,20 +34,6 @@ impl Serving {
             Ok(connected) => connected,
             Err(error) => return self.failed(&unavailable(error, &*connector)),
         };
-        // An open port is not yet a server that answers.
-        let checked = {
-            let pong = link.submit(Command::new("PING"));
-            let pong = within(host, CONNECT_LIMIT, async { Ok(pong.await) });
-            tokio::select! {
-                biased;
-                () = &mut killed => return,
-                pong = pong => pong.and_then(check),
-                () = &mut io => Err(connection_lost()),
-            }
-        };
-        if let Err(error) = checked {
-            return self.failed(&unavailable(error, &*connector));
-        }
         if let Some(wire) = self.wire.upgrade() {
             wire.opened(self.generation, link, Arc::clone(&self.kill));
         }
@@ -72,16 +57,6 @@ impl Drop for Serving {
             wire.ended(self.generation);
             wire.abandoned(self.generation);
         }
-    }
-}
-
-/// Whether what a fresh connection answered is what a server in order answers.
-fn check(pong: Result<Value, LinkError>) -> Result<(), Error> {
-    match pong {
-        // Who may not ping may be allowed what is needed.
-        Ok(_) => Ok(()),
-        Err(LinkError::Refused { code, .. }) if code == "NOPERM" => Ok(()),
-        Err(failed) => Err(error::no_answer(&failed)),
     }
 }
 

@@ -1,0 +1,180 @@
+//! The rights that GUARANTEES.md asks for, feature by feature: with exactly these a user can do it,
+//! and without any one of them something is denied.
+
+use std::sync::Arc;
+
+use leasehold::ErrorKind;
+use leasehold::store::redis::RedisConnector;
+use leasehold::store::{AnyStore, RedisStore, Released, Store};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::check::{granted, released, renewed, taken};
+use leasehold_testkit::conformance::{Actor, World, key, ms};
+use leasehold_testkit::servers::{RedisServer, ServerOutside};
+
+use crate::stores::redis_on;
+
+/// What GUARANTEES.md says, in its words.
+const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl \
+                    +time +hset +hget +hmget +zrank +zcard";
+const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscore +hdel";
+const HINTS: &str = "+publish +subscribe";
+const TOOLS: &str = "+scan +mget +zmscore";
+const KEYS: &str = "~app:* ~{app:* ~:lh:client:*";
+const CHANNELS: &str = "&:lh:inbox:*";
+
+struct Scene<'a> {
+    world: &'a World,
+    outside: Arc<ServerOutside>,
+}
+
+impl Scene<'_> {
+    /// A store of a user who has these rights and no others.
+    async fn store_with(&self, rights: &str) -> AnyStore {
+        let words = ["ACL", "SETUSER", "app", "reset", "on", "nopass"];
+        let words: Vec<_> = words.into_iter().chain(rights.split_whitespace()).collect();
+        self.outside.server().command(&words);
+        let url = self.outside.server().url().replace("//", "//app:any@");
+        let connector = self.outside.watch(RedisConnector::new(&url).expect("a URL"));
+        let store = RedisStore::connect_with(connector, self.world.host().clone()).await;
+        AnyStore::new(store.expect("the user may connect"))
+    }
+
+    fn actor(&self, store: &AnyStore) -> Actor {
+        self.world.actor().through(store).watch_anew()
+    }
+}
+
+fn play(test: impl AsyncFnOnce(&Scene<'_>)) {
+    let server = Box::new(RedisServer::builder().with_clock().start());
+    let outside = ServerOutside::new(server);
+    let host = VirtualHost::new(1);
+    let opener = redis_on(&outside, &host);
+    host.run(async {
+        let world = World::open(host.clone(), opener).await;
+        test(&Scene { world: &world, outside: outside.clone() }).await;
+    });
+    host.drop_tasks();
+}
+
+#[test]
+fn with_the_rights_to_lock_a_user_locks_renews_and_releases() {
+    play(async |scene| {
+        let store = scene.store_with(&format!("{LOCK} {KEYS}")).await;
+        for _ in 0..2 {
+            let anna = scene.actor(&store);
+            granted(anna.ask(&key("app:a")).named().why("why").send().await);
+            renewed(anna.renew(&key("app:a"), 10_000).await);
+            let snapshot = scene.world.inspect(&key("app:a")).await;
+            assert_eq!(snapshot.holders[0].client, Some(anna.record()));
+            taken(scene.actor(&store).ask(&key("app:a")).send().await);
+            released(anna.release(&key("app:a")).await, Released::Freed);
+        }
+        let other = scene.actor(&store).ask(&key("other:a")).send().await;
+        assert_eq!(other.expect_err("not its key").kind(), ErrorKind::Denied);
+    });
+}
+
+#[test]
+fn with_the_rights_to_wait_a_user_waits_in_line() {
+    play(async |scene| {
+        let store = scene.store_with(&format!("{LOCK} {LINE} {KEYS}")).await;
+        let (anna, bert) = (scene.actor(&store), scene.actor(&store));
+        granted(anna.ask(&key("app:a")).send().await);
+        taken(bert.ask(&key("app:a")).join().send().await);
+        released(anna.release(&key("app:a")).await, Released::HandedOver);
+        granted(bert.ask(&key("app:a")).send().await);
+    });
+}
+
+#[test]
+fn with_the_rights_to_channels_a_user_is_woken() {
+    play(async |scene| {
+        let store = scene.store_with(&format!("{LOCK} {LINE} {HINTS} {KEYS} {CHANNELS}")).await;
+        let (anna, bert) = (scene.actor(&store), scene.actor(&store));
+        granted(anna.ask(&key("app:a")).send().await);
+        taken(bert.ask(&key("app:a")).join().send().await);
+        scene.world.settle().await;
+        released(anna.release(&key("app:a")).await, Released::HandedOver);
+        bert.hint(|_| Some(())).await;
+    });
+}
+
+#[test]
+fn with_the_rights_to_look_a_user_lists_inspects_and_evicts() {
+    play(async |scene| {
+        let store = scene.store_with(&format!("{LOCK} {LINE} {TOOLS} {KEYS}")).await;
+        let anna = scene.actor(&store);
+        granted(anna.ask(&key("app:a")).named().send().await);
+        let snapshot = store.inspect(key("app:a")).await.expect("allowed");
+        assert_eq!(snapshot.holders[0].client, Some(anna.record()));
+        let browse = store.browse().expect("it has tools");
+        let page = browse.list("app:*", None).await.expect("allowed");
+        assert_eq!(page.keys, [key("app:a")]);
+        let seen = anna.owner().as_str().as_bytes().to_vec();
+        browse.evict(key("app:a"), seen, "a test".to_owned()).await.expect("allowed");
+        granted(scene.actor(&store).ask(&key("app:a")).send().await);
+    });
+}
+
+/// Everything that a client does, and whether anything of it was denied.
+async fn is_denied(scene: &Scene<'_>, rights: &str, name: &str) -> bool {
+    let store = scene.store_with(rights).await;
+    let key = &key(name);
+    let mut denied = false;
+    let mut note = |failed: Option<leasehold::Error>| {
+        denied |= failed.is_some_and(|error| error.kind() == ErrorKind::Denied);
+    };
+    for (reserve, why) in [(1, None), (1, None), (4, Some("why")), (0, None)] {
+        let (anna, bert, carl) = (scene.actor(&store), scene.actor(&store), scene.actor(&store));
+        let ask = anna.ask(key).reserve(reserve);
+        let ask = if let Some(why) = why { ask.why(why) } else { ask };
+        note(ask.send().await.err());
+        note(anna.ask(key).reserve(reserve).send().await.err());
+        note(anna.renew_at_least(key, 10_000, None, reserve).await.err());
+        note(bert.ask(key).join().send().await.err());
+        note(carl.ask(key).watch(1_000).send().await.err());
+        note(store.inspect(key.clone()).await.err());
+        note(anna.release(key).await.err());
+        note(bert.release(key).await.err());
+        note(carl.release(key).await.err());
+        scene.world.pass(ms(20_000)).await;
+    }
+    // A counter that came to its end, which takes 270 years.
+    scene.outside.server().command(&["SET", &format!("{{{name}}}:lh:fence"), "9007199254740991"]);
+    note(scene.actor(&store).ask(key).send().await.err());
+    scene.world.pass(ms(20_000)).await;
+    note(store.browse().expect("it has tools").list("app:*", None).await.err());
+    denied
+}
+
+#[test]
+fn without_any_one_of_the_rights_something_is_denied() {
+    play(async |scene| {
+        let all = format!("{LOCK} {LINE} {TOOLS} {HINTS} {KEYS} {CHANNELS}");
+        assert!(!is_denied(scene, &all, "app:all").await, "these are enough");
+        // Not denied to the caller without them, but to the store: it then goes on without.
+        let optional = ["+publish", "+subscribe", "+mget"];
+        // Only a full line of 10 000 reaps the dead by it.
+        let rare = ["+zrangebyscore"];
+        let commands = format!("{LOCK} {LINE} {TOOLS}");
+        for (number, right) in commands.split_whitespace().enumerate() {
+            if optional.contains(&right) || rare.contains(&right) {
+                continue;
+            }
+            let without = format!("{all} -{}", &right[1..]);
+            let name = format!("app:{number}");
+            assert!(is_denied(scene, &without, &name).await, "{right} is not needed");
+        }
+    });
+}
+
+/// They are what is documented.
+#[test]
+fn the_rights_stand_in_the_guarantees() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
+    let guarantees = std::fs::read_to_string(path).expect("the page is there");
+    for rights in [LOCK, LINE, HINTS, TOOLS, KEYS, CHANNELS] {
+        let rights = rights.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(guarantees.contains(&format!("`{rights}`")), "`{rights}` is not documented");
+    }
+}
