@@ -74,8 +74,9 @@ impl Ticks {
                 if ticks.waiting.load(Ordering::Acquire) > 0 {
                     continue;
                 }
-                ticks.ticking.store(false, Ordering::Release);
-                // Somebody may have come between the two, and found the ticks still going.
+                // Swapped and not stored: whoever found the ticks still going did so before this,
+                // and is seen to wait below. The look below could overtake a store.
+                ticks.ticking.swap(false, Ordering::AcqRel);
                 if ticks.waiting.load(Ordering::Acquire) == 0
                     || ticks.ticking.swap(true, Ordering::AcqRel)
                 {
