@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::ThreadId;
 
 use leasehold::store::redis::{
     Command, Connected, Connector, Link, LinkError, LinkFuture, Subscriber, Value,
@@ -31,7 +32,8 @@ struct State {
     /// What came in: on which connection, and the words.
     seen: Vec<(usize, Vec<String>)>,
     lines: Vec<Arc<Line>>,
-    attempts: usize,
+    /// The thread of each attempt to connect.
+    attempts: Vec<ThreadId>,
 }
 
 impl Default for State {
@@ -42,7 +44,7 @@ impl Default for State {
             answers: VecDeque::new(),
             seen: Vec::new(),
             lines: Vec::new(),
-            attempts: 0,
+            attempts: Vec::new(),
         }
     }
 }
@@ -74,7 +76,12 @@ impl Fake {
 
     /// How often somebody tried to connect.
     pub(crate) fn attempts(&self) -> usize {
-        self.state().attempts
+        self.state().attempts.len()
+    }
+
+    /// On which threads they tried to.
+    pub(crate) fn threads(&self) -> Vec<ThreadId> {
+        self.state().attempts.clone()
     }
 
     /// The connections that are open.
@@ -171,8 +178,8 @@ impl Drop for Closing {
 impl Connector for Fake {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let mut state = self.state();
-        state.attempts += 1;
-        let number = state.attempts;
+        state.attempts.push(std::thread::current().id());
+        let number = state.attempts.len();
         match state.door {
             Door::Refusing => Box::pin(async {
                 Err(Error::new(ErrorKind::Unavailable, "connection refused; nothing was asked"))

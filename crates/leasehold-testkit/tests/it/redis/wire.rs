@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;
-use leasehold::host::Host;
+use leasehold::host::{Host, SystemHost};
 use leasehold::store::redis::{LinkError, RedisStore};
 use leasehold::store::{
     Acquired, Ask, BoxAnswer, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Store,
@@ -260,6 +260,25 @@ fn renewals_have_a_connection_of_their_own_opened_with_the_first() {
         assert!(matches!(world.renew("a").await, Ok(Renewed::Renewed { .. })));
         assert_eq!(world.fake.open(), 2);
     });
+}
+
+/// On real threads: an answer is to wake no other thread, whatever became of earlier connections.
+#[tokio::test]
+async fn a_connection_that_ended_or_failed_is_made_again_on_the_thread_of_who_asks() {
+    let fake = Fake::default();
+    let connecting = RedisStore::connect_with(fake.clone(), SystemHost::shared());
+    let store = connecting.await.expect("connected");
+    for door in [Door::Open, Door::Refusing, Door::Open] {
+        fake.set_door(door);
+        fake.break_connections();
+        let before = fake.attempts();
+        while fake.attempts() == before {
+            let lease = LeaseId { key: key("a"), owner: owner(), claim: Claim::Exclusive };
+            let _answered_or_not = store.release(lease, Otherwise::Free).await;
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(fake.threads(), [std::thread::current().id(); 4]);
 }
 
 #[test]

@@ -263,13 +263,12 @@ impl Shared {
         if state.generation != generation {
             return;
         }
-        let home = std::mem::replace(&mut state.home, Home::Host);
-        let Phase::Connecting { kill, .. } = &mut state.phase else { return };
-        if home == Home::Host {
+        let Phase::Connecting { kill, .. } = &state.phase else { return };
+        let kill = Arc::clone(kill);
+        if std::mem::replace(&mut state.home, Home::Host) == Home::Host {
             drop(state);
             return self.failed(generation, &connection_lost());
         }
-        let kill = Arc::clone(kill);
         state.generation += 1;
         let wire = Arc::downgrade(self);
         let serving = Serving { wire, generation: state.generation, kill };
