@@ -119,6 +119,12 @@ pub(crate) fn numbers(numbers: &[i64]) -> Result<Value, LinkError> {
     Ok(Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect()))
 }
 
+/// What an ask is answered for a key that another holds.
+pub(crate) fn taken() -> Result<Value, LinkError> {
+    let (number, nobody) = (Value::Int, Value::Bytes(Vec::new()));
+    Ok(Value::Array(vec![number(0), number(500), number(0), nobody, number(0)]))
+}
+
 pub(crate) fn refused(text: &str) -> Result<Value, LinkError> {
     let code = text.split(' ').next().unwrap_or_default().to_owned();
     Err(LinkError::Refused { code, text: text.to_owned() })

@@ -328,6 +328,19 @@ fn the_first_ask_of_a_connection_lifts_the_counter_to_the_clock() {
     });
 }
 
+/// Who finds the key taken takes no number and looks at no clock: that is left to the grant.
+#[test]
+fn the_first_grant_of_a_connection_lifts_the_counter_also_after_asks_in_vain() {
+    on_server(async |world, server| {
+        let anna = world.actor_here();
+        server.command(&["SET", "{a}:lh:fence", "5", "PX", "1000"]);
+        server.command(&["SET", "a", "another"]);
+        taken(anna.ask(&key("a")).send().await);
+        server.command(&["DEL", "a"]);
+        assert!(fence(anna.ask(&key("a")).send().await) > 1_000_000_000_000_000);
+    });
+}
+
 /// Whatever stands in our keys.
 #[test]
 fn hostile_companions_grant_nothing_twice_and_stay_for_no_longer() {

@@ -7,7 +7,7 @@ use super::scripts::Script;
 use crate::core::key::Key;
 
 /// How many warm keys are remembered. Beyond, all are forgotten, which costs one look at the
-/// server's clock with the next ask for each.
+/// server's clock with the next grant of each.
 const WARM_KEYS_MAX: usize = 16_384;
 
 #[derive(Default)]

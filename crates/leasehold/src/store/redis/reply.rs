@@ -123,6 +123,12 @@ pub(super) fn living(key: &Key, reply: &Value) -> Result<bool, Error> {
     }
 }
 
+/// Whether a step that asked for fencing tokens got some: the reply of acquire.lua, renew.lua or
+/// release.lua has a block in it. Only then the counter was looked at.
+pub(super) fn has_fencing(reply: &Value) -> bool {
+    matches!(items(reply), [Value::Int(1 | 3), Value::Int(_), Value::Int(1..), ..])
+}
+
 fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Value) -> Holder {
     let [first, count, since, why, idle] = items(grant) else {
         // Nothing is noted: it has the last token, unless it is a foreigner.
@@ -257,6 +263,25 @@ mod tests {
         assert_eq!(gone(ints([1, 0])), Answered::alone(Evicted::Evicted));
         assert_eq!(living(&key(), &Value::Int(1)).ok(), Some(true));
         assert_eq!(living(&key(), &Value::Int(0)).ok(), Some(false));
+    }
+
+    #[test]
+    fn a_reply_says_whether_fencing_tokens_were_taken() {
+        let table = [
+            (ints([1, 41, 8]), true),
+            (ints([1, 7, 1, 1]), true),
+            (ints([3, 7, 1]), true),
+            (ints([1, 0, 0]), false),
+            (taken(500, 3, "", 0), false),
+            (ints([0]), false),
+            (ints([2]), false),
+            (ints([1, 1]), false),
+            (ints([2, 1]), false),
+            (Value::Nil, false),
+        ];
+        for (reply, expected) in table {
+            assert_eq!(has_fencing(&reply), expected, "{reply:?}");
+        }
     }
 
     #[test]

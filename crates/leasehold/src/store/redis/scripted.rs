@@ -2,7 +2,8 @@
 
 use super::call::Call;
 use super::known::Known;
-use super::link::Command;
+use super::link::{Command, Value};
+use super::reply;
 use super::wire::Request;
 use crate::core::key::Key;
 use crate::store::{Ask, LeaseId, Otherwise, Renewal};
@@ -77,8 +78,10 @@ impl Request for Scripted {
         self.tries < TRIES_MAX
     }
 
-    fn was_answered(&mut self, known: &mut Known) {
-        if let Some(key) = self.step.counted() {
+    fn was_answered(&mut self, known: &mut Known, answer: &Value) {
+        if let Some(key) = self.step.counted()
+            && reply::has_fencing(answer)
+        {
             known.warmed(key);
         }
     }

@@ -41,7 +41,7 @@ pub(super) trait Request: Send + 'static {
     fn script_is_missing(&mut self, known: &mut Known) -> bool;
 
     /// An answer came that may have told something about the server.
-    fn was_answered(&mut self, _known: &mut Known) {}
+    fn was_answered(&mut self, _known: &mut Known, _answer: &Value) {}
 
     /// Whether [`was_answered`](Self::was_answered) would do something.
     fn teaches(&self) -> bool {
@@ -158,7 +158,7 @@ impl Answer {
             };
             match reply {
                 Some(Ok(value)) => {
-                    self.shared.learn(sent);
+                    self.shared.learn(sent, &value);
                     return Ok(value);
                 }
                 Some(Err(LinkError::Refused { code, .. })) if code == "NOSCRIPT" => {}

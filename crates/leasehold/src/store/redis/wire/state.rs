@@ -135,14 +135,14 @@ impl Shared {
         }
     }
 
-    pub(super) fn learn(&self, mut sent: Sent) {
+    pub(super) fn learn(&self, mut sent: Sent, answer: &Value) {
         if sent.request.teaches() {
             let mut state = self.state();
             let generation = state.generation;
             if let Phase::Open { known, .. } = &mut state.phase
                 && generation == sent.generation
             {
-                sent.request.was_answered(known);
+                sent.request.was_answered(known, answer);
             }
         }
     }
