@@ -178,15 +178,17 @@ impl Answer {
     /// Waits until the request was sent.
     async fn connection(&mut self, limit: Duration) -> Result<(), Error> {
         let Some(Waiting::Connection(sending)) = &mut self.waiting else { return Ok(()) };
-        let sent = self.shared.ticks.until(self.deadline, sending).await;
-        // Who is told that nothing was asked must be told right: it is not sent any more.
-        self.waiting = None;
-        match sent {
-            Some(Ok(sent)) => self.waiting = Some(Waiting::Reply(sent?)),
+        let in_time = self.shared.ticks.until(self.deadline, sending).await;
+        let Some(Waiting::Connection(sending)) = self.waiting.take() else {
+            unreachable!("it was just waited for")
+        };
+        let sent = match in_time {
+            Some(Ok(sent)) => sent?,
             // Nobody is left to connect.
             Some(Err(_)) => return Err(connection_lost()),
-            None => return Err(not_connected(limit)),
-        }
+            None => self.shared.take_back(sending).ok_or_else(|| not_connected(limit))??,
+        };
+        self.waiting = Some(Waiting::Reply(sent));
         Ok(())
     }
 }

@@ -135,6 +135,15 @@ impl Shared {
         }
     }
 
+    /// Takes a request back that waits for the connection, unless it was sent or refused by now.
+    pub(super) fn take_back(&self, mut sending: Sending) -> Option<Result<Sent, Error>> {
+        // Under the lock under which the queue is sent: who is told that nothing was asked must be
+        // told right.
+        let _state = self.state();
+        sending.close();
+        sending.try_recv().ok()
+    }
+
     pub(super) fn learn(&self, mut sent: Sent, answer: &Value) {
         if sent.request.teaches() {
             let mut state = self.state();
@@ -224,7 +233,8 @@ impl Shared {
     /// Gives a request that was sent to whoever waits for its answer.
     fn hand_out(&self, waiting: oneshot::Sender<Result<Sent, Error>>, sent: Sent) {
         if let Err(Ok(sent)) = waiting.send(Ok(sent)) {
-            // It gave up this very moment, and the link might take the request back half way.
+            // Its host gave it up this very moment, and the link might take the request back half
+            // way.
             self.host.spawn(Box::pin(async move { drop(sent.reply.await) }));
         }
     }
