@@ -6,14 +6,17 @@ use super::repository::{LIBRARY, Repository};
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const SECTION: &str = "## Codemap";
 
-/// Every file of the library has its line in the codemap, and every line its file.
+/// Every file of the library has its one line in the codemap, and every line its file.
 pub(super) fn every_source_file_is_in_the_codemap(repository: &Repository) -> Vec<Finding> {
     let Some(document) = repository.file(DOCUMENT) else {
         return vec![Finding::new(DOCUMENT, 0, "is missing")];
     };
     let listed = listed(&document.text);
     let mut findings = Vec::new();
-    for (line, name) in &listed {
+    for (at, (line, name)) in listed.iter().enumerate() {
+        if listed[..at].iter().any(|(_, earlier)| earlier == name) {
+            findings.push(Finding::new(DOCUMENT, *line, format!("`{name}` is listed twice")));
+        }
         let exists = repository.files().iter().any(|file| {
             let path = file.path.strip_prefix(LIBRARY).unwrap_or(&file.path);
             path == *name || (name.ends_with('/') && path.starts_with(name))
@@ -54,9 +57,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_and_superfluous_rows_are_found() {
+    fn missing_doubled_and_superfluous_rows_are_found() {
         let map = "| `no.rs` |\n## Codemap\n| `core/key.rs` | names |\n| `gone.rs` | x |\n\
-                   | `xtask/` | y |\n| `nothing/` | z |\n## Next\n| `no.rs` |";
+                   | `xtask/` | y |\n| `nothing/` | z |\n| `core/key.rs` | w |\n## Next\n| `no.rs` |";
         assert_finds(
             every_source_file_is_in_the_codemap,
             &[
@@ -65,7 +68,12 @@ mod tests {
                 ("crates/leasehold/src/core/ttl.rs", ""),
                 ("xtask/src/main.rs", ""),
             ],
-            &["ARCHITECTURE.md:4", "ARCHITECTURE.md:6", "crates/leasehold/src/core/ttl.rs:1"],
+            &[
+                "ARCHITECTURE.md:4",
+                "ARCHITECTURE.md:6",
+                "ARCHITECTURE.md:7",
+                "crates/leasehold/src/core/ttl.rs:1",
+            ],
         );
         assert_finds(every_source_file_is_in_the_codemap, &[], &["ARCHITECTURE.md:0"]);
     }
