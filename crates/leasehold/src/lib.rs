@@ -42,6 +42,7 @@
 //!
 //! | feature | default | what it brings |
 //! |---|---|---|
+//! | `redis` | yes | leases on one Redis or Valkey server |
 //! | `sqlite` | yes | the embedded store: one file, shared by the processes of one user on one machine |
 
 pub mod core;

@@ -161,8 +161,7 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
         }
         "OOM" => {
             "the server is out of memory (`maxmemory`); nothing was changed, though leases that \
-             are \
-             held can be renewed and released; give it more memory, or remove data"
+             are held can be renewed and released; give it more memory, or remove data"
         }
         "MISCONF" => {
             "the server cannot save its data to disk and so takes no writes; nothing was changed, \

@@ -1,7 +1,8 @@
 //! The one connection on which a client is told what it waits for.
 //!
-//! It is opened when somebody first waits, and lives as long as anybody takes hints. After every
-//! subscription its client is told [`Hint::Missed`]: what was published before was said to nobody.
+//! It is opened when somebody first waits, and closed with the store. One that is lost is made
+//! again if anybody takes hints still. After every subscription its client is told
+//! [`Hint::Missed`]: what was published before was said to nobody.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -32,7 +33,7 @@ pub(super) struct Hints {
     connector: Arc<dyn Connector>,
     sinks: Sinks,
     state: Mutex<State>,
-    /// Another inbox is to be listened to, or nobody is left.
+    /// Another inbox is to be listened to, or the store is gone.
     news: Arc<Notify>,
 }
 
@@ -151,7 +152,7 @@ impl Running {
             };
             let Some(hints) = self.hints.upgrade() else { return };
             match ended {
-                Ended::NobodyLeft => return,
+                Ended::StoreGone => return,
                 Ended::Disconnected => tracing::debug!("the connection for hints ended"),
                 Ended::Failed(error) if error.kind() == ErrorKind::Denied => {
                     tracing::warn!(%error, "no right to be told; waiting goes on by polling");
@@ -204,7 +205,7 @@ impl Running {
                 }
             }
             if self.hints.strong_count() == 0 {
-                return Ended::NobodyLeft;
+                return Ended::StoreGone;
             }
             tokio::select! {
                 biased;
@@ -230,7 +231,7 @@ impl Running {
 
 /// Why nobody listens any more.
 enum Ended {
-    NobodyLeft,
+    StoreGone,
     Disconnected,
     Failed(Error),
 }

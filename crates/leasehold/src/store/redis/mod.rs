@@ -79,14 +79,7 @@ struct Shared {
 }
 
 impl RedisStore {
-    /// Connects to the server that `url` names:
-    ///
-    /// | URL | server |
-    /// |---|---|
-    /// | `redis://[user[:password]@]host[:port][/db]` | over TCP; port 6379 and database 0 by default |
-    /// | `unix:/path` | over a socket on this machine |
-    ///
-    /// A user or password with special characters is percent-encoded.
+    /// Connects to the server that `url` names, as [`RedisConnector`] reads it.
     ///
     /// # Errors
     ///
