@@ -114,6 +114,18 @@ fn leases_are_renewed_while_the_runtime_that_took_them_stands_still() {
 }
 
 #[test]
+fn a_runtime_that_is_not_driven_does_not_fail_the_asks_of_another() {
+    let server = RedisServer::start();
+    let (first, second) = (runtime(), runtime());
+    let client = first.block_on(Client::connect(&server.url())).expect("connected");
+    for name in ["a", "b"] {
+        let guard = second.block_on(client.mutex(name).try_lock()).expect("the server answers");
+        assert!(guard.is_some(), "{name} is free");
+    }
+    drop(first);
+}
+
+#[test]
 fn a_runtime_without_input_and_output_is_served_by_another_thread() {
     let server = RedisServer::start();
     let bare = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

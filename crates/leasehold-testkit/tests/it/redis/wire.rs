@@ -211,6 +211,27 @@ fn a_connection_whose_probe_is_not_answered_is_replaced() {
     });
 }
 
+/// What is sent to nobody would be unknown, and what repeats an unknown request would be so too.
+#[test]
+fn what_is_asked_while_a_connection_is_probed_waits_for_the_outcome() {
+    for is_alive in [true, false] {
+        connected(0, async |world| {
+            world.fake.set_silent(true);
+            let slow = world.release("a");
+            world.fake.set_silent(!is_alive);
+            world.pass(LIMIT).await;
+            assert_eq!(kind(slow.await), ErrorKind::Unknown);
+            let answers = ["b", "c"].map(|name| world.release(name));
+            world.fake.set_silent(false);
+            for answer in answers {
+                assert_eq!(answer.await.expect("answered"), Released::Freed);
+            }
+            assert_eq!(world.asked_for(), ["a", "b", "c"]);
+            assert_eq!(world.fake.attempts(), if is_alive { 1 } else { 2 });
+        });
+    }
+}
+
 #[test]
 fn a_hundred_unanswered_requests_probe_once() {
     connected(0, async |world| {

@@ -5,6 +5,7 @@
 //! | closed | connecting, queued; within the pause after a failure: refused | – | – | – | – |
 //! | connecting | queued | open, the queue is sent | closed for a pause, the queue is refused | – | – |
 //! | open | sent | – | – | closed; what was sent is unknown | the same |
+//! | open, probed | queued, and sent once the probe is answered | – | – | as open, then connecting for the queue | the same |
 //!
 //! One task makes and serves a connection, on the runtime of whoever asked first, so that an answer
 //! wakes no other thread. If that runtime goes, so does the connection, and the next request makes

@@ -43,9 +43,21 @@ struct State {
 }
 
 enum Phase {
-    Closed { not_before: Moment, why: Option<Error> },
-    Connecting { queue: VecDeque<Queued>, kill: Arc<Notify> },
-    Open { link: Arc<dyn Link>, known: Known, kill: Arc<Notify>, probing: bool },
+    Closed {
+        not_before: Moment,
+        why: Option<Error>,
+    },
+    Connecting {
+        queue: VecDeque<Queued>,
+        kill: Arc<Notify>,
+    },
+    /// `probing`: what waits for the answer to a probe, while there is one.
+    Open {
+        link: Arc<dyn Link>,
+        known: Known,
+        kill: Arc<Notify>,
+        probing: Option<VecDeque<Queued>>,
+    },
 }
 
 /// A request that waits for the connection.
@@ -96,10 +108,11 @@ impl Shared {
         let mut state = self.state();
         let generation = state.generation;
         match &mut state.phase {
-            Phase::Open { link, known, .. } => {
+            Phase::Open { link, known, probing: None, .. } => {
                 Submitted::Sent(send(&**link, known, request, generation))
             }
-            Phase::Connecting { queue, .. } => {
+            // What is sent to nobody would be unknown, and what repeats it too.
+            Phase::Open { probing: Some(queue), .. } | Phase::Connecting { queue, .. } => {
                 let (sent, receiver) = oneshot::channel();
                 queue.push_back(Queued { request, sent });
                 Submitted::Queued(receiver)
@@ -109,18 +122,33 @@ impl Shared {
             }
             Phase::Closed { .. } => {
                 let (sent, receiver) = oneshot::channel();
-                let queue = VecDeque::from([Queued { request, sent }]);
-                let kill = Arc::new(Notify::new());
-                state.generation += 1;
-                let wire = Arc::downgrade(self);
-                let generation = state.generation;
-                let serving = Serving { wire, generation, kill: Arc::clone(&kill) };
-                let home = state.home;
-                state.phase = Phase::Connecting { queue, kill };
-                drop(state);
-                self.serve(home, serving);
+                self.connect(state, VecDeque::from([Queued { request, sent }]));
                 Submitted::Queued(receiver)
             }
+        }
+    }
+
+    /// Makes another connection, for what waits for one.
+    fn connect(self: &Arc<Self>, mut state: MutexGuard<'_, State>, queue: VecDeque<Queued>) {
+        let kill = Arc::new(Notify::new());
+        state.generation += 1;
+        let wire = Arc::downgrade(self);
+        let generation = state.generation;
+        let serving = Serving { wire, generation, kill: Arc::clone(&kill) };
+        let home = state.home;
+        state.phase = Phase::Connecting { queue, kill };
+        drop(state);
+        self.serve(home, serving);
+    }
+
+    /// The connection is gone. Whatever waited for a probe on it goes on with another one.
+    fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let closed = Phase::Closed { not_before: Moment::default(), why: None };
+        let Phase::Open { probing, .. } = std::mem::replace(&mut state.phase, closed) else {
+            unreachable!("only what is open is replaced")
+        };
+        if let Some(queue) = probing.filter(|queue| !queue.is_empty()) {
+            self.connect(state, queue);
         }
     }
 
@@ -175,9 +203,10 @@ impl Shared {
         let mut state = self.state();
         let generation = state.generation;
         let Phase::Open { link, probing, .. } = &mut state.phase else { return };
-        if generation != suspected || std::mem::replace(probing, true) {
+        if generation != suspected || probing.is_some() {
             return;
         }
+        *probing = Some(VecDeque::new());
         let pong = link.submit(Command::new("PING"));
         drop(state);
         let wire = Arc::downgrade(self);
@@ -195,18 +224,20 @@ impl Shared {
         }));
     }
 
-    fn probed(&self, probed: u64, alive: bool) {
+    fn probed(self: &Arc<Self>, probed: u64, alive: bool) {
         let mut state = self.state();
         if state.generation != probed {
             return;
         }
-        let Phase::Open { probing, kill, .. } = &mut state.phase else { return };
-        *probing = false;
-        if !alive {
-            tracing::warn!(server = self.connector.label(), "the server is silent; reconnecting");
-            kill.notify_one();
-            state.phase = Phase::Closed { not_before: Moment::default(), why: None };
+        let Phase::Open { link, known, probing, kill } = &mut state.phase else { return };
+        if alive {
+            let queue = probing.take().unwrap_or_default();
+            self.send_all(&**link, known, queue, probed);
+            return;
         }
+        kill.notify_one();
+        self.replace(state);
+        tracing::warn!(server = self.connector.label(), "the server is silent; reconnecting");
     }
 
     /// The connection is made: what waits for it is sent.
@@ -219,15 +250,25 @@ impl Shared {
         let mut known = Known::default();
         let before = Phase::Closed { not_before: Moment::default(), why: None };
         if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, before) {
-            for Queued { request, sent: sender } in queue {
-                // Who gave up waiting was told that nothing was asked.
-                if !sender.is_closed() {
-                    let sent = send(&*link, &mut known, request, generation);
-                    self.hand_out(sender, sent);
-                }
+            self.send_all(&*link, &mut known, queue, generation);
+        }
+        state.phase = Phase::Open { link, known, kill, probing: None };
+    }
+
+    fn send_all(
+        &self,
+        link: &dyn Link,
+        known: &mut Known,
+        queue: VecDeque<Queued>,
+        generation: u64,
+    ) {
+        for Queued { request, sent: sender } in queue {
+            // Who gave up waiting was told that nothing was asked.
+            if !sender.is_closed() {
+                let sent = send(link, known, request, generation);
+                self.hand_out(sender, sent);
             }
         }
-        state.phase = Phase::Open { link, known, kill, probing: false };
     }
 
     /// Gives a request that was sent to whoever waits for its answer.
@@ -258,11 +299,11 @@ impl Shared {
     }
 
     /// A connection that was open has ended.
-    pub(super) fn ended(&self, generation: u64) {
-        let mut state = self.state();
+    pub(super) fn ended(self: &Arc<Self>, generation: u64) {
+        let state = self.state();
         if state.generation == generation && matches!(state.phase, Phase::Open { .. }) {
+            self.replace(state);
             tracing::debug!(server = self.connector.label(), "the connection ended");
-            state.phase = Phase::Closed { not_before: Moment::default(), why: None };
         }
     }
 
