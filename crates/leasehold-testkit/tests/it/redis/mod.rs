@@ -3,6 +3,7 @@
 mod clients;
 mod connecting;
 mod fake;
+mod late;
 mod refusals;
 mod rights;
 mod runtimes;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::link::{Command, Value};
-use super::records::Plain;
 use super::scripted::{Scripted, Step};
+use super::wire::Plain;
 use super::{LIMIT, RedisStore, Shared, keys, reply};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;

@@ -121,7 +121,7 @@ impl Command {
 
     /// With one more argument, made of these parts.
     #[must_use]
-    pub fn joined(mut self, parts: &[&str]) -> Self {
+    pub(super) fn joined(mut self, parts: &[&str]) -> Self {
         for part in parts {
             self.bytes.extend_from_slice(part.as_bytes());
         }

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::known::Known;
-use super::link::Command;
-use super::wire::{Request, Wire};
+use super::wire::{Plain, Wire};
 use super::{LIMIT, record};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
@@ -102,17 +100,4 @@ impl Records {
 
 fn lock(clients: &Mutex<HashMap<ClientId, Client>>) -> MutexGuard<'_, HashMap<ClientId, Client>> {
     clients.lock().expect("nothing panics while it holds the records")
-}
-
-/// A command that needs nothing of the server.
-pub(super) struct Plain(pub(super) Command);
-
-impl Request for Plain {
-    fn command(&mut self, _known: &mut Known) -> Command {
-        self.0.clone()
-    }
-
-    fn script_is_missing(&mut self, _known: &mut Known) -> bool {
-        false
-    }
 }

@@ -39,7 +39,9 @@ pub(super) trait Request: Send + 'static {
     fn command(&mut self, known: &mut Known) -> Command;
 
     /// The server lacks the script that the last command named. Whether there is another way.
-    fn script_is_missing(&mut self, known: &mut Known) -> bool;
+    fn script_is_missing(&mut self, _known: &mut Known) -> bool {
+        false
+    }
 
     /// An answer came that may have told something about the server.
     fn was_answered(&mut self, _known: &mut Known, _answer: &Value) {}
@@ -47,6 +49,15 @@ pub(super) trait Request: Send + 'static {
     /// Whether [`was_answered`](Self::was_answered) would do something.
     fn teaches(&self) -> bool {
         false
+    }
+}
+
+/// A command that is the same whatever the server has.
+pub(super) struct Plain(pub(super) Command);
+
+impl Request for Plain {
+    fn command(&mut self, _known: &mut Known) -> Command {
+        self.0.clone()
     }
 }
 
@@ -99,7 +110,7 @@ impl Wire {
         let limit = CONNECT_LIMIT * 3;
         let deadline = self.shared.host.now() + limit;
         let mut answer = Answer { shared: Arc::clone(&self.shared), waiting: None, deadline };
-        answer.submit(Box::new(Ping))?;
+        answer.submit(Box::new(Plain(Command::new("PING"))))?;
         // What is answered does not matter: to connect was to be answered.
         answer.connection(limit).await
     }
@@ -211,19 +222,6 @@ impl Drop for Answer {
             let _answer = sent.reply.await;
             drop(shared);
         }));
-    }
-}
-
-/// Asks nothing.
-struct Ping;
-
-impl Request for Ping {
-    fn command(&mut self, _known: &mut Known) -> Command {
-        Command::new("PING")
-    }
-
-    fn script_is_missing(&mut self, _known: &mut Known) -> bool {
-        false
     }
 }
 
