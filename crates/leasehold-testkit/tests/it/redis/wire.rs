@@ -341,7 +341,10 @@ fn a_server_that_forgets_every_script_is_not_asked_for_ever() {
         for _ in 0..10 {
             world.fake.answer(refused("NOSCRIPT No matching script."));
         }
-        assert!(world.release("a").await.is_err());
+        let error = world.release("a").await.expect_err("no script");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(cause.as_deref(), Some("the server said `NOSCRIPT No matching script.`"));
         assert!(world.fake.seen().len() <= 3);
     });
 }

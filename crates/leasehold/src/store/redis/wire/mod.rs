@@ -168,20 +168,21 @@ impl Answer {
             let Some(Waiting::Reply(mut sent)) = self.waiting.take() else {
                 unreachable!("it was just waited for")
             };
-            match reply {
+            let failed = match reply {
                 Some(Ok(value)) => {
                     self.shared.learn(sent, &value);
                     return Ok(value);
                 }
-                Some(Err(LinkError::Refused { code, .. })) if code == "NOSCRIPT" => {}
-                Some(Err(failed)) => return Err(error::no_answer(&failed)),
+                Some(Err(failed)) => failed,
                 None => {
                     self.shared.suspect(sent.generation);
                     return Err(unanswered(limit));
                 }
-            }
-            if !self.shared.again(&mut sent) {
-                return Err(error::no_answer(&missing_script()));
+            };
+            let lacks_script =
+                matches!(&failed, LinkError::Refused { code, .. } if code == "NOSCRIPT");
+            if !lacks_script || !self.shared.again(&mut sent) {
+                return Err(error::no_answer(&failed));
             }
             self.submit(sent.request)?;
         }
@@ -254,14 +255,7 @@ fn too_many() -> Error {
         ErrorKind::Unavailable,
         format!(
             "{IN_FLIGHT_MAX} requests wait for an answer already, which is the limit; nothing was \
-             asked"
+             asked, try again once some of them are answered"
         ),
     )
-}
-
-fn missing_script() -> LinkError {
-    LinkError::Refused {
-        code: "NOSCRIPT".to_owned(),
-        text: "NOSCRIPT the server forgot the script again and again".to_owned(),
-    }
 }
