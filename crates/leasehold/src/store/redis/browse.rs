@@ -134,3 +134,37 @@ fn glob(pattern: &str) -> String {
     }
     glob + "*:lh:*"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_special_for_the_server_alone_stands_for_itself() {
+        let table = [
+            ("*", "***:lh:*"),
+            ("job:?", "*job:?*:lh:*"),
+            ("a[b]*", r"*a\[b\]**:lh:*"),
+            (r"^\*", r"*\^\\**:lh:*"),
+            ("{ü}*", "*{ü}**:lh:*"),
+        ];
+        for (pattern, expected) in table {
+            assert_eq!(glob(pattern), expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_scan_is_read_and_nothing_else() {
+        let bytes = |text: &str| Value::Bytes(text.into());
+        let page = |parts: Vec<Value>| scanned(Value::Array(parts));
+        let keys = Value::Array(vec![bytes("a"), Value::Nil, bytes("b")]);
+        let expected = (b"17".to_vec(), vec![b"a".to_vec(), b"b".to_vec()]);
+        assert_eq!(page(vec![bytes("17"), keys.clone()]), Some(expected));
+        assert_eq!(page(vec![bytes("0"), Value::Array(vec![])]), Some((b"0".to_vec(), vec![])));
+        assert_eq!(scanned(Value::Nil), None);
+        assert_eq!(page(vec![]), None);
+        assert_eq!(page(vec![Value::Int(0), keys.clone()]), None);
+        assert_eq!(page(vec![bytes("0"), bytes("a")]), None);
+        assert_eq!(page(vec![bytes("0"), keys, Value::Nil]), None);
+    }
+}
