@@ -107,6 +107,10 @@ fn a_lock_and_its_release_cost_what_they_must() {
         let found = commands_of(server, async { fence(ask.ask(&key("a")).send().await) }).await;
         let hot = [("evalsha", 1), ("exists", 1), ("get", 1), ("incr", 1)];
         assert_commands(&found, &[hot.as_slice(), &[("pexpire", 1), ("set", 1)]].concat());
+        let carl = anna.another();
+        let unfenced = async { granted(carl.ask(&key("b")).reserve(0).send().await) };
+        let found = commands_of(server, unfenced).await;
+        assert_commands(&found, &[("evalsha", 1), ("exists", 1), ("get", 1), ("set", 1)]);
         taken(bert.ask(&key("a")).send().await);
         let found = commands_of(server, async { taken(bert.ask(&key("a")).send().await) }).await;
         assert_commands(

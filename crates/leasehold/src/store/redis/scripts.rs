@@ -74,6 +74,7 @@ mod tests {
     fn scripts_know_the_limits_that_the_library_knows() {
         let limits = [
             format!("local FENCE_IDLE_MS = {}\n", FENCE_IDLE.as_millis()),
+            format!("local FENCE_IDLE = '{}'\n", FENCE_IDLE.as_millis()),
             format!("local FENCING_MAX = {}\n", FencingToken::MAX),
             format!("local PLACES_MAX = {PLACES_MAX}\n"),
             format!("local REAPED_MAX = {REAPED_MAX}\n"),

@@ -14,5 +14,6 @@ local call = redis.call
 local LOCK, FENCE, GRANT, LINE, ENDS, PLACES = unpack(KEYS)
 
 local FENCE_IDLE_MS = 600000
+local FENCE_IDLE = '600000'
 local FENCING_MAX = 9007199254740991
 local PLACES_MAX = 10000

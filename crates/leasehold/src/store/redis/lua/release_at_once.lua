@@ -16,7 +16,7 @@ if not has_line and not is_held then
   return { 0 }
 end
 if not has_line and not keep_ttl then
-  call('PEXPIRE', FENCE, FENCE_IDLE_MS)
+  call('PEXPIRE', FENCE, FENCE_IDLE)
   call('DEL', LOCK, GRANT)
   return { 1, 0 }
 end
