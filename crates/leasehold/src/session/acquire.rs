@@ -164,6 +164,7 @@ impl<'a> Attempt<'a> {
                 () = &mut closed_meanwhile => return Err(closed()),
             };
             let now = self.session.now();
+            self.session.registry.settle(self.session);
             match (self.conclude(now, sent, known_before, &answer), answer) {
                 (NextAsk::Hold, Ok(Acquired::Granted { fencing })) => {
                     return Ok(Some(self.hold(sent, fencing)));

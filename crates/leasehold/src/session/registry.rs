@@ -27,6 +27,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How many tokens that were let go are remembered. Hints are late by less than that takes.
 const LET_GO_MAX: usize = 1_024;
 
+/// How many releases one acquisition takes note of, so that it is not held up by those of others.
+const SETTLED_MAX: usize = 4;
+
 /// What the driver and everybody else share.
 #[derive(Default)]
 pub(super) struct Registry {
@@ -45,8 +48,8 @@ struct State {
     /// Tokens that were let go with their leases, latest last: whoever goes on with them, a late
     /// hint must not take them away.
     let_go: VecDeque<OwnerToken>,
-    /// Releases that the driver has not taken over yet.
-    follow_ups: Vec<FollowUp>,
+    /// Releases that the driver has not taken over yet, latest last.
+    follow_ups: VecDeque<FollowUp>,
     /// Acquisitions that are under way: what they are granted or leave behind is not settled yet.
     asking: usize,
     /// Releases that are not confirmed, those that the driver follows up included.
@@ -75,7 +78,7 @@ enum Driver {
 /// What is due now.
 pub(super) struct Plan {
     pub(super) duties: Vec<(Arc<Held>, Due)>,
-    pub(super) follow_ups: Vec<FollowUp>,
+    pub(super) follow_ups: VecDeque<FollowUp>,
     /// When to look again; `None` if the driver may go: it is counted as absent from then on.
     pub(super) next: Option<Moment>,
 }
@@ -170,9 +173,25 @@ impl Registry {
     /// way already.
     pub(super) fn follow_up(&self, session: &Arc<Session>, follow_up: FollowUp) {
         let mut state = self.state();
-        state.follow_ups.push(follow_up);
+        state.follow_ups.push_back(follow_up);
         let soon = session.now() + TICK;
         self.rouse(session, state, soon);
+    }
+
+    /// Takes note of releases that are answered already, the earliest first: an answer that came
+    /// over the same connection after theirs is a good moment. It spares the driver work, which it
+    /// would do later, on another thread.
+    pub(super) fn settle(&self, session: &Arc<Session>) {
+        for _ in 0..SETTLED_MAX {
+            let Some(mut follow_up) = self.state().follow_ups.pop_front() else { return };
+            if !follow_up.settle() {
+                let mut state = self.state();
+                state.follow_ups.push_front(follow_up);
+                // The driver may have gone meanwhile.
+                let soon = session.now() + TICK;
+                return self.rouse(session, state, soon);
+            }
+        }
     }
 
     /// Has the driver look now.

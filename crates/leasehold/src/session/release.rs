@@ -78,6 +78,29 @@ pub(super) struct FollowUp {
 }
 
 impl FollowUp {
+    /// Takes note of the answer if it is there already. Returns whether nothing is left to do.
+    pub(super) fn settle(&mut self) -> bool {
+        let Some(answer) = &mut self.answer else { return false };
+        let Poll::Ready(answer) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        else {
+            return false;
+        };
+        self.answer = None;
+        self.conclude(&answer)
+    }
+
+    /// Takes note of an answer. Returns whether nothing is left to do.
+    fn conclude(&mut self, answer: &Result<Released, Error>) -> bool {
+        self.counted.released = ended_a_lease(answer);
+        let Err(error) = answer else { return true };
+        if may_be_repeated(error) && self.counted.session.now() < self.keeps_until {
+            return false;
+        }
+        let key = &self.lease.key;
+        tracing::warn!(%key, %error, "a release failed; the lease runs out by itself");
+        true
+    }
+
     /// Repeats the release until it is answered, or until the store has let go by itself.
     pub(super) async fn finish(mut self) {
         let session = Arc::clone(&self.counted.session);
@@ -91,17 +114,8 @@ impl FollowUp {
                 Some(answer) => answer,
                 None => Box::pin(session.store.release(self.lease.clone(), Otherwise::Free)),
             };
-            match answer.await {
-                answer @ Ok(_) => {
-                    self.counted.released = ended_a_lease(&answer);
-                    return;
-                }
-                Err(error) if may_be_repeated(&error) && session.now() < self.keeps_until => {}
-                Err(error) => {
-                    let key = &self.lease.key;
-                    tracing::warn!(%key, %error, "a release failed; the lease runs out by itself");
-                    return;
-                }
+            if self.conclude(&answer.await) {
+                return;
             }
             let pause = pauses.next(random_u32(&*session.host));
             session.host.sleep_until(session.now() + pause).await;
