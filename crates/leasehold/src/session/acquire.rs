@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit};
@@ -80,11 +81,15 @@ impl Session {
     async fn until_closed(&self) {
         loop {
             let mut closing = std::pin::pin!(self.closing.notified());
-            closing.as_mut().enable();
-            if self.check_open().is_err() {
+            let is_closed = std::future::poll_fn(|cx| {
+                // Looked at only once a closing would be noticed: one between the two is not
+                // missed.
+                let told = closing.as_mut().poll(cx);
+                if self.check_open().is_err() { Poll::Ready(true) } else { told.map(|()| false) }
+            });
+            if is_closed.await {
                 return;
             }
-            closing.await;
         }
     }
 }

@@ -36,10 +36,8 @@ impl<'a> Keys<'a> {
 
     /// Adds how many keys there are, and the keys, as EVAL takes them.
     pub(super) fn add_to(self, command: Command) -> Command {
-        let command = command.number(KEYS).arg(self.lock);
-        COMPANIONS.iter().fold(command, |command, companion| {
-            command.joined(&[self.before, self.lock, self.after, companion])
-        })
+        let companions = [self.before, self.lock, self.after];
+        command.number(KEYS).arg(self.lock).branching(&companions, &COMPANIONS)
     }
 
     /// Whether all of them hash to one slot of a cluster, whatever the slots. Only odd names with a
