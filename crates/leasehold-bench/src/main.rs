@@ -19,6 +19,7 @@ use leasehold_testkit::servers::RedisServer;
 use tokio::runtime::{Builder, Runtime};
 
 /// Counts what is allocated, for figures in bytes.
+#[cfg(feature = "memory")]
 #[global_allocator]
 static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 

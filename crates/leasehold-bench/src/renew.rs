@@ -18,10 +18,13 @@ pub(crate) async fn measure(url: &str, leases: usize, seconds: u64) -> Result<Re
     for number in 0..leases {
         guards.push(client.mutex(format!("bench:renew:{number}")).lock().await?);
     }
-    let table = guards.capacity() * size_of::<Guard>();
-    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let bytes_per_lease =
-        (bytes_in_use() - before - table) as f64 / leases as f64 + size_of::<Guard>() as f64;
+    let grown = before.zip(bytes_in_use()).map(|(before, after)| after - before);
+    let bytes_per_lease = grown.map(|grown| {
+        let table = guards.capacity() * size_of::<Guard>();
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let grown = (grown - table) as f64 / leases as f64;
+        grown + size_of::<Guard>() as f64
+    });
 
     // Two windows: in the first nothing runs but the driver and the store, in the second every
     // guard is looked at.
@@ -42,7 +45,9 @@ pub(crate) async fn measure(url: &str, leases: usize, seconds: u64) -> Result<Re
     report.add(&subject, "client cpu", cpu, "% core");
     let least = (least.as_secs_f64(), "s");
     report.add_ratio(&subject, "least validity left", least, ("ttl", TTL.as_secs_f64()));
-    report.add(&subject, "client memory per lease", bytes_per_lease, "bytes");
+    if let Some(bytes) = bytes_per_lease {
+        report.add(&subject, "client memory per lease", bytes, "bytes");
+    }
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     report.add(&subject, "leases lost", lost as f64, "");
     for guard in guards {

@@ -28,8 +28,14 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// How many bytes are allocated and not freed, by everything but C libraries.
-pub(crate) fn bytes_in_use() -> usize {
-    let stats = crate::ALLOCATOR.stats();
-    stats.bytes_allocated.saturating_sub(stats.bytes_deallocated)
+/// How many bytes are allocated and not freed, by everything but C libraries. `None` where that is
+/// not counted.
+pub(crate) fn bytes_in_use() -> Option<usize> {
+    #[cfg(feature = "memory")]
+    {
+        let stats = crate::ALLOCATOR.stats();
+        Some(stats.bytes_allocated.saturating_sub(stats.bytes_deallocated))
+    }
+    #[cfg(not(feature = "memory"))]
+    None
 }
