@@ -256,6 +256,49 @@ fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
     });
 }
 
+/// Whatever one right it lacks: a user that is not allowed all leaves nothing behind that has no
+/// end, and no counter that goes on from one.
+#[test]
+fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
+    let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
+    let commands = [
+        "decr", "del", "exists", "get", "hdel", "hget", "hmget", "hset", "incr", "pexpire", "pttl",
+        "set", "time", "zadd", "zcard", "zrange", "zrank", "zrem", "zscore",
+    ];
+    play(&outside, async |world, server| {
+        for command in commands {
+            server.flush();
+            let rights = ["on", "nopass", "~*", "&*", "+@all"];
+            server.command(&[["ACL", "SETUSER", "poor"].as_slice(), &rights].concat());
+            let url = server.url().replace("//", "//poor:any@");
+            let connector = outside.watch(RedisConnector::new(&url).expect("a URL"));
+            let store = RedisStore::connect_with(connector, world.host().clone()).await;
+            let store = AnyStore::new(store.expect("the user may connect"));
+            let (anna, bert) = (world.actor(), world.actor().through(&store));
+            let before = fence(bert.ask(&key("a")).send().await);
+            released(bert.release(&key("a")).await, Released::Freed);
+            server.command(&["ACL", "SETUSER", "poor", &format!("-{command}")]);
+            // A counter that was idle for so long that it is gone.
+            server.command(&["DEL", "{a}:lh:fence"]);
+            world.pass(ms(1)).await;
+            for _ in 0..2 {
+                let again = bert.another();
+                if let Ok(answer) = again.ask(&key("a")).send().await {
+                    assert!(fence(Ok(answer)) > before, "{command}");
+                }
+                server.command(&["DEL", "a"]);
+            }
+            granted(anna.ask(&key("b")).send().await);
+            let _refused = bert.ask(&key("b")).join().why("a reason").send().await;
+            let _refused = anna.through(&store).release(&key("b")).await;
+            let _refused = bert.ask(&key("c")).why("a reason").reserve(0).send().await;
+            for name in kept(server) {
+                assert!(left(server, &name) > 0, "{name} has no end without {command}");
+            }
+        }
+    });
+}
+
 /// Hints are a courtesy.
 #[test]
 fn without_the_right_to_publish_a_key_changes_hands_all_the_same() {
@@ -342,6 +385,21 @@ fn the_first_grant_of_a_connection_lifts_the_counter_also_after_asks_in_vain() {
         taken(anna.ask(&key("a")).send().await);
         server.command(&["DEL", "a"]);
         assert!(fence(anna.ask(&key("a")).send().await) > 1_000_000_000_000_000);
+    });
+}
+
+/// It is as good as none.
+#[test]
+fn a_counter_that_is_no_number_is_begun_anew_also_by_who_knew_it() {
+    on_server(async |world, server| {
+        let anna = world.actor_here();
+        for rubbish in ["rubbish", "", "-7", "0", "007", "1.5"] {
+            warm(&anna.another(), &key("a")).await;
+            server.command(&["SET", "{a}:lh:fence", rubbish, "PX", "1000"]);
+            let again = anna.another();
+            assert!(fence(again.ask(&key("a")).send().await) > 1_000_000_000_000_000, "{rubbish}");
+            released(again.release(&key("a")).await, Released::Freed);
+        }
     });
 }
 

@@ -15,16 +15,20 @@ local owner, ttl, why, stance = ARGV[1], tonumber(ARGV[2]), ARGV[5], ARGV[6]
 
 local holder = call('GET', LOCK)
 local is_plain = ARGV[4] == '0' and (why == '' or why == '-') and not holder
-if is_plain and ARGV[3] == '1' and call('EXISTS', LINE) == 0 then
-  local counter = call('INCR', FENCE)
-  if counter > 1 and counter <= FENCING_MAX then
-    -- Text is handed on as it is; a number would be turned into it, at the price of a command.
-    call('PEXPIRE', FENCE, ttl > FENCE_IDLE_MS and ARGV[2] or FENCE_IDLE)
-    call('SET', LOCK, owner, 'PX', ARGV[2])
-    return { 1, counter, 1 }
+-- Counted twice, so that 2 is: the counter is there, and the line is not. A counter that is missing
+-- is not begun here: refused in the middle, the step would leave it behind.
+if is_plain and ARGV[3] == '1' and call('EXISTS', FENCE, FENCE, LINE) == 2 then
+  local counter = redis.pcall('INCR', FENCE)
+  if type(counter) == 'number' then
+    if counter > 1 and counter <= FENCING_MAX then
+      -- Text is handed on as it is; a number would be turned into it, at the price of a command.
+      call('PEXPIRE', FENCE, ttl > FENCE_IDLE_MS and ARGV[2] or FENCE_IDLE)
+      call('SET', LOCK, owner, 'PX', ARGV[2])
+      return { 1, counter, 1 }
+    end
+    -- It has come to its end: acquire.lua goes on from what it was.
+    call('DECR', FENCE)
   end
-  -- It was missing, or has come to its end: acquire.lua goes on from what it was.
-  call('DECR', FENCE)
 elseif is_plain and ARGV[3] == '0' and call('EXISTS', LINE, FENCE) == 0 then
   call('SET', LOCK, owner, 'PX', ARGV[2])
   return { 1, 0, 0 }

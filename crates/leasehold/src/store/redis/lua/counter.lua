@@ -15,7 +15,19 @@ end
 
 -- The highest number given so far; 0 where it was forgotten, or is no number.
 local function counted()
-  return tonumber(string.match(call('GET', FENCE) or '', '^%d+$') or 0)
+  return tonumber(string.match(call('GET', FENCE) or '', '^[1-9]%d*$') or 0)
+end
+
+-- Gives a key that was just written its end. Who has no right to leaves no key without one.
+local function expire(key, ms)
+  local expired = redis.pcall('PEXPIRE', key, ms)
+  if type(expired) == 'table' and expired.err then
+    if call('PTTL', key) == -1 then
+      call('DEL', key)
+    end
+    -- The same error once more, for the caller.
+    call('PEXPIRE', key, ms)
+  end
 end
 
 -- The counter outlives the lease, and what is in flight when it ends.
@@ -43,23 +55,11 @@ local function take(reserve, cold)
   if cold then
     return leap()
   end
-  if reserve == 1 then
-    local counter = call('INCR', FENCE)
-    if counter <= reserve then
-      -- It was missing.
-      return leap()
-    end
-    if counter > FENCING_MAX then
-      call('DECR', FENCE)
-      return 0, 0
-    end
-    return counter, 1
-  end
   local counter = counted()
   if counter == 0 then
     return leap()
   end
-  local count = math.min(reserve, math.max(1, now_us() - counter))
+  local count = reserve == 1 and 1 or math.min(reserve, math.max(1, now_us() - counter))
   if counter + count > FENCING_MAX then
     return 0, 0
   end

@@ -10,7 +10,7 @@ local function note_grant(owner, ttl_ms, first, count, why)
   if why ~= '' or count > 1 or (count == 0 and call('EXISTS', FENCE) == 1) then
     call('DEL', GRANT)
     call('HSET', GRANT, 'o', owner, 'f', whole(first), 'n', count, 's', whole(now_us()), 'w', why)
-    call('PEXPIRE', GRANT, ttl_ms)
+    expire(GRANT, ttl_ms)
   end
 end
 

@@ -74,11 +74,10 @@ local function open_line()
       if not has_room() then
         return nil
       end
-      append(owner)
       before, ends_before = nil, 0
     end
     before = before or { ask_no = 0, since = whole(arrived) }
-    call('ZADD', ENDS, whole(math.max(ends_before, now_ms + waiter_ttl)), owner)
+    local keep_ms = math.max(call('PTTL', LINE), waiter_ttl)
     local place = {
       asked.stance,
       asked.handed_ttl,
@@ -88,11 +87,15 @@ local function open_line()
       asked.inbox,
       asked.why,
     }
+    -- Each with its end before the next is written: any of these may be forbidden to the user.
     call('HSET', PLACES, owner, table.concat(place, '|'))
-    local keep_ms = math.max(call('PTTL', LINE), waiter_ttl)
-    call('PEXPIRE', LINE, keep_ms)
-    call('PEXPIRE', ENDS, keep_ms)
-    call('PEXPIRE', PLACES, keep_ms)
+    expire(PLACES, keep_ms)
+    call('ZADD', ENDS, whole(math.max(ends_before, now_ms + waiter_ttl)), owner)
+    expire(ENDS, keep_ms)
+    if is_new then
+      append(owner)
+    end
+    expire(LINE, keep_ms)
     return is_new
   end
 
