@@ -29,15 +29,16 @@ async fn list(tools: &dyn Browse, pattern: &str) -> Vec<String> {
 /// `*` is any run of characters and `?` any one; all else stands for itself.
 pub(super) async fn a_pattern_finds_what_it_matches_in_order(world: &World) {
     let anna = world.actor();
-    for name in ["order:42", "order:1", "stock", "orde", "order:7", "ü", "ordinal:1"] {
+    for name in ["order:42", "order:1", "stock", "orde", "order:7", "ü", "ordinal:1", "köy"] {
         granted(anna.ask(&key(name)).send().await);
     }
-    let table: [(&str, &[&str]); 7] = [
-        ("*", &["orde", "order:1", "order:42", "order:7", "ordinal:1", "stock", "ü"]),
+    let table: [(&str, &[&str]); 8] = [
+        ("*", &["köy", "orde", "order:1", "order:42", "order:7", "ordinal:1", "stock", "ü"]),
         ("order:*", &["order:1", "order:42", "order:7"]),
         ("order:?", &["order:1", "order:7"]),
         ("*:1", &["order:1", "ordinal:1"]),
         ("?", &["ü"]),
+        ("k?y", &["köy"]),
         ("stock", &["stock"]),
         ("STOCK", &[]),
     ];

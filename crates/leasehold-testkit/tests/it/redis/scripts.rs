@@ -388,6 +388,17 @@ fn the_first_grant_of_a_connection_lifts_the_counter_also_after_asks_in_vain() {
     });
 }
 
+/// One strange key must not hide all others.
+#[test]
+fn what_somebody_else_keeps_in_place_of_a_line_is_not_listed() {
+    on_server(async |world, server| {
+        granted(world.actor().ask(&key("a")).send().await);
+        server.command(&["SET", "{b}:lh:ends", "rubbish"]);
+        let page = world.browse().list("*", None).await.expect("a list");
+        assert_eq!(page.keys, [key("a")]);
+    });
+}
+
 /// It is as good as none.
 #[test]
 fn a_counter_that_is_no_number_is_begun_anew_also_by_who_knew_it() {

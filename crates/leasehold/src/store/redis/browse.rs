@@ -55,7 +55,14 @@ impl Shared {
         }
         let living = names.iter().map(|key| {
             let answer = self.asks.submit(LIMIT, Scripted::new(Step::Living(key.clone())));
-            async move { reply::living(key, &answer.await?) }
+            async move {
+                match answer.await {
+                    Ok(answer) => reply::living(key, &answer),
+                    // What somebody else keeps beside it is no line of ours.
+                    Err(error) if error.kind() == ErrorKind::Config => Ok(false),
+                    Err(error) => Err(error.with_name(key.as_str())),
+                }
+            }
         });
         let living = join_all(living).await.into_iter().collect::<Result<Vec<bool>, _>>()?;
         let next = if more { names.last().cloned() } else { None };
@@ -126,11 +133,13 @@ fn scanned(answer: Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
 fn glob(pattern: &str) -> String {
     let mut glob = String::from("*");
     for character in pattern.chars() {
-        // What is special for the server and not for us.
-        if matches!(character, '[' | ']' | '^' | '\\') {
-            glob.push('\\');
+        match character {
+            // One of our characters may be several bytes, which is what the server counts.
+            '?' => glob.push('*'),
+            // What is special for the server and not for us.
+            '[' | ']' | '^' | '\\' => glob.extend(['\\', character]),
+            _ => glob.push(character),
         }
-        glob.push(character);
     }
     glob + "*:lh:*"
 }
