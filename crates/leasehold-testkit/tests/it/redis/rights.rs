@@ -153,7 +153,7 @@ fn without_any_one_of_the_rights_something_is_denied() {
         let all = format!("{LOCK} {LINE} {TOOLS} {HINTS} {KEYS} {CHANNELS}");
         assert!(!is_denied(scene, &all, "app:all").await, "these are enough");
         // Not denied to the caller without them, but to the store: it then goes on without.
-        let optional = ["+publish", "+subscribe", "+mget"];
+        let optional = ["+publish", "+subscribe", "+mget", "+incr"];
         // Only a full line of 10 000 reaps the dead by it.
         let rare = ["+zrangebyscore"];
         let commands = format!("{LOCK} {LINE} {TOOLS}");
