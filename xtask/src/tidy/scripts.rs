@@ -14,6 +14,9 @@ enum Keys {
     All,
 }
 
+/// The one function that takes a key, and what it calls that.
+const GIVEN: (&str, &str) = ("expire", "key");
+
 /// What Redis 6.2 and every Valkey have: commands, which arguments are keys, and options.
 const COMMANDS: &[(&str, Keys, &[&str])] = &[
     ("DECR", Keys::First, &[]),
@@ -56,9 +59,19 @@ pub(super) fn scripts_do_what_every_server_allows(repository: &Repository) -> Ve
             let line = code[..at].matches('\n').count() + 1;
             findings.push(Finding::new(&file.path, line, message));
         };
+        let (function, parameter) = GIVEN;
+        let definition = format!("local function {function}({parameter},");
+        let is_given = if code.contains(&definition) { Some(parameter) } else { None };
+        let known: Vec<&str> = declared.iter().copied().chain(is_given).collect();
         for (at, arguments) in calls(&code) {
-            if let Some(complaint) = complaint(&arguments, &declared) {
+            if let Some(complaint) = complaint(&arguments, &known) {
                 found(at, complaint);
+            }
+        }
+        for at in words(&code, function) {
+            let arguments = code[at..].strip_prefix(&format!("{function}(")).map(arguments);
+            if !arguments.is_some_and(|arguments| known.contains(&arguments[0])) {
+                found(at, format!("`{function}` of something that is no key of the script"));
             }
         }
         for (word, complaint) in [
@@ -238,6 +251,19 @@ mod tests {
              local A = KEYS[1]",
             &[1, 2, 3, 4, 5, 5, 6],
         );
+    }
+
+    #[test]
+    fn the_one_function_that_takes_a_key_is_given_one() {
+        assert_lines(
+            "local function expire(key, ms)\n\
+             call('PEXPIRE', key, ms)\n\
+             end\n\
+             expire(LOCK, 5)\n\
+             expire(other, 5)",
+            &[5],
+        );
+        assert_lines("call('PEXPIRE', key, 5)", &[1]);
     }
 
     #[test]
