@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 pub(crate) use self::acquire::{Spec, Wait};
 pub(crate) use self::held::{Held, lost_error};
@@ -37,6 +37,10 @@ use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::{AnyStore, Claim, ClientRecord, Hint, HintSink, LeaseId, Store};
 
+/// How many grants that came for nobody are given back at a time. Hints can be forged, by whoever may
+/// publish; beyond this a grant runs out by itself, after a waiter's short lease.
+const GIVEN_BACK_MAX: usize = 256;
+
 /// What a client and its guards share. It lives as long as any of them.
 pub(crate) struct Session {
     /// For hints, which come by reference.
@@ -47,6 +51,7 @@ pub(crate) struct Session {
     record: Option<Arc<ClientRecord>>,
     registry: Registry,
     waiting: Waiting,
+    giving_back: Arc<Semaphore>,
     closed: AtomicBool,
     /// Tells those who wait that the session was closed.
     closing: Notify,
@@ -68,6 +73,7 @@ impl Session {
             record: record.map(Arc::new),
             registry: Registry::default(),
             waiting: Waiting::default(),
+            giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         });
@@ -151,11 +157,16 @@ impl Session {
     /// Releases a grant that came for nobody. A hint must not call the store, so the host does it.
     fn give_back(&self, key: Key, owner: OwnerToken) {
         let Some(session) = self.me.upgrade() else { return };
+        let Ok(permit) = Arc::clone(&self.giving_back).try_acquire_owned() else {
+            return tracing::debug!(%key, "one of too many grants for nobody is left to run out");
+        };
         tracing::debug!(%key, "a grant came for nobody and is given back");
         let lease = LeaseId { key, owner, claim: Claim::Exclusive };
         self.host.spawn(Box::pin(async move {
             // What is handed over is kept for no longer than a place in line.
-            session.release_in_background(lease, Ttl::MAX.waiter_ttl().get());
+            let keeps_at_most = Ttl::MAX.waiter_ttl().get();
+            let _followed_up = ReleaseInFlight::submit(session, lease, keeps_at_most).await;
+            drop(permit);
         }));
     }
 }

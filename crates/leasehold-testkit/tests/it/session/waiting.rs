@@ -296,6 +296,34 @@ fn forged_and_doubled_hints_are_harmless() {
     });
 }
 
+/// Whoever may publish could else have a client do nothing but release.
+#[test]
+fn a_flood_of_forged_grants_makes_a_client_release_no_more_than_so_many_at_a_time() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        let held = client.mutex("held").lock().await.expect("free");
+        let id = scene.faults.inboxes()[0].clone();
+        let flood = async |first: u32| {
+            for number in first..first + 10_000 {
+                let mut random = [0; OwnerToken::RANDOM_BYTES];
+                for (at, byte) in random.iter_mut().take(4).enumerate() {
+                    *byte = u8::try_from((number >> (6 * at)) & 63).expect("six bits");
+                }
+                let owner = OwnerToken::from_random(random, &id);
+                scene.faults.forge(&Hint::Granted { key: key(), owner, fencing: None, ask_no: 1 });
+            }
+            let before = scene.faults.count(Request::Release);
+            scene.pass(ms(500)).await;
+            scene.faults.count(Request::Release) - before
+        };
+        let released = flood(0).await;
+        assert!((1..=1_000).contains(&released), "{released}");
+        let released = flood(10_000).await;
+        assert!((1..=1_000).contains(&released), "and again after it: {released}");
+        assert!(held.is_held());
+    });
+}
+
 /// The store says so when hints may have been lost.
 #[test]
 fn missed_hints_make_everybody_who_waits_ask() {
