@@ -2,7 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "these are real runtimes, on real threads")]
 
 use std::future::Future;
+use std::time::Duration;
 
+use leasehold::host::{Host as _, SystemHost};
+use leasehold::store::redis::RedisStore;
 use leasehold::{Client, ErrorKind, Release};
 use leasehold_testkit::cut_after;
 use leasehold_testkit::servers::RedisServer;
@@ -94,7 +97,7 @@ fn leases_are_renewed_while_the_runtime_that_took_them_stands_still() {
     let server = RedisServer::start();
     let taker = runtime();
     let guard = taker.block_on(async {
-        let client = Client::builder(&server.url()).ttl(std::time::Duration::from_secs(1));
+        let client = Client::builder(&server.url()).ttl(Duration::from_secs(1));
         let client = client.connect().await.expect("connected");
         client.mutex("a").lock().await.expect("free")
     });
@@ -145,6 +148,53 @@ fn a_client_works_in_no_runtime_at_all() {
         assert_eq!(guard.release().await.expect("asked"), Release::Released);
         let gone = Client::connect("redis://127.0.0.1:1").await.expect_err("nobody listens");
         assert_eq!(gone.kind(), ErrorKind::Unavailable);
+    });
+}
+
+#[test]
+fn a_waiter_on_a_runtime_that_does_no_input_and_output_is_told_all_the_same() {
+    let server = RedisServer::start();
+    let client = runtime().block_on(Client::connect(&server.url())).expect("connected");
+    let bare = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let holder = runtime();
+    let guard = holder.block_on(client.mutex("a").lock()).expect("free");
+    let other = holder.block_on(Client::connect(&server.url())).expect("connected");
+    bare.block_on(async {
+        let waiting = other.mutex("a");
+        let mut waiting = std::pin::pin!(waiting.lock());
+        loop {
+            let soon = SystemHost.now() + Duration::from_millis(20);
+            tokio::select! {
+                biased;
+                _ = &mut waiting => unreachable!("another holds it"),
+                () = SystemHost.sleep_until(soon) => {}
+            }
+            if !server.command(&["PUBSUB", "CHANNELS"]).array().is_empty() {
+                return;
+            }
+        }
+    });
+    drop(guard);
+}
+
+#[test]
+fn the_inboxes_of_clients_that_are_gone_are_left() {
+    let server = RedisServer::start();
+    runtime().block_on(async {
+        let store = RedisStore::connect(&server.url(), SystemHost::shared()).await;
+        let store = store.expect("connected");
+        let client = || Client::with_store(store.clone()).connect();
+        let holder = client().await.expect("connected");
+        let _guard = holder.mutex("a").lock().await.expect("free");
+        let mut most = 0;
+        for _ in 0..1_000 {
+            let waiter = client().await.expect("connected");
+            let waited = waiter.mutex("a").lock_timeout(Duration::from_millis(3)).await;
+            assert!(waited.is_err(), "another holds it");
+            most = most.max(server.command(&["PUBSUB", "CHANNELS"]).array().len());
+        }
+        assert!(most > 0, "who waits listens");
+        assert!(most < 500, "{most} inboxes, all of them but one of clients that are gone");
     });
 }
 

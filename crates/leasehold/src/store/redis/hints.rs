@@ -16,7 +16,7 @@ use super::{keys, message};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::token::ClientId;
-use crate::host::{Host, random_u32};
+use crate::host::{Host, Task, random_u32};
 use crate::store::sinks::Sinks;
 use crate::store::{Hint, HintSink, within};
 
@@ -26,6 +26,9 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// The pauses between failed attempts; meanwhile everybody polls.
 const RECONNECT: Backoff =
     Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(5) };
+
+/// From how many inboxes on it is looked whether their clients are still there.
+const INBOXES_LOOKED_AT: usize = 256;
 
 /// Where hints come in, and go from there.
 pub(super) struct Hints {
@@ -40,7 +43,11 @@ pub(super) struct Hints {
 #[derive(Default)]
 struct State {
     inboxes: BTreeMap<ClientId, Listening>,
+    /// With how many inboxes to look again whether their clients are still there.
+    look_at: usize,
     running: bool,
+    /// The runtime of those who wait did not carry the task through: the host's own has to.
+    on_host: bool,
     /// The user has no right to subscribe: everybody polls.
     denied: bool,
 }
@@ -81,11 +88,20 @@ impl Hints {
             state.inboxes.insert(inbox.clone(), Listening::Wanted);
             self.news.notify_one();
         }
-        if !std::mem::replace(&mut state.running, true) {
-            drop(state);
-            let running = Running { hints: Arc::downgrade(self), news: Arc::clone(&self.news) };
-            let (host, connector) = (Arc::clone(&self.host), Arc::clone(&self.connector));
-            self.host.spawn_io(Box::pin(running.run(host, connector)));
+        if std::mem::replace(&mut state.running, true) {
+            return;
+        }
+        let on_host = state.on_host;
+        drop(state);
+        let (hints, news) = (Arc::downgrade(self), Arc::clone(&self.news));
+        let running = Running { hints, news, has_ended: false };
+        let (host, connector) = (Arc::clone(&self.host), Arc::clone(&self.connector));
+        let running: Task = Box::pin(running.run(Arc::clone(&host), connector));
+        if on_host {
+            // Spawned from the host's own thread, it stays there.
+            self.host.spawn(Box::pin(async move { host.spawn_io(running) }));
+        } else {
+            self.host.spawn_io(running);
         }
     }
 
@@ -122,9 +138,22 @@ impl Hints {
         !state.inboxes.is_empty()
     }
 
-    fn stopped(&self) {
+    /// Whether most inboxes are of clients that are gone.
+    fn is_overgrown(&self) -> bool {
+        let mut state = self.state();
+        let all = state.inboxes.len();
+        if all < state.look_at.max(INBOXES_LOOKED_AT) {
+            return false;
+        }
+        let living = state.inboxes.keys().filter(|inbox| self.sinks.has(inbox)).count();
+        state.look_at = 2 * living;
+        all > 2 * living
+    }
+
+    fn stopped(&self, regularly: bool) {
         let mut state = self.state();
         state.running = false;
+        state.on_host |= !regularly;
         state.inboxes.clear();
     }
 }
@@ -139,10 +168,16 @@ impl Drop for Hints {
 struct Running {
     hints: Weak<Hints>,
     news: Arc<Notify>,
+    has_ended: bool,
 }
 
 impl Running {
-    async fn run(self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
+    async fn run(mut self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
+        self.listen(host, connector).await;
+        self.has_ended = true;
+    }
+
+    async fn listen(&self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
         let mut pauses = RECONNECT.delays();
         loop {
             let connected = within(Arc::clone(&host), LIMIT, connector.subscribe()).await;
@@ -202,6 +237,10 @@ impl Running {
                 pauses.reset();
                 if let Some(hints) = self.hints.upgrade() {
                     hints.confirmed(&inbox);
+                    if hints.is_overgrown() {
+                        // Another connection listens for the living alone.
+                        return Ended::Disconnected;
+                    }
                 }
             }
             if self.hints.strong_count() == 0 {
@@ -238,10 +277,10 @@ enum Ended {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Regular end or not, the runtime of whoever waited may be gone: the next who waits starts
-        // anew.
+        // The runtime of whoever waited may be gone, or do no input and output: the next who waits
+        // starts anew.
         if let Some(hints) = self.hints.upgrade() {
-            hints.stopped();
+            hints.stopped(self.has_ended);
         }
     }
 }
