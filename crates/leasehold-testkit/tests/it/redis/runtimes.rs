@@ -128,6 +128,33 @@ fn a_runtime_that_is_not_driven_does_not_fail_the_asks_of_another() {
     drop(first);
 }
 
+/// It stands still in the middle of connecting, and nobody ever drives it again.
+#[test]
+fn a_runtime_that_is_left_while_it_connects_holds_nobody_up_for_long() {
+    let server = RedisServer::start();
+    let (first, second) = (runtime(), runtime());
+    let client = second.block_on(Client::connect(&server.url())).expect("connected");
+    // The connection goes with all others; the next one begins on `first`, which does not go on.
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    second.block_on(async {
+        while server.command(&["CLIENT", "LIST", "TYPE", "normal"]).text().lines().count() > 1 {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+    });
+    let asked = first.block_on(cut_after(1, client.mutex("a").try_lock()));
+    assert!(asked.is_none(), "it has only begun");
+    second.block_on(async {
+        let mut failures = 0;
+        while let Err(error) = client.mutex("b").try_lock().await {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            failures += 1;
+            assert!(failures < 10, "held up for ever: {error}");
+        }
+    });
+    drop(first);
+}
+
 #[test]
 fn a_runtime_without_input_and_output_is_served_by_another_thread() {
     let server = RedisServer::start();

@@ -232,6 +232,22 @@ fn what_is_asked_while_a_connection_is_probed_waits_for_the_outcome() {
     }
 }
 
+/// Under load a probe comes behind many requests. To give the connection up would lose them all.
+#[test]
+fn a_connection_on_which_answers_come_is_kept_however_late_the_probe_is() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        let slow = world.release("a");
+        world.fake.set_silent(false);
+        let answered = world.release("b");
+        world.fake.set_silent(true);
+        assert_eq!(kind(slow.await), ErrorKind::Unknown);
+        assert_eq!(answered.await.expect("answered"), Released::Freed);
+        world.pass(Duration::from_millis(300)).await;
+        assert_eq!(world.fake.open(), 1);
+    });
+}
+
 #[test]
 fn a_hundred_unanswered_requests_probe_once() {
     connected(0, async |world| {

@@ -168,6 +168,9 @@ impl Answer {
             let Some(Waiting::Reply(mut sent)) = self.waiting.take() else {
                 unreachable!("it was just waited for")
             };
+            if let Some(Ok(_) | Err(LinkError::Refused { .. })) = &reply {
+                self.shared.answered.fetch_add(1, Ordering::Relaxed);
+            }
             let failed = match reply {
                 Some(Ok(value)) => {
                     self.shared.learn(sent, &value);

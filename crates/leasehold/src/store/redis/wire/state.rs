@@ -1,14 +1,14 @@
 //! What state a wire is in, and what brings it from one to another.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
 use super::serving::Serving;
-use super::{Home, Request, connection_lost};
+use super::{CONNECT_LIMIT, Home, Request, connection_lost};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::Error;
 use crate::core::moment::Moment;
@@ -32,6 +32,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     pub(super) ticks: Arc<Ticks>,
     pub(super) in_flight: AtomicUsize,
+    /// How many answers have come.
+    pub(super) answered: AtomicUsize,
 }
 
 struct State {
@@ -48,6 +50,7 @@ enum Phase {
         why: Option<Error>,
     },
     Connecting {
+        since: Moment,
         queue: VecDeque<Queued>,
         kill: Arc<Notify>,
     },
@@ -97,11 +100,14 @@ impl Shared {
             connector,
             state: Mutex::new(state),
             in_flight: AtomicUsize::new(0),
+            answered: AtomicUsize::new(0),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it holds the state of a wire")
+        // A link of somebody else's may panic under it. The state is whole at every such moment, and
+        // a second panic, in the `Drop` of a guard, would be the end of the process.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn submit(self: &Arc<Self>, request: Box<dyn Request>) -> Submitted {
@@ -136,7 +142,7 @@ impl Shared {
         let generation = state.generation;
         let serving = Serving { wire, generation, kill: Arc::clone(&kill) };
         let home = state.home;
-        state.phase = Phase::Connecting { queue, kill };
+        state.phase = Phase::Connecting { since: self.host.now(), queue, kill };
         drop(state);
         self.serve(home, serving);
     }
@@ -164,12 +170,20 @@ impl Shared {
     }
 
     /// Takes a request back that waits for the connection, unless it was sent or refused by now.
-    pub(super) fn take_back(&self, mut sending: Sending) -> Option<Result<Sent, Error>> {
+    pub(super) fn take_back(self: &Arc<Self>, mut sending: Sending) -> Option<Result<Sent, Error>> {
         // Under the lock under which the queue is sent: who is told that nothing was asked must be
         // told right.
-        let _state = self.state();
+        let state = self.state();
         sending.close();
-        sending.try_recv().ok()
+        let sent = sending.try_recv().ok();
+        // The task that connects would have given up by itself. It stands still: nobody drives its
+        // runtime.
+        if let Phase::Connecting { since, .. } = &state.phase
+            && self.host.now().since(*since) > CONNECT_LIMIT
+        {
+            self.connect_on_host(state);
+        }
+        sent
     }
 
     pub(super) fn learn(&self, mut sent: Sent, answer: &Value) {
@@ -211,6 +225,7 @@ impl Shared {
         drop(state);
         let wire = Arc::downgrade(self);
         let host = Arc::clone(&self.host);
+        let answered = self.answered.load(Ordering::Relaxed);
         self.host.spawn(Box::pin(async move {
             let pong = async { Ok(pong.await) };
             let alive = match within(host, PROBE_LIMIT, pong).await {
@@ -219,6 +234,9 @@ impl Shared {
                 Ok(Err(_)) | Err(_) => false,
             };
             if let Some(wire) = wire.upgrade() {
+                // Behind many requests a probe is late, and the server far from silent: to ask it
+                // all of them again would not help it.
+                let alive = alive || wire.answered.load(Ordering::Relaxed) != answered;
                 wire.probed(suspected, alive);
             }
         }));
@@ -310,27 +328,35 @@ impl Shared {
     /// The task that made the connection is gone without a word: the runtime of the asker shut
     /// down, or can do no input and output. The host's own can.
     pub(super) fn abandoned(self: &Arc<Self>, generation: u64) {
-        let mut state = self.state();
+        let state = self.state();
         if state.generation != generation {
             return;
         }
-        let Phase::Connecting { kill, .. } = &state.phase else { return };
-        let kill = Arc::clone(kill);
-        if std::mem::replace(&mut state.home, Home::Host) == Home::Host {
+        if !matches!(state.phase, Phase::Connecting { .. }) {
+            return;
+        }
+        if state.home == Home::Host {
             drop(state);
             return self.failed(generation, &connection_lost());
         }
-        state.generation += 1;
-        let wire = Arc::downgrade(self);
-        let serving = Serving { wire, generation: state.generation, kill };
-        drop(state);
-        self.serve(Home::Host, serving);
+        self.connect_on_host(state);
+    }
+
+    /// The runtime of the asker does not make the connection that is waited for. The host's own
+    /// does.
+    fn connect_on_host(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let closed = Phase::Closed { not_before: Moment::default(), why: None };
+        if let Phase::Connecting { queue, kill, .. } = std::mem::replace(&mut state.phase, closed) {
+            kill.notify_one();
+            state.home = Home::Host;
+            self.connect(state, queue);
+        }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let state = self.state.get_mut().expect("nothing panics while it holds the state");
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Phase::Open { kill, .. } | Phase::Connecting { kill, .. } = &state.phase {
             kill.notify_one();
         }
