@@ -4,7 +4,7 @@
 //! cost more than the rest of the request. So whoever waits looks at the clock with every tick, and
 //! there are ticks only while somebody waits.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,11 +49,12 @@ impl Ticks {
             tokio::select! {
                 biased;
                 output = &mut future => return Some(output),
-                () = async {
-                    tick.as_mut().enable();
+                () = poll_fn(|cx| {
+                    let ticked = tick.as_mut().poll(cx);
+                    // Only now: the first tick must find it waiting.
                     waiting.0.start();
-                    tick.await;
-                } => {}
+                    ticked
+                }) => {}
             }
             if self.host.now() >= deadline {
                 return None;
