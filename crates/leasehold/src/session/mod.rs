@@ -37,8 +37,8 @@ use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::{AnyStore, Claim, ClientRecord, Hint, HintSink, LeaseId, Store};
 
-/// How many grants that came for nobody are given back at a time. Hints can be forged, by whoever may
-/// publish; beyond this a grant runs out by itself, after a waiter's short lease.
+/// How many grants that came for nobody are given back at a time. Hints can be forged, by whoever
+/// may publish; beyond this a grant runs out by itself, after a waiter's short lease.
 const GIVEN_BACK_MAX: usize = 256;
 
 /// What a client and its guards share. It lives as long as any of them.

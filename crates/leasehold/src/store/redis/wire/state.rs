@@ -105,8 +105,8 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A link of somebody else's may panic under it. The state is whole at every such moment, and
-        // a second panic, in the `Drop` of a guard, would be the end of the process.
+        // A link of somebody else's may panic under it. The state is whole at every such moment,
+        // and a second panic, in the `Drop` of a guard, would be the end of the process.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
