@@ -61,7 +61,14 @@ impl Settings {
             (first.clone(), Source::Flag)
         } else if let Some(path) = &flags.url_file {
             (first_line(path)?, Source::File)
-        } else if let Some(url) = set("LEASEHOLD_URL") {
+        } else if let Some(url) = env("LEASEHOLD_URL") {
+            if url.is_empty() {
+                // A job that lost its configuration must not take a lock that nobody else sees.
+                return Err(Failure::config(
+                    "LEASEHOLD_URL is empty; the store was not contacted, name one in it, or unset \
+                     it for the embedded store of this machine",
+                ));
+            }
             let url = url.into_string().map_err(|_| {
                 Failure::config("LEASEHOLD_URL is not valid UTF-8; the store was not contacted")
             })?;
@@ -224,7 +231,8 @@ mod tests {
         let home = is("sqlite:/h/.local/state/leasehold/locks.db", Source::Default);
         assert_eq!(chosen(&none, &env[1..2]), home);
         assert_eq!(chosen(&none, &[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]), home);
-        assert_eq!(chosen(&none, &[("LEASEHOLD_URL", ""), ("HOME", "/h")]), home);
+        let refusal = chosen(&none, &[("LEASEHOLD_URL", ""), ("HOME", "/h")]).expect_err("empty");
+        assert!(refusal.contains("unset"), "{refusal}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::ErrorKind;
 use leasehold::core::Moment;
 use leasehold::host::{Host, SystemHost};
 use leasehold::store::ClientRecord;
@@ -114,6 +115,8 @@ impl<'a> WaitMessage<'a> {
     async fn see(&mut self) -> Option<Snapshot> {
         let seen = self.client.inspect(self.name).await;
         let trouble = match &seen {
+            // Who may wait need not be allowed to look.
+            Err(error) if error.kind() == ErrorKind::Denied => log::trouble_since(recently()),
             Err(error) => Some(unnamed(error)),
             // The wait itself may fail where looking does not: one who only reads is not hindered
             // by another who keeps the file locked.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::url_of;
-use crate::harness::{World, finish, start};
+use crate::harness::{World, finish, start, until};
 
 fn names(world: &World, flags: &[&str]) -> Vec<String> {
     let mut command = world.leasehold(flags);
@@ -138,4 +138,32 @@ fn a_foreign_lock_that_never_expires_is_waited_for_until_it_is_gone() {
     waiter.expect("mine");
     waiter.end().code(0);
     world.assert_nothing_left();
+}
+
+/// The rights of GUARANTEES.md without those of the tools: the wait is no outage.
+#[test]
+fn who_may_not_look_who_holds_a_lock_waits_all_the_same() {
+    let world = World::redis();
+    let rights = "ACL SETUSER blind on >word +@all ~x ~{x}:* &* -zmscore -mget";
+    world.server().command(&rights.split(' ').collect::<Vec<_>>());
+    let mut holder = start(world.run("x", &["--ttl", "1h"], "echo up; read line; exit 0"));
+    holder.expect("up");
+    let mut command = world.bare();
+    command.env("LEASEHOLD_URL", url_of(&world, "blind:word@", ""));
+    command.args(["run", "x", "--", "echo", "my turn"]);
+    let mut waiter = start(command);
+    until("it has tried to look", || {
+        let denied = world.server().command(&["INFO", "commandstats"]).text();
+        let looks = denied.lines().filter(|line| {
+            let is_look = ["cmdstat_mget:", "cmdstat_zmscore:"];
+            is_look.iter().any(|look| line.starts_with(look)) && !line.contains("rejected_calls=0")
+        });
+        looks.count() > 0
+    });
+    holder.tell("end");
+    holder.end().code(0);
+    waiter.expect("my turn");
+    let done = waiter.end();
+    assert!(!done.stderr.contains("does not answer"), "{}", done.stderr);
+    done.code(0);
 }

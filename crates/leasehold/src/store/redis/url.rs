@@ -221,7 +221,7 @@ fn port(text: &str) -> Result<u16, &'static str> {
     let port = if is_number { text.parse().ok() } else { None };
     port.filter(|port| *port != 0).ok_or(
         "its port is not a number from 1 to 65535; a user and a password, if that is what it \
-         should be, end with `@`",
+         should be, end with `@`, and special characters in them are percent-encoded",
     )
 }
 
