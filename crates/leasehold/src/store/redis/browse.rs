@@ -152,7 +152,7 @@ mod tests {
     fn what_is_special_for_the_server_alone_stands_for_itself() {
         let table = [
             ("*", "***:lh:*"),
-            ("job:?", "*job:?*:lh:*"),
+            ("job:?", "*job:**:lh:*"),
             ("a[b]*", r"*a\[b\]**:lh:*"),
             (r"^\*", r"*\^\\**:lh:*"),
             ("{ü}*", "*{ü}**:lh:*"),
