@@ -190,7 +190,10 @@ impl Running {
                 Ended::StoreGone => return,
                 Ended::Disconnected => tracing::debug!("the connection for hints ended"),
                 Ended::Failed(error) if error.kind() == ErrorKind::Denied => {
-                    tracing::warn!(cause = %error, "no right to be told; waiting goes on by polling");
+                    tracing::warn!(
+                        cause = %error,
+                        "no right to be told; waiting goes on by polling"
+                    );
                     hints.state().denied = true;
                     return;
                 }

@@ -74,7 +74,10 @@ impl Records {
         self.host.spawn(Box::pin(async move {
             let Err(error) = written.await else { return };
             if error.kind() == ErrorKind::Denied {
-                tracing::warn!(cause = %error, "no right to say who holds locks; others will not see it");
+                tracing::warn!(
+                    cause = %error,
+                    "no right to say who holds locks; others will not see it"
+                );
                 denied.store(true, Ordering::Relaxed);
             } else if let Some(client) = lock(&clients).get_mut(&id) {
                 client.written = None;
