@@ -15,6 +15,7 @@ use super::link::{Connector, Message, Subscriber};
 use super::{keys, message};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::host::{Host, Task, random_u32};
 use crate::store::sinks::Sinks;
@@ -26,6 +27,9 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// The pauses between failed attempts; meanwhile everybody polls.
 const RECONNECT: Backoff =
     Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(5) };
+
+/// How long a missing right is taken for granted: it may be given, or a password be set right.
+const DENIED_FOR: Duration = Duration::from_mins(1);
 
 /// From how many inboxes on it is looked whether their clients are still there.
 const INBOXES_LOOKED_AT: usize = 256;
@@ -48,8 +52,8 @@ struct State {
     running: bool,
     /// The runtime of those who wait did not carry the task through: the host's own has to.
     on_host: bool,
-    /// The user has no right to subscribe: everybody polls.
-    denied: bool,
+    /// The user has no right to subscribe: until then everybody polls, and then it is tried again.
+    denied_until: Option<Moment>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,7 +85,7 @@ impl Hints {
     /// From now on messages for `inbox` are listened to. Once they are, it is told `Missed`.
     pub(super) fn listen(self: &Arc<Self>, inbox: &ClientId) {
         let mut state = self.state();
-        if state.denied {
+        if state.denied_until.is_some_and(|until| self.host.now() < until) {
             return;
         }
         if !state.inboxes.contains_key(inbox) {
@@ -138,6 +142,14 @@ impl Hints {
         !state.inboxes.is_empty()
     }
 
+    fn denied(&self, error: &Error) {
+        let until = self.host.now() + DENIED_FOR;
+        // Once is enough to know it.
+        if self.state().denied_until.replace(until).is_none() {
+            tracing::warn!(cause = %error, "no right to be told; waiting goes on by polling");
+        }
+    }
+
     /// Whether most inboxes are of clients that are gone.
     fn is_overgrown(&self) -> bool {
         let mut state = self.state();
@@ -190,12 +202,7 @@ impl Running {
                 Ended::StoreGone => return,
                 Ended::Disconnected => tracing::debug!("the connection for hints ended"),
                 Ended::Failed(error) if error.kind() == ErrorKind::Denied => {
-                    tracing::warn!(
-                        cause = %error,
-                        "no right to be told; waiting goes on by polling"
-                    );
-                    hints.state().denied = true;
-                    return;
+                    return hints.denied(&error);
                 }
                 Ended::Failed(error) => {
                     tracing::debug!(%error, "no connection for hints; waiting goes on by polling");

@@ -50,7 +50,7 @@ impl fmt::Debug for Connected {
 pub trait Link: Send + Sync + 'static {
     /// Sends a request. It is in the queue of the connection when this returns: what is submitted
     /// first reaches the server first. Dropping the answer may take a request back that was not
-    /// yet written.
+    /// yet written. Called under a lock of the store: it must not block, wait or call back.
     fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>>;
 }
 
@@ -179,6 +179,7 @@ impl fmt::Debug for Command {
 
 /// What a server answered.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Value {
     /// Nothing.
     Nil,
@@ -204,6 +205,7 @@ impl fmt::Debug for Value {
 
 /// Why a request on a connection was not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LinkError {
     /// The server refused it, by an answer that begins with a `code` such as `NOPERM`.
     Refused {

@@ -63,6 +63,19 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Asks and releases share one connection, in the order in which they were made, so that a client
 /// never meets its own old lease. Renewals have one of their own, opened with the first of them, on
 /// a thread that no user's task can block. Hints come on a third, opened when somebody first waits.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), leasehold::Error> {
+/// use leasehold::Client;
+/// use leasehold::host::SystemHost;
+/// use leasehold::store::RedisStore;
+///
+/// // What `Client::connect` does with such a URL.
+/// let store = RedisStore::connect("redis://localhost:6379/0", SystemHost::shared()).await?;
+/// let client = Client::with_store(store).namespace("shop").connect().await?;
+/// let guard = client.mutex("stock:42").lock().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct RedisStore {
     shared: Arc<Shared>,
