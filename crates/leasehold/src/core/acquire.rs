@@ -2,7 +2,7 @@
 //!
 //! | who asks | granted in time | granted too late | taken | unknown | unavailable |
 //! |---|---|---|---|---|---|
-//! | who does not wait | hold | ask again, three times in all | give up | ask again, once | give up |
+//! | who does not wait | hold | ask again, three times in all | give up; ask again if nobody may hold it | ask again, once | give up |
 //! | who waits, before any answer | hold | ask again | wait | ask again, once | give up |
 //! | who waits, after an answer | hold | ask again | wait | wait (back-off) | wait (back-off) |
 //!
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::ErrorKind;
+use crate::core::line::{PLACES_MAX, REAPED_MAX};
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
@@ -28,6 +29,11 @@ pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// How often one who does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
+
+/// How often one who does not wait asks for a key of which nobody says yet whose turn it is: as many
+/// steps as clear the longest line of dead places.
+#[allow(clippy::cast_possible_truncation, reason = "a small number")]
+pub(crate) const HIDDEN_ASKS_MAX: u32 = (PLACES_MAX / REAPED_MAX) as u32 + 1;
 
 /// What an acquisition does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +94,9 @@ impl Acquisition {
         self.answered = true;
         self.failures.reset();
         if !self.waits {
-            return NextAsk::GiveUp;
+            // Perhaps nobody holds it, and whose turn it is hides behind dead places.
+            let is_hidden = retry_in == Some(Duration::ZERO) && self.asked < HIDDEN_ASKS_MAX;
+            return if is_hidden { NextAsk::Now } else { NextAsk::GiveUp };
         }
         let refresh = (self.ttl.waiter_ttl().get() / 3).max(REFRESH_EVERY_MIN).min(POLL_EVERY);
         match retry_in {
@@ -176,6 +184,17 @@ mod tests {
             );
         }
         assert_eq!(Acquisition::new(ttl(10_000), false).on_taken(at(0), None), NextAsk::GiveUp);
+    }
+
+    #[test]
+    fn one_who_does_not_wait_asks_on_while_it_is_hidden_whose_turn_it_is() {
+        let mut acquisition = Acquisition::new(ttl(10_000), false);
+        let asks = std::iter::repeat_with(|| {
+            acquisition.ask();
+            acquisition.on_taken(at(0), Some(Duration::ZERO))
+        });
+        let asked_on = asks.take_while(|next| *next == NextAsk::Now).count();
+        assert_eq!(asked_on, PLACES_MAX / REAPED_MAX, "as many as clear the longest line");
     }
 
     #[test]

@@ -379,3 +379,24 @@ fn a_release_by_token_hands_over_to_who_waits() {
         assert!(scene.host.within(ms(10), waiting).await.is_some());
     });
 }
+
+/// Nobody holds it; those who were in line are dead.
+#[test]
+fn one_try_gets_a_lock_behind_a_long_line_of_the_dead() {
+    play(0..2, async |scene| {
+        let store = scene.store().await;
+        let client = scene.client().await;
+        let held = client.mutex("a").lock().await.expect("free");
+        for number in 0..30 {
+            join(scene, &store, &ClientId::from_random([number; ClientId::CHARS])).await;
+        }
+        // One who lived on for a moment longer, so that the line is not forgotten as a whole.
+        scene.pass(ms(100)).await;
+        join(scene, &store, &ClientId::from_random([99; ClientId::CHARS])).await;
+        scene.pass(ms(2_950)).await;
+        drop(held);
+        scene.pass(ms(60)).await;
+        let other = scene.calm_client().await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
