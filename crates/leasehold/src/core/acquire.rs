@@ -30,8 +30,8 @@ pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 /// How often one who does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 
-/// How often one who does not wait asks for a key of which nobody says yet whose turn it is: as many
-/// steps as clear the longest line of dead places.
+/// How often one who does not wait asks for a key of which nobody says yet whose turn it is: as
+/// many steps as clear the longest line of dead places.
 #[allow(clippy::cast_possible_truncation, reason = "a small number")]
 pub(crate) const HIDDEN_ASKS_MAX: u32 = (PLACES_MAX / REAPED_MAX) as u32 + 1;
 
