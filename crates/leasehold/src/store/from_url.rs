@@ -38,6 +38,7 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
     match scheme.to_ascii_lowercase().as_str() {
         "memory" if rest.is_empty() => Ok(AnyStore::new(MemoryStore::new(host))),
         "memory" => Ok(AnyStore::new(MemoryStore::shared(rest, host))),
+        // The last three are refused there, by a reason of their own.
         #[cfg(feature = "redis")]
         "redis" | "unix" | "rediss" | "redis+sentinel" | "redis+cluster" => {
             Ok(AnyStore::new(super::RedisStore::connect(url, host).await?))

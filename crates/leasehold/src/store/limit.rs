@@ -25,14 +25,15 @@ pub(crate) async fn within<T>(
             return Poll::Ready(answer);
         }
         let timer = timer.get_or_insert_with(|| host.sleep_until(host.now() + limit));
-        timer.as_mut().poll(context).map(|()| {
-            Err(Error::new(
-                ErrorKind::Unknown,
-                format!(
-                    "the store did not answer within {limit:?}; the request may still take effect"
-                ),
-            ))
-        })
+        timer.as_mut().poll(context).map(|()| Err(unanswered(limit)))
     })
     .await
+}
+
+/// What a request is answered that had no answer in time.
+pub(crate) fn unanswered(limit: Duration) -> Error {
+    Error::new(
+        ErrorKind::Unknown,
+        format!("the store did not answer within {limit:?}; the request may still take effect"),
+    )
 }

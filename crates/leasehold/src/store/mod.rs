@@ -40,6 +40,8 @@ pub use sqlite::SqliteStore;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::ClientId;
+#[cfg(feature = "redis")]
+pub(crate) use limit::unanswered;
 pub(crate) use limit::within;
 use pattern::matches_pattern;
 pub(crate) use request::PlaceTerms;

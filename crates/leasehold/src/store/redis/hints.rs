@@ -11,18 +11,19 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::home::Home;
 use super::link::{Connector, Message, Subscriber};
 use super::{keys, message};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;
-use crate::host::{Host, Task, random_u32};
+use crate::host::{Host, random_u32};
 use crate::store::sinks::Sinks;
 use crate::store::{Hint, HintSink, within};
 
-/// How long it may take to connect, or to have a subscription confirmed.
-const LIMIT: Duration = Duration::from_secs(2);
+/// How long it may take to connect, and to have a subscription confirmed.
+const STEP_LIMIT: Duration = Duration::from_secs(2);
 
 /// The pauses between failed attempts; meanwhile everybody polls.
 const RECONNECT: Backoff =
@@ -50,8 +51,9 @@ struct State {
     /// With how many inboxes to look again whether their clients are still there.
     look_at: usize,
     running: bool,
-    /// The runtime of those who wait did not carry the task through: the host's own has to.
-    on_host: bool,
+    /// Where the task runs: on the host's thread once the runtime of those who wait did not carry
+    /// it through.
+    home: Home,
     /// The user has no right to subscribe: until then everybody polls, and then it is tried again.
     denied_until: Option<Moment>,
 }
@@ -95,18 +97,12 @@ impl Hints {
         if std::mem::replace(&mut state.running, true) {
             return;
         }
-        let on_host = state.on_host;
+        let home = state.home;
         drop(state);
         let (hints, news) = (Arc::downgrade(self), Arc::clone(&self.news));
         let running = Running { hints, news, has_ended: false };
-        let (host, connector) = (Arc::clone(&self.host), Arc::clone(&self.connector));
-        let running: Task = Box::pin(running.run(Arc::clone(&host), connector));
-        if on_host {
-            // Spawned from the host's own thread, it stays there.
-            self.host.spawn(Box::pin(async move { host.spawn_io(running) }));
-        } else {
-            self.host.spawn_io(running);
-        }
+        let task = running.run(Arc::clone(&self.host), Arc::clone(&self.connector));
+        home.spawn(&self.host, Box::pin(task));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -165,7 +161,9 @@ impl Hints {
     fn stopped(&self, regularly: bool) {
         let mut state = self.state();
         state.running = false;
-        state.on_host |= !regularly;
+        if !regularly {
+            state.home = Home::Host;
+        }
         state.inboxes.clear();
     }
 }
@@ -192,7 +190,7 @@ impl Running {
     async fn listen(&self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
         let mut pauses = RECONNECT.delays();
         loop {
-            let connected = within(Arc::clone(&host), LIMIT, connector.subscribe()).await;
+            let connected = within(Arc::clone(&host), STEP_LIMIT, connector.subscribe()).await;
             let ended = match connected {
                 Ok(subscriber) => self.serve(&host, subscriber, &mut pauses).await,
                 Err(error) => Ended::Failed(error),
@@ -228,7 +226,7 @@ impl Running {
         loop {
             while let Some(inbox) = self.next_wanted() {
                 let channel = keys::inbox(&inbox);
-                let added = within(Arc::clone(host), LIMIT, channels.add(&channel));
+                let added = within(Arc::clone(host), STEP_LIMIT, channels.add(&channel));
                 let mut added = pin!(added);
                 // Messages go on coming meanwhile, the confirmation among them.
                 let added = loop {

@@ -19,11 +19,23 @@ pub trait Connector: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `Unavailable`, `Denied` or `Config`: nothing was asked yet.
+    /// `Unavailable`, `Denied`, `Config` or `Unsupported`: nothing was asked yet.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes whatever it has opened.
     fn connect(&self) -> LinkFuture<Result<Connected, Error>>;
 
     /// Connects to where messages come in. No channel is listened to yet. Polled and limited as
-    /// [`connect`](Self::connect), with the same errors.
+    /// [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>>;
 
     /// Which server this is, for messages and logs: without a password.
@@ -49,8 +61,17 @@ impl fmt::Debug for Connected {
 /// One connection.
 pub trait Link: Send + Sync + 'static {
     /// Sends a request. It is in the queue of the connection when this returns: what is submitted
-    /// first reaches the server first. Dropping the answer may take a request back that was not
-    /// yet written. Called under a lock of the store: it must not block, wait or call back.
+    /// first reaches the server first. Called under a lock of the store: it must not block, wait or
+    /// call back.
+    ///
+    /// # Errors
+    ///
+    /// The future ends in an error that says whether the request may take effect.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may take a request back that was not yet written; the store keeps it
+    /// until the answer where that must not be.
     fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>>;
 }
 
@@ -75,6 +96,10 @@ pub trait Channels: Send + 'static {
     /// # Errors
     ///
     /// `Denied` if the user has no right to; `Unavailable` if the connection is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the channel listened to.
     fn add(
         &mut self,
         channel: &str,
@@ -84,7 +109,11 @@ pub trait Channels: Send + 'static {
 /// What comes in on a [`Subscriber`].
 pub trait Messages: Send + 'static {
     /// The next message; `None` once the connection is gone. Has to be polled for
-    /// [`Channels::add`] to end. Dropping the future loses nothing.
+    /// [`Channels::add`] to end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>>;
 }
 
@@ -97,6 +126,10 @@ pub struct Message {
     pub payload: Vec<u8>,
 }
 
+/// What an ask in line takes, the longest of the usual commands: it grows no buffer.
+const USUAL_BYTES: usize = 512;
+const USUAL_ARGUMENTS: usize = 24;
+
 /// One command: its name, and its arguments.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
@@ -108,7 +141,8 @@ impl Command {
     /// A command without arguments yet.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { bytes: Vec::with_capacity(512), ends: Vec::with_capacity(24) }.arg(name)
+        Self { bytes: Vec::with_capacity(USUAL_BYTES), ends: Vec::with_capacity(USUAL_ARGUMENTS) }
+            .arg(name)
     }
 
     /// With one more argument.

@@ -12,6 +12,7 @@ mod connect;
 mod error;
 mod greet;
 mod hints;
+mod home;
 mod keys;
 mod known;
 mod link;
@@ -42,9 +43,10 @@ pub use link::{
 };
 
 use self::hints::Hints;
+use self::home::Home;
 use self::records::Records;
 use self::scripted::{Scripted, Step};
-use self::wire::{Home, Wire};
+use self::wire::Wire;
 use super::{
     Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Otherwise, Reach,
     Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
@@ -97,7 +99,8 @@ impl RedisStore {
     /// # Errors
     ///
     /// [`Config`](crate::ErrorKind::Config) for a URL that is not understood or a database that is
-    /// not there, [`Denied`](crate::ErrorKind::Denied) for wrong credentials,
+    /// not there, [`Unsupported`](crate::ErrorKind::Unsupported) for a server that a lock cannot be
+    /// kept on, [`Denied`](crate::ErrorKind::Denied) for wrong credentials,
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if the server could not be reached.
     ///
     /// # Cancel safety

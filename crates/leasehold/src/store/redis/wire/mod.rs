@@ -9,7 +9,8 @@
 //!
 //! One task makes and serves a connection, on the runtime of whoever asked first, so that an answer
 //! wakes no other thread. If that runtime goes, so does the connection, and the next request makes
-//! another one on its own.
+//! another one on its own. A runtime that does not carry the connecting through, because it does no
+//! input and output or nobody drives it, is left for the host's own thread.
 
 mod serving;
 mod state;
@@ -21,17 +22,19 @@ use std::time::Duration;
 
 use self::state::{Sending, Sent, Shared, Submitted};
 use super::error;
+use super::home::Home;
 use super::known::Known;
 use super::link::{Command, Connector, LinkError, Value};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::store::unanswered;
 
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// How many requests may wait for an answer. One more is refused.
-pub(super) const IN_FLIGHT_MAX: usize = 65_536;
+const IN_FLIGHT_MAX: usize = 65_536;
 
 /// What is asked, said anew for every connection that it is tried on.
 pub(super) trait Request: Send + 'static {
@@ -61,17 +64,7 @@ impl Request for Plain {
     }
 }
 
-/// Where the connection is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
-    /// On the runtime of whoever asks first.
-    Asker,
-    /// On the host's own thread, whatever becomes of the user's.
-    Host,
-}
-
-/// A handle of the wire. The connection is closed with the last handle and the last answer.
-#[derive(Clone)]
+/// The wire. Its connection is closed when it is gone, and after the last answer.
 pub(super) struct Wire {
     shared: Arc<Shared>,
 }
@@ -243,13 +236,6 @@ fn not_connected(limit: Duration) -> Error {
             "the server could not be reached within {limit:?}; nothing was asked, look whether it \
              runs"
         ),
-    )
-}
-
-fn unanswered(limit: Duration) -> Error {
-    Error::new(
-        ErrorKind::Unknown,
-        format!("the store did not answer within {limit:?}; the request may still take effect"),
     )
 }
 

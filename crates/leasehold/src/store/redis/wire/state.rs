@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::serving::Serving;
-use super::{CONNECT_LIMIT, Home, Request, connection_lost};
+use super::{CONNECT_LIMIT, Request, connection_lost};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
+use crate::store::redis::home::Home;
 use crate::store::redis::known::Known;
 use crate::store::redis::link::{Command, Connector, Link, LinkError, LinkFuture, Value};
 use crate::store::redis::ticks::Ticks;
@@ -63,6 +64,11 @@ enum Phase {
     },
 }
 
+impl Phase {
+    /// Nothing is in the way of the next attempt to connect.
+    const CLOSED: Self = Self::Closed { not_before: Moment::from_nanos(0), why: None };
+}
+
 /// A request that waits for the connection.
 struct Queued {
     request: Box<dyn Request>,
@@ -88,12 +94,7 @@ pub(super) enum Submitted {
 
 impl Shared {
     pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>, home: Home) -> Self {
-        let state = State {
-            home,
-            phase: Phase::Closed { not_before: Moment::default(), why: None },
-            generation: 0,
-            delays: RECONNECT.delays(),
-        };
+        let state = State { home, phase: Phase::CLOSED, generation: 0, delays: RECONNECT.delays() };
         Self {
             ticks: Ticks::new(Arc::clone(&host)),
             host,
@@ -149,8 +150,7 @@ impl Shared {
 
     /// The connection is gone. Whatever waited for a probe on it goes on with another one.
     fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        let closed = Phase::Closed { not_before: Moment::default(), why: None };
-        let Phase::Open { probing, .. } = std::mem::replace(&mut state.phase, closed) else {
+        let Phase::Open { probing, .. } = std::mem::replace(&mut state.phase, Phase::CLOSED) else {
             unreachable!("only what is open is replaced")
         };
         if let Some(queue) = probing.filter(|queue| !queue.is_empty()) {
@@ -159,14 +159,8 @@ impl Shared {
     }
 
     fn serve(&self, home: Home, serving: Serving) {
-        let connector = Arc::clone(&self.connector);
-        let host = Arc::clone(&self.host);
-        let task = Box::pin(serving.serve(connector, Arc::clone(&host)));
-        match home {
-            Home::Asker => self.host.spawn_io(task),
-            // Spawned from the host's own thread, it stays there.
-            Home::Host => self.host.spawn(Box::pin(async move { host.spawn_io(task) })),
-        }
+        let task = serving.serve(Arc::clone(&self.connector), Arc::clone(&self.host));
+        home.spawn(&self.host, Box::pin(task));
     }
 
     /// Takes a request back that waits for the connection, unless it was sent or refused by now.
@@ -266,8 +260,8 @@ impl Shared {
         }
         state.delays.reset();
         let mut known = Known::default();
-        let before = Phase::Closed { not_before: Moment::default(), why: None };
-        if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, before) {
+        if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, Phase::CLOSED)
+        {
             self.send_all(&*link, &mut known, queue, generation);
         }
         state.phase = Phase::Open { link, known, kill, probing: None };
@@ -292,8 +286,8 @@ impl Shared {
     /// Gives a request that was sent to whoever waits for its answer.
     fn hand_out(&self, waiting: oneshot::Sender<Result<Sent, Error>>, sent: Sent) {
         if let Err(Ok(sent)) = waiting.send(Ok(sent)) {
-            // Its host gave it up this very moment, and the link might take the request back half
-            // way.
+            // Whoever waited gave it up this very moment, and the link might take the request back
+            // half way.
             self.host.spawn(Box::pin(async move { drop(sent.reply.await) }));
         }
     }
@@ -329,10 +323,8 @@ impl Shared {
     /// down, or can do no input and output. The host's own can.
     pub(super) fn abandoned(self: &Arc<Self>, generation: u64) {
         let state = self.state();
-        if state.generation != generation {
-            return;
-        }
-        if !matches!(state.phase, Phase::Connecting { .. }) {
+        let is_connecting = matches!(state.phase, Phase::Connecting { .. });
+        if state.generation != generation || !is_connecting {
             return;
         }
         if state.home == Home::Host {
@@ -345,8 +337,9 @@ impl Shared {
     /// The runtime of the asker does not make the connection that is waited for. The host's own
     /// does.
     fn connect_on_host(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        let closed = Phase::Closed { not_before: Moment::default(), why: None };
-        if let Phase::Connecting { queue, kill, .. } = std::mem::replace(&mut state.phase, closed) {
+        if let Phase::Connecting { queue, kill, .. } =
+            std::mem::replace(&mut state.phase, Phase::CLOSED)
+        {
             kill.notify_one();
             state.home = Home::Host;
             self.connect(state, queue);
