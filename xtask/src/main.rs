@@ -1,13 +1,22 @@
-//! What is done to this repository: `cargo xtask test`, `tidy`, `check` and `ci`.
+//! What is done to this repository: `cargo xtask test`, `check`, `tidy`, `ci`, `sim`, `chaos`,
+//! `trust` and `bench`.
 //!
 //! One program instead of scripts, so that a laptop and a build machine do the very same.
 #![allow(clippy::disallowed_methods, reason = "this is a tool, not the library")]
 
+mod bench;
+mod chaos;
 mod check;
+mod invariants;
+mod patch;
+mod planted;
+mod record;
+mod sim;
 mod step;
 mod suite;
 mod tidy;
 mod tools;
+mod trust;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,21 +26,43 @@ usage: cargo xtask COMMAND
 
   test [ARGS]  every test of the workspace, doctests and examples included; with ARGS, what
                `cargo test ARGS` runs
+  chaos [--minutes N] [--seed S] [--json FILE]
+               real servers and processes under fire
   tidy         the rules of this repository that no compiler knows
   check        formatting, clippy, documentation, features, tidy, dependencies
-  ci           check, then test";
+  ci           check, the short simulation, then test
+  sim --short  100 seeds twice, to the same end, and 2 000 that follow from the commit
+  sim ARGS     the simulation: `sim --seeds A..B [--time 30s] [--jobs N] [--json FILE] [--trace]`
+  sim --planted [NAME...] [--jobs N] [--json FILE]
+               plants known bugs in a copy of the sources; fails if the simulation misses one
+  trust        renders TRUST.md from the records in trust/
+  bench [--scenario NAME]...
+               measures all scenarios, or these, keeps the records in bench/records/, and renders
+               BENCHMARKS.md
+  bench --render
+               renders BENCHMARKS.md from the records and notes that are there";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
+    // Before anything is built or installed for a command.
+    if rest.iter().any(|arg| arg == "--help" || arg == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let outcome = match (command.as_str(), rest.as_slice()) {
         ("test", rest) => suite::run(rest),
+        ("chaos", rest) => chaos::run(rest),
         ("tidy", []) => tidy::run(),
         ("check", []) => check::run(),
+        ("sim", rest) => sim::run(rest),
+        ("trust", []) => trust::run(),
+        ("bench", rest) => bench::run(rest),
         ("ci", []) => {
             let checked = check::run();
-            suite::run(&[]).and(checked)
+            let simulated = sim::run(&["--short".to_owned()]);
+            suite::run(&[]).and(simulated).and(checked)
         }
         _ => {
             eprintln!("{USAGE}");

@@ -1,6 +1,7 @@
 //! Running other programs.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// The cargo that runs us.
@@ -43,6 +44,21 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
         return Err(format!("`{shown}` failed: {}\n{}", output.status, complaint.trim_end()));
     }
     String::from_utf8(output.stdout).map_err(|_| format!("`{shown}` printed no UTF-8"))
+}
+
+/// The commit that is checked out, for records; what is not committed shows. `unknown` where there
+/// is no git to ask.
+pub(crate) fn commit() -> String {
+    let mut git = Command::new("git");
+    git.args(["describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]);
+    let described = output(git.current_dir(crate::root()));
+    described.map_or_else(|_| "unknown".to_owned(), |commit| commit.trim().to_owned())
+}
+
+/// Where a program lies that was built as users get it.
+pub(crate) fn released(program: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
+    crate::root().join(target).join("release").join(program)
 }
 
 /// A command as one would type it.

@@ -32,10 +32,8 @@ impl BareRedis {
     pub(crate) async fn connect(url: &str) -> Result<Self, Error> {
         let fenced = record(url, true).await?;
         let unfenced = record(url, false).await?;
-        let connected =
-            async { redis::Client::open(url)?.get_multiplexed_async_connection().await };
         let mut this = Self {
-            connection: connected.await.map_err(|error| unavailable(&error))?,
+            connection: connect(url).await?,
             fenced,
             unfenced,
             pings: std::array::from_fn(|_| redis::cmd("PING")),
@@ -64,6 +62,12 @@ impl BareRedis {
     }
 }
 
+/// A bare connection, to which any number of tasks can send.
+pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, Error> {
+    let connected = async { redis::Client::open(url)?.get_multiplexed_async_connection().await };
+    connected.await.map_err(|error| unavailable(&error))
+}
+
 /// The requests that our own lock and release send where the server and the lock are known already.
 async fn record(url: &str, fenced: bool) -> Result<[Cmd; 2], Error> {
     let (connector, recording) = RecordingConnector::new(url)?;
@@ -79,7 +83,8 @@ async fn record(url: &str, fenced: bool) -> Result<[Cmd; 2], Error> {
     Ok(commands.expect("six requests were sent").map(|command| same(&command)))
 }
 
-fn same(command: &Command) -> Cmd {
+/// The same command for the bare client.
+pub(crate) fn same(command: &Command) -> Cmd {
     let mut same = Cmd::new();
     for argument in command.args() {
         same.arg(argument);
@@ -89,9 +94,11 @@ fn same(command: &Command) -> Cmd {
 
 /// Whether a script says that it did what it was asked.
 fn is_success(answer: &Value) -> bool {
-    matches!(answer, Value::Array(values) if values.first() == Some(&Value::Int(1)))
+    // A number alone is a fencing token, or says that something was freed.
+    matches!(answer, Value::Int(_))
+        || matches!(answer, Value::Array(values) if values.first() == Some(&Value::Int(1)))
 }
 
-fn unavailable(error: &RedisError) -> Error {
+pub(crate) fn unavailable(error: &RedisError) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the bare client failed: {error}"))
 }

@@ -1,21 +1,58 @@
 //! What a run found, in one form for all scenarios.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
-/// One number that was measured.
+/// One number that was measured several times.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     schema: &'static str,
     scenario: &'static str,
+    /// What was measured, such as `lock + release, fenced`.
     subject: String,
+    /// Which number of it, such as `p50`.
     figure: String,
-    value: f64,
     unit: &'static str,
-    /// This value over the yardstick's, where there is one.
-    ratio: Option<f64>,
-    ratio_to: Option<String>,
+    #[serde(flatten)]
+    value: Spread,
+    /// What it should be, where that was decided beforehand.
+    goal: Option<Goal>,
+    /// What it was divided by, if it is a ratio.
+    yardstick: Option<Beside>,
+}
+
+/// The values of several rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) lowest: f64,
+    pub(crate) highest: f64,
+}
+
+/// What a figure should be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// The two values of a ratio, as medians.
+#[derive(Debug, Serialize)]
+struct Beside {
+    name: String,
+    unit: &'static str,
+    ours: f64,
+    theirs: f64,
+}
+
+/// Ours and the yardstick's values of the same rounds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compared<'a> {
+    pub(crate) ours: &'a [f64],
+    pub(crate) theirs: &'a [f64],
+    pub(crate) unit: &'static str,
+    /// What the yardstick is called.
+    pub(crate) to: &'a str,
 }
 
 /// All figures of one run.
@@ -25,98 +62,152 @@ pub(crate) struct Report {
     figures: Vec<Figure>,
 }
 
+impl Spread {
+    /// # Panics
+    ///
+    /// Without values.
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let sorted: Vec<f64> = sorted.into_iter().map(rounded).collect();
+        let middle = sorted.len() / 2;
+        let median = if sorted.len().is_multiple_of(2) {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        } else {
+            sorted[middle]
+        };
+        let median = rounded(median);
+        Self { median, lowest: sorted[0], highest: sorted[sorted.len() - 1] }
+    }
+}
+
+impl Goal {
+    fn is_reached(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(most) => value <= most,
+            Self::AtLeast(least) => value >= least,
+        }
+    }
+}
+
+impl Figure {
+    /// It should not be above that.
+    pub(crate) fn at_most(&mut self, most: f64) {
+        self.goal = Some(Goal::AtMost(most));
+    }
+
+    /// It should not be below that.
+    pub(crate) fn at_least(&mut self, least: f64) {
+        self.goal = Some(Goal::AtLeast(least));
+    }
+
+    fn shown(&self) -> String {
+        let Spread { median, lowest, highest } = self.value;
+        let Self { subject, figure, unit, .. } = self;
+        let spread = if lowest.to_bits() == highest.to_bits() {
+            String::new()
+        } else {
+            format!("{lowest:.3} to {highest:.3}")
+        };
+        let goal = match self.goal {
+            None => String::new(),
+            Some(goal) => {
+                let (sign, bound) = match goal {
+                    Goal::AtMost(most) => ("<=", most),
+                    Goal::AtLeast(least) => (">=", least),
+                };
+                let verdict = if goal.is_reached(median) { "" } else { " MISSED" };
+                format!("{sign} {bound}{verdict}")
+            }
+        };
+        let beside = self.yardstick.as_ref().map_or_else(String::new, |beside| {
+            let Beside { name, unit, ours, theirs } = beside;
+            format!("{ours:.3} {unit} / {theirs:.3} {unit}, {name}")
+        });
+        format!(
+            "{subject:<36} {figure:<30} {median:>12.3} {unit:<8} {spread:<28} {goal:<16} {beside}"
+        )
+    }
+}
+
 impl Report {
     pub(crate) fn new(scenario: &'static str) -> Self {
         Self { scenario, figures: Vec::new() }
     }
 
-    /// Adds a value.
-    pub(crate) fn add(&mut self, subject: &str, figure: &str, value: f64, unit: &'static str) {
-        self.push(subject, figure, value, unit, None);
-    }
-
-    /// Adds a value beside that of its yardstick.
-    pub(crate) fn add_ratio(
+    /// Adds a figure with its value of each round.
+    pub(crate) fn add(
         &mut self,
         subject: &str,
         figure: &str,
-        (value, unit): (f64, &'static str),
-        (yardstick, yardstick_value): (&str, f64),
-    ) {
-        let ratio = (value / yardstick_value, yardstick.to_owned());
-        self.push(subject, figure, value, unit, Some(ratio));
+        values: &[f64],
+        unit: &'static str,
+    ) -> &mut Figure {
+        self.push(subject, figure, Spread::of(values), unit)
+    }
+
+    /// Adds a ratio: each value over the yardstick's of the same round, so that what slows the
+    /// machine down for some rounds does not count.
+    pub(crate) fn ratio(
+        &mut self,
+        subject: &str,
+        figure: &str,
+        compared: Compared<'_>,
+    ) -> &mut Figure {
+        let Compared { ours, theirs, unit, to } = compared;
+        let ratios: Vec<f64> =
+            ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+        let added = self.push(subject, figure, Spread::of(&ratios), "x");
+        let (ours, theirs) = (Spread::of(ours).median, Spread::of(theirs).median);
+        added.yardstick = Some(Beside { name: to.to_owned(), unit, ours, theirs });
+        added
     }
 
     fn push(
         &mut self,
         subject: &str,
         figure: &str,
-        value: f64,
+        value: Spread,
         unit: &'static str,
-        ratio: Option<(f64, String)>,
-    ) {
-        let (ratio, ratio_to) = ratio.unzip();
+    ) -> &mut Figure {
         self.figures.push(Figure {
             schema: "leasehold.v1.figure",
             scenario: self.scenario,
             subject: subject.to_owned(),
             figure: figure.to_owned(),
-            value,
             unit,
-            ratio,
-            ratio_to,
+            value,
+            goal: None,
+            yardstick: None,
         });
+        self.figures.last_mut().expect("it was just pushed")
     }
 
     /// Prints one JSON object a line, or a table for people.
     pub(crate) fn print(&self, json: bool) {
-        if json {
-            for figure in &self.figures {
+        if !json {
+            let (subject, figure, median) = ("subject", "figure", "median");
+            println!(
+                "{subject:<36} {figure:<30} {median:>12} {:<8} {:<28} {:<16} yardstick",
+                "unit", "lowest to highest", "goal"
+            );
+        }
+        for figure in &self.figures {
+            if json {
                 let line =
                     serde_json::to_string(figure).expect("a figure has nothing that JSON lacks");
                 println!("{line}");
+            } else {
+                println!("{}", figure.shown().trim_end());
             }
-            return;
-        }
-        println!("{:<26} {:<24} {:>12} {:<6} ratio", "subject", "figure", "value", "unit");
-        for figure in &self.figures {
-            let ratio = match (figure.ratio, &figure.ratio_to) {
-                (Some(ratio), Some(to)) => format!("{ratio:.2} x {to}"),
-                _ => String::new(),
-            };
-            println!(
-                "{:<26} {:<24} {:>12.3} {:<6} {ratio}",
-                figure.subject, figure.figure, figure.value, figure.unit
-            );
         }
     }
 }
 
-/// Durations of one kind of step.
-#[derive(Debug, Default)]
-pub(crate) struct Samples(Vec<Duration>);
-
-impl Samples {
-    pub(crate) fn push(&mut self, sample: Duration) {
-        self.0.push(sample);
-    }
-
-    /// The value below which `share` of the samples lie, in µs.
-    ///
-    /// # Panics
-    ///
-    /// Without samples.
-    pub(crate) fn quantile_us(&mut self, share: f64) -> f64 {
-        self.0.sort_unstable();
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "an index into few samples"
-        )]
-        let at = ((self.0.len() - 1) as f64 * share).round() as usize;
-        self.0[at].as_secs_f64() * 1e6
-    }
+/// Six digits: more are noise, and records are read.
+fn rounded(value: f64) -> f64 {
+    // What is printed is a number.
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -124,12 +215,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_is_the_nearest_sample() {
-        let mut samples = Samples::default();
-        for ms in [3, 1, 2, 5, 4] {
-            samples.push(Duration::from_millis(ms));
+    fn a_spread_is_the_middle_and_both_ends() {
+        let table: [(&[f64], [f64; 3]); 5] = [
+            (&[7.0], [7.0, 7.0, 7.0]),
+            (&[3.0, 1.0, 2.0], [2.0, 1.0, 3.0]),
+            (&[4.0, 1.0, 3.0, 2.0], [2.5, 1.0, 4.0]),
+            (&[10.0, 2.0], [6.0, 2.0, 10.0]),
+            (&[1_234_567.8, 0.012_345_678], [617_285.0, 0.012_345_7, 1_234_570.0]),
+        ];
+        for (values, [median, lowest, highest]) in table {
+            assert_eq!(Spread::of(values), Spread { median, lowest, highest }, "{values:?}");
         }
-        let quantiles = [0.0, 0.5, 0.99, 1.0].map(|share| samples.quantile_us(share));
-        assert_eq!(quantiles, [1_000.0, 3_000.0, 5_000.0, 5_000.0]);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_within_each_round() {
+        let mut report = Report::new("test");
+        // The second round was slow for both.
+        let compared =
+            Compared { ours: &[2.0, 20.0, 3.0], theirs: &[1.0, 10.0, 1.0], unit: "us", to: "it" };
+        report.ratio("s", "f", compared).at_most(2.0);
+        let figure = &report.figures[0];
+        assert_eq!(figure.value, Spread { median: 2.0, lowest: 2.0, highest: 3.0 });
+        let beside = figure.yardstick.as_ref().expect("a yardstick");
+        assert_eq!((beside.ours, beside.theirs), (3.0, 1.0));
+        assert!(!figure.shown().contains("MISSED"), "{}", figure.shown());
+    }
+
+    #[test]
+    fn a_goal_is_reached_at_its_bound_and_missed_beyond() {
+        assert!(Goal::AtMost(1.0).is_reached(1.0) && !Goal::AtMost(1.0).is_reached(1.01));
+        assert!(Goal::AtLeast(1.0).is_reached(1.0) && !Goal::AtLeast(1.0).is_reached(0.99));
+        let mut report = Report::new("test");
+        report.add("s", "f", &[0.5], "x").at_least(0.85);
+        assert!(report.figures[0].shown().contains(">= 0.85 MISSED"));
+        let json = serde_json::to_value(&report.figures[0]).expect("JSON");
+        assert_eq!(json["goal"]["at_least"], 0.85);
+        assert_eq!(json["median"], 0.5);
     }
 }

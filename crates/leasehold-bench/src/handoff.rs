@@ -1,135 +1,206 @@
-//! Two processes hand one lock to one another: how long after a release the other has it, and what
-//! waiting costs.
+//! Two processes hand one lock to one another: how long after the call that releases it the other
+//! has it.
+//!
+//! Both ways are measured, in turns with a bare message from the one process to the other.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::pin::Pin;
 use std::time::Duration;
 
-use leasehold::host::SystemHost;
-use leasehold::store::RedisStore;
-use leasehold::{Client, Error, ErrorKind};
-use rustix::time::{ClockId, clock_gettime};
+use futures_util::StreamExt as _;
+use leasehold::{Client, Error, ErrorKind, Guard, Mutex};
+use redis::aio::{MultiplexedConnection, PubSubStream};
 
-use crate::figure::{Report, Samples};
-use crate::recording::{Recording, RecordingConnector};
-use crate::usage::CpuMeter;
+use crate::bare_redis::{connect, unavailable};
+use crate::clock::{between, now_ns};
+use crate::figure::{Compared, Report};
+use crate::peer::{Orders, Peer, say};
+use crate::samples::{Samples, quantiles_us};
 use crate::yardstick::is_redis;
 
 const NAME: &str = "bench:handoff";
 
-/// For how long one process only waits, to see what that costs.
-const WAITING: Duration = Duration::from_secs(10);
+/// In how many parts the rounds are looked at, each with quantiles of its own.
+const PARTS: usize = 6;
 
-/// Both processes read the same clock.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+/// The longest pause before a release. Whatever rhythm the waiter has, the release comes at every
+/// moment of it alike.
+const PAUSE_MAX_US: u64 = 5_000;
+/// The same on the embedded store, where who waits looks every 4 to 18 ms.
+const PAUSE_MAX_EMBEDDED_US: u64 = 20_000;
+
+/// How often it is looked whether the other process stands in line.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// What each of the two processes has.
+struct Side {
+    client: Client,
+    mutex: Mutex,
+    bare: Option<Bare>,
 }
 
-/// The other process: waits `rounds` times, says on standard output when it got the lock, holds it
-/// until a line comes, releases it, and says when. In the end it waits once more, and says what
-/// that cost.
-pub(crate) async fn peer(url: &str, rounds: usize) -> Result<(), Error> {
-    let (client, recording) = recorded(url).await?;
-    let mutex = client.mutex(NAME);
-    let mut lines = std::io::stdin().lines();
-    for _ in 0..rounds {
+/// The yardstick: a connection that publishes, and one that listens.
+struct Bare {
+    publishing: MultiplexedConnection,
+    messages: Pin<Box<PubSubStream>>,
+    /// Where the other process listens.
+    other: &'static str,
+}
+
+/// Where the two processes listen.
+const CHANNELS: [&str; 2] = ["bench:handoff:first", "bench:handoff:second"];
+
+impl Side {
+    async fn open(url: &str, own: usize) -> Result<Self, Error> {
+        let client = Client::connect(url).await?;
+        let mutex = client.mutex(NAME);
+        let bare = if is_redis(url) { Some(Bare::open(url, own).await?) } else { None };
+        Ok(Self { client, mutex, bare })
+    }
+
+    /// Waits until somebody stands in line: what is measured is the hand-over, and not the way to
+    /// the line.
+    async fn until_waited_for(&self) -> Result<(), Error> {
+        while self.client.inspect(NAME).await?.waiting == 0 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+}
+
+impl Bare {
+    async fn open(url: &str, own: usize) -> Result<Self, Error> {
+        let subscribed = async {
+            let mut listening = redis::Client::open(url)?.get_async_pubsub().await?;
+            listening.subscribe(CHANNELS[own]).await?;
+            Ok(listening.into_on_message())
+        };
+        let messages = subscribed.await.map_err(|error| unavailable(&error))?;
+        let publishing = connect(url).await?;
+        Ok(Self { publishing, messages: Box::pin(messages), other: CHANNELS[1 - own] })
+    }
+
+    /// Sends a message; returns when that was called.
+    async fn publish(&mut self) -> Result<u64, Error> {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(self.other).arg("wake up");
+        let called = now_ns();
+        let sent = publish.exec_async(&mut self.publishing).await;
+        sent.map_err(|error| unavailable(&error))?;
+        Ok(called)
+    }
+
+    /// Waits for a message; returns when it was there.
+    async fn message(&mut self) -> Result<u64, Error> {
+        let message = self.messages.next().await;
+        let woken = now_ns();
+        message.map(|_| woken).ok_or_else(|| {
+            Error::new(ErrorKind::Unavailable, "the connection of the yardstick ended")
+        })
+    }
+}
+
+/// Releases; returns when that was called.
+async fn release(guard: Guard) -> Result<u64, Error> {
+    let called = now_ns();
+    let _released = guard.release().await?;
+    Ok(called)
+}
+
+/// Locks; returns when the lock was there, too.
+async fn lock(mutex: &Mutex) -> Result<(Guard, u64), Error> {
+    let guard = mutex.lock().await?;
+    Ok((guard, now_ns()))
+}
+
+async fn pause(us: u64) {
+    tokio::time::sleep(Duration::from_micros(us)).await;
+}
+
+/// The other process. Each line that it is told is a pause: it waits for the lock and says when it
+/// had it, pauses, releases it and says when; then the same with messages.
+pub(crate) async fn peer(url: &str) -> Result<(), Error> {
+    let (mut side, mut orders) = (Side::open(url, 1).await?, Orders::take());
+    say("ready");
+    loop {
         say("asks");
-        let guard = mutex.lock().await?;
-        say(&now_ns().to_string());
-        let _line = lines.next();
-        let _released = guard.release().await?;
+        let (guard, granted) = lock(&side.mutex).await?;
+        say(granted);
+        let [us] = orders.numbers().await?;
+        pause(us).await;
+        say(release(guard).await?);
+        if let Some(bare) = &mut side.bare {
+            say(bare.message().await?);
+            let [us] = orders.numbers().await?;
+            pause(us).await;
+            say(bare.publish().await?);
+        }
     }
-    let (meter, before) = (CpuMeter::start(), requests(recording.as_deref()));
-    say("asks");
-    let waited = mutex.lock_timeout(WAITING).await;
-    if !matches!(&waited, Err(error) if error.kind() == ErrorKind::WaitElapsed) {
-        return Err(Error::new(ErrorKind::Closed, "the lock was not held while the peer waited"));
-    }
-    say(&meter.percent_of_a_core().to_string());
-    say(&(requests(recording.as_deref()) - before).to_string());
-    Ok(())
-}
-
-/// A client, and what it sends if that can be told.
-async fn recorded(url: &str) -> Result<(Client, Option<Arc<Recording>>), Error> {
-    if !is_redis(url) {
-        return Ok((Client::connect(url).await?, None));
-    }
-    let (connector, recording) = RecordingConnector::new(url)?;
-    let store = RedisStore::connect_with(connector, SystemHost::shared()).await?;
-    Ok((Client::with_store(store).connect().await?, Some(recording)))
-}
-
-fn requests(recording: Option<&Recording>) -> u64 {
-    recording.map_or(0, Recording::count)
-}
-
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).expect("the other process reads");
 }
 
 pub(crate) async fn measure(url: &str, rounds: usize) -> Result<Report, Error> {
-    let client = Client::connect(url).await?;
-    let mutex = client.mutex(NAME);
-    let mut guard = mutex.lock().await?;
-    let own = std::env::current_exe().and_then(|program| {
-        let rounds = rounds.to_string();
-        let arguments = ["handoff-peer", "--url", url, "--rounds", &rounds];
-        Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
-    });
-    let mut child = own.map_err(|error| {
-        Error::new(ErrorKind::Unavailable, "the other process cannot be started").with_source(error)
-    })?;
-    let mut to = child.stdin.take().expect("it is piped");
-    let mut from = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let mut hear = || from.next().expect("the peer speaks").expect("the peer speaks text");
-
-    let mut samples = Samples::default();
-    for round in 0..rounds {
-        assert_eq!(hear(), "asks");
-        wait_for_a_waiter(&client).await?;
-        // Whatever rhythm the waiter has, the release comes at every moment of it alike.
-        let phase = u64::try_from(round).unwrap_or(0) * 7_919 % 50_000;
-        tokio::time::sleep(Duration::from_micros(phase)).await;
-        let released_ns = now_ns();
-        let _released = guard.release().await?;
-        let granted_ns: u64 = hear().parse().expect("a time");
-        samples.push(Duration::from_nanos(granted_ns.saturating_sub(released_ns)));
-        // The peer releases only when we stand in line, so that it cannot be first again.
+    let mut side = Side::open(url, 0).await?;
+    let mut guard = side.mutex.lock().await?;
+    let mut other = Peer::start(&["peer", "handoff", "--url", url])?;
+    other.hear_that("ready").await?;
+    let pause_max_us = if side.bare.is_some() { PAUSE_MAX_US } else { PAUSE_MAX_EMBEDDED_US };
+    let mut parts: [[Samples; PARTS]; 2] = Default::default();
+    let [ours, theirs] = &mut parts;
+    let warm_up = rounds / 20;
+    for round in 0..rounds + warm_up {
+        let us = u64::try_from(round).unwrap_or(0) * 7_919 % pause_max_us;
+        let part = round.checked_sub(warm_up).map(|round| round * PARTS / rounds);
+        let record = |parts: &mut [Samples; PARTS], called: u64, woken: u64| {
+            if let Some(part) = part {
+                parts[part].push(between(called, woken));
+            }
+        };
+        other.hear_that("asks").await?;
+        side.until_waited_for().await?;
+        pause(us).await;
+        let released = release(guard).await?;
+        let [granted] = other.hear_numbers().await?;
+        record(ours, released, granted);
+        // The other releases only when we stand in line, so that it cannot be first again.
         let next = tokio::spawn({
-            let mutex = mutex.clone();
-            async move { mutex.lock().await }
+            let mutex = side.mutex.clone();
+            async move { lock(&mutex).await }
         });
-        wait_for_a_waiter(&client).await?;
-        writeln!(to, "go on").expect("the peer reads");
-        guard = next.await.expect("waiting does not panic")?;
+        side.until_waited_for().await?;
+        other.say(us)?;
+        let granted;
+        (guard, granted) = next.await.expect("waiting does not panic")?;
+        let [released] = other.hear_numbers().await?;
+        record(ours, released, granted);
+        if let Some(bare) = &mut side.bare {
+            pause(us).await;
+            let sent = bare.publish().await?;
+            let [woken] = other.hear_numbers().await?;
+            record(theirs, sent, woken);
+            other.say(us)?;
+            let woken = bare.message().await?;
+            let [sent] = other.hear_numbers().await?;
+            record(theirs, sent, woken);
+        }
     }
-    assert_eq!(hear(), "asks");
-    let cpu: f64 = hear().parse().expect("a share");
-    let requests: f64 = hear().parse().expect("a number");
-    let _released = guard.release().await?;
-    child.wait().expect("the peer ends");
-
-    let mut report = Report::new("handoff");
-    for (figure, share) in [("release to lock p50", 0.5), ("release to lock p99", 0.99)] {
-        report.add("2 processes", figure, samples.quantile_us(share), "us");
-    }
-    report.add("1 waiting process", "client cpu", cpu, "% core");
-    if is_redis(url) {
-        let a_second = requests / WAITING.as_secs_f64();
-        report.add("1 waiting process", "requests", a_second, "/s");
-    }
-    Ok(report)
+    Ok(report(&mut parts, side.bare.is_some()))
 }
 
-/// Waits until the other process stands in line: what is measured is the hand-over, not its way to
-/// the line.
-async fn wait_for_a_waiter(client: &Client) -> Result<(), Error> {
-    while client.inspect(NAME).await?.waiting == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+fn report(parts: &mut [[Samples; PARTS]; 2], has_yardstick: bool) -> Report {
+    let mut report = Report::new("handoff");
+    let [ours, theirs] = parts;
+    let subject = "2 processes";
+    for (figure, share, goal) in
+        [("release to lock, p50", 0.5, 1.4), ("release to lock, p99", 0.99, 2.0)]
+    {
+        let ours = quantiles_us(ours, share);
+        if has_yardstick {
+            let theirs = quantiles_us(theirs, share);
+            let to = "a bare PUBLISH to a waiting task";
+            let compared = Compared { ours: &ours, theirs: &theirs, unit: "us", to };
+            report.ratio(subject, figure, compared).at_most(goal);
+        } else {
+            report.add(subject, figure, &ours, "us");
+        }
     }
-    Ok(())
+    report
 }

@@ -5,18 +5,32 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time on real threads")]
 
+mod bare_lock;
 mod bare_redis;
+mod clock;
+mod cycles;
 mod figure;
 mod handoff;
+mod hot;
+mod idle;
+mod peer;
 mod recording;
 mod renew;
+mod requests;
 mod roundtrip;
+mod samples;
+mod throughput;
 mod usage;
+mod waiters;
 mod yardstick;
 
 use clap::{Parser, Subcommand};
+use leasehold::Error;
 use leasehold_testkit::servers::RedisServer;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::{Builder, Runtime};
+
+use figure::Report;
 
 /// Counts what is allocated, for figures in bytes.
 #[cfg(feature = "memory")]
@@ -26,6 +40,8 @@ static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::I
 #[derive(Parser)]
 #[command(about = "Measures Leasehold, each figure beside a yardstick of the same run")]
 struct Arguments {
+    #[command(flatten)]
+    common: Common,
     #[command(subcommand)]
     scenario: Scenario,
 }
@@ -33,16 +49,20 @@ struct Arguments {
 #[derive(clap::Args)]
 struct Common {
     /// Which store to measure; default: the embedded store in a temporary file
-    #[arg(long, conflicts_with = "redis")]
+    #[arg(long, global = true, conflicts_with = "redis")]
     url: Option<String>,
     /// Measure on a private Redis server, which inherits the cores that this process is pinned to
-    #[arg(long)]
+    #[arg(long, global = true)]
     redis: bool,
-    /// Run on a runtime with that many worker threads; default: on one thread, the main one
-    #[arg(long)]
+    /// Run on a runtime with that many worker threads; default: on one thread, the main one, but
+    /// two for `hot`
+    #[arg(long, global = true)]
     workers: Option<usize>,
+    /// Pin this process, its server and its other processes to that many cores
+    #[arg(long, global = true)]
+    cores: Option<usize>,
     /// Print one JSON object per figure instead of a table
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
 }
 
@@ -50,43 +70,110 @@ struct Common {
 enum Scenario {
     /// One client locks and releases, alone
     Roundtrip {
-        #[command(flatten)]
-        common: Common,
         /// How many pairs of lock and release
-        #[arg(long, default_value_t = 5_000)]
+        #[arg(long, default_value_t = 6_000)]
         pairs: usize,
     },
-    /// One client holds many leases and renews them
-    Renew {
-        #[command(flatten)]
-        common: Common,
-        /// How many leases
-        #[arg(long, default_value_t = 10_000)]
-        leases: usize,
-        /// For how many seconds to measure
-        #[arg(long, default_value_t = 20)]
-        seconds: u64,
+    /// Many tasks of one client lock and release keys of their own
+    Throughput {
+        /// How often each kind is measured
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// For how long each time
+        #[arg(long, default_value_t = 250)]
+        ms: u64,
     },
     /// Two processes hand one lock to one another
     Handoff {
-        #[command(flatten)]
-        common: Common,
-        /// How many times the lock is handed over
-        #[arg(long, default_value_t = 500)]
+        /// How many times each of them hands it over
+        #[arg(long, default_value_t = 1_200)]
         rounds: usize,
     },
-    /// The other process of `handoff`
-    #[command(hide = true)]
-    HandoffPeer {
-        #[arg(long)]
-        url: String,
-        #[arg(long)]
+    /// Many tasks of one process, then of several, want one key
+    Hot {
+        /// How often each is measured
+        #[arg(long, default_value_t = 5)]
         rounds: usize,
+        /// For how long each time; several processes get twice that
+        #[arg(long, default_value_t = 1_000)]
+        ms: u64,
+    },
+    /// Many tasks of several processes wait
+    Waiters {
+        /// How many tasks, all together
+        #[arg(long, default_value_t = 10_000)]
+        tasks: usize,
+        /// For how many seconds to measure
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+    /// One client holds many leases and renews them
+    Renew {
+        /// How many leases
+        #[arg(long, default_value_t = 100_000)]
+        leases: usize,
+        /// For how many thirds of the ttl, which is 10 s, to measure, twice
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+    },
+    /// One task locks and releases a key that its client keeps in between
+    Idle {
+        /// How often each kind is measured
+        #[arg(long, default_value_t = 9)]
+        rounds: usize,
+        /// How many locks each time
+        #[arg(long, default_value_t = 5_000)]
+        cycles: u32,
+    },
+    /// One of the other processes of a scenario
+    #[command(hide = true)]
+    Peer {
+        #[command(subcommand)]
+        of: PeerOf,
     },
 }
 
+#[derive(Subcommand)]
+enum PeerOf {
+    Handoff,
+    Hot {
+        #[arg(long)]
+        tasks: usize,
+    },
+    Waiters {
+        #[arg(long)]
+        tasks: usize,
+        #[arg(long)]
+        keys: usize,
+    },
+}
+
+impl Scenario {
+    /// Measures it on the store of that URL. What is a part of a scenario has nothing to report.
+    async fn run(self, url: &str) -> Result<Option<Report>, Error> {
+        let report = match self {
+            Self::Roundtrip { pairs } => roundtrip::measure(url, pairs).await?,
+            Self::Throughput { rounds, ms } => throughput::measure(url, rounds, ms).await?,
+            Self::Handoff { rounds } => handoff::measure(url, rounds).await?,
+            Self::Hot { rounds, ms } => hot::measure(url, rounds, ms).await?,
+            Self::Waiters { tasks, seconds } => waiters::measure(url, tasks, seconds).await?,
+            Self::Renew { leases, rounds } => renew::measure(url, leases, rounds).await?,
+            Self::Idle { rounds, cycles } => idle::measure(url, rounds, cycles).await?,
+            Self::Peer { of } => {
+                match of {
+                    PeerOf::Handoff => handoff::peer(url).await,
+                    PeerOf::Hot { tasks } => hot::peer(url, tasks).await,
+                    PeerOf::Waiters { tasks, keys } => waiters::peer(url, tasks, keys).await,
+                }?;
+                return Ok(None);
+            }
+        };
+        Ok(Some(report))
+    }
+}
+
 fn main() -> std::process::ExitCode {
-    match run(Arguments::parse().scenario) {
+    match run(Arguments::parse()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("leasehold-bench: {error}");
@@ -95,34 +182,32 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-fn run(scenario: Scenario) -> Result<(), Box<dyn std::error::Error>> {
-    let common = match &scenario {
-        Scenario::Roundtrip { common, .. }
-        | Scenario::Renew { common, .. }
-        | Scenario::Handoff { common, .. } => common,
-        Scenario::HandoffPeer { url, rounds } => {
-            runtime(None)?.block_on(handoff::peer(url, *rounds))?;
-            return Ok(());
-        }
-    };
-    let (json, runtime) = (common.json, runtime(common.workers)?);
+fn run(Arguments { common, scenario }: Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(cores) = common.cores {
+        pin_to(cores)?;
+    }
+    let is_hot = matches!(scenario, Scenario::Hot { .. });
+    let runtime = runtime(common.workers.or(if is_hot { Some(2) } else { None }))?;
     let scratch = tempfile::tempdir()?;
     let server = common.redis.then(RedisServer::start);
-    let url = match (&common.url, &server) {
-        (Some(url), _) => url.clone(),
+    let url = match (common.url, &server) {
+        (Some(url), _) => url,
         (None, Some(server)) => server.url(),
         (None, None) => format!("sqlite:{}", scratch.path().join("locks.db").display()),
     };
-    let report = runtime.block_on(async {
-        match scenario {
-            Scenario::Roundtrip { pairs, .. } => roundtrip::measure(&url, pairs).await,
-            Scenario::Renew { leases, seconds, .. } => renew::measure(&url, leases, seconds).await,
-            Scenario::Handoff { rounds, .. } => handoff::measure(&url, rounds).await,
-            Scenario::HandoffPeer { .. } => unreachable!("it has no report"),
-        }
-    });
-    report?.print(json);
+    if let Some(report) = runtime.block_on(scenario.run(&url))? {
+        report.print(common.json);
+    }
     Ok(())
+}
+
+/// Leaves this process, and all that it starts, the first few of its cores.
+fn pin_to(cores: usize) -> rustix::io::Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let mut few = CpuSet::new();
+    let first = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).take(cores);
+    first.for_each(|core| few.set(core));
+    sched_setaffinity(None, &few)
 }
 
 fn runtime(workers: Option<usize>) -> std::io::Result<Runtime> {

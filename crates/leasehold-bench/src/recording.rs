@@ -1,6 +1,5 @@
 //! A connection that remembers what is sent over it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use leasehold::Error;
@@ -15,7 +14,6 @@ const REMEMBERED: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     latest: Mutex<Vec<Command>>,
-    count: AtomicU64,
 }
 
 impl Recording {
@@ -24,13 +22,7 @@ impl Recording {
         self.latest.lock().expect("nothing panics in between").clone()
     }
 
-    /// How many commands were sent.
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
     fn note(&self, command: &Command) {
-        self.count.fetch_add(1, Ordering::Relaxed);
         let mut latest = self.latest.lock().expect("nothing panics in between");
         if latest.len() == REMEMBERED {
             latest.remove(0);

@@ -1,57 +1,155 @@
 //! One client holds many leases: what keeping them costs.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use leasehold::host::SystemHost;
+use leasehold::store::RedisStore;
 use leasehold::{Client, Error, Guard};
+use tokio::task::JoinSet;
 
-use crate::figure::Report;
+use crate::bare_redis::{connect, same, unavailable};
+use crate::figure::{Compared, Report};
+use crate::recording::{Recording, RecordingConnector};
+use crate::samples::measure as as_measure;
 use crate::usage::{CpuMeter, bytes_in_use};
+use crate::yardstick::is_redis;
 
 const TTL: Duration = Duration::from_secs(10);
 
-pub(crate) async fn measure(url: &str, leases: usize, seconds: u64) -> Result<Report, Error> {
-    let client = Client::builder(url).ttl(TTL).connect().await?;
+/// How many tasks take and give back the leases.
+const TASKS: usize = 100;
+
+/// How often a lease is renewed in a ttl.
+const RENEWALS_A_TTL: u32 = 3;
+
+/// In how many batches the yardstick renews as many leases once, as the library does.
+const BATCHES: u32 = 10;
+
+pub(crate) async fn measure(url: &str, leases: usize, rounds: u32) -> Result<Report, Error> {
+    let (client, recording) = open(url).await?;
     // What is allocated once, such as the driver, is there before the count begins.
     let _released = client.mutex("bench:renew:warm").lock().await?.release().await?;
     let before = bytes_in_use();
-    let mut guards = Vec::with_capacity(leases);
-    for number in 0..leases {
-        guards.push(client.mutex(format!("bench:renew:{number}")).lock().await?);
-    }
-    let grown = before.zip(bytes_in_use()).map(|(before, after)| after - before);
-    let bytes_per_lease = grown.map(|grown| {
-        let table = guards.capacity() * size_of::<Guard>();
-        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let grown = (grown - table) as f64 / leases as f64;
-        grown + size_of::<Guard>() as f64
-    });
+    let guards = take(&client, leases).await?;
+    let grown = before.zip(bytes_in_use()).map(|(before, after)| after.saturating_sub(before));
 
     // Two windows: in the first nothing runs but the driver and the store, in the second every
     // guard is looked at.
     tokio::time::sleep(TTL).await;
-    let meter = CpuMeter::start();
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let cpu = meter.percent_of_a_core();
-    let mut least = Duration::MAX;
-    for _ in 0..seconds * 10 {
+    let mut cpu = Vec::new();
+    // A round is as long as it takes to renew every lease once.
+    let round = TTL / RENEWALS_A_TTL;
+    for _ in 0..rounds {
+        let meter = CpuMeter::start();
+        tokio::time::sleep(round).await;
+        cpu.push(meter.percent_of_a_core());
+    }
+    let (mut least, started) = (Duration::MAX, Instant::now());
+    while started.elapsed() < round * rounds {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let now = guards.iter().map(Guard::remaining).min().unwrap_or_default();
         least = least.min(now);
     }
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    let renewal = recording.map(|recording| recording.latest());
+    give_back(guards).await?;
 
     let subject = format!("{leases} leases, ttl 10 s");
     let mut report = Report::new("renew");
-    report.add(&subject, "client cpu", cpu, "% core");
-    let least = (least.as_secs_f64(), "s");
-    report.add_ratio(&subject, "least validity left", least, ("ttl", TTL.as_secs_f64()));
-    if let Some(bytes) = bytes_per_lease {
-        report.add(&subject, "client memory per lease", bytes, "bytes");
+    let figure = report.add(&subject, "client cpu", &cpu, "% core");
+    figure.at_most(20.0);
+    if let Some(renewal) = renewal.as_deref().and_then(<[_]>::last) {
+        let bare = bare_renewals(url, &same(renewal), leases, rounds).await?;
+        let to = "as many renewals by the bare client";
+        let compared = Compared { ours: &cpu, theirs: &bare, unit: "% core", to };
+        report.ratio(&subject, "client cpu", compared);
     }
-    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-    report.add(&subject, "leases lost", lost as f64, "");
-    for guard in guards {
-        let _released = guard.release().await?;
+    let least = least.as_secs_f64();
+    let figure = report.add(&subject, "least validity left", &[least], "s");
+    figure.at_least(TTL.as_secs_f64() / 3.0);
+    if let Some(grown) = grown {
+        let [grown, leases] =
+            [grown, leases].map(|number| as_measure(u64::try_from(number).unwrap_or(u64::MAX)));
+        report.add(&subject, "client memory per lease", &[grown / leases], "bytes");
     }
+    let lost = as_measure(u64::try_from(lost).unwrap_or(u64::MAX));
+    report.add(&subject, "leases lost", &[lost], "").at_most(0.0);
     Ok(report)
+}
+
+/// A client, and what it sends if that can be told.
+async fn open(url: &str) -> Result<(Client, Option<Arc<Recording>>), Error> {
+    if !is_redis(url) {
+        return Ok((Client::builder(url).ttl(TTL).connect().await?, None));
+    }
+    let (connector, recording) = RecordingConnector::new(url)?;
+    let store = RedisStore::connect_with(connector, SystemHost::shared()).await?;
+    Ok((Client::with_store(store).ttl(TTL).connect().await?, Some(recording)))
+}
+
+/// Takes all leases, many at once: one after the other, the first would be renewed before the last
+/// is there.
+async fn take(client: &Client, leases: usize) -> Result<Vec<Guard>, Error> {
+    let mut taking = JoinSet::new();
+    for task in 0..TASKS {
+        let client = client.clone();
+        taking.spawn(async move {
+            let mut guards = Vec::new();
+            for number in (task..leases).step_by(TASKS) {
+                guards.push(client.mutex(format!("bench:renew:{number}")).lock().await?);
+            }
+            Ok::<_, Error>(guards)
+        });
+    }
+    let mut all = Vec::with_capacity(leases);
+    while let Some(taken) = taking.join_next().await {
+        all.extend(taken.expect("no task panics")?);
+    }
+    Ok(all)
+}
+
+async fn give_back(mut guards: Vec<Guard>) -> Result<(), Error> {
+    let mut giving = JoinSet::new();
+    while !guards.is_empty() {
+        let some = guards.split_off(guards.len() - guards.len().div_ceil(TASKS).min(guards.len()));
+        giving.spawn(async move {
+            for guard in some {
+                let _released = guard.release().await?;
+            }
+            Ok::<_, Error>(())
+        });
+    }
+    while let Some(given) = giving.join_next().await {
+        given.expect("no task panics")?;
+    }
+    Ok(())
+}
+
+/// How many percent of a core it takes the bare client to send one renewal again and again, as
+/// often as the leases need it, in each round.
+async fn bare_renewals(
+    url: &str,
+    renewal: &redis::Cmd,
+    leases: usize,
+    rounds: u32,
+) -> Result<Vec<f64>, Error> {
+    let mut connection = connect(url).await?;
+    let mut batch = redis::pipe();
+    for _ in (0..leases).step_by(BATCHES as usize) {
+        batch.add_command(renewal.clone()).ignore();
+    }
+    let mut cpu = Vec::new();
+    let mut ticks = tokio::time::interval(TTL / RENEWALS_A_TTL / BATCHES);
+    ticks.tick().await;
+    for _ in 0..rounds {
+        let meter = CpuMeter::start();
+        for _ in 0..BATCHES {
+            let sent = batch.exec_async(&mut connection).await;
+            sent.map_err(|error| unavailable(&error))?;
+            ticks.tick().await;
+        }
+        cpu.push(meter.percent_of_a_core());
+    }
+    Ok(cpu)
 }

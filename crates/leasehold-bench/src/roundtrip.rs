@@ -5,11 +5,15 @@ use std::time::Instant;
 use leasehold::{Client, Error};
 
 use crate::bare_redis::Pair;
-use crate::figure::{Report, Samples};
+use crate::figure::{Compared, Report};
+use crate::samples::{Samples, quantiles_us};
 use crate::yardstick::Yardstick;
 
 /// How many pairs of one kind are measured before it is the other kind's turn.
 const TURN: usize = 20;
+
+/// In how many rounds the pairs are looked at, each with quantiles of its own.
+const ROUNDS: usize = 5;
 
 /// One way to use a lock.
 struct Subject {
@@ -39,7 +43,7 @@ const SUBJECTS: [Subject; 4] = [
 ];
 
 impl Subject {
-    async fn run(&self, client: &Client, turn: usize, samples: &mut Samples) -> Result<(), Error> {
+    async fn run(&self, client: &Client, samples: &mut Samples) -> Result<(), Error> {
         let mutex = client.mutex(self.lock).fencing(self.fenced);
         for _ in 0..TURN {
             let started = Instant::now();
@@ -49,7 +53,7 @@ impl Subject {
             } else {
                 drop(guard);
             }
-            record(samples, turn, started);
+            samples.push(started.elapsed());
         }
         Ok(())
     }
@@ -59,59 +63,69 @@ pub(crate) async fn measure(url: &str, pairs: usize) -> Result<Report, Error> {
     let client = Client::connect(url).await?;
     let mut yardstick = Yardstick::beside(url).await?;
     let bare = yardstick.pairs();
-    let mut ours: [Samples; SUBJECTS.len()] = Default::default();
-    let mut theirs: Vec<Samples> = bare.iter().map(|_| Samples::default()).collect();
-    for turn in 0..pairs.div_ceil(TURN) {
-        for (subject, samples) in SUBJECTS.iter().zip(&mut ours) {
-            subject.run(&client, turn, samples).await?;
-        }
-        for ((pair, _), samples) in bare.iter().zip(&mut theirs) {
-            for _ in 0..TURN {
-                let started = Instant::now();
-                yardstick.run(*pair).await?;
-                record(samples, turn, started);
+    let mut ours: [Vec<Samples>; SUBJECTS.len()] = Default::default();
+    let mut theirs: Vec<Vec<Samples>> = bare.iter().map(|_| Vec::new()).collect();
+    let turns = pairs.div_ceil(TURN * ROUNDS);
+    // The first round warms up.
+    for round in 0..=ROUNDS {
+        let mut of_ours: [Samples; SUBJECTS.len()] = Default::default();
+        let mut of_theirs: Vec<Samples> = bare.iter().map(|_| Samples::default()).collect();
+        for _ in 0..if round == 0 { turns.min(5) } else { turns } {
+            for (subject, samples) in SUBJECTS.iter().zip(&mut of_ours) {
+                subject.run(&client, samples).await?;
             }
+            for ((pair, _), samples) in bare.iter().zip(&mut of_theirs) {
+                for _ in 0..TURN {
+                    let started = Instant::now();
+                    yardstick.run(*pair).await?;
+                    samples.push(started.elapsed());
+                }
+            }
+        }
+        if round > 0 {
+            ours.iter_mut().zip(of_ours).for_each(|(rounds, round)| rounds.push(round));
+            theirs.iter_mut().zip(of_theirs).for_each(|(rounds, round)| rounds.push(round));
         }
     }
     Ok(report(bare, &mut ours, &mut theirs))
 }
 
-/// Each of our values beside every yardstick of its kind, and a release by drop beside one that is
-/// waited for.
+/// Each of ours beside every yardstick of its kind, and a release by drop beside one that is waited
+/// for.
 fn report(
     bare: &[(Pair, &str)],
-    ours: &mut [Samples; SUBJECTS.len()],
-    theirs: &mut [Samples],
+    ours: &mut [Vec<Samples>; SUBJECTS.len()],
+    theirs: &mut [Vec<Samples>],
 ) -> Report {
     let mut report = Report::new("roundtrip");
-    for (figure, share) in [("p50", 0.5), ("p99", 0.99)] {
-        let values: Vec<f64> = ours.iter_mut().map(|samples| samples.quantile_us(share)).collect();
-        for (subject, value) in SUBJECTS.iter().zip(&values) {
-            for ((pair, name), samples) in bare.iter().zip(&mut *theirs) {
+    for (quantile, share) in [("p50", 0.5), ("p99", 0.99)] {
+        let ours: Vec<_> = ours.iter_mut().map(|rounds| quantiles_us(rounds, share)).collect();
+        let theirs: Vec<_> = theirs.iter_mut().map(|rounds| quantiles_us(rounds, share)).collect();
+        for (subject, ours_us) in SUBJECTS.iter().zip(&ours) {
+            report.add(subject.name, quantile, ours_us, "us");
+            if share > 0.5 {
+                // The slowest of a hundred say more of the machine than of either.
+                continue;
+            }
+            let of_kind = bare.iter().zip(&theirs).filter(|((pair, _), _)| {
                 let another = if subject.fenced { Pair::Unfenced } else { Pair::Fenced };
-                if *pair != another || bare.len() == 1 {
-                    let yardstick = (*name, samples.quantile_us(share));
-                    report.add_ratio(subject.name, figure, (*value, "us"), yardstick);
+                *pair != another || bare.len() == 1
+            });
+            for ((pair, name), theirs) in of_kind {
+                let compared = Compared { ours: ours_us, theirs, unit: "us", to: name };
+                let figure = report.ratio(subject.name, quantile, compared);
+                if subject.awaited && *pair != Pair::Pings && bare.len() > 1 {
+                    figure.at_most(1.05);
                 }
             }
-            let awaited = SUBJECTS.iter().zip(&values).find(|(awaited, _)| {
+            let awaited = SUBJECTS.iter().zip(&ours).find(|(awaited, _)| {
                 !subject.awaited && awaited.awaited && awaited.fenced == subject.fenced
             });
-            if let Some((awaited, of_awaited)) = awaited {
-                let awaited = (awaited.name, *of_awaited);
-                report.add_ratio(subject.name, figure, (*value, "us"), awaited);
+            if let Some((awaited, theirs)) = awaited {
+                let compared = Compared { ours: ours_us, theirs, unit: "us", to: awaited.name };
+                report.ratio(subject.name, quantile, compared);
             }
-        }
-        for ((_, name), samples) in bare.iter().zip(&mut *theirs) {
-            report.add(name, figure, samples.quantile_us(share), "us");
         }
     }
     report
-}
-
-/// The first turn warms up.
-fn record(samples: &mut Samples, turn: usize, started: Instant) {
-    if turn > 0 {
-        samples.push(started.elapsed());
-    }
 }

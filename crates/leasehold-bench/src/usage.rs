@@ -39,3 +39,28 @@ pub(crate) fn bytes_in_use() -> Option<usize> {
     #[cfg(not(feature = "memory"))]
     None
 }
+
+/// How many bytes of memory this process has, as the system sees it: in whole pages, and with what
+/// the allocator keeps for later.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    resident_in(&status).expect("the system says how large its processes are")
+}
+
+fn resident_in(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_process_is_read_from_its_status() {
+        let status = "Name:\tx\nVmHWM:\t    9 kB\nVmRSS:\t   12 kB\nThreads:\t1\n";
+        assert_eq!(resident_in(status), Some(12_288));
+        assert_eq!(resident_in("VmRSS: many\n"), None);
+        assert!(resident_bytes() > 0);
+    }
+}

@@ -2,6 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "time and tasks of a program need no stand-ins")]
 
 mod args;
+#[cfg(test)]
+mod args_fuzz;
 mod cmd;
 mod duration;
 mod exit;

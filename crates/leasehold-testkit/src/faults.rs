@@ -300,6 +300,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.faults.orders().sinks.push((inbox.clone(), relay));
     }
 
+    fn listen(&self, inbox: &ClientId) {
+        self.store.listen(inbox);
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

@@ -12,8 +12,10 @@ use crate::host::{Host, SystemHost};
 use crate::identity::Identity;
 use crate::lease::Lease;
 use crate::mutex::Mutex;
-use crate::session::Session;
-use crate::store::{AnyStore, Browse, Capabilities, Evicted, Snapshot, Store, from_url};
+use crate::session::{Session, User};
+use crate::store::{
+    AnyStore, Browse, Capabilities, Evicted, Snapshot, Store, from_url, matches_pattern,
+};
 
 /// A connection to a store, from which locks are made. Clones share it.
 ///
@@ -32,7 +34,7 @@ use crate::store::{AnyStore, Browse, Capabilities, Evicted, Snapshot, Store, fro
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    session: Arc<Session>,
+    user: Arc<User>,
     namespace: Option<Arc<str>>,
     ttl: Ttl,
     lock_delay: Duration,
@@ -79,14 +81,14 @@ impl Client {
     pub fn mutex(&self, name: impl Into<String>) -> Mutex {
         let name: Arc<str> = name.into().into();
         let key = self.key(&name);
-        Mutex::new(Arc::clone(&self.session), name, key, self.ttl, self.lock_delay)
+        Mutex::new(Arc::clone(&self.user), name, key, self.ttl, self.lock_delay)
     }
 
     /// The lease of that name and token, which another process took and detached.
     pub fn lease(&self, name: impl Into<String>, token: OwnerToken) -> Lease {
         let name: Arc<str> = name.into().into();
         let key = self.key(&name);
-        Lease::new(Arc::clone(&self.session), name, key, token, self.lock_delay)
+        Lease::new(Arc::clone(self.user.session()), name, key, token, self.lock_delay)
     }
 
     /// What is known of a lock now: who holds it, who waits. For people and tools; never act on it.
@@ -101,7 +103,7 @@ impl Client {
     /// Nothing is changed.
     pub async fn inspect(&self, name: &str) -> Result<Snapshot, Error> {
         let key = self.key(name)?;
-        self.session.store.inspect(key).await.map_err(|error| error.with_name(name))
+        self.user.session().store.inspect(key).await.map_err(|error| error.with_name(name))
     }
 
     /// The names that match `pattern` (`*` any run of characters, `?` any one) and that somebody
@@ -119,14 +121,17 @@ impl Client {
     pub async fn list(&self, pattern: &str) -> Result<Vec<Key>, Error> {
         let prefix =
             self.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}:"));
-        let pattern = format!("{prefix}{pattern}");
+        let whole = format!("{prefix}{pattern}");
         let mut names = Vec::new();
         let mut cursor = None;
         loop {
-            let page = self.browse()?.list(&pattern, cursor).await?;
+            let page = self.browse()?.list(&whole, cursor).await?;
             for key in page.keys {
                 // The prefix may hold `*` or `?`, which then match more than themselves.
                 let Some(name) = key.as_str().strip_prefix(&prefix) else { continue };
+                if !matches_pattern(pattern, name) {
+                    continue;
+                }
                 if names.len() == Self::LISTED_MAX {
                     return Ok(names);
                 }
@@ -165,13 +170,13 @@ impl Client {
     /// Which store this is, without a password: for messages and logs.
     #[must_use]
     pub fn store_label(&self) -> String {
-        self.session.store.label()
+        self.user.session().store.label()
     }
 
     /// What the store promises.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        self.session.store.capabilities()
+        self.user.session().store.capabilities()
     }
 
     /// Closes this client and its clones, and drains it: nothing new is taken, who waits is told
@@ -185,7 +190,7 @@ impl Client {
     ///
     /// Dropped after its first poll, it has closed the client, and nobody hears what was left.
     pub async fn shutdown(self, grace: Duration) -> Shutdown {
-        let (released, left_to_expire) = self.session.shut_down(grace).await;
+        let (released, left_to_expire) = self.user.session().shut_down(grace).await;
         Shutdown { released, left_to_expire }
     }
 
@@ -199,7 +204,7 @@ impl Client {
     }
 
     fn browse(&self) -> Result<&dyn Browse, Error> {
-        self.session.store.browse().ok_or_else(|| {
+        self.user.session().store.browse().ok_or_else(|| {
             Error::new(
                 ErrorKind::Unsupported,
                 "this store cannot list or end the leases of others; nothing was done",
@@ -312,7 +317,7 @@ impl ClientBuilder {
         let id = ClientId::from_random(random);
         let record = self.identity.record(&id);
         Ok(Client {
-            session: Session::open(store, self.host, id, record),
+            user: User::new(Session::open(store, self.host, id, record)),
             namespace: self.namespace.map(Into::into),
             ttl,
             lock_delay: self.lock_delay,

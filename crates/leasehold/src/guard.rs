@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::core::error::Error;
 use crate::core::lease::Lost;
 use crate::core::token::{FencingToken, OwnerToken};
-use crate::session::{Held, Session};
+use crate::session::{Hold, Parted};
 use crate::store::Released;
 
 /// Means that the lock is ours, until it is released or lost. One type for every kind of lock.
@@ -25,11 +25,9 @@ use crate::store::Released;
 #[must_use = "dropping a guard releases the lock"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    session: Arc<Session>,
-    held: Arc<Held>,
+    /// Ends when it is dropped.
+    hold: Hold,
     name: Arc<str>,
-    /// Whether dropping it releases it still.
-    armed: bool,
 }
 
 /// How a release went.
@@ -43,8 +41,8 @@ pub enum Release {
 }
 
 impl Guard {
-    pub(crate) fn new(session: Arc<Session>, held: Arc<Held>, name: Arc<str>) -> Self {
-        Self { session, held, name, armed: true }
+    pub(crate) fn new(hold: Hold, name: Arc<str>) -> Self {
+        Self { hold, name }
     }
 
     /// The name of the lock, without a namespace.
@@ -57,7 +55,7 @@ impl Guard {
     /// [`Client::lease`](crate::Client::lease).
     #[must_use]
     pub fn token(&self) -> &OwnerToken {
-        self.held.owner()
+        &self.hold.id().owner
     }
 
     /// The number that rises with each grant. Pass it to whatever the lock protects, which then can
@@ -65,19 +63,19 @@ impl Guard {
     /// store does not count.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.held.fencing().map(|block| block.first)
+        self.hold.fencing()
     }
 
     /// Whether the lock is ours now, by our own clock. Asks nobody, so it costs next to nothing.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.held.is_held(self.session.now())
+        self.hold.is_held()
     }
 
     /// For how long the lock is ours at least if no renewal succeeds from now on. Zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.held.remaining(self.session.now())
+        self.hold.remaining()
     }
 
     /// Resolves when the lock is lost: at its deadline at the latest. Never resolves if it is
@@ -87,7 +85,7 @@ impl Guard {
     ///
     /// May be dropped and asked for again at will.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-        Arc::clone(&self.held).lost()
+        self.hold.lost()
     }
 
     /// Asks the store now whether the lock is ours, and restarts its ttl. This is the re-entrant
@@ -105,15 +103,17 @@ impl Guard {
     ///
     /// Dropping the future loses the answer; the request may have taken effect.
     pub async fn renew(&self) -> Result<(), Error> {
-        let renewed = self.session.renew(&self.held).await;
+        let renewed = self.hold.renew().await;
         renewed.map_err(|error| error.with_name(self.name()))
     }
 
     pub(crate) fn why_lost(&self) -> Lost {
-        self.held.why_lost()
+        self.hold.why_lost()
     }
 
-    /// Gives the lock up, and waits until the store confirms it.
+    /// Gives the lock up, and waits until the store confirms it. If another task of this client
+    /// waits for it, or if it is kept idle, it is passed on or kept without asking the store, while
+    /// it is surely ours.
     ///
     /// # Errors
     ///
@@ -124,14 +124,14 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping the future, even before it was polled, takes nothing back: the lock is released.
-    pub async fn release(mut self) -> Result<Release, Error> {
-        self.armed = false;
-        match self.session.give_up(&self.held) {
-            None => Ok(Release::NotHeld),
-            Some(release) => match release.await {
+    pub async fn release(self) -> Result<Release, Error> {
+        match self.hold.part() {
+            Parted::Over => Ok(Release::NotHeld),
+            Parted::Kept => Ok(Release::Released),
+            Parted::Releasing(release) => match release.await {
                 Ok(Released::NotHeld) => Ok(Release::NotHeld),
                 Ok(_) => Ok(Release::Released),
-                Err(error) => Err(error.with_name(self.name())),
+                Err(error) => Err(error.with_name(&*self.name)),
             },
         }
     }
@@ -139,22 +139,8 @@ impl Guard {
     /// Stops renewing, without releasing. The lease is left to its ttl, or to another process that
     /// goes on with [`Client::lease`](crate::Client::lease).
     #[must_use = "without the token nobody can go on with the lease"]
-    pub fn detach(mut self) -> OwnerToken {
-        self.armed = false;
-        self.session.let_go(&self.held);
-        self.held.owner().clone()
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if !self.armed {
-            return;
-        }
-        if let Some(release) = self.session.give_up(&self.held) {
-            tracing::debug!(key = %self.held.id.key, "released by drop");
-            drop(release);
-        }
+    pub fn detach(self) -> OwnerToken {
+        self.hold.let_go()
     }
 }
 

@@ -54,14 +54,10 @@ pub(crate) fn random_u32(host: &dyn Host) -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
-/// Polls a future once, however little the runtime leaves the calling task of its turn: for what
-/// has to happen now, and not at the task's next turn.
-#[cfg(feature = "redis")]
-pub(crate) fn poll_whole<F: Future + ?Sized>(
-    future: Pin<&mut F>,
-    cx: &mut std::task::Context<'_>,
-) -> std::task::Poll<F::Output> {
-    std::pin::pin!(tokio::task::unconstrained(future)).poll(cx)
+/// Lets the other tasks of the caller's runtime go on, if it has not for long: for what may be done
+/// again and again without having to wait.
+pub(crate) async fn give_way() {
+    tokio::task::coop::consume_budget().await;
 }
 
 /// Blocks the calling thread for about `span` of real time: for the wait for another process that
@@ -129,7 +125,10 @@ impl Host for SystemHost {
     }
 
     fn spawn(&self, task: Task) {
-        shared_runtime().spawn(task);
+        // What is done here is done for many at once: a driver takes the answers to thousands of
+        // renewals in one go. Asked to let others go first after each 128, it would poll them all
+        // again each time.
+        shared_runtime().spawn(tokio::task::unconstrained(task));
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the host")]

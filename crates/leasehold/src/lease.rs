@@ -50,7 +50,7 @@ impl Lease {
         let ttl = Ttl::new(ttl)
             .map_err(|error| error.with_name(&*self.name))?
             .with_delay(self.lock_delay);
-        let renewal = Renewal { lease: self.id()?, ttl, at_least: None, reserve: 0 };
+        let renewal = Renewal { lease: self.id()?, ttl, at_least: None, reserve: 0, idle: false };
         match self.session.store.renew(renewal).await {
             Ok(Renewed::Renewed { .. }) => Ok(()),
             Ok(Renewed::Lost) => Err(self.not_ours()),

@@ -8,8 +8,8 @@ use crate::core::key::Key;
 use crate::core::lease::Lost;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
-use crate::session::{Session, Spec, Wait, lost_error};
-use crate::store::{Claim, Note};
+use crate::session::{Spec, User, Wait, lost_error};
+use crate::store::Note;
 
 /// A lock across processes and machines that one owner holds at a time.
 ///
@@ -20,9 +20,12 @@ use crate::store::{Claim, Note};
 ///
 /// # Fairness
 ///
-/// Who waits is served first come first served: the tasks of one client among themselves, and one
-/// place per client in the line of the key. A client that has several tasks waiting takes a new
-/// place, at the end, for each of them in turn.
+/// Clients are served first come first served: each has one place in the line of a key, and its
+/// tasks queue behind it in the order in which they came. A task that releases passes the lock on
+/// to the next task of its client that asks in the same way (ttl, fencing, reason), without
+/// asking the store. Once another client waits, that goes on for 64 times and 20 ms at most; then
+/// the lock is handed over, and the client takes a new place at the end of the line.
+/// [`strict_fifo`](Self::strict_fifo) is for one line of all tasks instead.
 ///
 /// # Guarantees
 ///
@@ -33,25 +36,42 @@ use crate::store::{Claim, Note};
 #[derive(Clone, Debug)]
 #[must_use = "a mutex does nothing until it is locked"]
 pub struct Mutex {
-    session: Arc<Session>,
+    user: Arc<User>,
     name: Arc<str>,
-    /// A bad name or ttl surfaces at the first call.
-    key: Result<Key, Error>,
-    ttl: Result<Ttl, Error>,
-    lock_delay: Duration,
-    why: Option<Arc<str>>,
-    fencing: bool,
+    /// A bad name surfaces at the first call.
+    spec: Result<Arc<Spec>, Error>,
+    /// So does a bad ttl.
+    bad_ttl: Option<Error>,
 }
 
 impl Mutex {
     pub(crate) fn new(
-        session: Arc<Session>,
+        user: Arc<User>,
         name: Arc<str>,
         key: Result<Key, Error>,
         ttl: Ttl,
         lock_delay: Duration,
     ) -> Self {
-        Self { session, name, key, ttl: Ok(ttl), lock_delay, why: None, fencing: true }
+        let spec = key.map(|key| {
+            Arc::new(Spec {
+                key,
+                ttl,
+                lock_delay,
+                why: None,
+                fencing: true,
+                keep_idle: Duration::ZERO,
+                strict_fifo: false,
+                unqueued: false,
+            })
+        });
+        Self { user, name, spec, bad_ttl: None }
+    }
+
+    fn changed(mut self, change: impl FnOnce(&mut Spec)) -> Self {
+        if let Ok(spec) = &mut self.spec {
+            change(Arc::make_mut(spec));
+        }
+        self
     }
 
     /// Sets how long the store keeps the lock if this process dies or cannot reach it, from 10 ms
@@ -61,23 +81,69 @@ impl Mutex {
     /// outages of the store. How long the work takes does not matter: the lease is renewed. A ttl
     /// out of bounds surfaces at the first call.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Ttl::new(ttl).map_err(|error| error.with_name(&*self.name));
-        self
+        match Ttl::new(ttl) {
+            Ok(ttl) => {
+                self.bad_ttl = None;
+                self.changed(|spec| spec.ttl = ttl)
+            }
+            Err(error) => {
+                self.bad_ttl = Some(error.with_name(&*self.name));
+                self
+            }
+        }
     }
 
     /// Says why, in words for people: they see it while they wait, and in `leasehold inspect`.
     /// Default: nothing. What is longer than 1 KiB is cut.
-    pub fn why(mut self, text: impl Into<String>) -> Self {
+    pub fn why(self, text: impl Into<String>) -> Self {
         let mut text = text.into();
         text.truncate(text.floor_char_boundary(Note::WHY_BYTES_MAX));
-        self.why = Some(text.into());
-        self
+        self.changed(|spec| spec.why = Some(text.into()))
     }
 
     /// Whether grants carry fencing tokens. Default: on. Off saves the store a counter.
-    pub const fn fencing(mut self, on: bool) -> Self {
-        self.fencing = on;
-        self
+    pub fn fencing(self, on: bool) -> Self {
+        self.changed(|spec| spec.fencing = on)
+    }
+
+    /// For how long a released lock is kept by this client, idle, for its next task that wants it:
+    /// that one has it without asking the store. Default: zero, it is freed at once.
+    ///
+    /// The lock is given up as soon as another client waits for it, when the last client and mutex
+    /// are gone, and at a shutdown. It is renewed while it is idle, and never kept past its
+    /// validity. To others it is taken, and `leasehold inspect` shows it as idle. A process that
+    /// dies keeps it for what is left of its ttl.
+    ///
+    /// Worth it where one process takes the same lock again and again and others rarely do. Without
+    /// effect together with [`strict_fifo`](Self::strict_fifo).
+    pub fn keep_idle(self, span: Duration) -> Self {
+        self.changed(|spec| spec.keep_idle = span)
+    }
+
+    /// Gives every task a place of its own in the store's line: first come first served among all
+    /// tasks of all clients. Default: the tasks of one client share a place, and pass the lock on
+    /// among themselves, see [Fairness](Self#fairness).
+    ///
+    /// It costs two requests for each lock and one a second for each task that waits, and the line
+    /// of a key has 10 000 places.
+    pub fn strict_fifo(self) -> Self {
+        self.changed(|spec| spec.strict_fifo = true)
+    }
+
+    /// Has nobody queue for this lock: whoever waits for it asks again and again, after 5 to 10 ms
+    /// at first and up to a second in the end, in no order. Default: a line.
+    ///
+    /// For locks that are only tried, or rarely contended. Together with
+    /// [`fencing(false)`](Self::fencing) it makes the lock as cheap as the store allows: on Redis
+    /// one `SET` and one compare-and-delete, with nothing kept beside the key, so that
+    /// [`why`](Self::why) is not shown. The tasks of one client still queue and pass the lock on,
+    /// for 64 times and 20 ms at most; then it is freed, and who comes first has it.
+    /// [`keep_idle`](Self::keep_idle) has no effect, since nobody can say that it is wanted.
+    ///
+    /// Every client of that name has to lock it in this way, or those that queue may be passed by
+    /// and are not woken. That one alone holds it is true in any case.
+    pub fn unqueued(self) -> Self {
+        self.changed(|spec| spec.unqueued = true)
     }
 
     /// Takes the lock if it is free and nobody waits for it, without waiting: `None` if not.
@@ -106,6 +172,8 @@ impl Mutex {
     ///
     /// As [`try_lock`](Self::try_lock), but only if the store could not be asked the first time:
     /// once it has answered, an outage is waited out.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) also where 100 000 tasks of this client wait
+    /// for the lock already, or 10 000 clients.
     ///
     /// # Cancel safety
     ///
@@ -126,7 +194,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
-        let guard = self.take(Wait::Until(self.session.now() + wait)).await?;
+        let guard = self.take(Wait::Until(self.user.session().now() + wait)).await?;
         Ok(guard.expect("who waits is told nothing but the lock or an error"))
     }
 
@@ -167,20 +235,11 @@ impl Mutex {
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let spec = self.spec()?;
-        let held = self.session.acquire(&spec, wait).await;
-        let held = held.map_err(|error| error.with_name(&*self.name))?;
-        Ok(held.map(|held| Guard::new(Arc::clone(&self.session), held, Arc::clone(&self.name))))
-    }
-
-    fn spec(&self) -> Result<Spec, Error> {
-        Ok(Spec {
-            key: self.key.clone()?,
-            claim: Claim::Exclusive,
-            ttl: self.ttl.clone()?,
-            lock_delay: self.lock_delay,
-            why: self.why.clone(),
-            fencing: self.fencing,
-        })
+        let held = match (&self.spec, &self.bad_ttl) {
+            (Err(error), _) | (Ok(_), Some(error)) => return Err(error.clone()),
+            (Ok(spec), None) => self.user.session().acquire(spec, wait).await,
+        };
+        let hold = held.map_err(|error| error.with_name(&*self.name))?;
+        Ok(hold.map(|hold| Guard::new(hold, Arc::clone(&self.name))))
     }
 }

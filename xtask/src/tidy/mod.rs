@@ -10,6 +10,8 @@ mod host;
 mod layers;
 mod license;
 mod manifests;
+mod pages;
+mod planted;
 mod repository;
 mod scripts;
 mod size;
@@ -36,6 +38,9 @@ const RULES: &[Rule] = &[
     layers::the_command_uses_the_front_door,
     manifests::every_crate_takes_the_workspace_lints,
     manifests::every_dependency_has_a_reason,
+    pages::the_page_of_benchmarks_is_what_the_records_say,
+    pages::the_page_of_trust_is_what_the_records_say,
+    planted::planted_bugs_still_apply,
     scripts::scripts_do_what_every_server_allows,
     size::lines_files_and_functions_are_short,
     words::nothing_is_said_of_the_makers_machine,

@@ -32,7 +32,7 @@ const COMMANDS: &[(&str, Keys, &[&str])] = &[
     ("PEXPIRE", Keys::First, &[]),
     ("PTTL", Keys::First, &[]),
     ("PUBLISH", Keys::None, &[]),
-    ("SET", Keys::First, &["PX"]),
+    ("SET", Keys::First, &["NX", "PX"]),
     ("TIME", Keys::None, &[]),
     ("ZADD", Keys::First, &[]),
     ("ZCARD", Keys::First, &[]),

@@ -107,6 +107,16 @@ impl Actor {
         self.renew_at_least(key, ttl_ms, None, 0)
     }
 
+    /// A renewal of a lease that is kept with no guard in use.
+    pub fn renew_idle(
+        &self,
+        key: &Key,
+        ttl_ms: u64,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static + use<> {
+        let (lease, ttl) = (self.lease(key), ttl(ttl_ms));
+        boxed(self.store.renew(Renewal { lease, ttl, at_least: None, reserve: 0, idle: true }))
+    }
+
     /// A renewal that raises the counter, or reserves further tokens.
     pub fn renew_at_least(
         &self,
@@ -117,7 +127,7 @@ impl Actor {
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static + use<> {
         let at_least = at_least.map(|number| FencingToken::new(number).expect("within bounds"));
         let lease = self.lease(key);
-        boxed(self.store.renew(Renewal { lease, ttl: ttl(ttl_ms), at_least, reserve }))
+        boxed(self.store.renew(Renewal { lease, ttl: ttl(ttl_ms), at_least, reserve, idle: false }))
     }
 
     /// A release.
@@ -138,14 +148,15 @@ impl Actor {
         boxed(self.store.release(lease, Otherwise::Free))
     }
 
-    /// A release that keeps the lease if nobody waits.
-    pub fn keep(
+    /// A release that makes `heir` the owner if nobody waits.
+    pub fn keep_for(
         &self,
+        heir: &Self,
         key: &Key,
         ttl_ms: u64,
         reserve: u32,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
-        let otherwise = Otherwise::Keep { ttl: ttl(ttl_ms), reserve };
+        let otherwise = Otherwise::Keep { owner: heir.owner.clone(), ttl: ttl(ttl_ms), reserve };
         boxed(self.store.release(self.lease(key), otherwise))
     }
 

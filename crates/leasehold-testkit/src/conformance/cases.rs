@@ -30,6 +30,12 @@ macro_rules! for_each_case {
                 a_lease_is_renewed_and_released_through_any_handle,
                 tokens_are_compared_byte_for_byte,
             }
+            plain {
+                a_plain_lock_has_one_owner,
+                a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it,
+                a_plain_lease_is_renewed_as_any,
+                a_plain_lock_and_a_usual_one_exclude_each_other,
+            }
             expiry {
                 a_lease_lives_for_all_of_its_ttl,
                 an_expired_lease_is_free,
@@ -91,6 +97,8 @@ macro_rules! for_each_case {
                 a_dead_new_owner_costs_its_handed_ttl_and_no_more,
                 a_lease_is_handed_over_rather_than_kept,
                 a_lease_is_kept_if_nobody_waits,
+                a_token_whose_lease_was_kept_is_spent,
+                a_lease_is_shown_as_idle_while_its_renewals_say_so,
                 keeping_never_shortens_a_lease,
                 a_kept_lease_is_handed_over_when_it_is_given_up,
                 a_hand_over_repeats_the_number_of_the_last_ask,

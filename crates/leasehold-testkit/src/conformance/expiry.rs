@@ -40,7 +40,7 @@ pub(super) async fn an_expired_lease_is_neither_renewed_nor_released(world: &Wor
         }
         lost(anna.renew(&key("a"), 10_000).await);
         released(anna.release(&key("a")).await, Released::NotHeld);
-        released(anna.keep(&key("a"), 10_000, 1).await, Released::NotHeld);
+        released(anna.keep_for(&world.actor(), &key("a"), 10_000, 1).await, Released::NotHeld);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A release gives the key to the head of the line, in one step.
 
-use leasehold::store::{Acquired, Capabilities, Hint, Reach, Released};
+use leasehold::store::{Acquired, Capabilities, Hint, Reach, Released, Renewed};
 
 use super::actor::Actor;
 use super::check::{
@@ -125,47 +125,80 @@ pub(super) async fn a_dead_new_owner_costs_its_handed_ttl_and_no_more(world: &Wo
 
 /// `Keep` gives way to whoever waits.
 pub(super) async fn a_lease_is_handed_over_rather_than_kept(world: &World) {
-    let (anna, bert) = (world.actor(), world.actor());
+    let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
-    released(anna.keep(&key("a"), 10_000, 8).await, Released::HandedOver);
+    released(anna.keep_for(&heir, &key("a"), 10_000, 8).await, Released::HandedOver);
+    released(heir.release(&key("a")).await, Released::NotHeld);
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// It is renewed, shown as idle, and its fencing tokens are fresh.
+/// It is renewed, and its fencing tokens are fresh.
 pub(super) async fn a_lease_is_kept_if_nobody_waits(world: &World) {
-    let (anna, bert) = (world.actor(), world.actor());
+    let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);
-    let block = kept(anna.keep(&key("a"), 5_000, 8).await);
+    let block = kept(anna.keep_for(&heir, &key("a"), 5_000, 8).await);
     if world.capabilities().fencing {
         assert!(first(block) > first(before));
         free_after(block, 8);
     }
     world.pass(ms(4_900)).await;
     taken(bert.ask(&key("a")).send().await);
-    let snapshot = world.inspect(&key("a")).await;
-    assert!(snapshot.holders[0].idle, "{snapshot:?}");
-    assert_eq!(renewed(anna.renew(&key("a"), 1_000).await).0, block);
-    released(anna.release(&key("a")).await, Released::Freed);
+    assert_eq!(renewed(heir.renew(&key("a"), 1_000).await).0, block);
+    released(heir.release(&key("a")).await, Released::Freed);
     granted(bert.ask(&key("a")).send().await);
+}
+
+/// The request may come twice, or late, when its lease has long been passed on.
+pub(super) async fn a_token_whose_lease_was_kept_is_spent(world: &World) {
+    let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    let block = kept(anna.keep_for(&heir, &key("a"), 10_000, 8).await);
+    taken(bert.ask(&key("a")).join().send().await);
+    released(anna.keep_for(&heir, &key("a"), 10_000, 8).await, Released::NotHeld);
+    released(anna.release(&key("a")).await, Released::NotHeld);
+    assert_eq!(anna.renew(&key("a"), 10_000).await.expect("an answer"), Renewed::Lost);
+    assert_eq!(granted(heir.ask(&key("a")).send().await), block, "same owner, same answer");
+    taken(bert.ask(&key("a")).join().send().await);
+}
+
+/// For people: its owner keeps it although none of its tasks uses it.
+pub(super) async fn a_lease_is_shown_as_idle_while_its_renewals_say_so(world: &World) {
+    let (anna, heir) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    let is_idle = async || world.inspect(&key("a")).await.holders[0].idle;
+    assert!(!is_idle().await);
+    let block = renewed(anna.renew_idle(&key("a"), 2_000).await).0;
+    assert!(is_idle().await);
+    world.pass(ms(1_500)).await;
+    assert!(is_idle().await, "for as long as the lease");
+    assert_eq!(renewed(anna.renew(&key("a"), 2_000).await).0, block, "the same fencing tokens");
+    assert!(!is_idle().await);
+    renewed(anna.renew_idle(&key("a"), 2_000).await);
+    kept(anna.keep_for(&heir, &key("a"), 2_000, 1).await);
+    assert!(!is_idle().await, "who keeps it has a use for it");
+    renewed(heir.renew_idle(&key("a"), 2_000).await);
+    released(heir.release(&key("a")).await, Released::Freed);
+    granted(anna.ask(&key("a")).send().await);
+    assert!(!is_idle().await, "a lease begins in use");
 }
 
 /// It is a renewal too.
 pub(super) async fn keeping_never_shortens_a_lease(world: &World) {
-    let (anna, bert) = (world.actor(), world.actor());
+    let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(10_000).send().await);
-    kept(anna.keep(&key("a"), 100, 1).await);
+    kept(anna.keep_for(&heir, &key("a"), 100, 1).await);
     world.pass(ms(9_900)).await;
     taken(bert.ask(&key("a")).send().await);
 }
 
 /// Who comes while it is idle is served like anybody.
 pub(super) async fn a_kept_lease_is_handed_over_when_it_is_given_up(world: &World) {
-    let (anna, bert) = (world.actor(), world.actor());
+    let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
-    let block = kept(anna.keep(&key("a"), 10_000, 2).await);
+    let block = kept(anna.keep_for(&heir, &key("a"), 10_000, 2).await);
     taken(bert.ask(&key("a")).join().send().await);
-    released(anna.release(&key("a")).await, Released::HandedOver);
+    released(heir.release(&key("a")).await, Released::HandedOver);
     let handed = granted(bert.ask(&key("a")).send().await);
     if world.capabilities().fencing {
         assert!(first(handed) >= free_after(block, 2), "a reserved token is never given again");

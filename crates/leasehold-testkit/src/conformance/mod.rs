@@ -38,6 +38,7 @@ mod keys;
 mod line;
 mod order;
 mod ownership;
+mod plain;
 mod renewal;
 mod watching;
 

@@ -53,7 +53,7 @@ pub(super) async fn a_second_release_finds_nothing(world: &World) {
 pub(super) async fn a_key_that_nobody_ever_held_is_not_held(world: &World) {
     let anna = world.actor();
     released(anna.release(&key("a")).await, Released::NotHeld);
-    released(anna.keep(&key("a"), 1_000, 1).await, Released::NotHeld);
+    released(anna.keep_for(&world.actor(), &key("a"), 1_000, 1).await, Released::NotHeld);
     lost(anna.renew(&key("a"), 1_000).await);
 }
 

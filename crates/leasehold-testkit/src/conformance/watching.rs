@@ -53,6 +53,6 @@ pub(super) async fn a_lease_is_not_kept_while_somebody_watches(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).watch(3_000).send().await);
-    released(anna.keep(&key("a"), 10_000, 1).await, Released::Freed);
+    released(anna.keep_for(&world.actor(), &key("a"), 10_000, 1).await, Released::Freed);
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }

@@ -20,7 +20,7 @@ mod listening;
 pub mod outside;
 pub mod pool;
 mod port;
-mod process;
+pub(crate) mod process;
 pub mod proxy;
 pub mod redis_server;
 pub mod resp;
@@ -32,7 +32,7 @@ use std::time::Duration;
 pub use clock::ServerClock;
 pub use fake::FakeServer;
 pub use outside::ServerOutside;
-pub use proxy::{Counts, Proxy, Way};
+pub use proxy::{Counts, Proxy, Then, Way};
 pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use resp::Reply;
 

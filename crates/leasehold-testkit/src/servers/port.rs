@@ -1,6 +1,9 @@
 //! Ports that no other test takes.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::virtual_host::SeededRandom;
 
@@ -30,7 +33,7 @@ impl Port {
             let offset = random.below(usize::from(RANGE.end - RANGE.start));
             let number = RANGE.start + u16::try_from(offset).expect("within the range of ports");
             let Ok(reserved) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else { continue };
-            if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
+            if is_free(number) {
                 return Self { number, _reserved: reserved };
             }
         }
@@ -39,5 +42,32 @@ impl Port {
 
     pub(super) const fn number(&self) -> u16 {
         self.number
+    }
+}
+
+/// Whether nobody listens to a port. Nobody does so to find out either: a process that another
+/// thread is just starting has a copy of every socket until it becomes its program, and a copy that
+/// listened would keep the port for that long.
+fn is_free(port: u16) -> bool {
+    let made = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    made.is_ok_and(|socket| {
+        set_socket_reuseaddr(&socket, true).is_ok()
+            && bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).is_ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_somebody_listens_to_is_not_free() {
+        let port = Port::reserve();
+        assert!(is_free(port.number()));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number()));
+        let _listener = listener.expect("the port is ours");
+        assert!(!is_free(port.number()));
     }
 }

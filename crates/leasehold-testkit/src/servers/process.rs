@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const LOG_SHOWN_BYTES: u64 = 16 * 1024;
 
 /// A process that is killed when this is dropped or when our own process ends.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     pid: Pid,
     end: OwnedFd,
@@ -32,29 +32,46 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts `program`, which is looked for on PATH, with its output in `log`.
-    pub(super) fn start(
+    pub(crate) fn start(
         program: &str,
         args: &[&str],
         env: &[(&str, String)],
         log: &File,
     ) -> io::Result<Self> {
-        let mut command = Command::new(find("setpriv", "util-linux"));
-        command.args(["--pdeathsig", "KILL", "sh", "-c", BECOME, "sh"]);
-        command.arg(std::process::id().to_string()).arg(program).args(args);
+        let mut command = becoming(program, args);
         command.envs(env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
+        Self::spawn(command)
+    }
+
+    /// Starts `program` with pipes to its standard input and from its output; what it complains of
+    /// goes to `log`.
+    pub(crate) fn start_piped(
+        program: &str,
+        args: &[&str],
+        log: &File,
+    ) -> io::Result<(Self, ChildStdin, ChildStdout)> {
+        let mut command = becoming(program, args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log.try_clone()?);
+        let mut process = Self::spawn(command)?;
+        let stdin = process.child.stdin.take().expect("it was asked for");
+        let stdout = process.child.stdout.take().expect("it was asked for");
+        Ok((process, stdin, stdout))
+    }
+
+    fn spawn(command: Command) -> io::Result<Self> {
         let child = spawn_on_lasting_thread(command)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         let end = pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { child, pid, end })
     }
 
-    pub(super) fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
     /// Waits for its end for that long at most, and returns whether it has ended.
-    pub(super) fn ends_within(&self, span: Duration) -> bool {
+    pub(crate) fn ends_within(&self, span: Duration) -> bool {
         let limit = Timespec {
             tv_sec: i64::try_from(span.as_secs()).expect("a span of this century"),
             tv_nsec: span.subsec_nanos().into(),
@@ -62,13 +79,20 @@ impl Process {
         poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&limit)) == Ok(1)
     }
 
-    /// Stops all of it; it has stopped when this returns.
-    pub(super) fn stop(&self) {
+    /// How it ended, which it has; `None` if by a signal.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().expect("it is ours").code()
+    }
+
+    /// Stops all of it; it has stopped when this returns, unless it has ended: then false.
+    pub(crate) fn stop(&self) -> bool {
         self.signal(Signal::STOP);
         loop {
-            let waited = waitid(WaitId::Pid(self.pid), WaitIdOptions::STOPPED);
+            // Its end is left to be waited for once more.
+            let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            let waited = waitid(WaitId::Pid(self.pid), options);
             match waited {
-                Ok(_) => return,
+                Ok(status) => return status.is_some_and(|status| status.stopped()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => panic!("cannot wait for process {} to stop: {error}", self.pid()),
             }
@@ -76,11 +100,12 @@ impl Process {
     }
 
     /// Lets it go on.
-    pub(super) fn go_on(&self) {
+    pub(crate) fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
         // Ours and not waited for yet, so the pid is nobody else's.
         kill_process(self.pid, signal).expect("a process of ours can be signalled");
     }
@@ -92,6 +117,14 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What becomes `program` with those arguments.
+fn becoming(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(find("setpriv", "util-linux"));
+    command.args(["--pdeathsig", "KILL", "sh", "-c", BECOME, "sh"]);
+    command.arg(std::process::id().to_string()).arg(program).args(args);
+    command
 }
 
 /// The kernel kills a child when the *thread* that started it ends, and the threads of tests end
@@ -122,7 +155,7 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
 /// # Panics
 ///
 /// If it is missing, with what to do about it.
-pub(super) fn find(program: &str, package: &str) -> PathBuf {
+pub(crate) fn find(program: &str, package: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|at| at.is_file());
     found.unwrap_or_else(|| panic!("{}", missing(program, package)))
@@ -137,7 +170,7 @@ fn missing(program: &str, package: &str) -> String {
 }
 
 /// The end of what a process wrote to its log.
-pub(super) fn tail(log: &File) -> String {
+pub(crate) fn tail(log: &File) -> String {
     let length = log.metadata().map_or(0, |metadata| metadata.len());
     let start = length.saturating_sub(LOG_SHOWN_BYTES);
     let mut bytes = vec![0; usize::try_from(length - start).expect("a few kilobytes")];

@@ -35,6 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// assert_eq!(server.command(&["GET", "key"]).text(), "value");
 /// ```
 pub struct RedisServer {
+    program: &'static str,
     port: Port,
     password: Option<String>,
     env: Vec<(&'static str, String)>,
@@ -48,14 +49,28 @@ pub struct RedisServer {
 }
 
 /// How a [`RedisServer`] is to be.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[must_use = "a server is started by `start`"]
 pub struct RedisServerBuilder {
+    program: &'static str,
     lines: Vec<(String, String)>,
     clock: bool,
 }
 
+impl Default for RedisServerBuilder {
+    fn default() -> Self {
+        Self { program: PROGRAM, lines: Vec::new(), clock: false }
+    }
+}
+
 impl RedisServerBuilder {
+    /// Another program than `redis-server`, such as `valkey-server`, which takes the same
+    /// configuration. Looked for on PATH.
+    pub fn program(mut self, program: &'static str) -> Self {
+        self.program = program;
+        self
+    }
+
     /// One more line of its configuration, quoted as in `redis.conf`. A later line of the same name
     /// replaces the kit's own.
     pub fn config(mut self, name: &str, value: &str) -> Self {
@@ -77,7 +92,7 @@ impl RedisServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn start(self) -> RedisServer {
-        find(PROGRAM, PROGRAM);
+        find(self.program, self.program);
         let home = tempfile::Builder::new().prefix("redis").tempdir();
         let home = home.expect("a temporary directory");
         let port = Port::reserve();
@@ -102,6 +117,7 @@ impl RedisServerBuilder {
         };
         let password = self.lines.iter().rev().find(|(name, _)| name == "requirepass");
         let server = RedisServer {
+            program: self.program,
             port,
             password: password.map(|(_, value)| value.trim_matches('"').to_owned()),
             env,
@@ -317,7 +333,7 @@ impl RedisServer {
     fn begin(&self) {
         let config = self.path("redis.conf").into_os_string().into_string();
         let config = config.expect("a path in UTF-8");
-        let process = Process::start(PROGRAM, &[&config], &self.env, &self.log);
+        let process = Process::start(self.program, &[&config], &self.env, &self.log);
         let process = process.expect("a process can be started");
         let began = Instant::now();
         while !self.answers() {

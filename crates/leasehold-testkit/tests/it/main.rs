@@ -3,8 +3,12 @@
 #![allow(missing_docs, reason = "a test binary")]
 
 mod capabilities;
+mod chaos;
 mod conformance;
 mod differential;
+mod fuzz;
 mod redis;
 mod session;
+mod simulated_redis;
+mod simulation;
 mod stores;

@@ -9,6 +9,13 @@
 //! Whoever asks again does so by the same token. Any other failure ends the acquisition. A hint
 //! ends a wait.
 //!
+//! Who waits may also be handed the key, and is told so unasked: *handed over*. It holds at once if
+//! that leaves enough validity, counted from the moment at which the ask left that the store had
+//! processed last. Otherwise the message is a hint and no more.
+//!
+//! Who waits without a place in line *polls*: it asks again after a random pause that grows, or
+//! when the holder's lease ends.
+//!
 //! A grant comes too late if what is left of it is less than [`Ttl::min_validity`]: it is not acted
 //! on, but it is not given up either, so that the acquisition keeps its turn.
 
@@ -24,6 +31,9 @@ use crate::core::validity::valid_until;
 /// The longest time between two asks of one who waits: what a lost hint costs at most.
 pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
 
+/// The pauses of one who polls.
+pub(crate) const POLLS: Backoff = Backoff { first: Duration::from_millis(10), longest: POLL_EVERY };
+
 /// The shortest time between two refreshes of a place.
 pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
@@ -34,6 +44,10 @@ pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 /// many steps as clear the longest line of dead places.
 #[allow(clippy::cast_possible_truncation, reason = "a small number")]
 pub(crate) const HIDDEN_ASKS_MAX: u32 = (PLACES_MAX / REAPED_MAX) as u32 + 1;
+
+/// For how many of its latest asks an acquisition remembers when they left. One that was processed
+/// is older than that only if many got no answer.
+const SENT_MAX: usize = 4;
 
 /// What an acquisition does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,16 +68,51 @@ pub(crate) struct Acquisition {
     ttl: Ttl,
     waits: bool,
     asked: u32,
+    /// When the latest asks left, by their number.
+    sent: [Moment; SENT_MAX],
     answered: bool,
+    /// Whether it was answered *taken*.
+    has_waited: bool,
     late: u32,
     failures: Delays,
+    /// The pauses of one who polls; none where there is a place in line.
+    polls: Option<Delays>,
 }
 
 impl Acquisition {
     /// An acquisition of `ttl` that waits for its turn, or not.
     #[must_use]
     pub(crate) fn new(ttl: Ttl, waits: bool) -> Self {
-        Self { ttl, waits, asked: 0, answered: false, late: 0, failures: Backoff::DEFAULT.delays() }
+        Self {
+            ttl,
+            waits,
+            asked: 0,
+            sent: [Moment::default(); SENT_MAX],
+            answered: false,
+            has_waited: false,
+            late: 0,
+            failures: Backoff::DEFAULT.delays(),
+            polls: None,
+        }
+    }
+
+    /// Without a place in line.
+    #[must_use]
+    pub(crate) const fn polling(mut self) -> Self {
+        self.polls = Some(POLLS.delays());
+        self
+    }
+
+    /// How long one who polls waits before its first ask if its client had the key just now: others
+    /// have their chance meanwhile.
+    pub(crate) fn pause(&mut self, random: impl FnOnce() -> u32) -> Option<Duration> {
+        self.polls.as_mut().map(|polls| polls.next(random()))
+    }
+
+    /// Takes the store to have answered: the key was this client's while the acquisition waited for
+    /// another task.
+    pub(crate) const fn take_as_answered(&mut self) {
+        self.answered = true;
     }
 
     /// Whether the store has answered at all.
@@ -72,10 +121,32 @@ impl Acquisition {
         self.answered
     }
 
-    /// Counts an ask and returns its number, from 1.
-    pub(crate) fn ask(&mut self) -> u32 {
+    /// Whether the key was another's when the store was asked.
+    #[must_use]
+    pub(crate) const fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
+    /// Counts an ask that leaves now, and returns its number, from 1.
+    pub(crate) fn ask(&mut self, now: Moment) -> u32 {
         self.asked += 1;
+        self.sent[self.asked as usize % SENT_MAX] = now;
         self.asked
+    }
+
+    /// *Handed over* for `handed_ttl`, learnt at `now`, after the store had processed ask `ask_no`.
+    /// Returns when that ask left, if the lease may be acted on: it lives for that long from then
+    /// on at least. `None` if too little is left of it, or if there was no such ask.
+    #[must_use]
+    pub(crate) fn on_handed_over(
+        &self,
+        now: Moment,
+        ask_no: u32,
+        handed_ttl: Ttl,
+    ) -> Option<Moment> {
+        let age = self.asked.checked_sub(ask_no).filter(|_| ask_no > 0)?;
+        let sent = (age < SENT_MAX as u32).then(|| self.sent[ask_no as usize % SENT_MAX])?;
+        (valid_until(sent, handed_ttl).since(now) >= self.ttl.min_validity()).then_some(sent)
     }
 
     /// *Granted*, at `now`, to an ask that left at `sent`.
@@ -90,7 +161,12 @@ impl Acquisition {
     }
 
     /// *Taken*, at `now`; the holder's lease ends in `retry_in` unless it is renewed.
-    pub(crate) fn on_taken(&mut self, now: Moment, retry_in: Option<Duration>) -> NextAsk {
+    pub(crate) fn on_taken(
+        &mut self,
+        now: Moment,
+        retry_in: Option<Duration>,
+        random: impl FnOnce() -> u32,
+    ) -> NextAsk {
         self.answered = true;
         self.failures.reset();
         if !self.waits {
@@ -98,7 +174,10 @@ impl Acquisition {
             let is_hidden = retry_in == Some(Duration::ZERO) && self.asked < HIDDEN_ASKS_MAX;
             return if is_hidden { NextAsk::Now } else { NextAsk::GiveUp };
         }
-        let refresh = (self.ttl.waiter_ttl().get() / 3).max(REFRESH_EVERY_MIN).min(POLL_EVERY);
+        self.has_waited = true;
+        let refresh = self.pause(random).unwrap_or_else(|| {
+            (self.ttl.waiter_ttl().get() / 3).max(REFRESH_EVERY_MIN).min(POLL_EVERY)
+        });
         match retry_in {
             Some(Duration::ZERO) => NextAsk::Now,
             // One millisecond more, so that the ask finds the lease ended and not just about to.
@@ -148,7 +227,7 @@ mod tests {
         ];
         for (ttl_ms, round_trip, expected) in table {
             let mut acquisition = Acquisition::new(ttl(ttl_ms), true);
-            acquisition.ask();
+            acquisition.ask(at(0));
             assert_eq!(
                 acquisition.on_granted(at(round_trip), at(0)),
                 expected,
@@ -165,6 +244,33 @@ mod tests {
     }
 
     #[test]
+    fn a_hand_over_is_dated_from_the_ask_that_it_names() {
+        let mut acquisition = Acquisition::new(ttl(10_000), true);
+        for sent in [1_000, 2_000, 3_000, 4_000, 5_000, 6_000] {
+            acquisition.ask(at(sent));
+        }
+        let handed_ttl = ttl(10_000).waiter_ttl();
+        // learnt at, number of the ask, since when the lease counts: 3 s less 1 % and 2 ms are
+        // valid, 1 s has to be left
+        let table = [
+            (6_001, 6, Some(6_000)),
+            (6_001, 5, Some(5_000)),
+            (6_968, 5, Some(5_000)),
+            (6_969, 5, None),
+            (4_001, 3, Some(3_000)),
+            (4_001, 2, None),
+            (6_001, 7, None),
+            (6_001, 0, None),
+            (6_001, u32::MAX, None),
+        ];
+        for (now, ask_no, sent) in table {
+            let counted = acquisition.on_handed_over(at(now), ask_no, handed_ttl);
+            assert_eq!(counted, sent.map(at), "{now} {ask_no}");
+        }
+        assert_eq!(Acquisition::new(ttl(100), true).on_handed_over(at(0), 0, ttl(100)), None);
+    }
+
+    #[test]
     fn a_waiter_asks_at_its_refresh_or_when_the_lease_ends() {
         // ttl, time left of the holder, when the next ask is due
         let table = [
@@ -178,20 +284,52 @@ mod tests {
         for (ttl_ms, left, expected) in table {
             let left = left.map(Duration::from_millis);
             assert_eq!(
-                Acquisition::new(ttl(ttl_ms), true).on_taken(at(0), left),
+                Acquisition::new(ttl(ttl_ms), true).on_taken(at(0), left, || 0),
                 expected,
                 "{ttl_ms} {left:?}"
             );
         }
-        assert_eq!(Acquisition::new(ttl(10_000), false).on_taken(at(0), None), NextAsk::GiveUp);
+        let mut tries = Acquisition::new(ttl(10_000), false);
+        assert_eq!(tries.on_taken(at(0), None, || 0), NextAsk::GiveUp);
+    }
+
+    #[test]
+    fn one_without_a_place_asks_after_longer_and_longer_pauses_or_when_the_lease_ends() {
+        let mut acquisition = Acquisition::new(ttl(10_000), true).polling();
+        // time left of the holder, random number, when the next ask is due
+        let table = [
+            (None, 0, 5),
+            (None, u32::MAX, 20),
+            (Some(8_000), 0, 20),
+            (Some(3), 0, 4),
+            (None, 0, 80),
+            (None, 0, 160),
+            (None, 0, 320),
+            (None, u32::MAX, 1_000),
+            (None, u32::MAX, 1_000),
+        ];
+        for (left, random, expected) in table {
+            let left = left.map(Duration::from_millis);
+            let next = acquisition.on_taken(at(0), left, || random);
+            assert_eq!(next, NextAsk::At(at(expected)), "{left:?} {random}");
+        }
+        let mut tries = Acquisition::new(ttl(10_000), false).polling();
+        assert_eq!(tries.on_taken(at(0), None, || 0), NextAsk::GiveUp);
+    }
+
+    #[test]
+    fn only_one_without_a_place_pauses_before_it_asks() {
+        assert_eq!(Acquisition::new(ttl(10_000), true).pause(|| 0), None);
+        let mut polls = Acquisition::new(ttl(10_000), true).polling();
+        assert_eq!(polls.pause(|| 0), Some(Duration::from_millis(5)));
     }
 
     #[test]
     fn one_who_does_not_wait_asks_on_while_it_is_hidden_whose_turn_it_is() {
         let mut acquisition = Acquisition::new(ttl(10_000), false);
         let asks = std::iter::repeat_with(|| {
-            acquisition.ask();
-            acquisition.on_taken(at(0), Some(Duration::ZERO))
+            acquisition.ask(at(0));
+            acquisition.on_taken(at(0), Some(Duration::ZERO), || 0)
         });
         let asked_on = asks.take_while(|next| *next == NextAsk::Now).count();
         assert_eq!(asked_on, PLACES_MAX / REAPED_MAX, "as many as clear the longest line");
@@ -216,10 +354,10 @@ mod tests {
         for (waits, answered, kind, expected) in table {
             let mut acquisition = Acquisition::new(ttl(10_000), waits);
             if answered {
-                acquisition.ask();
-                acquisition.on_taken(at(0), None);
+                acquisition.ask(at(0));
+                acquisition.on_taken(at(0), None, || 0);
             }
-            acquisition.ask();
+            acquisition.ask(at(0));
             assert_eq!(
                 acquisition.on_failed(at(0), kind, u32::MAX),
                 expected,
@@ -229,7 +367,7 @@ mod tests {
         let mut twice = Acquisition::new(ttl(10_000), false);
         assert_eq!(
             [(); 2].map(|()| {
-                twice.ask();
+                twice.ask(at(0));
                 twice.on_failed(at(0), Unknown, 0)
             }),
             [NextAsk::Now, NextAsk::GiveUp]

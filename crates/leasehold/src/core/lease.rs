@@ -1,21 +1,26 @@
-//! The life of one lease, as its holder sees it.
+//! The life of one lease, as the client sees it that has it.
 //!
-//! | state | answer *renewed* | answer *lost* | no answer | deadline passes | released by us |
-//! |---|---|---|---|---|---|
-//! | held | held, deadline moved forward | lost | held, renewed again soon | lost | released |
-//! | lost | lost | lost | lost | lost | lost |
-//! | released | released | released | released | released | released |
+//! | state | answer *renewed* | answer *lost* | no answer | deadline passes | its guard ends | a task asks for it |
+//! |---|---|---|---|---|---|---|
+//! | held | deadline moved forward | lost | renewed again soon | lost | held (passed), idle or released | |
+//! | idle | deadline moved forward | lost | renewed again soon | lost | | held or released |
+//! | lost | | | | | | |
+//! | released | | | | | | |
 //!
 //! A renewal that failed is *unknown*, not *lost*: the old deadline still stands, and decides.
-//! Nothing leads back to *held*: a late good answer must not revive a lease that its holder was
-//! told to be lost.
+//! Nothing leads back from *lost* and *released*: a late good answer must not revive a lease that
+//! its holder was told to be lost.
+//!
+//! *Idle* is a lease that no guard uses. A lease has a guard after the other; each has a *turn*,
+//! and only the latest turn counts.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::moment::Moment;
-use crate::core::token::FencingBlock;
+use crate::core::passing::Passing;
+use crate::core::token::{FencingBlock, FencingToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 
@@ -23,6 +28,14 @@ use crate::core::validity::valid_until;
 /// whole milliseconds and are late by up to one of them, and the holder must not learn of it after
 /// the deadline.
 const TOLD_AHEAD: Duration = Duration::from_millis(1);
+
+/// How soon the ttl of a lease is lifted to the full one that was handed over for a short while. A
+/// turn that is over by then costs no renewal.
+const LIFTED_WITHIN: Duration = Duration::from_millis(100);
+
+/// After how long the store is told that a lease is idle, or is not any more. Who locks and
+/// releases all the time costs no request.
+const SHOWN_AFTER: Duration = Duration::from_millis(100);
 
 /// Why a lease was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,8 +61,15 @@ impl fmt::Display for Lost {
 /// In which state a lease is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// Ours until the deadline.
+    /// Ours until the deadline, and in use.
     Held,
+    /// Ours until the deadline, and in nobody's use.
+    Idle {
+        /// Since when.
+        since: Moment,
+        /// Until when it is kept so.
+        until: Moment,
+    },
     /// Ended without us. For good.
     Lost(Lost),
     /// Given up by us. For good.
@@ -63,10 +83,53 @@ pub(crate) enum Duty {
     WaitUntil(Moment),
     /// Send a renewal now.
     Renew,
+    /// It was idle for as long as it may be: release it.
+    GiveUp,
     /// It was lost just now: tell the holder, and release the token.
     TellLost(Lost),
     /// It is over: forget it.
     Forget,
+}
+
+/// One guard's time with a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Its number among the turns of the lease.
+    pub(crate) number: u64,
+    /// The fencing token of this turn.
+    pub(crate) fencing: Option<FencingToken>,
+}
+
+/// What becomes of a lease when its guard ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parting {
+    /// The next task of this client has it.
+    Pass(Turn),
+    /// It is kept with no guard.
+    Idle,
+    /// It is released, and one step of the store decides: it is handed over, or this client has it
+    /// again by another token.
+    Leave,
+    /// It is released.
+    Free,
+    /// It had been lost before.
+    Lost(Lost),
+    /// This guard had ended before.
+    Over,
+}
+
+/// What becomes of an idle lease that a task asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taking {
+    /// The task has it.
+    Take(Turn),
+    /// It is released, and one step of the store decides: it is handed over, or this client has it
+    /// again by another token.
+    Leave,
+    /// It is in use.
+    InUse,
+    /// It is there no more.
+    Gone,
 }
 
 /// One lease, from its grant to its end.
@@ -78,22 +141,52 @@ pub(crate) struct LeaseLife {
     renew_at: Moment,
     renewing: bool,
     fencing: Option<FencingBlock>,
+    /// How many turns had a fencing token of the block.
+    used: u32,
+    /// The number of the latest turn; it rises when one ends, too.
+    turn: u64,
+    passing: Passing,
+    /// Whether the store was told last that it is idle.
+    shown_idle: bool,
     delays: Delays,
 }
 
 impl LeaseLife {
-    /// A lease of `ttl`, granted in answer to a request that left at `sent`.
+    /// A lease of `ttl`, granted in answer to a request that left at `sent`, and its first turn.
     #[must_use]
-    pub(crate) fn granted(sent: Moment, ttl: Ttl, fencing: Option<FencingBlock>) -> Self {
-        Self {
+    pub(crate) fn granted(sent: Moment, ttl: Ttl, fencing: Option<FencingBlock>) -> (Self, Turn) {
+        let life = Self {
             ttl,
             state: LeaseState::Held,
             deadline: valid_until(sent, ttl),
             renew_at: renewal_due(sent, ttl),
             renewing: false,
             fencing,
+            used: 1,
+            turn: 0,
+            passing: Passing::default(),
+            shown_idle: false,
             delays: Backoff { first: ttl.get() / 20, longest: ttl.get() / 10 }.delays(),
-        }
+        };
+        (life, Turn { number: 0, fencing: fencing.map(|block| block.first) })
+    }
+
+    /// A lease of `ttl` that was handed over for `handed_ttl`, after the store had processed an ask
+    /// that left at `sent`. Its ttl is lifted to the full one soon.
+    #[must_use]
+    pub(crate) fn handed_over(
+        now: Moment,
+        sent: Moment,
+        ttl: Ttl,
+        handed_ttl: Ttl,
+        fencing: Option<FencingBlock>,
+    ) -> (Self, Turn) {
+        let (mut life, turn) = Self::granted(sent, ttl, fencing);
+        // Most likely somebody stood behind us. The store says so if nobody did.
+        life.passing.want(now);
+        let deadline = valid_until(sent, handed_ttl);
+        let renew_at = now + LIFTED_WITHIN.min(deadline.since(now) / 4);
+        (Self { deadline, renew_at, ..life }, turn)
     }
 
     /// In which state it is. A passed deadline shows only once [`duty`](Self::duty) was asked.
@@ -102,10 +195,22 @@ impl LeaseLife {
         self.state
     }
 
-    /// How long the holder counts on it.
+    /// Whether this turn is the latest, and has not ended.
     #[must_use]
-    pub(crate) const fn ttl(&self) -> Ttl {
-        self.ttl
+    pub(crate) const fn is_turn(&self, turn: u64) -> bool {
+        self.turn == turn
+    }
+
+    /// Whether nobody uses it.
+    #[must_use]
+    pub(crate) const fn is_idle(&self) -> bool {
+        matches!(self.state, LeaseState::Idle { .. })
+    }
+
+    /// A renewal leaves. Returns whether it is to tell the store that the lease is idle.
+    pub(crate) const fn show(&mut self) -> bool {
+        self.shown_idle = self.is_idle();
+        self.shown_idle
     }
 
     /// Whoever waited for the answer to a renewal waits no more: one that was sent counts as
@@ -116,49 +221,94 @@ impl LeaseLife {
         }
     }
 
-    /// The fencing tokens granted with it.
-    #[must_use]
-    pub(crate) const fn fencing(&self) -> Option<FencingBlock> {
-        self.fencing
+    const fn is_ours(&self) -> bool {
+        matches!(self.state, LeaseState::Held | LeaseState::Idle { .. })
     }
 
     /// Whether the holder may act at `now`.
     #[must_use]
-    pub(crate) fn is_held(&self, now: Moment) -> bool {
-        self.state == LeaseState::Held && now < self.deadline
+    pub(crate) fn is_held(&self, turn: u64, now: Moment) -> bool {
+        self.state == LeaseState::Held && self.turn == turn && now < self.deadline
     }
 
     /// For how long the holder may still act at `now`.
     #[must_use]
-    pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        if self.state == LeaseState::Held { self.deadline.since(now) } else { Duration::ZERO }
+    pub(crate) fn remaining(&self, turn: u64, now: Moment) -> Duration {
+        if self.is_held(turn, now) { self.deadline.since(now) } else { Duration::ZERO }
+    }
+
+    /// How long the lease is ours still at `now`, whoever of us uses it.
+    #[must_use]
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        if self.is_ours() { self.deadline.since(now) } else { Duration::ZERO }
     }
 
     /// What to do at `now`. [`Duty::Renew`] is given once per renewal: an answer or a failure must
     /// follow.
     pub(crate) fn duty(&mut self, now: Moment) -> Duty {
-        match self.state {
-            LeaseState::Lost(_) | LeaseState::Released => Duty::Forget,
-            LeaseState::Held if now >= self.told_at() => {
-                self.state = LeaseState::Lost(Lost::Deadline);
-                Duty::TellLost(Lost::Deadline)
-            }
-            LeaseState::Held if !self.renewing && now >= self.renew_at => {
-                self.renewing = true;
-                Duty::Renew
-            }
-            LeaseState::Held => Duty::WaitUntil(self.due()),
+        if !self.is_ours() {
+            return Duty::Forget;
         }
+        if now >= self.told_at() {
+            return self.lose(Lost::Deadline);
+        }
+        if self.given_up_at().is_some_and(|at| now >= at) {
+            return Duty::GiveUp;
+        }
+        if self.renewed_at().is_some_and(|at| now >= at) {
+            self.renewing = true;
+            return Duty::Renew;
+        }
+        Duty::WaitUntil(self.due())
+    }
+
+    fn lose(&mut self, lost: Lost) -> Duty {
+        self.state = LeaseState::Lost(lost);
+        Duty::TellLost(lost)
     }
 
     /// When [`duty`](Self::duty) is to be asked next, as things stand.
     #[must_use]
     pub(crate) fn due(&self) -> Moment {
-        if self.renewing { self.told_at() } else { self.renew_at.min(self.told_at()) }
+        let all = [Some(self.told_at()), self.given_up_at(), self.renewed_at()];
+        all.into_iter().flatten().min().expect("the first is always there")
     }
 
     fn told_at(&self) -> Moment {
         self.deadline.minus(TOLD_AHEAD)
+    }
+
+    fn given_up_at(&self) -> Option<Moment> {
+        match self.state {
+            LeaseState::Idle { since, .. } if self.passing.is_wanted() => Some(since),
+            LeaseState::Idle { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// When a renewal is due: the ttl has to be restarted, or the store be told that the lease is
+    /// idle now, or is not any more.
+    fn renewed_at(&self) -> Option<Moment> {
+        if self.renewing {
+            return None;
+        }
+        match self.state {
+            LeaseState::Idle { since, .. } if !self.shown_idle => {
+                Some(self.renew_at.min(since + SHOWN_AFTER))
+            }
+            LeaseState::Held | LeaseState::Idle { .. } => Some(self.renew_at),
+            _ => None,
+        }
+    }
+
+    /// Has the store asked soon whether others wait: hints may have been missed.
+    pub(crate) fn renew_soon(&mut self, now: Moment) {
+        self.renew_at = self.renew_at.min(now);
+    }
+
+    /// Another client waits.
+    pub(crate) fn want(&mut self, now: Moment) {
+        self.passing.want(now);
     }
 
     /// The answer *renewed*, to a renewal that left at `sent`. Returns whether it counted.
@@ -171,8 +321,9 @@ impl LeaseLife {
         now: Moment,
         sent: Moment,
         fencing: Option<FencingBlock>,
+        wanted: bool,
     ) -> bool {
-        if !self.is_held(now) || fencing != self.fencing {
+        if !self.is_ours() || now >= self.deadline || fencing != self.fencing {
             // About another grant, or too late: as good as no answer, and no reason to hurry.
             self.on_unanswered(now, u32::MAX);
             return false;
@@ -181,17 +332,24 @@ impl LeaseLife {
         self.deadline = self.deadline.max(valid_until(sent, self.ttl));
         self.renew_at = renewal_due(sent, self.ttl);
         self.delays.reset();
+        if wanted {
+            self.passing.want(now);
+        } else {
+            self.passing.not_wanted(sent);
+        }
         true
     }
 
-    /// The answer *lost*. Returns whether that is news.
+    /// The answer *lost*. Returns whether that is news to anybody.
     pub(crate) fn on_lost(&mut self) -> bool {
         self.renewing = false;
-        let news = self.state == LeaseState::Held;
-        if news {
-            self.state = LeaseState::Lost(Lost::NotOurs);
+        match self.state {
+            LeaseState::Held | LeaseState::Idle { .. } => {
+                self.lose(Lost::NotOurs);
+                true
+            }
+            LeaseState::Lost(_) | LeaseState::Released => false,
         }
-        news
     }
 
     /// No answer, or one that says nothing about the lease: try again soon, the old deadline
@@ -202,15 +360,81 @@ impl LeaseLife {
         self.renew_at = now + self.delays.next(random).min(quarter_left).max(self.ttl.get() / 100);
     }
 
-    /// We give it up. Returns whether it was held, so that the caller knows if there is something
-    /// to release.
+    /// The guard of that turn ends. `waiting`: whether a task of this client waits for just such a
+    /// lease; `keep_idle`: for how long it may be kept with no guard.
+    pub(crate) fn part(
+        &mut self,
+        now: Moment,
+        turn: u64,
+        waiting: bool,
+        keep_idle: Duration,
+    ) -> Parting {
+        match self.state {
+            LeaseState::Lost(lost) => return Parting::Lost(lost),
+            LeaseState::Held if self.turn == turn => {}
+            _ => return Parting::Over,
+        }
+        if now >= self.deadline {
+            self.state = LeaseState::Lost(Lost::Deadline);
+            return Parting::Lost(Lost::Deadline);
+        }
+        self.turn += 1;
+        let has_time = self.deadline.since(now) >= self.ttl.min_validity();
+        if waiting {
+            if has_time && self.has_fencing() && self.passing.may_pass(now) {
+                self.passing.count();
+                return Parting::Pass(self.next_turn());
+            }
+            self.state = LeaseState::Released;
+            return Parting::Leave;
+        }
+        if keep_idle.is_zero() || self.passing.is_wanted() || !has_time {
+            self.state = LeaseState::Released;
+            return Parting::Free;
+        }
+        self.state = LeaseState::Idle { since: now, until: now + keep_idle };
+        Parting::Idle
+    }
+
+    /// A task asks for it.
+    pub(crate) fn take(&mut self, now: Moment) -> Taking {
+        match self.state {
+            LeaseState::Held if now < self.deadline => Taking::InUse,
+            LeaseState::Idle { .. } if now < self.deadline => {
+                let has_time = self.deadline.since(now) >= self.ttl.min_validity();
+                if !has_time || !self.has_fencing() || self.passing.is_wanted() {
+                    self.state = LeaseState::Released;
+                    return Taking::Leave;
+                }
+                if self.shown_idle {
+                    self.renew_soon(now);
+                }
+                Taking::Take(self.next_turn())
+            }
+            _ => Taking::Gone,
+        }
+    }
+
+    fn has_fencing(&self) -> bool {
+        self.fencing.is_none_or(|block| self.used < block.count)
+    }
+
+    fn next_turn(&mut self) -> Turn {
+        self.state = LeaseState::Held;
+        let fencing = self.fencing.and_then(|block| block.nth(self.used));
+        self.used += 1;
+        Turn { number: self.turn, fencing }
+    }
+
+    /// We give it up, whoever of us uses it. Whether it was ours is returned, so that the caller
+    /// knows if there is something to release.
     pub(crate) fn release(&mut self, now: Moment) -> Result<(), Lost> {
         match self.state {
-            LeaseState::Held if now < self.deadline => {
+            LeaseState::Held | LeaseState::Idle { .. } if now < self.deadline => {
                 self.state = LeaseState::Released;
                 Ok(())
             }
-            LeaseState::Held => {
+            LeaseState::Held | LeaseState::Idle { .. } => {
                 self.state = LeaseState::Lost(Lost::Deadline);
                 Err(Lost::Deadline)
             }
@@ -232,133 +456,4 @@ fn renewal_due(sent: Moment, ttl: Ttl) -> Moment {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::token::FencingToken;
-
-    const TTL_MS: u64 = 3_000;
-    /// 3 s less 1 % and 2 ms.
-    const VALID_MS: u64 = 2_968;
-    /// One millisecond before.
-    const TOLD_MS: u64 = VALID_MS - 1;
-
-    fn at(ms: u64) -> Moment {
-        Moment::from_nanos(ms * 1_000_000)
-    }
-
-    fn block(first: u64) -> Option<FencingBlock> {
-        Some(FencingBlock { first: FencingToken::new(first).expect("not zero"), count: 1 })
-    }
-
-    fn lease() -> LeaseLife {
-        LeaseLife::granted(
-            at(0),
-            Ttl::new(Duration::from_millis(TTL_MS)).expect("within bounds"),
-            block(7),
-        )
-    }
-
-    #[test]
-    fn a_lease_is_renewed_every_third_of_its_ttl() {
-        let mut lease = lease();
-        assert_eq!(lease.duty(at(0)), Duty::WaitUntil(at(1_000)));
-        assert_eq!(lease.duty(at(999)), Duty::WaitUntil(at(1_000)));
-        assert_eq!(lease.duty(at(1_000)), Duty::Renew);
-        assert_eq!(lease.duty(at(1_001)), Duty::WaitUntil(at(TOLD_MS)), "one renewal at a time");
-        assert!(lease.on_renewed(at(1_300), at(1_000), block(7)));
-        assert_eq!(lease.deadline, at(1_000 + VALID_MS), "counted from when it was sent");
-        assert_eq!(lease.duty(at(1_300)), Duty::WaitUntil(at(2_000)));
-    }
-
-    #[test]
-    fn renewals_of_many_leases_fall_on_the_same_ticks() {
-        // ttl and the moment of the grant, in ms; when the renewal is due, in ms
-        for (ttl, sent, due) in [
-            (3_000, 0, 1_000),
-            (3_000, 1, 1_100),
-            (3_000, 99, 1_100),
-            (60_000, 50, 20_500),
-            (300, 7, 110),
-        ] {
-            let ttl = Ttl::new(Duration::from_millis(ttl)).expect("within bounds");
-            assert_eq!(renewal_due(at(sent), ttl), at(due));
-        }
-    }
-
-    #[test]
-    fn failed_renewal_is_unknown_until_validity_ends() {
-        let mut lease = lease();
-        let mut now = 1_000;
-        let mut tries = 0;
-        loop {
-            match lease.duty(at(now)) {
-                Duty::Renew => {
-                    tries += 1;
-                    now += 5;
-                    lease.on_unanswered(at(now), u32::MAX);
-                    assert_eq!(lease.state(), LeaseState::Held);
-                }
-                Duty::WaitUntil(next) => now = (next.as_nanos() / 1_000_000).max(now + 1),
-                Duty::TellLost(lost) => {
-                    assert_eq!(lost, Lost::Deadline);
-                    break;
-                }
-                Duty::Forget => unreachable!("not before it was told"),
-            }
-        }
-        assert!((TOLD_MS..TOLD_MS + 6).contains(&now), "told at the deadline, not later: {now}");
-        assert!((5..100).contains(&tries), "{tries} tries");
-        assert_eq!(lease.duty(at(now)), Duty::Forget);
-    }
-
-    #[test]
-    fn nothing_revives_a_lease_that_is_over() {
-        for end in ["deadline", "answer", "released"] {
-            let mut lease = lease();
-            assert_eq!(lease.duty(at(1_000)), Duty::Renew);
-            match end {
-                "deadline" => assert_eq!(lease.duty(at(TOLD_MS)), Duty::TellLost(Lost::Deadline)),
-                "answer" => assert!(lease.on_lost()),
-                _ => assert_eq!(lease.release(at(1_500)), Ok(())),
-            }
-            let over = lease.state();
-            assert!(!lease.on_renewed(at(1_500), at(1_000), block(7)), "{end}");
-            assert!(!lease.on_lost(), "{end}: told once");
-            assert_eq!(lease.state(), over, "{end}");
-            assert!(!lease.is_held(at(1)), "{end}");
-            assert_eq!(lease.remaining(at(1)), Duration::ZERO, "{end}");
-            assert_eq!(lease.duty(at(1_501)), Duty::Forget, "{end}");
-        }
-    }
-
-    #[test]
-    fn a_deadline_that_passed_unnoticed_still_counts() {
-        let mut late = lease();
-        assert!(
-            !late.on_renewed(at(VALID_MS), at(1_000), block(7)),
-            "the answer came after the deadline"
-        );
-        assert_eq!(late.release(at(VALID_MS)), Err(Lost::Deadline));
-        assert!(!lease().is_held(at(VALID_MS)));
-    }
-
-    #[test]
-    fn an_answer_about_another_grant_moves_nothing() {
-        for other in [None, block(8)] {
-            let mut lease = lease();
-            assert_eq!(lease.duty(at(1_000)), Duty::Renew);
-            assert!(!lease.on_renewed(at(1_100), at(1_000), other));
-            assert_eq!(lease.deadline, at(VALID_MS));
-            assert!(lease.due() > at(1_120), "a strange answer is no reason to hurry");
-        }
-    }
-
-    #[test]
-    fn a_deadline_moves_only_forward() {
-        let mut lease = lease();
-        assert_eq!(lease.duty(at(1_000)), Duty::Renew);
-        assert!(lease.on_renewed(at(1_001), at(1_000), block(7)));
-        assert!(lease.on_renewed(at(1_002), at(500), block(7)), "an older answer that was late");
-        assert_eq!(lease.deadline, at(1_000 + VALID_MS));
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@ pub mod key;
 pub(crate) mod lease;
 pub mod line;
 pub mod moment;
+pub(crate) mod passing;
 pub mod tally;
 pub mod token;
 pub mod ttl;

@@ -219,6 +219,12 @@ pub struct FencingBlock {
 }
 
 impl FencingBlock {
+    /// The token that `before` others of the block come before; `None` past its end.
+    pub(crate) fn nth(self, before: u32) -> Option<FencingToken> {
+        let is_there = before < self.count;
+        is_there.then(|| FencingToken::new(self.first.get() + u64::from(before))).flatten()
+    }
+
     /// The block of `reserve` tokens that follows `counter`, and the counter after it; `None` where
     /// nothing was asked for, or where the counter has reached [`FencingToken::MAX`].
     #[must_use]

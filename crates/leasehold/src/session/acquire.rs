@@ -1,47 +1,82 @@
-//! One acquisition, from the first ask to the lease, or to the place left.
+//! One acquisition: at once, from the local line, or from the store.
 
-use std::future::pending;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
+use std::task::{Context, Poll};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::oneshot;
 
-use super::waiting::Presence;
-use super::{Held, Session, closed};
-use crate::core::acquire::{Acquisition, NextAsk};
+use super::asker::Asker;
+use super::attempt::{Attempt, wait_elapsed};
+use super::held::{Held, Hold};
+use super::leaving::Leaving;
+use super::local_line::{LocalLine, Met, TASKS_MAX, Task, Told};
+use super::spec::{Spec, Wait};
+use super::{Session, closed};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
-use crate::core::lease::LeaseLife;
-use crate::core::moment::Moment;
-use crate::core::token::{FencingBlock, OwnerToken};
-use crate::core::ttl::Ttl;
-use crate::host::random_u32;
-use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Note, Store};
+use crate::core::lease::Taking;
+use crate::host::give_way;
 
-/// What is wanted, and how.
-#[derive(Clone, Debug)]
-pub(crate) struct Spec {
-    pub(crate) key: Key,
-    pub(crate) claim: Claim,
-    pub(crate) ttl: Ttl,
-    pub(crate) lock_delay: Duration,
-    pub(crate) why: Option<Arc<str>>,
-    pub(crate) fencing: bool,
+/// How an acquisition goes on after its first step.
+enum Begun {
+    Taken(Hold),
+    Asks(Pin<Box<dyn Future<Output = Result<Option<Hold>, Error>> + Send>>),
+    Waits(Place),
 }
 
-/// How long to wait for one's turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    No,
-    Until(Moment),
-    ForEver,
+/// Where a task finds itself that wants to wait.
+enum Joined {
+    /// It has an idle lease of this client.
+    Taken(Hold),
+    /// It speaks with the store.
+    Asks(Asker),
+    /// It waits for others.
+    Waits(Place),
 }
 
-impl Spec {
-    /// What the store is asked to keep.
-    pub(crate) fn kept_ttl(&self) -> Ttl {
-        self.ttl.with_delay(self.lock_delay)
+/// What a task finds in the line that it joins.
+enum Found {
+    Full,
+    Taken(Hold),
+    Asks {
+        leaving: Option<Arc<Held>>,
+        /// A lease on other terms: it is given up if nobody uses it.
+        others: Option<Arc<Held>>,
+    },
+    Waits(Place),
+}
+
+/// A task's place in the local line. Dropped, it is given up, with whatever came for it.
+struct Place {
+    session: Arc<Session>,
+    spec: Arc<Spec>,
+    number: u64,
+    /// Whether it was told something. Then it has left the line.
+    has_left: bool,
+    told: oneshot::Receiver<Told>,
+}
+
+impl Future for Place {
+    type Output = Told;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Told> {
+        let told = std::task::ready!(Pin::new(&mut self.told).poll(context));
+        self.has_left = true;
+        Poll::Ready(told.expect("who takes a task out of the line tells it something"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.has_left {
+            return;
+        }
+        let key = &self.spec.key;
+        self.session.lines.with(key, |line| line.remove(self.number));
+        // Whoever is first now may have other terms.
+        self.session.settle(key);
     }
 }
 
@@ -53,271 +88,164 @@ impl Session {
     /// Dropping the future leaves the line, and gives back a grant that is on its way.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        spec: &Spec,
+        spec: &Arc<Spec>,
         wait: Wait,
-    ) -> Result<Option<Arc<Held>>, Error> {
+    ) -> Result<Option<Hold>, Error> {
         self.check_open()?;
+        // A loop that never has to wait must not keep its runtime from reading hints.
+        give_way().await;
+        // What asks the store is boxed: a task that waits in the local line needs no room for it.
+        let mut place = match self.begin(spec, wait)? {
+            Begun::Taken(hold) => return Ok(Some(hold)),
+            Begun::Asks(asking) => return asking.await,
+            Begun::Waits(place) => place,
+        };
+        let told = match wait {
+            Wait::ForEver => (&mut place).await,
+            _ => Box::pin(self.until_told(&mut place, wait)).await?,
+        };
+        drop(place);
+        match told {
+            Told::Passed(hold) => Ok(Some(hold)),
+            Told::Failed(error) => Err(error),
+            Told::Ask(asker) => Box::pin(asker.run(wait)).await.map(Some),
+        }
+    }
+
+    /// The first step.
+    fn begin(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Begun, Error> {
         if wait == Wait::No {
-            return Attempt::begin(self, spec, None).run(wait).await;
+            if let Some(hold) = self.take_idle(spec) {
+                return Ok(Begun::Taken(hold));
+            }
+            let mut attempt = Attempt::begin(self, spec, false)?;
+            return Ok(Begun::Asks(Box::pin(async move { attempt.run().await })));
         }
-        let presence = Presence::join(self, &spec.key);
-        let elapsed = self.sleep(wait);
-        let turn = tokio::select! {
+        if spec.strict_fifo {
+            let (session, spec) = (Arc::clone(self), Arc::clone(spec));
+            let asking = async move { session.ask_alone(&spec, wait).await.map(Some) };
+            return Ok(Begun::Asks(Box::pin(asking)));
+        }
+        Ok(match self.join(spec)? {
+            Joined::Taken(hold) => Begun::Taken(hold),
+            Joined::Asks(asker) => {
+                Begun::Asks(Box::pin(async move { asker.run(wait).await.map(Some) }))
+            }
+            Joined::Waits(place) => Begun::Waits(place),
+        })
+    }
+
+    async fn until_told(&self, place: &mut Place, wait: Wait) -> Result<Told, Error> {
+        let spec = Arc::clone(&place.spec);
+        tokio::select! {
             biased;
-            turn = presence.turn() => turn,
-            () = elapsed => return Err(wait_elapsed()),
-            () = self.until_closed() => return Err(closed()),
-        };
-        Attempt::begin(self, spec, Some((presence, turn))).run(wait).await
-    }
-
-    async fn sleep(&self, wait: Wait) {
-        match wait {
-            Wait::Until(at) => self.host.sleep_until(at).await,
-            Wait::No | Wait::ForEver => pending().await,
-        }
-    }
-
-    async fn until_closed(&self) {
-        loop {
-            let mut closing = std::pin::pin!(self.closing.notified());
-            let is_closed = std::future::poll_fn(|cx| {
-                // Looked at only once a closing would be noticed: one between the two is not
-                // missed.
-                let told = closing.as_mut().poll(cx);
-                if self.check_open().is_err() { Poll::Ready(true) } else { told.map(|()| false) }
-            });
-            if is_closed.await {
-                return;
+            told = place => Ok(told),
+            () = self.sleep(wait) => {
+                let outage = self.lines.with(&spec.key, |line| line.outage.clone());
+                Err(outage.unwrap_or_else(wait_elapsed))
             }
         }
     }
-}
 
-/// One acquisition under way. Dropped before it has its lease, it releases its token: whatever the
-/// store granted, or will grant to an ask that is on its way, is given back, and the place in line
-/// is left.
-struct Attempt<'a> {
-    session: &'a Arc<Session>,
-    spec: &'a Spec,
-    owner: OwnerToken,
-    decisions: Acquisition,
-    /// The task's presence, and its right to ask; none if it does not wait.
-    waiting: Option<(Presence, OwnedSemaphorePermit)>,
-    wake: Option<Arc<Notify>>,
-    /// Whether the store may know the token.
-    known: bool,
-    /// Why the store could not be asked the last time, if it could not.
-    outage: Option<Error>,
-    /// Goes last: what this leaves behind is a lease or a release by then.
-    _asking: Asking,
-}
-
-/// Counts an acquisition as under way for as long as it is there.
-struct Asking(Arc<Session>);
-
-impl Asking {
-    fn new(session: &Arc<Session>) -> Self {
-        session.registry.asking_began();
-        Self(Arc::clone(session))
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.0.registry.asking_ended();
-    }
-}
-
-impl<'a> Attempt<'a> {
-    fn begin(
-        session: &'a Arc<Session>,
-        spec: &'a Spec,
-        waiting: Option<(Presence, OwnedSemaphorePermit)>,
-    ) -> Self {
-        let asking = Asking::new(session);
-        let owner = session.fresh_token();
-        let wake = waiting.as_ref().map(|(presence, _)| presence.ask_as(owner.clone()));
-        let decisions = Acquisition::new(spec.ttl, waiting.is_some());
-        Self {
-            session,
-            spec,
-            owner,
-            decisions,
-            waiting,
-            wake,
-            known: false,
-            outage: None,
-            _asking: asking,
+    /// Waits with a place of its own in the store's line.
+    async fn ask_alone(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Hold, Error> {
+        let mut attempt = Attempt::begin(self, spec, true)?;
+        let ended = tokio::select! {
+            biased;
+            asked = attempt.run() => Some(asked),
+            () = self.sleep(wait) => None,
+            () = self.until_closed() => Some(Err(closed())),
+        };
+        match ended {
+            Some(asked) => Ok(asked?.expect("who waits is never told that it is taken")),
+            None => Err(attempt.elapsed()),
         }
     }
 
-    async fn run(mut self, wait: Wait) -> Result<Option<Arc<Held>>, Error> {
-        let session = Arc::clone(self.session);
-        // Now that this counts as under way: either it sees a shutdown, or the shutdown sees it.
-        session.check_open()?;
-        let mut elapsed = std::pin::pin!(session.sleep(wait));
-        let mut closed_meanwhile = std::pin::pin!(session.until_closed());
-        loop {
-            let sent = self.session.now();
-            let ask = self.ask();
-            let known_before = std::mem::replace(&mut self.known, true);
-            let answer = tokio::select! {
-                biased;
-                answer = self.session.store.acquire(ask) => answer,
-                () = &mut elapsed => return Err(self.elapsed()),
-                () = &mut closed_meanwhile => return Err(closed()),
-            };
-            let now = self.session.now();
-            self.session.registry.settle(self.session);
-            match (self.conclude(now, sent, known_before, &answer), answer) {
-                (NextAsk::Hold, Ok(Acquired::Granted { fencing })) => {
-                    return Ok(Some(self.hold(sent, fencing)));
+    /// Takes an idle lease of this client, if it has one on these terms. On other terms it goes, so
+    /// that the store does not answer that it is taken by ourselves.
+    fn take_idle(self: &Arc<Self>, spec: &Arc<Spec>) -> Option<Hold> {
+        let lease = self.lines.with(&spec.key, |line| {
+            let free = !line.has_asker && !line.has_tasks();
+            line.lease.clone().filter(|_| free)
+        })?;
+        if lease.spec == *spec {
+            let taking = lease.life().take(self.now());
+            match taking {
+                Taking::Take(turn) => {
+                    self.registry.hurry(&lease);
+                    return Some(Hold::new(Arc::clone(self), lease, turn));
                 }
-                (NextAsk::Hold, _) => unreachable!("only a grant is held"),
-                (NextAsk::Now, _) => {}
-                (NextAsk::At(at), _) => {
-                    tokio::select! {
-                        biased;
-                        () = &mut elapsed => return Err(self.elapsed()),
-                        () = &mut closed_meanwhile => return Err(closed()),
-                        () = self.hint() => {}
-                        () = self.session.host.sleep_until(at) => {}
+                Taking::Leave => self.end(&lease),
+                Taking::InUse | Taking::Gone => {}
+            }
+        } else {
+            self.end_if_idle(&lease);
+        }
+        None
+    }
+
+    /// Joins the local line.
+    fn join(self: &Arc<Self>, spec: &Arc<Spec>) -> Result<Joined, Error> {
+        let found = self.lines.with(&spec.key, |line| {
+            self.check_open()?;
+            if line.is_full() {
+                return Ok(Found::Full);
+            }
+            if !line.has_asker && !line.has_tasks() {
+                let (leaving, others) = match line.meet(spec, self.now()) {
+                    Met::InUse => return Ok(self.wait_in(line, spec)),
+                    Met::Taken(lease, turn) => {
+                        return Ok(Found::Taken(Hold::new(Arc::clone(self), lease, turn)));
                     }
-                }
-                (NextAsk::GiveUp, Ok(Acquired::Taken { .. })) => {
-                    tracing::debug!(key = %self.spec.key, "taken");
-                    return Ok(None);
-                }
-                (NextAsk::GiveUp, Ok(Acquired::Granted { .. })) => {
-                    return Err(too_slow(self.spec.ttl));
-                }
-                (NextAsk::GiveUp, Err(error)) => return Err(error),
+                    Met::Leaving(lease) => (Some(lease), None),
+                    Met::OfOthers(lease) => (None, Some(lease)),
+                    Met::Nothing => (None, None),
+                };
+                line.has_asker = true;
+                return Ok(Found::Asks { leaving, others });
             }
-        }
-    }
-
-    /// Draws the conclusions from an answer to the ask that left at `sent`.
-    fn conclude(
-        &mut self,
-        now: Moment,
-        sent: Moment,
-        known_before: bool,
-        answer: &Result<Acquired, Error>,
-    ) -> NextAsk {
-        self.outage = answer.as_ref().err().cloned();
-        match answer {
-            Ok(Acquired::Granted { .. }) => self.decisions.on_granted(now, sent),
-            Ok(Acquired::Taken { retry_in, .. }) => {
-                // Who does not wait takes no place, so there is nothing to give back.
-                self.known = self.waiting.is_some();
-                self.decisions.on_taken(now, *retry_in)
+            Ok(self.wait_in(line, spec))
+        });
+        Ok(match found? {
+            Found::Full => return Err(too_many(&spec.key)),
+            Found::Taken(hold) => {
+                self.registry.hurry(hold.held());
+                Joined::Taken(hold)
             }
-            Err(error) => {
-                if error.kind() != ErrorKind::Unknown {
-                    self.known = known_before;
+            Found::Asks { leaving, others } => {
+                if let Some(lease) = others {
+                    self.end_if_idle(&lease);
                 }
-                let next =
-                    self.decisions.on_failed(now, error.kind(), random_u32(&*self.session.host));
-                if let NextAsk::At(at) = next {
-                    let retry_in = at.since(now);
-                    let key = &self.spec.key;
-                    tracing::warn!(%key, %error, ?retry_in, "the store could not be asked");
-                }
-                next
+                let leaving = leaving.map(|held| Leaving::submit(self, &held));
+                Joined::Asks(Asker::first(self, Arc::clone(spec), leaving))
             }
-        }
+            Found::Waits(place) => {
+                if !spec.unqueued {
+                    self.listen();
+                }
+                Joined::Waits(place)
+            }
+        })
     }
 
-    /// The time to wait is over: taken is one thing, a store that cannot be asked another.
-    fn elapsed(&mut self) -> Error {
-        match self.outage.take() {
-            Some(outage) => outage,
-            None if self.decisions.is_answered() => wait_elapsed(),
-            None => Error::new(
-                ErrorKind::Unknown,
-                "the store did not answer in the whole time to wait; whatever it may still grant \
-                 is given back, look whether it is there",
-            ),
-        }
-    }
-
-    fn ask(&mut self) -> Ask {
-        let ask_no = self.decisions.ask();
-        let Spec { key, claim, ttl, lock_delay, why, fencing } = self.spec;
-        let line = match &self.waiting {
-            None => Line::Stand,
-            Some(_) => Line::Join {
-                waiter_ttl: ttl.waiter_ttl(),
-                handed_ttl: ttl.waiter_ttl().with_delay(*lock_delay),
-                ask_no,
-                inbox: self.session.id.clone(),
-            },
-        };
-        let client = self.session.record.clone();
-        let note = (client.is_some() || why.is_some()).then(|| Note { client, why: why.clone() });
-        Ask {
-            key: key.clone(),
-            owner: self.owner.clone(),
-            claim: *claim,
-            ttl: self.spec.kept_ttl(),
-            line,
-            note,
-            reserve: u32::from(*fencing),
-        }
-    }
-
-    async fn hint(&self) {
-        match &self.wake {
-            Some(wake) => wake.notified().await,
-            None => pending().await,
-        }
-    }
-
-    /// The lease is ours: the driver takes care of it from now on.
-    fn hold(mut self, sent: Moment, fencing: Option<FencingBlock>) -> Arc<Held> {
-        let life = LeaseLife::granted(sent, self.spec.ttl, fencing);
-        let held = Held::new(self.lease_id(), self.spec.kept_ttl(), life);
-        self.session.registry.adopt(self.session, Arc::clone(&held));
-        self.known = false;
-        tracing::debug!(
-            key = %self.spec.key,
-            fence = fencing.map(|block| block.first.get()),
-            "granted"
-        );
-        held
-    }
-
-    fn lease_id(&self) -> LeaseId {
-        LeaseId { key: self.spec.key.clone(), owner: self.owner.clone(), claim: self.spec.claim }
+    /// Appends a task to the line.
+    fn wait_in(self: &Arc<Self>, line: &mut LocalLine, spec: &Arc<Spec>) -> Found {
+        let (tell, told) = oneshot::channel();
+        let number = self.lines.arrive();
+        line.append(number, Task { spec: Arc::clone(spec), tell });
+        let (session, spec) = (Arc::clone(self), Arc::clone(spec));
+        Found::Waits(Place { session, spec, number, has_left: false, told })
     }
 }
 
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if let Some((presence, _)) = &self.waiting {
-            // Before the turn passes to the next task, which then asks under its own token.
-            presence.stop_asking();
-        }
-        if self.known {
-            self.session.release_in_background(self.lease_id(), self.spec.kept_ttl().get());
-        }
-    }
-}
-
-fn wait_elapsed() -> Error {
-    Error::new(
-        ErrorKind::WaitElapsed,
-        "another held the lock for the whole time to wait; nothing was taken, \
-         wait longer or come back later",
-    )
-}
-
-fn too_slow(ttl: Ttl) -> Error {
+fn too_many(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the store answers too slowly for a ttl of {ttl:?}; nothing is held, use a longer ttl"
+            "{TASKS_MAX} tasks of this client wait for this lock already, which is the limit; \
+             nothing was asked, come back later"
         ),
     )
+    .with_name(key.as_str())
 }

@@ -71,6 +71,7 @@ pub(super) async fn drive(mut driving: Driving) {
             match due {
                 Due::Renew => work.push(renewal(&session, held)),
                 Due::Lost(lost) => session.tell_lost(&held, lost),
+                Due::GiveUp => session.end_if_idle(&held),
             }
         }
         let Some(next) = plan.next else {
@@ -95,8 +96,8 @@ pub(super) async fn drive(mut driving: Driving) {
 fn renewal(session: &Session, held: Arc<Held>) -> Work {
     let sent = session.now();
     let answer = session.store.renew(held.renewal());
-    let ttl = held.life().ttl();
-    if held.kept_ttl == ttl {
+    let ttl = held.spec.ttl;
+    if held.spec.lock_delay.is_zero() {
         return Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) });
     }
     // The store allows itself as long as suits the lock delay too; there would be no time to retry.
@@ -122,40 +123,44 @@ impl Session {
         let now = self.now();
         let mut life = held.life();
         let (counted, lost) = match renewed {
-            Ok(Renewed::Renewed { fencing, .. }) => (life.on_renewed(now, sent, *fencing), false),
+            Ok(Renewed::Renewed { fencing, wanted }) => {
+                (life.on_renewed(now, sent, *fencing, *wanted || held.spec.unqueued), false)
+            }
             Ok(Renewed::Lost) => (false, life.on_lost()),
             Err(_) => {
                 life.on_unanswered(now, random_u32(&*self.host));
                 (false, false)
             }
         };
-        let (state, due, left) = (life.state(), life.due(), life.remaining(now));
+        let (state, due, left) = (life.state(), life.due(), life.left(now));
         // Before anything is logged: a subscriber may look at the guard.
         drop(life);
-        if let (Err(error), LeaseState::Held) = (renewed, state) {
+        let is_ours = !matches!(state, LeaseState::Lost(_) | LeaseState::Released);
+        if let (Err(error), true) = (renewed, is_ours) {
             tracing::warn!(key = %held.id.key, ?left, %error, "a renewal failed");
         }
         match state {
-            LeaseState::Held => self.registry.reschedule(held, due),
+            _ if is_ours => self.registry.reschedule(held, due),
             LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),
             // The store renewed what the holder was told to be lost: it must not keep it.
             LeaseState::Lost(_) if renewed.is_ok_and(|renewed| *renewed != Renewed::Lost) => {
-                self.release_in_background(held.id.clone(), held.kept_ttl.get());
+                self.release_in_background(held.id.clone(), held.keeps_at_most());
             }
-            LeaseState::Lost(_) | LeaseState::Released => {}
+            _ => {}
         }
         counted
     }
 
     /// A lease was lost just now: its holder is told, and the token is released, should the store
     /// still keep it.
-    pub(super) fn tell_lost(self: &Arc<Self>, held: &Held, lost: Lost) {
+    pub(super) fn tell_lost(self: &Arc<Self>, held: &Arc<Held>, lost: Lost) {
         held.tell();
         if lost == Lost::Deadline {
             // Before it is forgotten, so that a shutdown sees one or the other at every moment.
-            self.release_in_background(held.id.clone(), held.kept_ttl.get());
+            self.release_in_background(held.id.clone(), held.keeps_at_most());
         }
         self.registry.forget(held);
+        self.forget_lease(held);
         tracing::warn!(key = %held.id.key, reason = %lost, "a lease was lost");
     }
 }

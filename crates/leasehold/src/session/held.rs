@@ -1,4 +1,4 @@
-//! One lease that is held, shared by its guard and the driver.
+//! One lease that this client has, and the turns of the guards that use it one after the other.
 
 use std::future::pending;
 use std::pin::pin;
@@ -7,20 +7,19 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::Session;
+use super::part::Parted;
 use super::registry::Slot;
-use super::{ReleaseInFlight, Session};
+use super::spec::Spec;
 use crate::core::error::{Error, ErrorKind};
-use crate::core::lease::{LeaseLife, LeaseState, Lost};
-use crate::core::moment::Moment;
-use crate::core::token::{FencingBlock, OwnerToken};
-use crate::core::ttl::Ttl;
+use crate::core::lease::{LeaseLife, LeaseState, Lost, Turn};
+use crate::core::token::{FencingToken, OwnerToken};
 use crate::store::{LeaseId, Renewal, Store};
 
-/// One lease.
+/// One lease, shared by its guard, the driver and the local line.
 pub(crate) struct Held {
     pub(crate) id: LeaseId,
-    /// What the store is asked to keep: the ttl and the lock delay.
-    pub(crate) kept_ttl: Ttl,
+    pub(super) spec: Arc<Spec>,
     life: Mutex<LeaseLife>,
     /// Where it stands in the registry, which alone reads and writes this.
     slot: Mutex<Option<Slot>>,
@@ -28,22 +27,30 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(id: LeaseId, kept_ttl: Ttl, life: LeaseLife) -> Arc<Self> {
+    pub(super) fn new(id: LeaseId, spec: Arc<Spec>, life: LeaseLife) -> Arc<Self> {
         Arc::new(Self {
             id,
-            kept_ttl,
+            spec,
             life: Mutex::new(life),
             slot: Mutex::default(),
             over: Notify::new(),
         })
     }
 
-    pub(crate) fn owner(&self) -> &OwnerToken {
+    pub(super) fn owner(&self) -> &OwnerToken {
         &self.id.owner
     }
 
+    /// For how long the store keeps it at most if nobody does anything.
+    pub(super) fn keeps_at_most(&self) -> Duration {
+        self.spec.kept_ttl().get()
+    }
+
+    /// A renewal that leaves now.
     pub(super) fn renewal(&self) -> Renewal {
-        Renewal { lease: self.id.clone(), ttl: self.kept_ttl, at_least: None, reserve: 0 }
+        let idle = self.life().show();
+        let (lease, ttl) = (self.id.clone(), self.spec.kept_ttl());
+        Renewal { lease, ttl, at_least: None, reserve: 0, idle }
     }
 
     pub(super) fn slot(&self) -> Option<Slot> {
@@ -58,89 +65,93 @@ impl Held {
         self.life.lock().expect("no decision about a lease panics")
     }
 
-    pub(crate) fn is_held(&self, now: Moment) -> bool {
-        self.life().is_held(now)
-    }
-
-    pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        self.life().remaining(now)
-    }
-
-    /// Why it is not held: the deadline, unless the store said otherwise.
-    pub(crate) fn why_lost(&self) -> Lost {
-        match self.life().state() {
-            LeaseState::Lost(lost) => lost,
-            LeaseState::Held | LeaseState::Released => Lost::Deadline,
-        }
-    }
-
-    pub(crate) fn fencing(&self) -> Option<FencingBlock> {
-        self.life().fencing()
-    }
-
-    /// Wakes who waits in [`lost`](Self::lost), after the state changed.
+    /// Wakes who waits for the loss of it, after the state changed.
     pub(super) fn tell(&self) {
         self.over.notify_waiters();
     }
 
-    /// Ends when the lease is lost. Never, if it was released.
-    pub(crate) async fn lost(self: Arc<Self>) -> Lost {
+    /// Ends when the lease is lost in that turn. Never, if the turn ends before.
+    async fn lost(self: Arc<Self>, turn: u64) -> Lost {
         loop {
             let mut over = pin!(self.over.notified());
             // Enabled before the state is read: a change between the two is not missed.
             over.as_mut().enable();
-            let state = self.life().state();
+            let (state, is_on) = {
+                let life = self.life();
+                (life.state(), life.is_turn(turn))
+            };
             match state {
+                _ if !is_on => pending().await,
                 LeaseState::Lost(lost) => return lost,
-                LeaseState::Released => pending().await,
                 LeaseState::Held => over.await,
+                LeaseState::Idle { .. } | LeaseState::Released => pending().await,
             }
         }
     }
 }
 
-impl Session {
-    /// Gives a lease up: from here on it is not held. Submits its release, unless it was lost
-    /// already.
-    pub(crate) fn give_up(self: &Arc<Self>, held: &Arc<Held>) -> Option<ReleaseInFlight> {
-        let given_up = held.life().release(self.now());
-        let release = match given_up {
-            // Submitted before it is forgotten, so that a shutdown sees one or the other at every
-            // moment.
-            Ok(()) => Some(ReleaseInFlight::submit(
-                Arc::clone(self),
-                held.id.clone(),
-                held.kept_ttl.get(),
-            )),
-            Err(lost) => {
-                if lost == Lost::Deadline {
-                    // The driver may not have noticed yet. A second release does no harm.
-                    self.release_in_background(held.id.clone(), held.kept_ttl.get());
-                }
-                held.tell();
-                None
-            }
-        };
-        self.registry.forget(held);
-        release
+/// One turn with a lease: what a guard has. Dropped, it ends.
+pub(crate) struct Hold {
+    session: Arc<Session>,
+    held: Arc<Held>,
+    turn: Turn,
+    has_ended: bool,
+}
+
+impl Hold {
+    pub(super) fn new(session: Arc<Session>, held: Arc<Held>, turn: Turn) -> Self {
+        Self { session, held, turn, has_ended: false }
     }
 
-    /// Asks the store now whether a lease is held, and restarts its ttl. A lease that is over is
+    pub(super) fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    pub(crate) fn id(&self) -> &LeaseId {
+        &self.held.id
+    }
+
+    pub(crate) fn fencing(&self) -> Option<FencingToken> {
+        self.turn.fencing
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.life().is_held(self.turn.number, self.session.now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.held.life().remaining(self.turn.number, self.session.now())
+    }
+
+    /// Why it is not held: the deadline, unless the store said otherwise.
+    pub(crate) fn why_lost(&self) -> Lost {
+        match self.held.life().state() {
+            LeaseState::Lost(lost) => lost,
+            _ => Lost::Deadline,
+        }
+    }
+
+    /// Ends when the lease is lost. Never, if this turn of it ends before.
+    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
+        Arc::clone(&self.held).lost(self.turn.number)
+    }
+
+    /// Asks the store now whether the lease is held, and restarts its ttl. A lease that is over is
     /// never asked for again.
     ///
     /// # Errors
     ///
     /// `Lost` if it is not held any more; else why the store could not be asked.
-    pub(crate) async fn renew(self: &Arc<Self>, held: &Arc<Held>) -> Result<(), Error> {
-        let sent = self.now();
-        if !held.is_held(sent) {
-            return Err(lost_error(held.why_lost()));
+    pub(crate) async fn renew(&self) -> Result<(), Error> {
+        let sent = self.session.now();
+        if !self.is_held() {
+            return Err(lost_error(self.why_lost()));
         }
-        let answer = self.store.renew(held.renewal()).await;
-        let counted = self.on_renewal(held, sent, answer.as_ref());
+        let answer = self.session.store.renew(self.held.renewal()).await;
+        let counted = self.session.on_renewal(&self.held, sent, answer.as_ref());
         match answer {
             Ok(_) if counted => Ok(()),
-            _ if !held.is_held(self.now()) => Err(lost_error(held.why_lost())),
+            _ if !self.is_held() => Err(lost_error(self.why_lost())),
             Err(error) => Err(error),
             Ok(_) => Err(Error::new(
                 ErrorKind::Unknown,
@@ -149,11 +160,35 @@ impl Session {
         }
     }
 
-    /// Stops renewing a lease, and watching its deadline, without releasing it.
-    pub(crate) fn let_go(&self, held: &Held) {
+    /// Ends this turn. If the lease is not passed on or kept, its release is submitted when this
+    /// returns.
+    pub(crate) fn part(mut self) -> Parted {
+        self.has_ended = true;
+        self.session.part(&self.held, self.turn.number)
+    }
+
+    /// Stops renewing the lease, and watching its deadline, without releasing it.
+    pub(crate) fn let_go(mut self) -> OwnerToken {
+        self.has_ended = true;
         // Whether it was lost already makes no difference to one who lets go.
-        let _was_held = held.life().release(self.now());
-        self.registry.let_go(held);
+        let _was_held = self.held.life().release(self.session.now());
+        self.session.registry.let_go(&self.held);
+        self.session.forget_lease(&self.held);
+        self.held.owner().clone()
+    }
+
+    /// It was not taken up: whoever made it goes on with the lease. Returns the turn.
+    pub(super) fn disarm(mut self) -> u64 {
+        self.has_ended = true;
+        self.turn.number
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.has_ended && !self.session.part(&self.held, self.turn.number).is_over() {
+            tracing::debug!(key = %self.held.id.key, "released by drop");
+        }
     }
 }
 

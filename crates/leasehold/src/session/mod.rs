@@ -3,32 +3,48 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `acquire` | one acquisition, from the first ask to the lease, or to the place left |
-//! | `held` | one lease that is held, shared by its guard and the driver |
+//! | `spec` | what one acquisition wants |
+//! | `acquire` | one acquisition: at once, from the local line, or from the store |
+//! | `local_line` | the tasks of this client that wait for one key, and the lease that they pass on |
+//! | `asker` | speaking with the store on behalf of a local line |
+//! | `leaving` | a lease that leaves: handed over, or this client's again |
+//! | `attempt` | asking the store by one token, from the first ask to the lease, or to the place left |
+//! | `wake` | how one who asks is woken |
+//! | `held` | one lease that this client has, and the turns of its guards |
+//! | `part` | what becomes of a lease when its guard ends: passed on, kept idle, released |
 //! | `registry` | all leases that are held and all releases that are not confirmed |
 //! | `driver` | the one future that renews, watches deadlines, and follows releases up |
 //! | `release` | a release that is on its way, and what becomes of it if nobody waits for it |
-//! | `waiting` | the tasks of this client that wait for a key, and the hints that wake them |
 
 mod acquire;
+mod asker;
+mod attempt;
 mod driver;
 mod held;
+mod leaving;
+mod local_line;
+mod part;
 mod registry;
 mod release;
-mod waiting;
+mod spec;
+mod wake;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
-pub(crate) use self::acquire::{Spec, Wait};
-pub(crate) use self::held::{Held, lost_error};
+pub(crate) use self::held::{Hold, lost_error};
+pub(crate) use self::part::Parted;
 pub(crate) use self::release::ReleaseInFlight;
+pub(crate) use self::spec::{Spec, Wait};
 
+use self::held::Held;
+use self::local_line::{LocalLines, Told};
 use self::registry::Registry;
-use self::waiting::Waiting;
+use self::wake::HandOver;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
@@ -36,6 +52,28 @@ use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::{AnyStore, Claim, ClientRecord, Hint, HintSink, LeaseId, Store};
+
+/// Somebody who can ask for locks: a client, or a mutex of one. When the last of them is gone, no
+/// lease is kept idle any more.
+#[derive(Debug)]
+pub(crate) struct User(Arc<Session>);
+
+impl User {
+    pub(crate) fn new(session: Arc<Session>) -> Arc<Self> {
+        Arc::new(Self(session))
+    }
+
+    pub(crate) const fn session(&self) -> &Arc<Session> {
+        &self.0
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.0.unused.store(true, Ordering::Release);
+        self.0.end_all_idle();
+    }
+}
 
 /// How many grants that came for nobody are given back at a time. Hints can be forged, by whoever
 /// may publish; beyond this a grant runs out by itself, after a waiter's short lease.
@@ -50,9 +88,13 @@ pub(crate) struct Session {
     id: ClientId,
     record: Option<Arc<ClientRecord>>,
     registry: Registry,
-    waiting: Waiting,
+    lines: LocalLines,
     giving_back: Arc<Semaphore>,
     closed: AtomicBool,
+    /// Whether nobody can ask for a lock any more: the last client and mutex are gone.
+    unused: AtomicBool,
+    /// Whether the store was asked for hints.
+    listens: AtomicBool,
     /// Tells those who wait that the session was closed.
     closing: Notify,
 }
@@ -72,9 +114,11 @@ impl Session {
             id,
             record: record.map(Arc::new),
             registry: Registry::default(),
-            waiting: Waiting::default(),
+            lines: LocalLines::default(),
             giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),
+            unused: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
             closing: Notify::new(),
         });
         let sink: Arc<dyn HintSink> = session.clone();
@@ -109,7 +153,13 @@ impl Session {
     pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) -> (usize, usize) {
         self.closed.store(true, Ordering::Release);
         self.closing.notify_waiters();
+        let mut tasks = Vec::new();
+        self.lines.with_each(|line| tasks.extend(line.take_tasks()));
+        for task in tasks {
+            let _gone = task.tell.send(Told::Failed(closed()));
+        }
         let released_before = self.registry.released();
+        self.end_all_idle();
         let until = self.now() + grace;
         let mut timer = self.host.sleep_until(until);
         loop {
@@ -133,27 +183,75 @@ impl Session {
 impl HintSink for Session {
     fn hint(&self, hint: Hint) {
         match hint {
-            Hint::Granted { key, owner, .. } => {
+            Hint::Granted { key, owner, fencing, ask_no } => {
                 // A stale or forged hint about a token that is in use is harmless: who waits asks
                 // the store, and what is held stays held. A grant for nobody is given back: its
                 // future was dropped.
                 let ours = owner.client().is_some_and(|client| client == self.id);
-                let wanted = self.waiting.wake(&key, Some(&owner)) || self.registry.knows(&owner);
+                let handed_over = HandOver { ask_no, fencing };
+                let wanted =
+                    self.lines.hand_over(&key, &owner, handed_over) || self.registry.knows(&owner);
                 if ours && !wanted {
                     self.give_back(key, owner);
                 }
             }
             Hint::MaybeFree { key } => {
-                self.waiting.wake(&key, None);
+                self.lines.wake(&key);
             }
-            Hint::Missed => self.waiting.wake_all(),
-            // Nothing is passed on or kept idle yet, so nothing is to be given up.
-            Hint::Wanted { .. } => {}
+            Hint::Missed => {
+                self.lines.wake_all();
+                self.ask_whether_wanted();
+            }
+            Hint::Wanted { key } => self.on_wanted(&key),
         }
     }
 }
 
 impl Session {
+    /// Another client waits for a key.
+    fn on_wanted(&self, key: &Key) {
+        let now = self.now();
+        let lease = self.lines.with(key, |line| {
+            line.was_wanted = line.lease.is_none() && line.has_asker;
+            line.lease.clone()
+        });
+        if let Some(lease) = lease {
+            lease.life().want(now);
+            // If it is idle, the driver gives it up: a hint must not call the store.
+            self.registry.hurry(&lease);
+        }
+    }
+
+    /// Others may have come without notice: leases that are passed on or kept idle are renewed,
+    /// which tells whether somebody waits.
+    fn ask_whether_wanted(&self) {
+        let now = self.now();
+        let mut leases = Vec::new();
+        self.lines.with_each(|line| {
+            let may_be_kept = |held: &&Arc<Held>| line.has_tasks() || held.life().is_idle();
+            leases.extend(line.lease.as_ref().filter(may_be_kept).cloned());
+        });
+        for lease in leases {
+            lease.life().renew_soon(now);
+            self.registry.hurry(&lease);
+        }
+    }
+
+    async fn until_closed(&self) {
+        loop {
+            let mut closing = std::pin::pin!(self.closing.notified());
+            let is_closed = std::future::poll_fn(|cx| {
+                // Looked at only once a closing would be noticed: one between the two is not
+                // missed.
+                let told = closing.as_mut().poll(cx);
+                if self.check_open().is_err() { Poll::Ready(true) } else { told.map(|()| false) }
+            });
+            if is_closed.await {
+                return;
+            }
+        }
+    }
+
     /// Releases a grant that came for nobody. A hint must not call the store, so the host does it.
     fn give_back(&self, key: Key, owner: OwnerToken) {
         let Some(session) = self.me.upgrade() else { return };

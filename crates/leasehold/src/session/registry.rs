@@ -87,6 +87,7 @@ pub(super) struct Plan {
 pub(super) enum Due {
     Renew,
     Lost(Lost),
+    GiveUp,
 }
 
 impl Registry {
@@ -114,6 +115,22 @@ impl Registry {
         if let Some(lease) = state.leases.remove(&(before, number)) {
             held.set_slot(Some((at, number)));
             state.leases.insert((at, number), lease);
+        }
+    }
+
+    /// Looks after a lease again when it is due, if that is sooner than was planned.
+    pub(super) fn hurry(&self, held: &Held) {
+        let due = held.life().due();
+        if held.slot().is_some_and(|(at, _)| at <= due) {
+            return;
+        }
+        self.reschedule(held, due);
+        let is_late = match self.state().driver {
+            Driver::SleepsUntil(until) => due < until,
+            Driver::Absent => false,
+        };
+        if is_late {
+            self.look_now();
         }
     }
 
@@ -250,6 +267,11 @@ impl Registry {
                 Duty::Renew => {
                     duties.push((Arc::clone(&held), Due::Renew));
                     Some(life.due())
+                }
+                Duty::GiveUp => {
+                    duties.push((Arc::clone(&held), Due::GiveUp));
+                    // Unless a task takes it before, which is told of then as of any other.
+                    Some(now + TICK)
                 }
                 Duty::TellLost(lost) => {
                     duties.push((Arc::clone(&held), Due::Lost(lost)));

@@ -47,9 +47,9 @@ pub enum Released {
     Freed,
     /// The key is the next waiter's.
     HandedOver,
-    /// Nobody waits, and the lease was kept as asked.
+    /// Nobody waits, and the client has it again, by the token that it named.
     Kept {
-        /// The fresh block of fencing tokens.
+        /// The fencing tokens of this grant.
         fencing: Option<FencingBlock>,
     },
     /// The owner did not hold it; its place in line, if any, is gone.

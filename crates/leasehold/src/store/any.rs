@@ -36,6 +36,7 @@ trait DynStore: Send + Sync + 'static {
     fn release(&self, lease: LeaseId, otherwise: Otherwise) -> BoxAnswer<Released>;
     fn inspect(&self, key: Key) -> BoxAnswer<Snapshot>;
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>);
+    fn listen(&self, inbox: &ClientId);
     fn capabilities(&self) -> Capabilities;
     fn browse(&self) -> Option<&dyn Browse>;
     fn label(&self) -> String;
@@ -56,6 +57,9 @@ impl<S: Store> DynStore for S {
     }
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
         Store::watch(self, inbox, sink);
+    }
+    fn listen(&self, inbox: &ClientId) {
+        Store::listen(self, inbox);
     }
     fn capabilities(&self) -> Capabilities {
         Store::capabilities(self)
@@ -90,6 +94,9 @@ impl Store for AnyStore {
     }
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
         self.0.watch(inbox, sink);
+    }
+    fn listen(&self, inbox: &ClientId) {
+        self.0.listen(inbox);
     }
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()

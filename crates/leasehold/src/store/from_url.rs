@@ -104,11 +104,10 @@ pub fn redact_url(url: &str) -> String {
     (shown + options).escape_debug().to_string()
 }
 
-/// Whether there may be a user and a password that lack their `@`.
+/// Whether there may be a user and a password that lack their `@`, wherever a port could stand.
 fn has_words_for_a_port(rest: &str) -> bool {
-    let authority = rest.split('/').next().unwrap_or_default();
-    let port = authority.rsplit_once(':').map(|(_, port)| port);
-    port.is_some_and(|port| port.bytes().any(|byte| !byte.is_ascii_digit()))
+    let is_digits = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit() || byte == b']');
+    rest.split('/').any(|part| !part.split(':').skip(1).all(is_digits))
 }
 
 /// A password may have a `?` in it, so the host ends at the first one after the last `@`.
@@ -130,6 +129,9 @@ mod tests {
             ("user:secret@host", "…@host"),
             ("redis:secret@host", "…@host"),
             ("redis://:secret/0", "redis://…"),
+            ("redis://redis://:secret/0", "redis://…"),
+            ("redis://:secret:/0", "redis://…"),
+            ("redis://[::1]:1/0", "redis://[::1]:1/0"),
             ("redis://host:1/0", "redis://host:1/0"),
             ("a\nb", "a\\nb"),
             ("redis://:p?ss@host/x", "redis://…@host/x?…"),

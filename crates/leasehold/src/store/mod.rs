@@ -43,8 +43,8 @@ use crate::core::token::ClientId;
 #[cfg(feature = "redis")]
 pub(crate) use limit::unanswered;
 pub(crate) use limit::within;
-use pattern::matches_pattern;
-pub(crate) use request::PlaceTerms;
+pub(crate) use pattern::matches_pattern;
+pub(crate) use request::{Keep, PlaceTerms};
 
 /// A place that grants leases.
 ///
@@ -111,6 +111,11 @@ pub trait Store: Send + Sync + 'static {
     /// Delivers the hints for `inbox` to `sink` for as long as the sink lives. Every other sink of
     /// that inbox is replaced.
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>);
+
+    /// Asks for the hints of `inbox` from now on, as one does who waits: a holder that keeps a
+    /// lease idle, or passes it on among its own tasks, wants to be told who else waits. A store
+    /// that opens a connection for hints opens it now, and says [`Hint::Missed`] once they come.
+    fn listen(&self, inbox: &ClientId);
 
     /// What this store promises.
     fn capabilities(&self) -> Capabilities;

@@ -34,6 +34,10 @@ pub struct Ask {
 pub enum Claim {
     /// By one owner alone.
     Exclusive,
+    /// By one owner alone, with nothing beside the lock: no line, no note, no fencing tokens. It
+    /// goes with [`Line::Stand`] and with nothing reserved, so that a store may keep it as simply
+    /// as it can. Whether somebody waits in line, with another claim, need not be looked at.
+    Plain,
     /// By many owners who exclude only an exclusive one.
     Shared,
     /// As `want` of the `of` permits that the key has.
@@ -126,15 +130,24 @@ pub struct Renewal {
     /// How many further fencing tokens to reserve at most: usually 0. If any are asked for, a store
     /// may reserve fewer, but at least one.
     pub reserve: u32,
+    /// Whether the client keeps the lease with no guard in use: what [`Holder::idle`] shows from
+    /// then on.
+    ///
+    /// [`Holder::idle`]: super::Holder::idle
+    pub idle: bool,
 }
 
 /// What happens to a released lease if nobody waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Otherwise {
     /// It ends.
     Free,
-    /// It is kept: renewed, with a fresh block of fencing tokens.
+    /// The client has it again, by another owner token and with a fresh block of fencing tokens: a
+    /// hand-over to itself. The released token is spent, as always, so a copy of this request that
+    /// comes late ends nothing.
     Keep {
+        /// By which token: a fresh one.
+        owner: OwnerToken,
         /// For how long, lock delay included.
         ttl: Ttl,
         /// How many tokens to reserve at most. If any are asked for, a store may reserve fewer,
@@ -144,13 +157,23 @@ pub enum Otherwise {
 }
 
 impl Otherwise {
-    /// For how long, and with how many tokens, the lease is to be kept.
-    pub(crate) fn keep(self) -> Option<(Ttl, u32)> {
+    /// By whom, for how long, and with how many fencing tokens the lease is to be kept.
+    pub(crate) fn keep(&self) -> Option<Keep<'_>> {
         match self {
             Self::Free => None,
-            Self::Keep { ttl, reserve } => Some((ttl, reserve)),
+            Self::Keep { owner, ttl, reserve } => {
+                Some(Keep { owner, ttl: *ttl, reserve: *reserve })
+            }
         }
     }
+}
+
+/// How a lease is to be kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Keep<'a> {
+    pub(crate) owner: &'a OwnerToken,
+    pub(crate) ttl: Ttl,
+    pub(crate) reserve: u32,
 }
 
 /// What an ask says of the place that it takes.

@@ -5,4 +5,5 @@
 
 mod bounds;
 mod examples;
+mod listing;
 mod mutex;

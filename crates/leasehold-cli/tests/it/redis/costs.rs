@@ -48,7 +48,9 @@ fn who_waits_opens_one_more_to_be_told() {
     holder.tell("end");
     holder.end().code(0);
     waiter.end().code(0);
-    assert_eq!(connections_made(&world) - before, 2);
+    // And one for renewals, if the command takes longer than the short ttl of a hand-over is left.
+    let made = connections_made(&world) - before;
+    assert!((2..=3).contains(&made), "{made}");
 }
 
 /// Counted over whole rounds of what a waiter does, from one look at the holder to another, on the

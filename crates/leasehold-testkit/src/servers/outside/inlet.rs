@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use leasehold::store::redis::{Message, Messages};
+use leasehold::store::redis::{Messages, News};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{PATIENCE, lock};
@@ -33,14 +33,19 @@ impl Inlet {
 
     /// Hands messages on, the marks among them excepted, until the connection ends. All the time,
     /// so that a mark is seen also while nobody takes messages.
-    pub(super) async fn hand_on(&self, mut from: Box<dyn Messages>, to: UnboundedSender<Message>) {
+    pub(super) async fn hand_on(&self, mut from: Box<dyn Messages>, to: UnboundedSender<News>) {
         let _ended = Ended(self);
-        while let Some(message) = from.next().await {
-            if message.channel == self.channel {
-                let mark = String::from_utf8_lossy(&message.payload).parse();
-                self.see(mark.expect("the kit alone publishes here"));
-            } else if to.send(message).is_err() {
-                return;
+        while let Some(news) = from.next().await {
+            match news {
+                News::Published(message) if message.channel == self.channel => {
+                    let mark = String::from_utf8_lossy(&message.payload).parse();
+                    self.see(mark.expect("the kit alone publishes here"));
+                }
+                news => {
+                    if to.send(news).is_err() {
+                        return;
+                    }
+                }
             }
         }
         // Whoever waits for messages is told before those who wait for marks.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::host::Host;
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, LinkError, Message, RedisConnector, Subscriber, Value,
+    Command, Connected, Connector, Link, LinkError, Message, News, RedisConnector, Subscriber,
+    Value,
 };
 use tokio::sync::oneshot;
 
@@ -68,7 +69,8 @@ impl World {
         let (host, ended) = (Arc::clone(&self.host), Arc::new(Mutex::new(None)));
         let (inner, tell) = (Arc::clone(&self.host), Arc::clone(&ended));
         host.spawn_io(Box::pin(async move {
-            while let Some(message) = messages.next().await {
+            while let Some(news) = messages.next().await {
+                let News::Published(message) = news else { continue };
                 take(message, inner.now());
             }
             *tell.lock().expect("no panic") = Some(inner.now());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use leasehold::Error;
 use leasehold::store::redis::{
-    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages,
+    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News,
     Subscriber, Value,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -118,16 +118,27 @@ impl Channels for WatchedChannels {
     ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
         Box::pin(Arrival::new(&self.outside, self.channels.add(channel)))
     }
+
+    fn tracks(&self) -> bool {
+        self.channels.tracks()
+    }
+
+    fn track(
+        &mut self,
+        key: &str,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
+        Box::pin(Arrival::new(&self.outside, self.channels.track(key)))
+    }
 }
 
 /// Messages without the marks.
 struct HandedOn {
-    received: UnboundedReceiver<Message>,
+    received: UnboundedReceiver<News>,
     task: AbortHandle,
 }
 
 impl Messages for HandedOn {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>> {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>> {
         Box::pin(self.received.recv())
     }
 }

@@ -1,18 +1,23 @@
 //! One connection through a proxy: two threads, one for each direction.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use super::super::PATIENCE;
 use super::super::frames::Frames;
-use super::{Lane, Shared, State};
+use super::{Cut, Lane, Shared, State, Then};
 
 pub(super) struct Connection {
     client: TcpStream,
     server: TcpStream,
     closed: AtomicBool,
+    /// Open, and nothing gets through any more.
+    silent: AtomicBool,
+    /// Requests on it are held back, whatever is done with others.
+    stranded: AtomicBool,
     /// How many of its two directions are still open.
     ways: AtomicUsize,
 }
@@ -23,14 +28,16 @@ impl Connection {
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         let closed = AtomicBool::new(false);
-        let connection = Arc::new(Self { client, server, closed, ways: AtomicUsize::new(2) });
+        let (silent, stranded) = (AtomicBool::new(false), AtomicBool::new(false));
+        let ways = AtomicUsize::new(2);
+        let connection = Arc::new(Self { client, server, closed, silent, stranded, ways });
         let mut state = shared.state();
         state.counts.connections += 1;
         state.counts.open += 1;
         state.connections.push(Arc::clone(&connection));
         drop(state);
         shared.changed.notify_all();
-        type Way = fn(&Shared, &Connection);
+        type Way = fn(&Arc<Shared>, &Connection);
         for way in [pass_requests as Way, pass_replies as Way] {
             let (shared, connection) = (Arc::clone(shared), Arc::clone(&connection));
             std::thread::spawn(move || {
@@ -50,8 +57,21 @@ impl Connection {
         let _ = self.server.shutdown(Shutdown::Both);
     }
 
+    /// Holds its requests back, or lets them go.
+    pub(super) fn strand(&self, stranded: bool) {
+        self.stranded.store(stranded, Ordering::Release);
+    }
+
+    fn is_stranded(&self) -> bool {
+        self.stranded.load(Ordering::Acquire)
+    }
+
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
     }
 
     /// Both directions have ended.
@@ -65,17 +85,32 @@ impl Connection {
     }
 }
 
-fn pass_requests(shared: &Shared, connection: &Connection) {
+fn pass_requests(shared: &Arc<Shared>, connection: &Connection) {
     let (mut client, mut server) = (&connection.client, &connection.server);
     let (mut frames, mut buffer) = (Frames::default(), vec![0; 64 * 1024]);
+    let mut request = Vec::new();
     while let Ok(length @ 1..) = client.read(&mut buffer) {
         let bytes = &buffer[..length];
-        if !may_pass(shared, connection, |state| state.to_server)
-            || server.write_all(bytes).is_err()
-        {
+        if !may_pass(shared, connection, |state| {
+            let held = state.to_server.held || connection.is_stranded();
+            Lane { held, ..state.to_server }
+        }) {
             return connection.close();
         }
-        let ended = frames.count(bytes);
+        if connection.is_silent() {
+            continue;
+        }
+        if server.write_all(bytes).is_err() {
+            return connection.close();
+        }
+        let mut ended = 0;
+        for byte in bytes {
+            request.push(*byte);
+            if frames.take(*byte) {
+                ended += 1;
+                repeat(shared, std::mem::take(&mut request));
+            }
+        }
         shared.count(|counts| {
             counts.requests += ended;
             counts.request_bytes += bytes.len() as u64;
@@ -85,65 +120,124 @@ fn pass_requests(shared: &Shared, connection: &Connection) {
     let _ = server.shutdown(Shutdown::Write);
 }
 
-fn pass_replies(shared: &Shared, connection: &Connection) {
+/// Sends a request once more on a connection of its own, if it is to be.
+fn repeat(shared: &Arc<Shared>, request: Vec<u8>) {
+    let mut state = shared.state();
+    let Some(repeat) = state.repeat.as_mut().filter(|_| runs_a_script(&request)) else { return };
+    let later = repeat.later;
+    repeat.requests -= 1;
+    if repeat.requests == 0 {
+        state.repeat = None;
+    }
+    drop(state);
+    let shared = Arc::clone(shared);
+    std::thread::spawn(move || {
+        let came = Instant::now();
+        let mut state = shared.state();
+        loop {
+            let left = later.saturating_sub(came.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            let waited = shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        // The server may be gone, which is as good as never having heard it.
+        let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server)) else {
+            return;
+        };
+        let _ = server.set_read_timeout(Some(PATIENCE));
+        if server.write_all(&request).is_ok() && matches!(server.read(&mut [0]), Ok(1)) {
+            shared.count(|counts| counts.repeated += 1);
+        }
+    });
+}
+
+fn runs_a_script(request: &[u8]) -> bool {
+    let command = request.split(|byte| *byte == b'\n').nth(2).unwrap_or_default();
+    [&b"EVALSHA\r"[..], b"EVAL\r"].iter().any(|name| command.eq_ignore_ascii_case(name))
+}
+
+fn pass_replies(shared: &Arc<Shared>, connection: &Connection) {
     let (mut client, mut server) = (&connection.client, &connection.server);
     let (mut frames, mut buffer) = (Frames::default(), vec![0; 64 * 1024]);
     let mut cut = None;
     while let Ok(length @ 1..) = server.read(&mut buffer) {
+        if connection.is_silent() {
+            continue;
+        }
         let (length, ends) = passable(shared, &mut frames, &mut cut, &buffer[..length]);
         if !may_pass(shared, connection, |state| state.to_client) {
             return connection.close();
         }
         // A client that has gone does not keep the server from being read: what it answered counts.
         let _ = client.write_all(&buffer[..length]);
-        if ends {
-            return connection.close();
+        match ends {
+            None => {}
+            Some(Then::Closed) => return connection.close(),
+            Some(Then::Silent) => connection.silent.store(true, Ordering::Release),
         }
     }
     // A server that has said all does not listen either.
     connection.close();
 }
 
-/// How many of these bytes may pass, and whether the connection ends then. `left` is how many bytes
-/// of the reply under way may pass if it is to be cut off.
+/// How many of these bytes may pass, and what becomes of the connection if not all of them. `cut`
+/// is how the reply under way is to be cut off, with the number of its bytes that may still pass.
 fn passable(
     shared: &Shared,
     frames: &mut Frames,
-    left: &mut Option<usize>,
+    cut: &mut Option<Cut>,
     bytes: &[u8],
-) -> (usize, bool) {
+) -> (usize, Option<Then>) {
     for (at, byte) in bytes.iter().enumerate() {
         if frames.is_between() {
-            *left = shared.state().cut.take();
+            *cut = cut_of_next(&mut shared.state());
         }
-        if *left == Some(0) {
-            shared.count(|counts| counts.replies += 1);
-            return (at, true);
+        if let Some(Cut { bytes: 0, then, .. }) = cut {
+            shared.count(|counts| {
+                counts.replies += 1;
+                counts.lost += 1;
+            });
+            return (at, Some(*then));
         }
         let ended = frames.take(*byte);
         if ended {
             shared.count(|counts| counts.replies += 1);
         }
-        if let Some(left) = left {
-            *left -= 1;
+        if let Some(cut) = cut {
+            cut.bytes -= 1;
             if ended {
-                return (at + 1, true);
+                return (at + 1, Some(cut.then));
             }
         }
     }
-    (bytes.len(), false)
+    (bytes.len(), None)
+}
+
+/// How the reply that begins now is cut off, if it is.
+fn cut_of_next(state: &mut State) -> Option<Cut> {
+    let cut = state.cut.as_mut()?;
+    if cut.replies > 0 {
+        cut.replies -= 1;
+        return None;
+    }
+    state.cut.take()
 }
 
 /// Waits for as long as bytes are held back or delayed; false if the connection was closed.
 fn may_pass(shared: &Shared, connection: &Connection, lane: impl Fn(&State) -> Lane) -> bool {
     let came = Instant::now();
     let mut state = shared.state();
+    let share = state.random.below(1_000);
     loop {
         if connection.is_closed() {
             return false;
         }
         let lane = lane(&state);
-        let left = lane.delay.saturating_sub(came.elapsed());
+        let jitter = lane.jitter * u32::try_from(share).expect("below a thousand") / 1_000;
+        let left = (lane.delay + jitter).saturating_sub(came.elapsed());
         if lane.held {
             state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         } else if left.is_zero() {

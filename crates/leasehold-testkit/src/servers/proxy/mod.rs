@@ -13,6 +13,7 @@ use self::connection::Connection;
 use super::PATIENCE;
 use super::listening::Listening;
 use super::port::Port;
+use crate::virtual_host::SeededRandom;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,20 @@ pub struct Counts {
     pub request_bytes: u64,
     /// Replies and messages that it took from the server, whether it passed them on or not.
     pub replies: u64,
+    /// Replies that it was told to lose, and did.
+    pub lost: u64,
+    /// Requests that it sent twice.
+    pub repeated: u64,
+}
+
+/// What becomes of a connection one of whose replies was lost. Nothing more gets through either
+/// way: a server that left out one answer would give each later one to the wrong question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It is closed.
+    Closed,
+    /// It stays open, and is silent.
+    Silent,
 }
 
 /// Stands between clients and a server on 127.0.0.1, passes on what they say, and does to it what a
@@ -54,14 +69,33 @@ struct Shared {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
     counts: Counts,
     to_server: Lane,
     to_client: Lane,
-    /// After how many bytes the next reply is cut off.
-    cut: Option<usize>,
+    cut: Option<Cut>,
+    repeat: Option<Repeat>,
     connections: Vec<Arc<Connection>>,
+    random: SeededRandom,
+}
+
+/// Which reply is cut off.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// How many pass before it.
+    replies: u64,
+    /// How much of it passes.
+    bytes: usize,
+    then: Then,
+}
+
+/// Which requests are sent twice.
+#[derive(Clone, Copy)]
+struct Repeat {
+    /// How many, from the next one on.
+    requests: u64,
+    /// How long after the first time.
+    later: Duration,
 }
 
 /// How bytes go in one direction.
@@ -69,13 +103,25 @@ struct State {
 struct Lane {
     held: bool,
     delay: Duration,
+    /// How much more than `delay` at most.
+    jitter: Duration,
 }
 
 impl Proxy {
     /// In front of the server on that port of 127.0.0.1, which may also come and go.
     #[must_use]
     pub fn to(server: u16) -> Self {
-        let shared = Arc::new(Shared { server, state: Mutex::default(), changed: Condvar::new() });
+        let state = State {
+            counts: Counts::default(),
+            to_server: Lane::default(),
+            to_client: Lane::default(),
+            cut: None,
+            repeat: None,
+            connections: Vec::new(),
+            // Real time is not repeatable anyway.
+            random: SeededRandom::new(server.into()),
+        };
+        let shared = Arc::new(Shared { server, state: Mutex::new(state), changed: Condvar::new() });
         let proxy = Self { port: Port::reserve(), shared, listening: Mutex::default() };
         proxy.accept();
         proxy
@@ -104,10 +150,32 @@ impl Proxy {
         self.set(way, |lane| lane.held = false);
     }
 
+    /// Holds back the requests of the connections that are open now, as [`hold`](Self::hold) does;
+    /// others pass. Whoever gives such a connection up and makes a new one is overtaken by nothing,
+    /// until the old requests arrive late.
+    pub fn strand(&self) {
+        self.shared.state().connections.iter().for_each(|connection| connection.strand(true));
+    }
+
+    /// Lets go what was stranded.
+    pub fn land(&self) {
+        self.shared.state().connections.iter().for_each(|connection| connection.strand(false));
+        self.shared.changed.notify_all();
+    }
+
     /// From now on what comes that way arrives that much later, or up to twice that if there is
     /// much of it.
     pub fn delay(&self, way: Way, span: Duration) {
-        self.set(way, |lane| lane.delay = span);
+        self.delay_between(way, span, span);
+    }
+
+    /// As [`delay`](Self::delay), by a span between these two, another one for each piece. What was
+    /// sent first arrives first all the same.
+    pub fn delay_between(&self, way: Way, least: Duration, most: Duration) {
+        self.set(way, |lane| {
+            lane.delay = least;
+            lane.jitter = most.saturating_sub(least);
+        });
     }
 
     /// Closes every connection, with what was held back in it.
@@ -120,7 +188,25 @@ impl Proxy {
     /// Closes the connection whose reply is next, after so many bytes of it, and after the whole of
     /// it if it is shorter. The server has carried the request out.
     pub fn cut_next_reply_after(&self, bytes: usize) {
-        self.shared.state().cut = Some(bytes);
+        self.cut(Cut { replies: 0, bytes, then: Then::Closed });
+    }
+
+    /// Loses the reply after the next `replies` ones, of whatever connection it is: the server has
+    /// carried the request out, and the client cannot know.
+    pub fn lose_reply_after(&self, replies: u64, then: Then) {
+        self.cut(Cut { replies, bytes: 0, then });
+    }
+
+    /// Sends the next `requests` that run a script a second time, so much later, on a connection of
+    /// their own, as something in between would that had no answer. Nobody hears the second answer.
+    pub fn repeat_scripts(&self, requests: u64, later: Duration) {
+        self.shared.state().repeat = Some(Repeat { requests, later });
+    }
+
+    /// Loses and repeats nothing from now on that is not lost or repeated yet.
+    pub fn be_faithful(&self) {
+        let mut state = self.shared.state();
+        (state.cut, state.repeat) = (None, None);
     }
 
     /// Closes the connection whose reply is next, without a byte of it: the server has carried the
@@ -168,6 +254,10 @@ impl Proxy {
         drop(state);
         assert!(!waited.timed_out(), "no more than {counts:?} went through in {PATIENCE:?}");
         counts
+    }
+
+    fn cut(&self, cut: Cut) {
+        self.shared.state().cut = Some(cut);
     }
 
     fn set(&self, way: Way, set: impl Fn(&mut Lane)) {

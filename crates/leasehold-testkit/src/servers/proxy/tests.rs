@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::resp::Client;
 use super::super::{FakeServer, RedisServer};
-use super::{Proxy, Way};
+use super::{Proxy, Then, Way};
 
 fn world() -> (RedisServer, Proxy, Client) {
     let server = RedisServer::start();
@@ -55,6 +55,24 @@ fn a_request_that_was_held_back_arrives_after_its_sender_gave_up() {
     proxy.go_on(Way::ToServer);
     proxy.until(|counts| counts.replies == 1);
     assert_eq!(server.command(&["GET", "key"]).text(), "late");
+}
+
+#[test]
+fn a_stranded_request_is_overtaken_by_its_senders_next_connection() {
+    let (server, proxy, client) = world();
+    proxy.strand();
+    drop(client);
+    proxy.until(|counts| counts.connections == 1);
+    let stream = speak(&proxy, "PING\r\n");
+    proxy.until(|counts| counts.replies == 1);
+    proxy.strand();
+    (&stream).write_all(b"APPEND key late\r\n").expect("it takes requests");
+    drop(stream);
+    let mut next = Client::connect(proxy.port()).expect("it listens");
+    next.ask(&["APPEND", "key", "first,"]).expect("an answer");
+    proxy.land();
+    proxy.until(|counts| counts.replies == 3);
+    assert_eq!(server.command(&["GET", "key"]).text(), "first,late");
 }
 
 #[test]
@@ -136,6 +154,66 @@ fn what_is_delayed_arrives_later() {
     let began = Instant::now();
     client.ask(&["PING"]).expect("an answer");
     assert!(began.elapsed() >= 2 * span);
+}
+
+#[test]
+fn what_is_delayed_by_different_spans_arrives_in_its_order() {
+    let (_server, proxy, _client) = world();
+    let (least, most) = (Duration::from_millis(5), Duration::from_millis(40));
+    proxy.delay_between(Way::Both, least, most);
+    let began = Instant::now();
+    let mut stream = speak(&proxy, "ECHO 0\r\n");
+    for number in 1..8 {
+        // Each a piece of its own: the one before has come back.
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply).expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&reply), format!("$1\r\n{}\r\n", number - 1));
+        stream.write_all(format!("ECHO {number}\r\n").as_bytes()).expect("it takes requests");
+    }
+    assert!(began.elapsed() >= 14 * least, "{:?}", began.elapsed());
+}
+
+#[test]
+fn the_reply_of_choice_is_lost_and_nothing_gets_through_behind_it() {
+    let (server, proxy, _client) = world();
+    proxy.lose_reply_after(2, Then::Closed);
+    let read = read_to_end(speak(&proxy, "INCR key\r\nINCR key\r\nINCR key\r\n"));
+    assert_eq!(read, ":1\r\n:2\r\n");
+    assert_eq!(server.command(&["GET", "key"]).int(), 3);
+    assert_eq!(proxy.counts().lost, 1);
+
+    proxy.lose_reply_after(1, Then::Silent);
+    let mut stream = speak(&proxy, "INCR key\r\n");
+    let mut read = [0; 4];
+    stream.read_exact(&mut read).expect("the first reply");
+    assert_eq!(&read, b":4\r\n");
+    stream.write_all(b"INCR key\r\n").expect("it takes requests");
+    proxy.until(|counts| counts.lost == 2);
+    assert_eq!(server.command(&["GET", "key"]).int(), 5);
+    stream.write_all(b"INCR key\r\n").expect("it takes requests");
+    stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
+    assert_eq!(stream.read(&mut [0]).expect_err("nothing").kind(), ErrorKind::WouldBlock);
+    assert_eq!(server.command(&["GET", "key"]).int(), 5);
+
+    proxy.lose_reply_after(0, Then::Closed);
+    proxy.be_faithful();
+    let mut client = Client::connect(proxy.port()).expect("it listens");
+    assert_eq!(client.ask(&["GET", "key"]).expect("an answer").int(), 5);
+}
+
+#[test]
+fn scripts_are_run_twice_and_their_callers_hear_the_first_answer() {
+    let (server, proxy, mut client) = world();
+    proxy.repeat_scripts(2, Duration::from_millis(20));
+    client.ask(&["INCR", "key"]).expect("an answer");
+    let script = "return redis.call('INCRBY', 'key', 10)";
+    for _ in 0..3 {
+        client.ask(&["EVAL", script, "0"]).expect("an answer");
+    }
+    proxy.until(|counts| counts.repeated == 2);
+    assert_eq!(server.command(&["GET", "key"]).int(), 51);
+    // What answers next is the next answer.
+    assert_eq!(client.ask(&["GET", "key"]).expect("an answer").int(), 51);
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use leasehold::store::redis::{Command, Connected, Connector, Link, RedisConnector, Value};
+use leasehold::store::redis::{
+    Command, Connected, Connector, Link, Message, News, RedisConnector, Subscriber, Value,
+};
 use leasehold::{Error, ErrorKind};
 use leasehold_testkit::servers::RedisServer;
 
@@ -223,20 +225,26 @@ async fn requests_of_one_task_are_carried_out_in_the_order_in_which_they_were_su
     }
 }
 
+/// Listens to one more channel, on which nothing is said yet.
+async fn listen(subscriber: &mut Subscriber, channel: &str) -> Result<(), Error> {
+    tokio::select! {
+        added = subscriber.channels.add(channel) => added,
+        news = subscriber.messages.next() => panic!("{news:?}"),
+    }
+}
+
 #[tokio::test]
 async fn messages_of_a_channel_come_in_until_the_connection_ends() {
     let server = RedisServer::start();
     for url in [server.url(), server.unix_url()] {
         let connector = RedisConnector::new(&url).expect("a good URL");
         let mut subscriber = connector.subscribe().await.expect("connected");
-        subscriber.channels.add("inbox").await.expect("confirmed");
-        subscriber.channels.add("other").await.expect("confirmed");
+        for channel in ["inbox", "other"] {
+            listen(&mut subscriber, channel).await.expect("confirmed");
+        }
         assert_eq!(server.command(&["PUBLISH", "other", "a\r\n\u{0}"]).int(), 1);
-        let message = subscriber.messages.next().await.expect("a message");
-        assert_eq!(
-            (message.channel.as_str(), message.payload.as_slice()),
-            ("other", &b"a\r\n\0"[..])
-        );
+        let expected = Message { channel: "other".to_owned(), payload: b"a\r\n\0".to_vec() };
+        assert_eq!(subscriber.messages.next().await, Some(News::Published(expected)));
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(subscriber.messages.next().await, None);
         let error = subscriber.channels.add("late").await.expect_err("the connection is gone");
@@ -251,13 +259,13 @@ async fn a_channel_without_the_right_to_it_is_denied() {
     let url = url(&server, "deaf:pw@", "");
     let mut subscriber =
         RedisConnector::new(&url).expect("a good URL").subscribe().await.expect("connected");
-    let error = subscriber.channels.add("yours").await.expect_err("no right");
+    let error = listen(&mut subscriber, "yours").await.expect_err("no right");
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(told(&error).contains("the channel"), "{error}");
-    subscriber.channels.add("mine").await.expect("it has this right");
+    listen(&mut subscriber, "mine").await.expect("it has this right");
     server.command(&["ACL", "SETUSER", "deaf", "-subscribe"]);
     let mut subscriber =
         RedisConnector::new(&url).expect("a good URL").subscribe().await.expect("connected");
-    let error = subscriber.channels.add("mine").await.expect_err("no right");
+    let error = listen(&mut subscriber, "mine").await.expect_err("no right");
     assert!(told(&error).contains("`subscribe`"), "{error}");
 }

@@ -19,6 +19,8 @@ pub(crate) enum Door {
     Refusing,
     /// Connecting never ends: it accepts and says nothing, or does not even accept.
     Hanging,
+    /// Connecting ends once the door is open.
+    Late,
 }
 
 #[derive(Clone, Default)]
@@ -34,6 +36,7 @@ struct State {
     lines: Vec<Arc<Line>>,
     /// The thread of each attempt to connect.
     attempts: Vec<ThreadId>,
+    opened: Arc<Notify>,
 }
 
 impl Default for State {
@@ -45,6 +48,7 @@ impl Default for State {
             seen: Vec::new(),
             lines: Vec::new(),
             attempts: Vec::new(),
+            opened: Arc::default(),
         }
     }
 }
@@ -55,7 +59,11 @@ impl Fake {
     }
 
     pub(crate) fn set_door(&self, door: Door) {
-        self.state().door = door;
+        let mut state = self.state();
+        state.door = door;
+        if door == Door::Open {
+            state.opened.notify_waiters();
+        }
     }
 
     /// From now on no request is answered, or every one again.
@@ -107,6 +115,16 @@ impl Fake {
             return Some(Ok(Value::Bytes(b"PONG".to_vec())));
         }
         Some(state.answers.pop_front().unwrap_or_else(freed))
+    }
+}
+
+impl State {
+    fn connected(&mut self, fake: &Fake, number: usize) -> Connected {
+        let waiting = Mutex::new(Some(Vec::new()));
+        let line = Arc::new(Line { fake: fake.clone(), number, broken: Notify::new(), waiting });
+        self.lines.push(Arc::clone(&line));
+        let closing = Closing(Arc::clone(&line));
+        Connected { link: line, io: Box::pin(async move { closing.0.broken.notified().await }) }
     }
 }
 
@@ -191,15 +209,16 @@ impl Connector for Fake {
                 Err(Error::new(ErrorKind::Unavailable, "connection refused; nothing was asked"))
             }),
             Door::Hanging => Box::pin(pending()),
+            Door::Late => {
+                let (fake, opened) = (self.clone(), Arc::clone(&state.opened));
+                Box::pin(async move {
+                    opened.notified().await;
+                    Ok(fake.state().connected(&fake, number))
+                })
+            }
             Door::Open => {
-                let waiting = Mutex::new(Some(Vec::new()));
-                let broken = Notify::new();
-                let line = Arc::new(Line { fake: self.clone(), number, broken, waiting });
-                state.lines.push(Arc::clone(&line));
-                let closing = Closing(Arc::clone(&line));
-                let link: Arc<dyn Link> = line;
-                let io = Box::pin(async move { closing.0.broken.notified().await });
-                Box::pin(async { Ok(Connected { link, io }) })
+                let connected = state.connected(self, number);
+                Box::pin(async { Ok(connected) })
             }
         }
     }

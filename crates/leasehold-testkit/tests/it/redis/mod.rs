@@ -3,7 +3,10 @@
 mod clients;
 mod connecting;
 mod fake;
+mod flooding;
+mod foreign;
 mod late;
+mod plain;
 mod refusals;
 mod rights;
 mod runtimes;

@@ -40,7 +40,7 @@ async fn ask(store: &RedisStore, name: &str) -> Result<Acquired, Error> {
 
 async fn renew(store: &RedisStore, name: &str) -> Result<Renewed, Error> {
     let lease = lease(name);
-    store.renew(Renewal { lease, ttl: Ttl::DEFAULT, at_least: None, reserve: 0 }).await
+    store.renew(Renewal { lease, ttl: Ttl::DEFAULT, at_least: None, reserve: 0, idle: false }).await
 }
 
 async fn release(store: &RedisStore, name: &str) -> Result<Released, Error> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leasehold::ErrorKind;
 use leasehold::store::redis::RedisConnector;
-use leasehold::store::{AnyStore, RedisStore, Released, Store};
+use leasehold::store::{AnyStore, Hint, RedisStore, Released, Store};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{granted, released, renewed, taken};
 use leasehold_testkit::conformance::{Actor, World, key, ms};
@@ -18,6 +18,7 @@ const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +p
                     +time +hset +hget +hmget +zrank +zcard";
 const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscore +hdel";
 const HINTS: &str = "+publish +subscribe";
+const CHANGES: &str = "+client|tracking";
 const TOOLS: &str = "+scan +mget +zmscore";
 const KEYS: &str = "~app:* ~{app:* ~:lh:client:*";
 const CHANNELS: &str = "&:lh:inbox:*";
@@ -100,6 +101,25 @@ fn with_the_rights_to_channels_a_user_is_woken() {
 }
 
 #[test]
+fn with_the_right_to_be_told_of_changes_a_user_is_woken_when_a_foreign_holder_lets_go() {
+    play(async |scene| {
+        let rights = format!("{LOCK} {LINE} {HINTS} {CHANGES} {KEYS} {CHANNELS}");
+        let store = scene.store_with(&rights).await;
+        let anna = scene.actor(&store);
+        let server = scene.outside.server();
+        server.command(&["SET", "app:a", "foreign", "PX", "60000"]);
+        for _ in 0..2 {
+            taken(anna.ask(&key("app:a")).join().send().await);
+            scene.world.settle().await;
+        }
+        server.command(&["DEL", "app:a"]);
+        let is_free = |hint: &Hint| matches!(hint, Hint::MaybeFree { .. }).then_some(());
+        anna.hint(is_free).await;
+        granted(anna.ask(&key("app:a")).send().await);
+    });
+}
+
+#[test]
 fn with_the_rights_to_look_a_user_lists_inspects_and_evicts() {
     play(async |scene| {
         let store = scene.store_with(&format!("{LOCK} {LINE} {TOOLS} {KEYS}")).await;
@@ -173,8 +193,10 @@ fn without_any_one_of_the_rights_something_is_denied() {
 fn the_rights_stand_in_the_guarantees() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
     let guarantees = std::fs::read_to_string(path).expect("the page is there");
-    for rights in [LOCK, LINE, HINTS, TOOLS, KEYS, CHANNELS] {
+    for rights in [LOCK, LINE, HINTS, CHANGES, TOOLS, KEYS, CHANNELS] {
         let rights = rights.split_whitespace().collect::<Vec<_>>().join(" ");
+        // As it stands in a table.
+        let rights = rights.replace('|', "\\|");
         assert!(guarantees.contains(&format!("`{rights}`")), "`{rights}` is not documented");
     }
 }

@@ -66,7 +66,13 @@ impl World {
 
     fn renew(&self, name: &str) -> BoxAnswer<Renewed> {
         let lease = LeaseId { key: key(name), owner: owner(), claim: Claim::Exclusive };
-        Box::pin(self.store.renew(Renewal { lease, ttl: Ttl::DEFAULT, at_least: None, reserve: 0 }))
+        Box::pin(self.store.renew(Renewal {
+            lease,
+            ttl: Ttl::DEFAULT,
+            at_least: None,
+            reserve: 0,
+            idle: false,
+        }))
     }
 
     /// The names of the locks that scripts came in for, in order.
@@ -285,6 +291,23 @@ fn what_waits_for_a_connection_until_its_limit_is_not_sent_afterwards() {
         world.pass(Duration::from_secs(3)).await;
         assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
         assert_eq!(world.asked_for(), ["b"], "who was told that nothing was asked was told right");
+    });
+}
+
+/// The release that its client has submitted behind it may have been given up by then.
+#[test]
+fn what_nobody_waits_for_any_more_is_not_sent_after_its_limit_either() {
+    connected(1, async |world| {
+        world.fake.set_door(Door::Late);
+        world.fake.break_connections();
+        world.pass(Duration::ZERO).await;
+        drop(world.ask("a"));
+        world.pass(LIMIT).await;
+        let later = world.host.task(world.release("b"));
+        world.pass(Duration::ZERO).await;
+        world.fake.set_door(Door::Open);
+        assert_eq!(later.await.expect("answered"), Released::Freed);
+        assert_eq!(world.asked_for(), ["b"]);
     });
 }
 

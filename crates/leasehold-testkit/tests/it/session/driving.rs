@@ -95,6 +95,9 @@ impl Store for Panicking {
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
         self.store.watch(inbox, sink);
     }
+    fn listen(&self, inbox: &ClientId) {
+        self.store.listen(inbox);
+    }
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

@@ -1,8 +1,14 @@
 //! A store that fails: what is unknown is repaired, what is over is reported, and nothing is left.
 
-use leasehold::host::Host;
-use leasehold::{ErrorKind, Release};
-use leasehold_testkit::faults::{Fault, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold::core::{Moment, WallTime};
+use leasehold::host::{Host, Sleep, Task};
+use leasehold::{Client, ErrorKind, Release};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::faults::{Fault, Hints, Request};
 
 use super::{ms, play};
 
@@ -91,6 +97,8 @@ fn an_outage_after_the_first_answer_is_waited_out() {
             let waiting = scene.host.task(async move { mutex.lock().await.expect("in the end") });
             scene.pass(ms(500)).await;
             scene.faults.all_from_now_on(fault);
+            // They come the same way as the answers.
+            scene.faults.hints(Hints::AreLost);
             scene.pass(ms(10_000)).await;
             assert!(!waiting.is_finished());
             let asks = scene.faults.count(Request::Acquire);
@@ -183,5 +191,46 @@ fn a_release_that_is_not_answered_is_repeated_ever_more_rarely() {
         scene.pass(ms(3_600_000)).await;
         let count = scene.faults.count(Request::Release);
         assert!((3_000..10_000).contains(&count), "{count} releases in an hour of outage");
+    });
+}
+
+/// A virtual host whose clock never shows the same moment twice, as that of no real machine does.
+struct Ticking {
+    host: Arc<VirtualHost>,
+    looks: AtomicU64,
+}
+
+impl Host for Ticking {
+    fn now(&self) -> Moment {
+        self.host.now() + Duration::from_nanos(self.looks.fetch_add(1, Ordering::Relaxed))
+    }
+    fn wall(&self) -> WallTime {
+        self.host.wall()
+    }
+    fn sleep_until(&self, at: Moment) -> Sleep {
+        self.host.sleep_until(at)
+    }
+    fn spawn(&self, task: Task) {
+        self.host.spawn(task);
+    }
+    fn spawn_blocking(&self, name: &str, task: Task) {
+        self.host.spawn_blocking(name, task);
+    }
+    fn random(&self, bytes: &mut [u8]) {
+        self.host.random(bytes);
+    }
+}
+
+/// It is not told that another had the lock.
+#[test]
+fn who_waited_for_a_store_that_never_answered_does_not_know_how_it_went() {
+    play(0..5, async |scene| {
+        let host = Ticking { host: scene.host.clone(), looks: AtomicU64::new(1) };
+        let store = scene.faults.decorate(scene.store().await);
+        let builder = Client::with_store(store).host(Arc::new(host));
+        let client = builder.connect().await.expect("connected");
+        scene.faults.from_now_on(Request::Acquire, Fault::LoseReply);
+        let error = client.mutex("a").lock_timeout(ms(100)).await.expect_err("no answer");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
     });
 }

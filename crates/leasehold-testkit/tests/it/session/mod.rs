@@ -3,10 +3,14 @@
 mod cancelling;
 mod driving;
 mod failing;
+mod handed_over;
 mod holding;
+mod idling;
 mod losing;
+mod passing;
 mod shutting_down;
 mod soak;
+mod unqueued;
 mod waiting;
 
 use std::ops::Range;

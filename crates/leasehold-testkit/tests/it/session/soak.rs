@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use leasehold::Client;
 use leasehold::host::Host;
+use leasehold::{Client, ErrorKind, Guard};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Setup;
 use leasehold_testkit::faults::{Fault, Faults, Hints};
-use leasehold_testkit::history::History;
+use leasehold_testkit::history::event::{CallKind, Event, Outcome, ProcessId, What};
+use leasehold_testkit::history::{Bounds, History, InUse, check};
 use leasehold_testkit::virtual_host::SeededRandom;
 
 use super::{Scene, ms, play_on};
@@ -21,8 +22,23 @@ const TROUBLE: u64 = 60_000;
 struct Worker {
     host: Arc<VirtualHost>,
     client: Client,
+    process: ProcessId,
     history: History,
     random: SeededRandom,
+}
+
+fn outcome(tried: Option<Result<Option<Guard>, leasehold::Error>>) -> Result<Guard, Outcome> {
+    match tried {
+        None => Err(Outcome::Dropped),
+        Some(Ok(Some(guard))) => Ok(guard),
+        Some(Ok(None)) => Err(Outcome::Taken),
+        Some(Err(error)) => Err(match error.kind() {
+            ErrorKind::WaitElapsed => Outcome::WaitElapsed,
+            ErrorKind::Unavailable => Outcome::Unavailable,
+            ErrorKind::Unknown => Outcome::Unknown,
+            _ => Outcome::Failed,
+        }),
+    }
 }
 
 impl Worker {
@@ -38,22 +54,36 @@ impl Worker {
                     _ => mutex.lock().await.map(Some),
                 }
             };
+            let kind = if way == 0 { CallKind::TryLock } else { CallKind::Lock };
+            let call = self.history.called(&self.host, self.process, "a", kind);
             // An error or a cancelled future is part of life here.
-            let Some(Ok(Some(guard))) = self.host.within(patience, locking).await else {
-                self.pause(100).await;
-                continue;
+            let guard = match outcome(self.host.within(patience, locking).await) {
+                Ok(guard) => guard,
+                Err(outcome) => {
+                    self.history.returned(&self.host, call, outcome);
+                    self.pause(100).await;
+                    continue;
+                }
             };
-            let in_use = self.history.granted(&guard);
-            // Often past the end of an unrenewed lease: a loss is only seen by who still holds on.
-            let hold = if self.random.once_in(3) { 6_000 } else { 300 };
-            self.pause(hold).await;
-            in_use.end();
+            let in_use = self.history.granted(&self.host, call, &guard);
+            self.hold(&in_use, &guard).await;
+            in_use.end(&guard);
             match self.random.below(3) {
                 0 => drop(guard),
                 1 => drop(guard.release()),
                 _ => drop(guard.release().await),
             }
             self.pause(20).await;
+        }
+    }
+
+    /// Often past the end of an unrenewed lease: a loss is only seen by who still holds on.
+    async fn hold(&mut self, in_use: &InUse, guard: &Guard) {
+        let most = if self.random.once_in(3) { 6_000 } else { 300 };
+        let end = self.host.now() + ms(self.random.next_u64() % most);
+        while self.host.now() < end {
+            in_use.seen(guard);
+            self.host.sleep_until(end.min(self.host.now() + ms(10))).await;
         }
     }
 
@@ -78,13 +108,16 @@ async fn weather(host: Arc<VirtualHost>, faults: Faults, mut random: SeededRando
 
 /// How often the lock was granted, and what stands for the run.
 async fn soak(scene: &Scene) -> (usize, u64) {
-    let history = History::new(&scene.host);
+    let history = History::default();
+    // Losses, refusals and delays all the time: what is promised then is what must hold.
+    let began = What::FaultBegan { fault: 0, kind: "loss".into() };
+    history.push(Event { at: scene.host.now(), what: began });
     let mut seeds = SeededRandom::new(scene.host.seed());
     let mut tasks = Vec::new();
     let hints = [Hints::Arrive, Hints::AreLost, Hints::AreDoubled][seeds.below(3)];
     let (delay, one_in) = (ms(seeds.next_u64() % 300), 3 + seeds.below(20));
     let failing = !seeds.once_in(4);
-    for _ in 0..4 {
+    for number in 0..4 {
         let ttl = ms([200, 1_000, 3_000][seeds.below(3)]);
         let faults = Faults::new(scene.host.clone());
         faults.delay_up_to(delay);
@@ -99,6 +132,7 @@ async fn soak(scene: &Scene) -> (usize, u64) {
             let worker = Worker {
                 host: scene.host.clone(),
                 client: client.clone(),
+                process: ProcessId(number),
                 history: history.clone(),
                 random: SeededRandom::new(seeds.next_u64()),
             };
@@ -108,14 +142,19 @@ async fn soak(scene: &Scene) -> (usize, u64) {
     for task in tasks {
         task.await;
     }
-    history.check();
+    assert_eq!(check(&history.events(), &Bounds::of_ttl(ms(3_000))), []);
     // Past the longest lease, everything that was unknown has been cleaned up or has run out.
     scene.pass(ms(3_000 + 1_000)).await;
     let other = scene.calm_client().await;
     let snapshot = other.inspect("a").await.expect("asked");
     assert_eq!((snapshot.holders.len(), snapshot.waiting), (0, 0), "{snapshot:?}");
     assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
-    (history.grants(), scene.host.fingerprint())
+    (grants(&history), scene.host.fingerprint())
+}
+
+fn grants(history: &History) -> usize {
+    let is_grant = |event: &&Event| matches!(event.what, What::Granted { .. });
+    history.events().iter().filter(is_grant).count()
 }
 
 fn soak_all(setup: Setup, seeds: std::ops::Range<u64>) {

@@ -1,15 +1,16 @@
 //! Who waits sleeps, is woken in turn, and is in nobody's way.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
     Acquired, AnyStore, Ask, Claim, Hint, LeaseId, Line, Otherwise, Released, Snapshot, Store,
 };
-use leasehold::{Client, ErrorKind, Key, OwnerToken, Ttl};
+use leasehold::{Client, Error, ErrorKind, Guard, Key, OwnerToken, Ttl};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::faults::{Hints, Request};
+use leasehold_testkit::faults::{Fault, Hints, Request};
 use leasehold_testkit::virtual_host::Joined;
 
 use super::{Scene, ms, play};
@@ -50,6 +51,29 @@ fn who_waits_too_long_is_told_when_its_time_is_over_and_leaves_no_place() {
         drop(held);
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
+}
+
+/// What is left of its time when its turn comes says nothing about the store.
+#[test]
+fn who_waited_behind_another_task_and_is_not_answered_any_more_has_waited_too_long() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        let first = waiter_for(scene, &client, ms(100));
+        scene.pass(ms(1)).await;
+        let second = waiter_for(scene, &client, ms(120));
+        scene.pass(ms(98)).await;
+        scene.faults.next(Request::Acquire, Fault::Late(ms(50)));
+        for waiting in [first, second] {
+            let error = waiting.await.expect_err("it is held");
+            assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
+        }
+    });
+}
+
+fn waiter_for(scene: &Scene, client: &Client, wait: Duration) -> Joined<Result<Guard, Error>> {
+    let mutex = client.mutex("a");
+    scene.host.task(async move { mutex.lock_timeout(wait).await })
 }
 
 /// The tasks of one client among themselves.

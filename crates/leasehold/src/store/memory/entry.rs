@@ -15,7 +15,7 @@ use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::store::{
-    Acquired, Ask, Evicted, Hint, Holder, LeaseId, Otherwise, PlaceTerms, Released, Renewal,
+    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, Otherwise, PlaceTerms, Released, Renewal,
     Renewed, Snapshot, Waiter, line_is_full,
 };
 
@@ -232,6 +232,7 @@ impl Entry {
         let wanted = self.line.iter().any(|place| place.expires > now);
         let held = self.held.as_mut().expect("the owner was just seen");
         held.expires = held.expires.max(now + renewal.ttl.get());
+        held.idle = renewal.idle;
         held.fencing = reserved
             .or_else(|| raised.map(|first| FencingBlock { first, count: 1 }))
             .or(held.fencing);
@@ -243,7 +244,7 @@ impl Entry {
         now: Moment,
         wall: WallTime,
         lease: &LeaseId,
-        otherwise: Otherwise,
+        otherwise: &Otherwise,
         mail: &mut Vec<Mail>,
     ) -> Released {
         self.touched = now;
@@ -257,12 +258,13 @@ impl Entry {
                 self.hand_over(now, wall, &lease.key, mail);
                 Released::HandedOver
             }
-            ReleaseDecision::Keep((ttl, reserve)) => {
+            ReleaseDecision::Keep(Keep { owner, ttl, reserve }) => {
                 let fencing = self.reserve(reserve);
                 let held = self.held.as_mut().expect("the owner was just seen");
                 held.expires = held.expires.max(now + ttl.get());
+                held.owner = owner.clone();
                 held.fencing = fencing;
-                held.idle = true;
+                held.idle = false;
                 Released::Kept { fencing }
             }
             ReleaseDecision::Free => {
@@ -293,7 +295,7 @@ impl Entry {
         // before it.
         self.counter = self.counter.saturating_add(1).min(FencingToken::MAX);
         let lease = LeaseId { key: key.clone(), owner, claim: crate::store::Claim::Exclusive };
-        self.release(now, wall, &lease, Otherwise::Free, mail);
+        self.release(now, wall, &lease, &Otherwise::Free, mail);
         Evicted::Evicted
     }
 

@@ -171,7 +171,9 @@ impl Store for MemoryStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
         let host = Arc::clone(&self.shared.host);
         ready(match ask.claim {
-            Claim::Exclusive => self.step(|state, now, mail| state.acquire(&*host, now, ask, mail)),
+            Claim::Exclusive | Claim::Plain => {
+                self.step(|state, now, mail| state.acquire(&*host, now, ask, mail))
+            }
             claim => Err(unsupported_claim(claim, &ask.key)),
         })
     }
@@ -193,7 +195,7 @@ impl Store for MemoryStore {
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let wall = self.shared.host.wall();
         ready(Ok(self.step(|state, now, mail| match state.entries.get_mut(&lease.key) {
-            Some(entry) => entry.release(now, wall, &lease, otherwise, mail),
+            Some(entry) => entry.release(now, wall, &lease, &otherwise, mail),
             None => Released::NotHeld,
         })))
     }
@@ -204,6 +206,10 @@ impl Store for MemoryStore {
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
         self.shared.sinks.watch(inbox.clone(), sink);
+    }
+
+    fn listen(&self, _: &ClientId) {
+        // Whoever watches is told.
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -16,6 +16,10 @@ use crate::store::{BoxAnswer, Browse, Evicted, PAGE_KEYS_MAX, Page, matches_patt
 /// How many keys the server looks at in one step of a scan.
 const SCAN_STEP: u64 = 1_000;
 
+/// How many steps a scan may take: enough for 100 million keys. It is the server that says when a
+/// scan is over.
+const SCAN_STEPS_MAX: usize = 100_000;
+
 impl Browse for RedisStore {
     /// The server has no list of locks, so every page looks at every key of its database. Found are
     /// locks that have companions of ours: a fencing counter or a line. A foreign or unfenced lock
@@ -81,7 +85,7 @@ impl Shared {
         let glob = glob(pattern);
         let mut more = false;
         let mut position = b"0".to_vec();
-        loop {
+        for _ in 0..SCAN_STEPS_MAX {
             let scan = Command::new("SCAN").arg(&position).arg("MATCH").arg(&glob);
             let scan = scan.arg("COUNT").number(SCAN_STEP);
             let answer = self.asks.submit(LIMIT, Box::new(Plain(scan))).await?;
@@ -104,7 +108,19 @@ impl Shared {
             }
             position = next;
         }
+        Err(endless_scan())
     }
+}
+
+fn endless_scan() -> Error {
+    let keys = SCAN_STEP * SCAN_STEPS_MAX as u64;
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the database has more than {keys} keys, which is the limit for a list; nothing was \
+             changed, name the lock in full, or keep locks in a database of their own"
+        ),
+    )
 }
 
 fn strange_scan() -> Error {

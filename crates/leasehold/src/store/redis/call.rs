@@ -1,12 +1,12 @@
 //! The requests of the contract as calls of scripts.
 
 use super::keys::Keys;
-use super::link::Command;
-use super::scripts::{ACQUIRE, EVICT, INSPECT, LIVING, RELEASE, RENEW, Script};
+use super::link::{Command, Digits};
+use super::scripts::{ACQUIRE, EVICT, INSPECT, LIVING, RELEASE, RELEASE_PLAIN, RENEW, Script};
 use crate::core::key::Key;
 use crate::core::line::Stance;
 use crate::core::ttl::Ttl;
-use crate::store::{Ask, LeaseId, Otherwise, PlaceTerms, Renewal, Snapshot};
+use crate::store::{Ask, Claim, LeaseId, Otherwise, PlaceTerms, Renewal, Snapshot};
 
 /// One step at one lock. `cold`: the server may have forgotten the counter of the key, or gone back
 /// with it, since this client used it last.
@@ -14,7 +14,7 @@ use crate::store::{Ask, LeaseId, Otherwise, PlaceTerms, Renewal, Snapshot};
 pub(super) enum Call<'a> {
     Acquire { ask: &'a Ask, cold: bool },
     Renew { renewal: &'a Renewal, cold: bool },
-    Release { lease: &'a LeaseId, otherwise: Otherwise, cold: bool },
+    Release { lease: &'a LeaseId, otherwise: &'a Otherwise, cold: bool },
     Evict { key: &'a Key, seen: &'a [u8] },
     Inspect { key: &'a Key },
     Living { key: &'a Key },
@@ -46,6 +46,7 @@ impl<'a> Call<'a> {
         match self {
             Self::Acquire { .. } => &ACQUIRE,
             Self::Renew { .. } => &RENEW,
+            Self::Release { .. } if self.is_plain_release() => &RELEASE_PLAIN,
             Self::Release { .. } => &RELEASE,
             Self::Evict { .. } => &EVICT,
             Self::Inspect { .. } => &INSPECT,
@@ -53,9 +54,23 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether there is nothing to release but the lock itself.
+    fn is_plain_release(self) -> bool {
+        matches!(
+            self,
+            Self::Release {
+                lease: LeaseId { claim: Claim::Plain, .. },
+                otherwise: Otherwise::Free,
+                ..
+            }
+        )
+    }
+
     /// Adds keys and arguments, as the headers of the scripts have them.
     fn complete(self, command: Command) -> Command {
-        let command = Keys::of(self.key()).add_to(command);
+        let keys = Keys::of(self.key());
+        let command =
+            if self.is_plain_release() { keys.add_lock_to(command) } else { keys.add_to(command) };
         match self {
             Self::Acquire { ask, cold } => acquire(command, ask, cold),
             Self::Renew { renewal, cold } => command
@@ -63,14 +78,17 @@ impl<'a> Call<'a> {
                 .number(millis(renewal.ttl))
                 .number(renewal.reserve.into())
                 .number(renewal.at_least.map_or(0, |at_least| at_least.get()))
-                .number(cold.into()),
+                .number(cold.into())
+                .number(renewal.idle.into()),
             Self::Release { lease, otherwise, cold } => {
                 let command = command.arg(lease.owner.as_str());
                 match otherwise {
                     Otherwise::Free => command,
-                    Otherwise::Keep { ttl, reserve } => {
-                        command.number(millis(ttl)).number(reserve.into()).number(cold.into())
-                    }
+                    Otherwise::Keep { owner, ttl, reserve } => command
+                        .number(millis(*ttl))
+                        .number((*reserve).into())
+                        .number(cold.into())
+                        .arg(owner.as_str()),
                 }
             }
             Self::Evict { seen, .. } => command.arg(seen),
@@ -78,6 +96,13 @@ impl<'a> Call<'a> {
             Self::Living { .. } => command,
         }
     }
+}
+
+/// The ask for a lock with nothing beside it, without a script. It is answered with what the key
+/// was before, so that a repeated ask can be told from one that finds the key taken.
+pub(super) fn set(ask: &Ask) -> Command {
+    let command = Command::new("SET").arg(ask.key.as_str()).arg(ask.owner.as_str());
+    command.arg("NX").arg("GET").arg("PX").number(millis(ask.ttl))
 }
 
 fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
@@ -96,15 +121,14 @@ fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
     else {
         return command;
     };
-    command
-        .arg(match stance {
-            Stance::Joined => "j",
-            Stance::Watching => "w",
-        })
-        .number(millis(waiter_ttl))
-        .number(millis(handed_ttl))
-        .number(ask_no.into())
-        .arg(inbox.as_str())
+    let stance = match stance {
+        Stance::Joined => "j|",
+        Stance::Watching => "w|",
+    };
+    let numbers = [millis(waiter_ttl), millis(handed_ttl), ask_no.into()].map(Digits::of);
+    let [waiter_ms, handed_ms, ask_no] = numbers.each_ref().map(Digits::as_str);
+    // One argument, since the server pays for each.
+    command.joined(&[stance, waiter_ms, "|", handed_ms, "|", ask_no, "|", inbox.as_str()])
 }
 
 /// Whole milliseconds, rounded up: a server must not keep a lease for less than its holder counts
@@ -160,7 +184,7 @@ mod tests {
         let join = Line::Join { waiter_ttl, handed_ttl, ask_no: 7, inbox: inbox.clone() };
         assert_args(
             Call::Acquire { ask: &ask(join, Some("a | b")), cold: true },
-            &["anna", "10000", "1", "1", "=a | b", "j", "3000", "2000", "7", "BBBBBBBBBBBB"],
+            &["anna", "10000", "1", "1", "=a | b", "j|3000|2000|7|BBBBBBBBBBBB"],
         );
         let unexplained = Ask { note: Some(Note { client: None, why: None }), ..stand };
         assert_args(
@@ -169,7 +193,7 @@ mod tests {
         );
         assert_args(
             Call::Acquire { ask: &ask(Line::Watch { waiter_ttl, inbox }, None), cold: false },
-            &["anna", "10000", "1", "0", "", "w", "3000", "3000", "0", "BBBBBBBBBBBB"],
+            &["anna", "10000", "1", "0", "", "w|3000|3000|0|BBBBBBBBBBBB"],
         );
     }
 
@@ -177,25 +201,49 @@ mod tests {
     fn the_other_requests_say_what_their_scripts_expect() {
         let (lease, key) = (lease(), lease().key);
         let at_least = FencingToken::new(9);
-        let renewal =
-            |at_least| Renewal { lease: lease.clone(), ttl: ttl(10), at_least, reserve: 4 };
+        let renewal = |at_least| Renewal {
+            lease: lease.clone(),
+            ttl: ttl(10),
+            at_least,
+            reserve: 4,
+            idle: false,
+        };
         assert_args(
             Call::Renew { renewal: &renewal(at_least), cold: true },
-            &["anna", "10", "4", "9", "1"],
+            &["anna", "10", "4", "9", "1", "0"],
         );
         assert_args(
             Call::Renew { renewal: &renewal(None), cold: false },
-            &["anna", "10", "4", "0", "0"],
+            &["anna", "10", "4", "0", "0", "0"],
+        );
+        assert_args(
+            Call::Renew { renewal: &Renewal { idle: true, ..renewal(None) }, cold: false },
+            &["anna", "10", "4", "0", "0", "1"],
         );
         let release = |otherwise| Call::Release { lease: &lease, otherwise, cold: false };
-        assert_args(release(Otherwise::Free), &["anna"]);
+        assert_args(release(&Otherwise::Free), &["anna"]);
+        let owner = OwnerToken::new("anna-2").expect("a token");
         assert_args(
-            release(Otherwise::Keep { ttl: ttl(20), reserve: 2 }),
-            &["anna", "20", "2", "0"],
+            release(&Otherwise::Keep { owner, ttl: ttl(20), reserve: 2 }),
+            &["anna", "20", "2", "0", "anna-2"],
         );
         assert_args(Call::Evict { key: &key, seen: b"x y" }, &["x y"]);
         assert_args(Call::Inspect { key: &key }, &["100"]);
         assert_args(Call::Living { key: &key }, &[]);
+    }
+
+    #[test]
+    fn a_plain_lock_is_one_command_and_its_release_a_script_of_one_key() {
+        let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::Stand, None) };
+        let command = set(&plain);
+        let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
+        assert_eq!(args, ["SET", "a", "anna", "NX", "GET", "PX", "10000"]);
+        let lease = LeaseId { claim: Claim::Plain, ..lease() };
+        let otherwise = Otherwise::Free;
+        let release = Call::Release { lease: &lease, otherwise: &otherwise, cold: false };
+        let command = release.by_hash();
+        let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
+        assert_eq!(args, ["1", "a", "anna"]);
     }
 
     #[test]

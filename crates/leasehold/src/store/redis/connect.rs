@@ -1,31 +1,20 @@
-//! Connections by the crate `redis`.
+//! Opens connections, over TCP and at sockets of this machine.
 
 use std::fmt;
-use std::future::ready;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::Notify;
 
-use super::error::without_arguments;
 use super::greet::greet;
-use super::link::{Command, Connected, Connector, Link, LinkError, LinkFuture, Subscriber, Value};
+use super::link::{Connected, Connector, LinkFuture, Subscriber};
 use super::listen;
+use super::pipeline::Pipeline;
 use super::url::{Address, Endpoint};
 use crate::core::error::{Error, ErrorKind};
-use crate::host::poll_whole;
-
-/// How many requests fit the queue of a connection. Who submits has a limit of its own; this one is
-/// out of its reach, because a request that has to wait for room would lose its turn.
-const QUEUE: usize = 1 << 30;
 
 /// A silent connection is probed after this time.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -159,144 +148,21 @@ fn unreachable(what: &str, next: &str, cause: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
 
-/// What the crate is told of the connection: that there is nothing left to say on it.
-pub(super) fn nothing_to_say() -> RedisConnectionInfo {
-    RedisConnectionInfo::default().set_skip_set_lib_name()
-}
-
 /// Makes an open stream a connection.
 async fn establish<S>(mut stream: S, address: &Address) -> Result<Connected, Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     greet(&mut stream, address).await?;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(QUEUE);
-    let (connection, driver) =
-        MultiplexedConnection::new_with_config(&nothing_to_say(), stream, config).await.map_err(
-            |cause| {
-                let message = "the connection failed; nothing was asked, try again";
-                Error::new(ErrorKind::Unavailable, message).with_source(cause)
-            },
-        )?;
-    let life = Arc::new(Life::default());
-    let end = End(Arc::clone(&life));
-    let io = async move {
-        let end = end;
-        tokio::select! {
-            biased;
-            () = driver => {}
-            () = end.0.nonsense.notified() => {}
-        }
-    };
-    Ok(Connected { link: Arc::new(RedisLink { connection, life }), io: Box::pin(io) })
-}
-
-/// How a connection is.
-#[derive(Default)]
-struct Life {
-    has_ended: AtomicBool,
-    /// The server said what we cannot understand, so nothing after it can be trusted.
-    nonsense: Notify,
-}
-
-/// Whatever ends the input and output of a connection, it is known before the next request.
-struct End(Arc<Life>);
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.0.has_ended.store(true, Ordering::Release);
-    }
-}
-
-struct RedisLink {
-    connection: MultiplexedConnection,
-    life: Arc<Life>,
-}
-
-impl Link for RedisLink {
-    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
-        if self.life.has_ended.load(Ordering::Acquire) {
-            let reason = "it had ended".to_owned();
-            return Box::pin(ready(Err(LinkError::NotSent { reason })));
-        }
-        let mut connection = self.connection.clone();
-        let life = Arc::clone(&self.life);
-        let mut answer: LinkFuture<_> = Box::pin(async move {
-            let request = request(&command);
-            drop(command);
-            let answer = connection.send_packed_command(&request).await;
-            answer.map_err(|error| broken(&error)).and_then(|answer| {
-                value(answer).inspect_err(|error| {
-                    if matches!(error, LinkError::Broken { .. }) {
-                        life.nonsense.notify_one();
-                    }
-                })
-            })
-        });
-        // Polled here and now, the request is in the queue: there is always room in it, and the
-        // rest of the future only waits for the answer. Nobody has to be woken yet.
-        match poll_whole(answer.as_mut(), &mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Box::pin(ready(answer)),
-            Poll::Pending => answer,
-        }
-    }
-}
-
-fn request(command: &Command) -> redis::Cmd {
-    let (count, bytes) =
-        command.args().fold((0, 0), |(count, bytes), argument| (count + 1, bytes + argument.len()));
-    let mut request = redis::Cmd::with_capacity(count, bytes);
-    for argument in command.args() {
-        request.arg(argument);
-    }
-    request
-}
-
-/// What the server answered. Everything but an error of RESP2 in its place is nonsense.
-fn value(answer: redis::Value) -> Result<Value, LinkError> {
-    Ok(match answer {
-        redis::Value::Nil => Value::Nil,
-        redis::Value::Int(number) => Value::Int(number),
-        redis::Value::BulkString(bytes) => Value::Bytes(bytes),
-        redis::Value::SimpleString(text) => Value::Bytes(text.into_bytes()),
-        redis::Value::Okay => Value::Bytes(b"OK".to_vec()),
-        redis::Value::Array(answers) => {
-            Value::Array(answers.into_iter().map(value).collect::<Result<_, _>>()?)
-        }
-        redis::Value::ServerError(error) => {
-            let code = error.code().to_owned();
-            let text = match error.details() {
-                Some(details) => format!("{code} {details}"),
-                None => code.clone(),
-            };
-            let text = without_arguments(&text).to_owned();
-            return Err(LinkError::Refused { code, text });
-        }
-        _ => return Err(LinkError::Broken { reason: NONSENSE.to_owned() }),
-    })
-}
-
-const NONSENSE: &str = "the server answered what is not Redis's protocol";
-
-/// Whether a request that failed had left is not known here: it waited in the queue, or it did not.
-fn broken(error: &RedisError) -> LinkError {
-    let reason = if error.kind() == redis::ErrorKind::Parse {
-        NONSENSE.to_owned()
-    } else if error.is_io_error() {
-        error.to_string()
-    } else {
-        "the connection failed".to_owned()
-    };
-    LinkError::Broken { reason }
+    let (link, io) = Pipeline::open(stream);
+    Ok(Connected { link, io })
 }
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "these tests bring a server of their own")]
 mod tests {
     use std::future::poll_fn;
+    use std::task::Poll;
 
     use futures_util::future::join_all;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -304,6 +170,7 @@ mod tests {
     use tokio::task::{JoinHandle, consume_budget};
 
     use super::*;
+    use crate::store::redis::link::{Command, Link, LinkError, Value};
 
     /// A connection whose input and output run, and the server's end of it.
     async fn connected() -> (Arc<dyn Link>, JoinHandle<()>, DuplexStream) {

@@ -3,19 +3,25 @@
 //! It is opened when somebody first waits, and closed with the store. One that is lost is made
 //! again if anybody takes hints still. After every subscription its client is told
 //! [`Hint::Missed`]: what was published before was said to nobody.
+//!
+//! Holders that are no clients of ours publish nothing. Where the server tells of changed keys, it
+//! is asked on the same connection to do so for theirs.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::home::Home;
-use super::link::{Connector, Message, Subscriber};
+use super::link::{Channels, Connector, Message, Messages, News, Subscriber};
+use super::tracked::Tracked;
 use super::{keys, message};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::host::{Host, random_u32};
@@ -41,8 +47,10 @@ pub(super) struct Hints {
     connector: Arc<dyn Connector>,
     sinks: Sinks,
     state: Mutex<State>,
-    /// Another inbox is to be listened to, or the store is gone.
+    /// Another inbox is to be listened to or another key to be asked about, or the store is gone.
     news: Arc<Notify>,
+    /// Whether any key was ever tracked: else no grant has to look.
+    has_tracked: AtomicBool,
 }
 
 #[derive(Default)]
@@ -56,6 +64,8 @@ struct State {
     home: Home,
     /// The user has no right to subscribe: until then everybody polls, and then it is tried again.
     denied_until: Option<Moment>,
+    /// `None` where the server does not tell of changed keys.
+    tracked: Option<Tracked>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,6 +82,7 @@ impl Hints {
             sinks: Sinks::default(),
             state: Mutex::default(),
             news: Arc::new(Notify::new()),
+            has_tracked: AtomicBool::new(false),
         })
     }
 
@@ -105,6 +116,28 @@ impl Hints {
         home.spawn(&self.host, Box::pin(task));
     }
 
+    /// Somebody who is no client of ours holds `key`, and the client of `inbox` is the first of
+    /// ours who waits for it: it is told when the key changes.
+    ///
+    /// Nothing is missed where there is no connection yet: who waits asks again once there is.
+    pub(super) fn track(&self, key: &Key, inbox: &ClientId) {
+        let now = self.host.now();
+        let mut state = self.state();
+        if state.tracked.as_mut().is_some_and(|tracked| tracked.want(key, inbox, now)) {
+            self.has_tracked.store(true, Ordering::Relaxed);
+            self.news.notify_one();
+        }
+    }
+
+    /// Who waited for `key` has it.
+    pub(super) fn granted(&self, key: &Key) {
+        if self.has_tracked.load(Ordering::Relaxed)
+            && let Some(tracked) = &mut self.state().tracked
+        {
+            tracked.granted(key);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it holds the state of the hints")
     }
@@ -120,7 +153,41 @@ impl Hints {
         self.sinks.send(inbox, Hint::Missed);
     }
 
-    fn take(&self, message: &Message) {
+    /// On a new connection no key is tracked.
+    fn connected(&self, tracks: bool) {
+        self.state().tracked = tracks.then(Tracked::default);
+    }
+
+    fn next_wanted_key(&self) -> Option<Key> {
+        self.state().tracked.as_mut()?.next_wanted()
+    }
+
+    fn changed(&self, key: &Key) {
+        let told = self.state().tracked.as_mut().map(|tracked| tracked.changed(key));
+        for inbox in told.unwrap_or_default() {
+            self.sinks.send(&inbox, Hint::MaybeFree { key: key.clone() });
+        }
+    }
+
+    fn take(&self, news: News) {
+        match news {
+            News::Published(message) => self.take_message(&message),
+            News::Changed(key) => {
+                let key = String::from_utf8(key).ok().and_then(|key| Key::new(key).ok());
+                if let Some(key) = key {
+                    self.changed(&key);
+                }
+            }
+            News::AllChanged => {
+                let tracked = self.state().tracked.as_ref().map(Tracked::tracked);
+                for key in tracked.unwrap_or_default() {
+                    self.changed(&key);
+                }
+            }
+        }
+    }
+
+    fn take_message(&self, message: &Message) {
         let Some(inbox) = keys::client_of_inbox(&message.channel) else { return };
         match message::hint(&message.payload) {
             Some(hint) => self.sinks.send(&inbox, hint),
@@ -131,6 +198,7 @@ impl Hints {
     /// The connection is gone: nobody is listened to. Returns whether anybody still wants to be.
     fn disconnected(&self) -> bool {
         let mut state = self.state();
+        state.tracked = None;
         state.inboxes.retain(|inbox, listening| {
             *listening = Listening::Wanted;
             self.sinks.has(inbox)
@@ -165,6 +233,7 @@ impl Hints {
             state.home = Home::Host;
         }
         state.inboxes.clear();
+        state.tracked = None;
     }
 }
 
@@ -223,44 +292,84 @@ impl Running {
         pauses: &mut Delays,
     ) -> Ended {
         let Subscriber { mut channels, mut messages } = subscriber;
+        if let Some(hints) = self.hints.upgrade() {
+            hints.connected(channels.tracks());
+        }
         loop {
-            while let Some(inbox) = self.next_wanted() {
-                let channel = keys::inbox(&inbox);
-                let added = within(Arc::clone(host), STEP_LIMIT, channels.add(&channel));
-                let mut added = pin!(added);
-                // Messages go on coming meanwhile, the confirmation among them.
-                let added = loop {
-                    tokio::select! {
-                        biased;
-                        message = messages.next() => match message {
-                            Some(message) => self.take(&message),
-                            None => return Ended::Disconnected,
-                        },
-                        added = &mut added => break added,
-                    }
-                };
-                if let Err(error) = added {
-                    return Ended::Failed(error);
-                }
-                pauses.reset();
-                if let Some(hints) = self.hints.upgrade() {
-                    hints.confirmed(&inbox);
-                    if hints.is_overgrown() {
-                        // Another connection listens for the living alone.
-                        return Ended::Disconnected;
-                    }
-                }
+            let asked = self.ask(host, &mut *channels, &mut *messages, pauses).await;
+            if let Err(ended) = asked {
+                return ended;
             }
             if self.hints.strong_count() == 0 {
                 return Ended::StoreGone;
             }
             tokio::select! {
                 biased;
-                message = messages.next() => match message {
-                    Some(message) => self.take(&message),
+                news = messages.next() => match news {
+                    Some(news) => self.take(news),
                     None => return Ended::Disconnected,
                 },
                 () = self.news.notified() => {}
+            }
+        }
+    }
+
+    /// Asks the server for all that is wanted of it.
+    async fn ask(
+        &self,
+        host: &Arc<dyn Host>,
+        channels: &mut dyn Channels,
+        messages: &mut dyn Messages,
+        pauses: &mut Delays,
+    ) -> Result<(), Ended> {
+        while let Some(inbox) = self.next_wanted() {
+            let added = channels.add(&keys::inbox(&inbox));
+            self.attend(messages, within(Arc::clone(host), STEP_LIMIT, added)).await?;
+            pauses.reset();
+            if let Some(hints) = self.hints.upgrade() {
+                hints.confirmed(&inbox);
+                if hints.is_overgrown() {
+                    // Another connection listens for the living alone.
+                    return Err(Ended::Disconnected);
+                }
+            }
+        }
+        while let Some(key) = self.next_wanted_key() {
+            let tracked = channels.track(key.as_str());
+            match self.attend(messages, within(Arc::clone(host), STEP_LIMIT, tracked)).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    if let Some(hints) = self.hints.upgrade() {
+                        hints.changed(&key);
+                    }
+                }
+                Err(Ended::Failed(error)) if error.kind() != ErrorKind::Unavailable => {
+                    tracing::debug!(%error, "changes of keys are not told; they are polled");
+                    if let Some(hints) = self.hints.upgrade() {
+                        hints.connected(false);
+                    }
+                }
+                Err(ended) => return Err(ended),
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what needs messages to be taken meanwhile, since its answer is among them.
+    async fn attend<T>(
+        &self,
+        messages: &mut dyn Messages,
+        asking: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Ended> {
+        let mut asking = pin!(asking);
+        loop {
+            tokio::select! {
+                biased;
+                news = messages.next() => match news {
+                    Some(news) => self.take(news),
+                    None => return Err(Ended::Disconnected),
+                },
+                answer = &mut asking => return answer.map_err(Ended::Failed),
             }
         }
     }
@@ -269,9 +378,13 @@ impl Running {
         self.hints.upgrade()?.next_wanted()
     }
 
-    fn take(&self, message: &Message) {
+    fn next_wanted_key(&self) -> Option<Key> {
+        self.hints.upgrade()?.next_wanted_key()
+    }
+
+    fn take(&self, news: News) {
         if let Some(hints) = self.hints.upgrade() {
-            hints.take(message);
+            hints.take(news);
         }
     }
 }

@@ -40,6 +40,11 @@ impl<'a> Keys<'a> {
         command.number(KEYS).arg(self.lock).branching(&companions, &COMPANIONS)
     }
 
+    /// Adds that there is one key, and the lock.
+    pub(super) fn add_lock_to(self, command: Command) -> Command {
+        command.number(1).arg(self.lock)
+    }
+
     /// Whether all of them hash to one slot of a cluster, whatever the slots. Only odd names with a
     /// `}` and no hash tag do not.
     #[cfg_attr(not(test), expect(dead_code, reason = "only a cluster has slots"))]
@@ -83,6 +88,15 @@ fn hash_tag(name: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use proptest::collection::vec;
+    use proptest::prelude::{
+        ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_assert_ne, prop_oneof,
+        proptest,
+    };
+    use proptest::sample::select;
+
     use super::*;
 
     fn all(name: &str) -> Vec<String> {
@@ -102,17 +116,25 @@ mod tests {
         crc % 16_384
     }
 
-    /// Names of the characters that decide, from a small generator of our own.
-    fn odd_names() -> impl Iterator<Item = String> {
-        let mut state = 1_u64;
-        let mut draw = move |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            usize::try_from((state >> 33) % below).expect("small")
-        };
-        (0..20_000).map(move |_| {
-            let parts = ["{", "}", "a", "b", ":", "lh", "t:", "ü", " ", "fence"];
-            (0..=draw(9)).map(|_| parts[draw(10)]).collect::<String>()
-        })
+    /// The slots that a lock is kept in.
+    fn slots(name: &str) -> HashSet<u16> {
+        all(name).iter().map(|kept| slot(kept)).collect()
+    }
+
+    /// Names of the characters that decide, and any others.
+    fn name() -> impl Strategy<Value = String> {
+        let parts = ["{", "}", "a", "b", ":", "lh", ":lh:", "t:", "ü", " ", "fence"];
+        let odd = vec(select(parts.to_vec()), 1..10).prop_map(|parts| parts.concat());
+        prop_oneof![9 => odd, 1 => any::<String>()]
+    }
+
+    /// Those of them that a lock can have.
+    fn key() -> impl Strategy<Value = Key> {
+        name().prop_filter_map("no name of a lock", |name| Key::new(name).ok())
+    }
+
+    fn client() -> impl Strategy<Value = ClientId> {
+        any::<[u8; ClientId::CHARS]>().prop_map(ClientId::from_random)
     }
 
     #[test]
@@ -145,36 +167,99 @@ mod tests {
         }
     }
 
+    /// From the specification of Redis Cluster, and what its documentation shows for
+    /// `CLUSTER KEYSLOT`.
     #[test]
-    fn all_keys_of_a_lock_share_a_slot_or_its_name_says_that_they_do_not() {
-        assert_eq!(slot("123456789"), 12_739, "the check value of the checksum");
-        assert_eq!(slot("{user1000}.following"), slot("user1000"));
-        for name in odd_names() {
-            let Ok(key) = Key::new(&name) else { continue };
-            let names = all(&name);
-            let lock = hash_tag(&name).unwrap_or(&name);
-            if Keys::of(&key).one_slot() {
-                for companion in &names[1..] {
-                    assert_eq!(slot(companion), slot(&name), "{companion} of {name}");
-                }
-            } else {
-                for companion in &names[1..] {
-                    assert_ne!(hash_tag(companion).unwrap_or(companion), lock, "{name}");
-                }
-            }
+    fn slots_are_those_of_redis_cluster() {
+        let table = [
+            ("123456789", 0x31c3),
+            ("", 0),
+            ("somekey", 11_058),
+            ("foo{hash_tag}", 2_515),
+            ("bar{hash_tag}", 2_515),
+            ("hash_tag", 2_515),
+        ];
+        for (name, expected) in table {
+            assert_eq!(slot(name), expected, "{name}");
+        }
+        for (one, other) in [("{user1000}.following", "user1000"), ("foo{bar}{zap}", "bar")] {
+            assert_eq!(slot(one), slot(other));
+        }
+        // The first `{` and the first `}` after it, even if there is nothing between them.
+        for (name, hashed) in [("foo{}{bar}", "foo{}{bar}"), ("foo{{bar}}zap", "{bar")] {
+            assert_eq!(hash_tag(name).unwrap_or(name), hashed);
         }
     }
 
+    /// A name with a `}` and no hash tag is the one kind that no companion can follow to its slot.
     #[test]
-    fn no_two_locks_share_a_key_and_each_companion_leads_back_to_its_lock() {
-        let mut owners = std::collections::HashMap::new();
-        for name in odd_names() {
-            let Ok(key) = Key::new(&name) else { continue };
-            for (at, kept) in all(&name).into_iter().enumerate() {
-                let found = lock_of(&kept);
-                assert_eq!(found, (at > 0).then(|| key.clone()), "{kept}");
-                let owner = owners.entry(kept).or_insert_with(|| name.clone());
-                assert_eq!(*owner, name, "a key of both");
+    fn a_name_that_is_said_to_be_scattered_is() {
+        for name in ["a}b", "{}a", "{}{a}", "}", "a}{b"] {
+            assert!(slots(name).len() > 1, "{name}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        #[test]
+        fn all_keys_of_a_lock_share_a_slot_or_its_name_says_that_they_do_not(key in key()) {
+            let name = key.as_str();
+            let hashed = |name: &str| hash_tag(name).unwrap_or(name).to_owned();
+            let names = all(name);
+            if Keys::of(&key).one_slot() {
+                prop_assert_eq!(slots(name).len(), 1, "{:?}", names);
+            } else {
+                let is_odd = hash_tag(name).is_none() && name.contains('}');
+                prop_assert!(is_odd, "{}", name);
+                for companion in &names[1..] {
+                    prop_assert_ne!(hashed(companion), hashed(name));
+                }
+            }
+        }
+
+        #[test]
+        fn no_two_locks_share_a_key(locks in vec(key(), 2..60)) {
+            let mut owners = HashMap::new();
+            for lock in &locks {
+                for kept in all(lock.as_str()) {
+                    let owner = *owners.entry(kept).or_insert(lock);
+                    prop_assert_eq!(owner, lock, "a key of both");
+                }
+            }
+        }
+
+        #[test]
+        fn each_companion_leads_back_to_its_lock_and_is_the_name_of_none(key in key()) {
+            let names = all(key.as_str());
+            prop_assert_eq!(lock_of(&names[0]), None);
+            for companion in &names[1..] {
+                prop_assert_eq!(lock_of(companion), Some(key.clone()));
+                prop_assert!(Key::new(companion).is_err(), "{}", companion);
+            }
+        }
+
+        #[test]
+        fn what_leads_to_a_lock_is_a_companion_of_it(name in name(), end in select(&COMPANIONS)) {
+            for kept in [format!("{{{name}}}:lh:{end}"), format!("{name}:lh:t:{end}"), name] {
+                if let Some(key) = lock_of(&kept) {
+                    prop_assert!(all(key.as_str())[1..].contains(&kept), "{} of {}", kept, key);
+                }
+            }
+        }
+
+        #[test]
+        fn a_channel_is_the_inbox_of_one_client_and_no_name(
+            one in client(), other in client(), text in name(),
+        ) {
+            prop_assert_eq!(client_of_inbox(&inbox(&one)), Some(one.clone()));
+            prop_assert_eq!(inbox(&one) == inbox(&other), one == other);
+            prop_assert!(Key::new(inbox(&one)).is_err());
+            prop_assert_eq!(lock_of(&inbox(&one)), None);
+            for channel in [format!("{INBOX}{text}"), text] {
+                if let Some(client) = client_of_inbox(&channel) {
+                    prop_assert_eq!(inbox(&client), channel);
+                }
             }
         }
     }

@@ -15,6 +15,20 @@ pub(super) struct Known {
     /// One bit per script.
     scripts: u32,
     warm: HashSet<Key>,
+    plain: PlainAsk,
+}
+
+/// How a lock is asked for that has nothing beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PlainAsk {
+    /// By a script at first: where scripts are not allowed, nobody could release what a command
+    /// has taken.
+    #[default]
+    Untried,
+    /// By a command: scripts are allowed.
+    Command,
+    /// By a script: the server is older than the command.
+    Script,
 }
 
 impl Known {
@@ -31,6 +45,23 @@ impl Known {
     /// The server said that it does not have the script after all.
     pub(super) fn lacks_script(&mut self, script: &Script) {
         self.scripts &= !script.bit();
+    }
+
+    /// How a lock is asked for that has nothing beside it.
+    pub(super) fn plain_ask(&self) -> PlainAsk {
+        self.plain
+    }
+
+    /// The server carried a script out, so it does others.
+    pub(super) fn allows_scripts(&mut self) {
+        if self.plain == PlainAsk::Untried {
+            self.plain = PlainAsk::Command;
+        }
+    }
+
+    /// The server does not know `SET` with `NX` and `GET`, which is of Redis 7.0.
+    pub(super) fn lacks_plain_ask(&mut self) {
+        self.plain = PlainAsk::Script;
     }
 
     /// Whether the fencing counter of a key was lifted to the server's clock on this connection.

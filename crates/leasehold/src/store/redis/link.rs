@@ -2,11 +2,11 @@
 //! bring.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 
 /// A future of a link, boxed.
 pub type LinkFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -104,17 +104,52 @@ pub trait Channels: Send + 'static {
         &mut self,
         channel: &str,
     ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>>;
+
+    /// Whether the server says here when keys change that [`track`](Self::track) names. It does not
+    /// unless this is overridden.
+    fn tracks(&self) -> bool {
+        false
+    }
+
+    /// Has the server say once, by [`News::Changed`], that a key was set, deleted, given another
+    /// end, or that it expired. Ends once that is certain; whether the key is there then.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add); `Unsupported` if this connection does not [`tracks`](Self::tracks).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the key tracked.
+    fn track(
+        &mut self,
+        key: &str,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
+        let message = format!("changes of `{key}` are not told here; look at it again and again");
+        Box::pin(ready(Err(Error::new(ErrorKind::Unsupported, message))))
+    }
 }
 
 /// What comes in on a [`Subscriber`].
 pub trait Messages: Send + 'static {
-    /// The next message; `None` once the connection is gone. Has to be polled for
-    /// [`Channels::add`] to end.
+    /// What comes next; `None` once the connection is gone. Has to be polled for
+    /// [`Channels::add`] and [`Channels::track`] to end.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>>;
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>>;
+}
+
+/// What a server says unasked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Something was published on a channel that is listened to.
+    Published(Message),
+    /// This key has changed, and is no longer tracked.
+    Changed(Vec<u8>),
+    /// All keys may have changed, and none is tracked any longer.
+    AllChanged,
 }
 
 /// A message of a channel.
@@ -184,22 +219,37 @@ impl Command {
     /// With a number as one more argument.
     #[must_use]
     pub fn number(self, number: u64) -> Self {
-        let mut digits = [b'0'; 20];
-        let (mut first, mut rest) = (digits.len(), number);
-        // By hand: the formatting of the standard library takes three times as long, and every
-        // request has half a dozen numbers.
-        while rest > 0 || first == digits.len() {
-            first -= 1;
-            digits[first] += u8::try_from(rest % 10).expect("a digit");
-            rest /= 10;
-        }
-        self.arg(&digits[first..])
+        self.arg(Digits::of(number).as_str())
     }
 
     /// The name and the arguments.
     pub fn args(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(self.ends.iter().copied()).map(|(start, end)| &self.bytes[start..end])
+    }
+}
+
+/// A number in decimal. By hand: the formatting of the standard library takes three times as long,
+/// and every request has half a dozen numbers.
+pub(super) struct Digits {
+    digits: [u8; 20],
+    first: usize,
+}
+
+impl Digits {
+    pub(super) fn of(number: u64) -> Self {
+        let mut digits = [b'0'; 20];
+        let (mut first, mut rest) = (digits.len(), number);
+        while rest > 0 || first == digits.len() {
+            first -= 1;
+            digits[first] += u8::try_from(rest % 10).expect("a digit");
+            rest /= 10;
+        }
+        Self { digits, first }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        str::from_utf8(&self.digits[self.first..]).expect("digits are text")
     }
 }
 

@@ -1,27 +1,28 @@
-//! Messages by the crate `redis`.
+//! A connection on which messages come in, read no further ahead than they are taken.
+//!
+//! It speaks RESP3 where the server does, and has the server tell of changed keys where that is
+//! allowed; else RESP2, and messages only.
+//!
+//! Served here and not by the client crate, whose subscribers know of no keys and queue messages
+//! without a limit. The crate makes values of what is bounded here.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
-use futures_util::StreamExt as _;
-use futures_util::task::AtomicWaker;
-use redis::aio::{PubSub, PubSubSink, PubSubStream};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use redis::{Cmd, Value};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
+use tokio::sync::oneshot;
 
-use super::connect::nothing_to_say;
 use super::error::refusal;
 use super::greet::greet;
-use super::link::{Channels, Message, Messages, Subscriber};
+use super::heard::{Heard, heard};
+use super::link::{Channels, Messages, News, Subscriber};
 use super::url::Address;
+use super::values::Values;
 use crate::core::error::{Error, ErrorKind};
-use crate::host::poll_whole;
-
-/// How many bytes are read ahead of who takes the messages. The crate queues them without a limit.
-const AHEAD: usize = 64 * 1024;
 
 /// Makes an open stream a connection on which messages come in.
 pub(super) async fn establish<S>(mut stream: S, address: &Address) -> Result<Subscriber, Error>
@@ -29,163 +30,243 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     greet(&mut stream, address).await?;
-    let pace = Arc::new(Pace { left: AtomicUsize::new(AHEAD), waits: AtomicWaker::new() });
-    let paced = Paced { stream, pace: Arc::clone(&pace) };
-    let connection = PubSub::new(&nothing_to_say(), paced).await.map_err(|cause| gone(&cause))?;
-    let (sink, messages) = connection.split();
-    Ok(Subscriber {
-        channels: Box::new(RedisChannels { sink }),
-        messages: Box::new(RedisMessages { messages, pace }),
-    })
+    let (reading, writing) = split(stream);
+    let asked = Arc::new(Asked::default());
+    let mut messages = RedisMessages {
+        values: Values::new(reading),
+        news: VecDeque::new(),
+        asked: Arc::clone(&asked),
+    };
+    let mut channels =
+        RedisChannels { stream: writing, outgoing: Vec::new(), asked, tracks: false };
+    {
+        let mut choosing = pin!(channels.choose_protocol());
+        loop {
+            tokio::select! {
+                biased;
+                // Nothing is listened to yet; this moves the answers.
+                news = messages.next() => if news.is_none() { return Err(gone()) },
+                chosen = &mut choosing => break chosen?,
+            }
+        }
+    }
+    Ok(Subscriber { channels: Box::new(channels), messages: Box::new(messages) })
 }
 
-fn gone(cause: &redis::RedisError) -> Error {
+fn gone() -> Error {
     Error::new(
         ErrorKind::Unavailable,
         "the connection for wake-ups ended; nobody is woken over it, connect again",
     )
-    .with_source(cause.clone())
 }
 
-struct RedisChannels {
-    sink: PubSubSink,
+/// What was asked and is not answered yet, first one first; `None` once the connection is gone.
+struct Asked(Mutex<Option<VecDeque<oneshot::Sender<Value>>>>);
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self(Mutex::new(Some(VecDeque::new())))
+    }
 }
 
-impl Channels for RedisChannels {
+impl Asked {
+    fn lock(&self) -> MutexGuard<'_, Option<VecDeque<oneshot::Sender<Value>>>> {
+        self.0.lock().expect("nothing panics while it holds this")
+    }
+
+    /// One more is asked.
+    fn add(&self) -> Result<oneshot::Receiver<Value>, Error> {
+        let (answering, answer) = oneshot::channel();
+        self.lock().as_mut().ok_or_else(gone)?.push_back(answering);
+        Ok(answer)
+    }
+
+    /// The first is answered. Returns whether anything was asked.
+    fn answer(&self, value: Value) -> bool {
+        let first = self.lock().as_mut().and_then(VecDeque::pop_front);
+        match first {
+            Some(answering) => {
+                let _gave_up = answering.send(value);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+struct RedisChannels<S> {
+    stream: WriteHalf<S>,
+    /// What is not written yet.
+    outgoing: Vec<u8>,
+    asked: Arc<Asked>,
+    tracks: bool,
+}
+
+impl<S: AsyncWrite> RedisChannels<S> {
+    /// RESP3 and told of changed keys, or what the server allows of it. It may refuse each: an old
+    /// server, a missing right, a command that was renamed.
+    async fn choose_protocol(&mut self) -> Result<(), Error> {
+        let hello = self.send(redis::cmd("HELLO").arg(3))?;
+        let tracking = self.send(redis::cmd("CLIENT").arg("TRACKING").arg("ON"))?;
+        let (hello, tracking) = (self.answer(hello).await?, self.answer(tracking).await?);
+        self.tracks = matches!((&hello, &tracking), (Value::Map(_), Value::Okay));
+        if !self.tracks {
+            tracing::debug!(?hello, ?tracking, "this server does not tell of changed keys");
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, command: &Cmd) -> Result<oneshot::Receiver<Value>, Error> {
+        let answer = self.asked.add()?;
+        command.write_packed_command(&mut self.outgoing);
+        Ok(answer)
+    }
+
+    async fn answer(&mut self, answer: oneshot::Receiver<Value>) -> Result<Value, Error> {
+        while !self.outgoing.is_empty() {
+            let written = self.stream.write(&self.outgoing).await.map_err(|_| gone())?;
+            self.outgoing.drain(..written);
+            if written == 0 {
+                return Err(gone());
+            }
+        }
+        self.stream.flush().await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
+    }
+
+    async fn ask(&mut self, command: &Cmd) -> Result<Value, Error> {
+        let answer = self.send(command)?;
+        match self.answer(answer).await? {
+            Value::ServerError(error) => {
+                let details = error.details().unwrap_or_default();
+                Err(refusal(error.code(), &format!("{} {details}", error.code())))
+            }
+            value => Ok(value),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Send + 'static> Channels for RedisChannels<S> {
     fn add(
         &mut self,
         channel: &str,
     ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        let channel = channel.to_owned();
+        let subscribe = redis::cmd("SUBSCRIBE").arg(channel).take();
         Box::pin(async move {
-            self.sink.subscribe(channel).await.map_err(|error| match error.code() {
-                Some(code) => {
-                    let details = error.detail().unwrap_or_default();
-                    refusal(code, &format!("{code} {details}"))
-                }
-                None => gone(&error),
-            })
+            match self.ask(&subscribe).await? {
+                Value::Push { .. } | Value::Array(_) => Ok(()),
+                _ => Err(gone()),
+            }
+        })
+    }
+
+    fn tracks(&self) -> bool {
+        self.tracks
+    }
+
+    fn track(
+        &mut self,
+        key: &str,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
+        // Whatever reads a key has it tracked. This does so without a look at owner tokens.
+        let exists = redis::cmd("EXISTS").arg(key).take();
+        Box::pin(async move {
+            match self.ask(&exists).await? {
+                Value::Int(count) => Ok(count > 0),
+                _ => Err(gone()),
+            }
         })
     }
 }
 
-struct RedisMessages {
-    messages: PubSubStream,
-    pace: Arc<Pace>,
+struct RedisMessages<S> {
+    values: Values<ReadHalf<S>>,
+    /// Come in, and not taken yet: the keys of one push.
+    news: VecDeque<News>,
+    asked: Arc<Asked>,
 }
 
-impl Messages for RedisMessages {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>> {
+impl<S: AsyncRead + Send + 'static> Messages for RedisMessages<S> {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>> {
         Box::pin(poll_fn(|cx| self.poll(cx)))
     }
 }
 
-impl RedisMessages {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        // Whole: only then does "none now" mean that all were taken.
-        match poll_whole(Pin::new(&mut self.messages.next()), cx) {
-            Poll::Ready(message) => Poll::Ready(message.map(|message| Message {
-                channel: message.get_channel_name().to_owned(),
-                payload: message.get_payload_bytes().to_vec(),
-            })),
-            Poll::Pending => {
-                self.pace.go_on();
-                Poll::Pending
+impl<S: AsyncRead> RedisMessages<S> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
+        loop {
+            if let Some(news) = self.news.pop_front() {
+                return Poll::Ready(Some(news));
+            }
+            let goes_on = match ready!(self.values.poll(cx)).map(heard) {
+                Some(Heard::News(news)) => {
+                    self.news = news.into();
+                    true
+                }
+                Some(Heard::Answer(value)) => self.asked.answer(value),
+                Some(Heard::Nothing) => true,
+                Some(Heard::Nonsense) | None => false,
+            };
+            if !goes_on {
+                self.values.end();
+                *self.asked.lock() = None;
+                return Poll::Ready(None);
             }
         }
     }
 }
 
-/// How far reading may go.
-struct Pace {
-    left: AtomicUsize,
-    waits: AtomicWaker,
-}
-
-impl Pace {
-    /// All that was read is taken.
-    fn go_on(&self) {
-        self.left.store(AHEAD, Ordering::Release);
-        self.waits.wake();
-    }
-
-    /// Whether reading may go on now; who may not is woken when it may.
-    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.left.load(Ordering::Acquire) == 0 {
-            self.waits.register(cx.waker());
-            if self.left.load(Ordering::Acquire) == 0 {
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(())
-    }
-
-    fn count(&self, bytes: usize) {
-        let took = |left: usize| Some(left.saturating_sub(bytes));
-        // The closure always answers, so it is never refused.
-        let _ = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, took);
-    }
-}
-
-/// A stream that is read no further ahead than its [`Pace`] allows: whoever publishes faster than
-/// we take fills the buffers of the server, which then ends the connection.
-struct Paced<S> {
-    stream: S,
-    pace: Arc<Pace>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        ready!(self.pace.poll(cx));
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        self.pace.count(buffer.filled().len() - before);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+impl<S> Drop for RedisMessages<S> {
+    fn drop(&mut self) {
+        // Nobody moves answers any more.
+        *self.asked.lock() = None;
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "these tests bring a server of their own")]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::io::{AsyncReadExt as _, DuplexStream};
 
     use super::*;
+    use crate::store::redis::link::Message;
+    use crate::store::redis::values::BUFFER_KEPT;
 
     /// How much the pipe between client and server holds.
     const PIPE: usize = 4096;
 
-    async fn subscribed() -> (Subscriber, DuplexStream) {
+    /// What is asked first, behind a PING.
+    const CHOICE: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n\
+                          *3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n";
+
+    /// As servers answer it that know of neither, and those that do both.
+    const OLD: &str = "-ERR unknown command `HELLO`\r\n-ERR Unknown subcommand\r\n";
+    const NEW: &str = "%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*0\r\n+OK\r\n";
+
+    async fn established(choice: &str) -> (Result<Subscriber, Error>, DuplexStream) {
         let (ours, mut server) = tokio::io::duplex(PIPE);
         let address = Address::parse("redis://h").expect("a good URL");
         let hello = async {
             let mut ping = [0; 14];
             server.read_exact(&mut ping).await.expect("a PING");
             server.write_all(b"+PONG\r\n").await.expect("the client reads");
+            let mut asked = [0; CHOICE.len()];
+            server.read_exact(&mut asked).await.expect("the choice");
+            assert_eq!(asked, CHOICE.as_bytes());
+            server.write_all(choice.as_bytes()).await.expect("the client reads");
+            if choice.is_empty() {
+                server.shutdown().await.expect("it is open");
+            }
         };
         let (subscriber, ()) = tokio::join!(establish(ours, &address), hello);
-        (subscriber.expect("it answers"), server)
+        (subscriber, server)
+    }
+
+    async fn subscribed() -> (Subscriber, DuplexStream) {
+        let (subscriber, server) = established(OLD).await;
+        let subscriber = subscriber.expect("it answers");
+        assert!(!subscriber.channels.tracks());
+        (subscriber, server)
     }
 
     /// Takes one request.
@@ -215,7 +296,7 @@ mod tests {
             tokio::join!(subscriber.channels.add("inbox"), subscriber.messages.next(), serve);
         added.expect("confirmed");
         let expected = Message { channel: "inbox".to_owned(), payload: b"g 1\r\n\0".to_vec() };
-        assert_eq!(next, Some(expected));
+        assert_eq!(next, Some(News::Published(expected)));
         drop(server);
         assert_eq!(subscriber.messages.next().await, None);
         let late = subscriber.channels.add("inbox").await.expect_err("the connection is gone");
@@ -236,11 +317,71 @@ mod tests {
             let refused = subscriber.channels.add("inbox").await;
             (refused, subscriber.channels.add("inbox").await)
         };
-        let ((refused, added), ()) = tokio::join!(add, serve);
+        let asked = async { tokio::join!(add, serve).0 };
+        let (refused, added) = tokio::select! {
+            asked = asked => asked,
+            _ = subscriber.messages.next() => panic!("nothing is published"),
+        };
         let refused = refused.expect_err("no right");
         assert_eq!(refused.kind(), ErrorKind::Denied);
         assert!(refused.to_string().contains("channel"), "{refused}");
         added.expect("confirmed");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_tells_of_changed_keys_is_asked_about_them() {
+        let (subscriber, mut server) = established(NEW).await;
+        let mut subscriber = subscriber.expect("it answers");
+        assert!(subscriber.channels.tracks());
+        const REQUEST: &[u8] = b"*2\r\n$6\r\nEXISTS\r\n$1\r\na\r\n";
+        let serve = async {
+            for reply in [":1\r\n", ">2\r\n$10\r\ninvalidate\r\n_\r\n:0\r\n", "-NOPERM no\r\n"] {
+                let mut request = [0; REQUEST.len()];
+                server.read_exact(&mut request).await.expect("a request");
+                assert_eq!(request, REQUEST);
+                server.write_all(reply.as_bytes()).await.expect("the client reads");
+            }
+            let changed = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n";
+            server.write_all(changed).await.expect("the client reads");
+            server.shutdown().await.expect("it is open");
+        };
+        let track = async {
+            assert_eq!(subscriber.channels.track("a").await.ok(), Some(true));
+            assert_eq!(subscriber.channels.track("a").await.ok(), Some(false));
+            let refused = subscriber.channels.track("a").await.expect_err("no right");
+            assert_eq!(refused.kind(), ErrorKind::Denied);
+        };
+        let take = async {
+            let mut taken = Vec::new();
+            while let Some(news) = subscriber.messages.next().await {
+                taken.push(news);
+            }
+            taken
+        };
+        let (taken, (), ()) = tokio::join!(take, track, serve);
+        let changed = |key: &str| News::Changed(key.as_bytes().to_vec());
+        assert_eq!(taken, [News::AllChanged, changed("a"), changed("b")]);
+    }
+
+    #[tokio::test]
+    async fn a_server_may_refuse_either_and_one_that_goes_away_is_told_from_it() {
+        let table = [
+            ("%0\r\n+OK\r\n", Some(true)),
+            ("%0\r\n-NOPERM no right to run 'client|tracking'\r\n", Some(false)),
+            ("-NOPERM no right to run 'hello'\r\n+OK\r\n", Some(false)),
+            ("+OK\r\n+OK\r\n", Some(false)),
+            ("", None),
+            ("%0\r\nHTTP/1.1 400\r\n", None),
+        ];
+        for (choice, expected) in table {
+            let (subscriber, server) = established(choice).await;
+            let tracks = subscriber.as_ref().map(|subscriber| subscriber.channels.tracks());
+            assert_eq!(tracks.as_ref().ok().copied(), expected, "{choice:?}");
+            if let Err(error) = tracks {
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+            }
+            drop(server);
+        }
     }
 
     /// Writes while there is room, and returns how much that was.
@@ -265,14 +406,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_that_nobody_takes_are_not_read_without_end_and_none_of_them_is_lost() {
+    async fn messages_that_nobody_takes_are_not_read_and_none_of_them_is_lost() {
         let (mut subscriber, mut server) = subscribed().await;
         let one = message("x");
-        let count = 100 * AHEAD / one.len();
+        let count = 100 * PIPE / one.len();
         let flood = one.repeat(count);
         let written = write_while_it_is_read(&mut server, &flood).await;
-        assert!(written >= AHEAD, "{written} bytes are read ahead");
-        assert!(written < 4 * AHEAD, "{written} bytes are read ahead");
+        assert_eq!(written, PIPE, "what the pipe holds");
         let rest = async {
             server.write_all(&flood[written..]).await.expect("the client reads");
             drop(server);
@@ -286,6 +426,24 @@ mod tests {
         };
         let (taken, ()) = tokio::join!(take, rest);
         assert_eq!(taken, count);
+    }
+
+    #[tokio::test]
+    async fn a_message_longer_than_what_is_read_at_a_time_is_taken_and_those_after_it() {
+        let (mut subscriber, mut server) = subscribed().await;
+        let long = "x".repeat(3 * BUFFER_KEPT);
+        let write = async {
+            server.write_all(&message(&long)).await.expect("the client reads");
+            server.write_all(&message("short")).await.expect("the client reads");
+        };
+        let take = async {
+            for expected in [long.as_str(), "short"] {
+                let taken = subscriber.messages.next().await.expect("a message");
+                let News::Published(taken) = taken else { panic!("{taken:?}") };
+                assert_eq!(taken.payload.len(), expected.len());
+            }
+        };
+        tokio::join!(write, take);
     }
 
     #[tokio::test]

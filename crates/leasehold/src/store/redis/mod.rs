@@ -6,11 +6,13 @@
 //!
 //! Time is the server's: a step of its clock moves the end of every lease. See GUARANTEES.md.
 
+mod bounded;
 mod browse;
 mod call;
 mod connect;
 mod error;
 mod greet;
+mod heard;
 mod hints;
 mod home;
 mod keys;
@@ -18,14 +20,18 @@ mod known;
 mod link;
 mod listen;
 mod message;
+mod pipeline;
 mod record;
 mod records;
 mod reply;
+mod resp;
 mod scripted;
 mod scripts;
 mod sha1;
 mod ticks;
+mod tracked;
 mod url;
+mod values;
 mod wire;
 
 use std::fmt;
@@ -38,17 +44,18 @@ use futures_util::future::{Either, ready};
 
 pub use connect::RedisConnector;
 pub use link::{
-    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages,
+    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages, News,
     Subscriber, Value,
 };
 
 use self::hints::Hints;
 use self::home::Home;
 use self::records::Records;
+use self::reply::Set;
 use self::scripted::{Scripted, Step};
 use self::wire::Wire;
 use super::{
-    Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Otherwise, Reach,
+    Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line, Otherwise, Reach,
     Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
 };
 use crate::core::error::Error;
@@ -138,6 +145,39 @@ impl RedisStore {
     }
 }
 
+impl RedisStore {
+    /// Asks for a lock with nothing beside it.
+    fn acquire_plain(
+        &self,
+        ask: Ask,
+    ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static + use<> {
+        let shared = Arc::clone(&self.shared);
+        let limit = command_limit(ask.ttl);
+        if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
+            shared.records.write_if_due(client, &shared.asks);
+        }
+        let ask = Ask { note: None, line: Line::Stand, ..ask };
+        let answer = shared.asks.submit(limit, Scripted::ask(ask.clone()));
+        async move {
+            let key = ask.key.clone();
+            let named = |error: Error| error.with_name(key.as_str());
+            let mut answer = answer.await.map_err(named)?;
+            match reply::set(&ask.owner, &answer) {
+                Set::Done => return Ok(Acquired::Granted { fencing: None }),
+                Set::Taken => return Ok(Acquired::Taken { retry_in: None, ahead: 0 }),
+                // The command leaves the key as it is, and the lease of who asks again is to last
+                // for the whole ttl.
+                Set::Before => {
+                    let step = Step::Acquire(ask);
+                    answer = shared.asks.submit(limit, Scripted::new(step)).await.map_err(named)?;
+                }
+                Set::Scripted => {}
+            }
+            Ok(reply::acquired(&key, &answer)?.answer)
+        }
+    }
+}
+
 impl Shared {
     /// Where messages cannot be published, nobody is woken: say so once.
     fn notice_muteness(&self, mute: bool) {
@@ -152,8 +192,12 @@ impl Shared {
 
 impl Store for RedisStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        if ask.claim != Claim::Exclusive {
-            return Either::Left(ready(Err(unsupported_claim(ask.claim, &ask.key))));
+        match ask.claim {
+            Claim::Exclusive => {}
+            Claim::Plain => return Either::Left(Either::Left(self.acquire_plain(ask))),
+            claim => {
+                return Either::Left(Either::Right(ready(Err(unsupported_claim(claim, &ask.key)))));
+            }
         }
         let shared = Arc::clone(&self.shared);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
@@ -161,12 +205,19 @@ impl Store for RedisStore {
         }
         let key = ask.key.clone();
         let inbox = ask.line.place().map(|place| place.inbox.clone());
-        let answer = shared.asks.submit(command_limit(ask.ttl), Scripted::new(Step::Acquire(ask)));
+        let answer = shared.asks.submit(command_limit(ask.ttl), Scripted::ask(ask));
         Either::Right(async move {
             let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
             let answered = reply::acquired(&key, &answer)?;
-            if let (Acquired::Taken { .. }, Some(inbox)) = (&answered.answer, &inbox) {
-                shared.hints.listen(inbox);
+            match (&answered.answer, &inbox) {
+                (Acquired::Taken { .. }, Some(inbox)) => {
+                    shared.hints.listen(inbox);
+                    if answered.is_first_behind_a_foreigner {
+                        shared.hints.track(&key, inbox);
+                    }
+                }
+                (Acquired::Granted { .. }, Some(_)) => shared.hints.granted(&key),
+                (_, None) => {}
             }
             shared.notice_muteness(answered.hints_denied);
             if let Some(holder) = &answered.holder {
@@ -181,9 +232,7 @@ impl Store for RedisStore {
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
         let shared = &self.shared;
-        if let Some(client) = renewal.lease.owner.client() {
-            shared.records.refresh_if_due(&client, &shared.renewals);
-        }
+        shared.records.refresh_if_due(&renewal.lease.owner, &shared.renewals);
         let key = renewal.lease.key.clone();
         let limit = command_limit(renewal.ttl);
         let answer = shared.renewals.submit(limit, Scripted::new(Step::Renew(renewal)));
@@ -224,6 +273,10 @@ impl Store for RedisStore {
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
         self.shared.hints.watch(inbox.clone(), sink);
+    }
+
+    fn listen(&self, inbox: &ClientId) {
+        self.shared.hints.listen(inbox);
     }
 
     fn capabilities(&self) -> Capabilities {

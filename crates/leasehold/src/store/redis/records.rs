@@ -1,7 +1,7 @@
 //! Who the clients are: one short-lived record for each, written beside the locks.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::wire::{Plain, Wire};
 use super::{LIMIT, record};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
-use crate::core::token::ClientId;
+use crate::core::token::{ClientId, OwnerToken};
 use crate::host::Host;
 use crate::store::{ClientRecord, FENCE_IDLE, Snapshot};
 
@@ -24,6 +24,8 @@ pub(super) struct Records {
     host: Arc<dyn Host>,
     clients: Arc<Mutex<HashMap<ClientId, Client>>>,
     denied: Arc<AtomicBool>,
+    /// When the first of them is due, in nanoseconds: most renewals need to know no more.
+    due: Arc<AtomicU64>,
 }
 
 struct Client {
@@ -33,7 +35,7 @@ struct Client {
 
 impl Records {
     pub(super) fn new(host: Arc<dyn Host>) -> Self {
-        Self { host, clients: Arc::default(), denied: Arc::default() }
+        Self { host, clients: Arc::default(), denied: Arc::default(), due: Arc::default() }
     }
 
     /// Writes a record that is new, or was written long ago. It goes before whatever is submitted
@@ -46,6 +48,7 @@ impl Records {
             }
             let client = Client { record: Arc::clone(record), written: None };
             clients.insert(record.id.clone(), client);
+            self.due.store(0, Ordering::Release);
         }
         let client = clients.get_mut(&record.id).expect("it was just looked after");
         if client.record != *record {
@@ -55,10 +58,19 @@ impl Records {
     }
 
     /// Writes the record of a client that holds something again, if it was written long ago.
-    pub(super) fn refresh_if_due(&self, id: &ClientId, wire: &Wire) {
-        if let Some(client) = lock(&self.clients).get_mut(id) {
+    pub(super) fn refresh_if_due(&self, owner: &OwnerToken, wire: &Wire) {
+        if self.host.now() < Moment::from_nanos(self.due.load(Ordering::Acquire)) {
+            return;
+        }
+        let Some(id) = owner.client() else { return };
+        let mut clients = lock(&self.clients);
+        if let Some(client) = clients.get_mut(&id) {
             self.write(client, wire);
         }
+        let due = clients
+            .values()
+            .map(|client| client.written.map_or(0, |at| (at + REFRESH_EVERY).as_nanos()));
+        self.due.store(due.min().unwrap_or(0), Ordering::Release);
     }
 
     fn write(&self, client: &mut Client, wire: &Wire) {
@@ -71,6 +83,7 @@ impl Records {
         let written = wire.submit(LIMIT, Box::new(Plain(record::write(&client.record))));
         let id = client.record.id.clone();
         let (clients, denied) = (Arc::clone(&self.clients), Arc::clone(&self.denied));
+        let due = Arc::clone(&self.due);
         self.host.spawn(Box::pin(async move {
             let Err(error) = written.await else { return };
             if error.kind() == ErrorKind::Denied {
@@ -81,6 +94,7 @@ impl Records {
                 denied.store(true, Ordering::Relaxed);
             } else if let Some(client) = lock(&clients).get_mut(&id) {
                 client.written = None;
+                due.store(0, Ordering::Release);
             }
         }));
     }

@@ -9,8 +9,11 @@ use super::link::Value;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
-use crate::core::token::{ClientId, FencingBlock, FencingToken, client_of};
+use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken, client_of};
 use crate::store::{Acquired, Evicted, Holder, Released, Renewed, Snapshot, Waiter, line_is_full};
+
+/// What acquire.lua says of a holder that is no client of ours.
+const FOREIGNER: &[u8] = b"?";
 
 /// An answer, and what the step says beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,22 +23,28 @@ pub(super) struct Answered<T> {
     /// The client that holds the key for which the asker has just taken a place: it is to be told
     /// that the key is wanted.
     pub(super) holder: Option<ClientId>,
+    /// Whether who holds the key is no client of ours, and no place is before that of the asker.
+    pub(super) is_first_behind_a_foreigner: bool,
     /// Whether a hint for another client was not allowed.
     pub(super) hints_denied: bool,
 }
 
 impl<T> Answered<T> {
     const fn alone(answer: T) -> Self {
-        Self { answer, holder: None, hints_denied: false }
+        Self { answer, holder: None, is_first_behind_a_foreigner: false, hints_denied: false }
     }
 
     fn hinted(answer: T, denied: i64) -> Self {
-        Self { answer, holder: None, hints_denied: denied != 0 }
+        Self { hints_denied: denied != 0, ..Self::alone(answer) }
     }
 }
 
 /// Reads the reply of acquire.lua.
 pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, Error> {
+    if let Value::Int(number) = reply {
+        let fencing = block(*number, (*number != 0).into()).ok_or_else(|| strange(key))?;
+        return Ok(Answered::alone(Acquired::Granted { fencing }));
+    }
     match items(reply) {
         [Value::Int(1), Value::Int(first), Value::Int(count)] => {
             let fencing = block(*first, *count).ok_or_else(|| strange(key))?;
@@ -49,12 +58,38 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
             Value::Int(denied),
         ] => {
             let ahead = u32::try_from(*ahead).map_err(|_| strange(key))?;
+            let is_first_behind_a_foreigner = holder == FOREIGNER && ahead == 0;
             let holder = str::from_utf8(holder).ok().and_then(ClientId::new);
             let answer = Acquired::Taken { retry_in: millis(*retry_in), ahead };
-            Ok(Answered { holder, ..Answered::hinted(answer, *denied) })
+            let told = Answered::hinted(answer, *denied);
+            Ok(Answered { holder, is_first_behind_a_foreigner, ..told })
         }
         [Value::Int(2)] => Err(line_is_full(key)),
         _ => Err(strange(key)),
+    }
+}
+
+/// What a plain ask by a command is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Set {
+    /// The key was free, and is the asker's.
+    Done,
+    /// It was the asker's before.
+    Before,
+    /// It is another's.
+    Taken,
+    /// This is the reply of a script.
+    Scripted,
+}
+
+/// Reads the reply of `SET` with `NX` and `GET`: what the key was before. The replies of
+/// acquire.lua are of other types.
+pub(super) fn set(owner: &OwnerToken, reply: &Value) -> Set {
+    match reply {
+        Value::Nil => Set::Done,
+        Value::Bytes(holder) if holder == owner.as_str().as_bytes() => Set::Before,
+        Value::Bytes(_) => Set::Taken,
+        _ => Set::Scripted,
     }
 }
 
@@ -72,6 +107,11 @@ pub(super) fn renewed(key: &Key, reply: &Value) -> Result<Renewed, Error> {
 
 /// Reads the reply of release.lua.
 pub(super) fn released(key: &Key, reply: &Value) -> Result<Answered<Released>, Error> {
+    match reply {
+        Value::Int(1) => return Ok(Answered::alone(Released::Freed)),
+        Value::Int(2) => return Ok(Answered::alone(Released::HandedOver)),
+        _ => {}
+    }
     match items(reply) {
         [Value::Int(0)] => Ok(Answered::alone(Released::NotHeld)),
         [Value::Int(1), Value::Int(denied)] => Ok(Answered::hinted(Released::Freed, *denied)),
@@ -235,6 +275,8 @@ mod tests {
         let granted = |fencing| Answered::alone(Acquired::Granted { fencing });
         assert_eq!(answer(&ints([1, 41, 8])), granted(tokens(41, 8)));
         assert_eq!(answer(&ints([1, 0, 0])), granted(None));
+        assert_eq!(answer(&Value::Int(41)), granted(tokens(41, 1)));
+        assert_eq!(answer(&Value::Int(0)), granted(None));
         let end = Some(Duration::from_millis(500));
         for (retry_in, end) in [(500, end), (0, Some(Duration::ZERO)), (-1, None)] {
             let expected = Acquired::Taken { retry_in: end, ahead: 3 };
@@ -242,7 +284,11 @@ mod tests {
         }
         let told = answer(&taken(1, 0, "AAAAAAAAAAAA", 1));
         assert_eq!(told.holder, ClientId::new("AAAAAAAAAAAA"));
-        assert!(told.hints_denied);
+        assert!(told.hints_denied && !told.is_first_behind_a_foreigner);
+        for (ahead, is_first) in [(0, true), (1, false)] {
+            let behind = answer(&taken(1, ahead, "?", 0));
+            assert_eq!((behind.holder, behind.is_first_behind_a_foreigner), (None, is_first));
+        }
         let full = acquired(&key(), &ints([2])).expect_err("full");
         assert_eq!(full.kind(), ErrorKind::Unavailable);
     }
@@ -256,6 +302,8 @@ mod tests {
         let end = |reply: Value| released(&key(), &reply).expect("an answer");
         assert_eq!(end(ints([0])), Answered::alone(Released::NotHeld));
         assert_eq!(end(ints([1, 1])), Answered::hinted(Released::Freed, 1));
+        assert_eq!(end(Value::Int(1)), Answered::alone(Released::Freed));
+        assert_eq!(end(Value::Int(2)), Answered::alone(Released::HandedOver));
         assert_eq!(end(ints([2, 0])), Answered::alone(Released::HandedOver));
         assert_eq!(end(ints([3, 7, 1])), Answered::alone(Released::Kept { fencing }));
         let gone = |reply: Value| evicted(&key(), &reply).expect("an answer");
@@ -289,7 +337,8 @@ mod tests {
         let max = i64::try_from(FencingToken::MAX).expect("it fits");
         let strange = [
             Value::Nil,
-            Value::Int(7),
+            Value::Int(-1),
+            Value::Int(max + 1),
             bytes("OK"),
             Value::Array(vec![]),
             ints([9]),

@@ -1,12 +1,12 @@
 //! A script call as a request on the wire.
 
-use super::call::Call;
-use super::known::Known;
+use super::call::{Call, set};
+use super::known::{Known, PlainAsk};
 use super::link::{Command, Value};
 use super::reply;
 use super::wire::Request;
 use crate::core::key::Key;
-use crate::store::{Ask, LeaseId, Otherwise, Renewal};
+use crate::store::{Ask, Claim, LeaseId, Otherwise, Renewal};
 
 /// How often a script is sent in full before its absence is an error: somebody may flush them at
 /// any time.
@@ -27,7 +27,7 @@ impl Step {
         match self {
             Self::Acquire(ask) => Call::Acquire { ask, cold },
             Self::Renew(renewal) => Call::Renew { renewal, cold },
-            Self::Release(lease, otherwise) => Call::Release { lease, otherwise: *otherwise, cold },
+            Self::Release(lease, otherwise) => Call::Release { lease, otherwise, cold },
             Self::Evict { key, seen } => Call::Evict { key, seen },
             Self::Inspect(key) => Call::Inspect { key },
             Self::Living(key) => Call::Living { key },
@@ -41,28 +41,53 @@ impl Step {
             Self::Acquire(ask) => (ask.reserve > 0).then_some(&ask.key),
             Self::Renew(renewal) => (renewal.reserve > 0).then_some(&renewal.lease.key),
             Self::Release(lease, otherwise) => {
-                otherwise.keep().filter(|(_, reserve)| *reserve > 0).map(|_| &lease.key)
+                otherwise.keep().filter(|keep| keep.reserve > 0).map(|_| &lease.key)
             }
             Self::Evict { .. } | Self::Inspect(_) | Self::Living(_) => None,
         }
     }
 }
 
-/// Calls a script by its hash where the server has it, and in full where it has not.
+/// Calls a script by its hash where the server has it, and in full where it has not. A lock with
+/// nothing beside it is asked for by a command.
 pub(super) struct Scripted {
     step: Step,
     cold: bool,
     tries: u32,
+    plain: Plain,
+}
+
+/// Whether it is an ask for a lock with nothing beside it, and by what it was sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    No,
+    ByScript,
+    ByCommand,
 }
 
 impl Scripted {
+    /// A step by a script.
     pub(super) fn new(step: Step) -> Box<Self> {
-        Box::new(Self { step, cold: false, tries: 0 })
+        Box::new(Self { step, cold: false, tries: 0, plain: Plain::No })
+    }
+
+    /// An ask.
+    pub(super) fn ask(ask: Ask) -> Box<Self> {
+        let is_plain = ask.claim == Claim::Plain && ask.reserve == 0;
+        let plain = if is_plain { Plain::ByScript } else { Plain::No };
+        Box::new(Self { plain, ..*Self::new(Step::Acquire(ask)) })
     }
 }
 
 impl Request for Scripted {
     fn command(&mut self, known: &mut Known) -> Command {
+        if let (Step::Acquire(ask), true) = (&self.step, self.plain != Plain::No) {
+            if known.plain_ask() == PlainAsk::Command {
+                self.plain = Plain::ByCommand;
+                return set(ask);
+            }
+            self.plain = Plain::ByScript;
+        }
         self.cold = self.step.counted().is_some_and(|key| !known.is_warm(key));
         let call = self.step.call(self.cold);
         if known.has_script(call.script()) {
@@ -72,13 +97,22 @@ impl Request for Scripted {
         call.in_full()
     }
 
-    fn script_is_missing(&mut self, known: &mut Known) -> bool {
-        known.lacks_script(self.step.call(self.cold).script());
+    fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> bool {
+        match code {
+            "NOSCRIPT" => known.lacks_script(self.step.call(self.cold).script()),
+            "ERR" if self.plain == Plain::ByCommand && text.contains("syntax") => {
+                known.lacks_plain_ask();
+            }
+            _ => return false,
+        }
         self.tries += 1;
         self.tries < TRIES_MAX
     }
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
+        if self.plain == Plain::ByScript {
+            known.allows_scripts();
+        }
         if let Some(key) = self.step.counted()
             && reply::has_fencing(answer)
         {
@@ -87,6 +121,52 @@ impl Request for Scripted {
     }
 
     fn teaches(&self) -> bool {
-        self.cold
+        self.cold || self.plain == Plain::ByScript
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::token::OwnerToken;
+    use crate::core::ttl::Ttl;
+    use crate::store::Line;
+
+    fn plain() -> Box<Scripted> {
+        let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
+        let (claim, owner) = (Claim::Plain, owner.expect("a token"));
+        let (ttl, line) = (Ttl::DEFAULT, Line::Stand);
+        Scripted::ask(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 })
+    }
+
+    fn name(request: &mut Scripted, known: &mut Known) -> String {
+        let command = request.command(known);
+        String::from_utf8_lossy(command.args().next().expect("a name")).into_owned()
+    }
+
+    #[test]
+    fn a_plain_ask_is_a_command_once_scripts_are_known_to_be_allowed() {
+        let mut known = Known::default();
+        let (mut first, mut second) = (plain(), plain());
+        assert_eq!(name(&mut first, &mut known), "EVAL");
+        assert_eq!(name(&mut second, &mut known), "EVALSHA", "no answer came yet");
+        assert!(!first.was_refused(&mut known, "NOPERM", "NOPERM no"), "it has no other way");
+        assert!(second.teaches());
+        second.was_answered(&mut known, &Value::Int(0));
+        assert_eq!(name(&mut first, &mut known), "SET");
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_the_command_gets_the_script() {
+        let mut known = Known::default();
+        let mut first = plain();
+        first.command(&mut known);
+        first.was_answered(&mut known, &Value::Int(0));
+        let mut second = plain();
+        assert_eq!(name(&mut second, &mut known), "SET");
+        assert!(second.was_refused(&mut known, "ERR", "ERR syntax error"));
+        assert_eq!(name(&mut second, &mut known), "EVALSHA");
+        second.was_answered(&mut known, &Value::Int(0));
+        assert_eq!(name(&mut plain(), &mut known), "EVALSHA", "from then on");
     }
 }

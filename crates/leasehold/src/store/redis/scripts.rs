@@ -31,6 +31,7 @@ pub(super) static RENEW: Script =
 pub(super) static RELEASE: Script = script!(
     2: "prelude.lua",
     "release_at_once.lua",
+    "hand_over_at_once.lua",
     "counter.lua",
     "grant.lua",
     "line.lua",
@@ -40,6 +41,7 @@ pub(super) static EVICT: Script =
     script!(3: "prelude.lua", "counter.lua", "grant.lua", "line.lua", "evict.lua");
 pub(super) static INSPECT: Script = script!(4: "prelude.lua", "counter.lua", "inspect.lua");
 pub(super) static LIVING: Script = script!(5: "prelude.lua", "counter.lua", "living.lua");
+pub(super) static RELEASE_PLAIN: Script = script!(6: "release_plain.lua");
 
 impl Script {
     const fn new(number: u32, source: &'static str) -> Self {
@@ -78,6 +80,7 @@ mod tests {
             format!("local FENCING_MAX = {}\n", FencingToken::MAX),
             format!("local PLACES_MAX = {PLACES_MAX}\n"),
             format!("local REAPED_MAX = {REAPED_MAX}\n"),
+            format!("local REAPED = '{REAPED_MAX}'\n"),
         ];
         for limit in limits {
             assert!(ACQUIRE.source.contains(&limit), "{limit}");

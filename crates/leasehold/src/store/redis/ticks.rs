@@ -1,13 +1,14 @@
 //! Limits on many answers by few timers.
 //!
 //! An answer usually comes before its limit by a factor of a thousand, and a timer for each would
-//! cost more than the rest of the request. So whoever waits looks at the clock with every tick, and
-//! there are ticks only while somebody waits.
+//! cost more than the rest of the request. So there is one limit, the earliest: when it has passed,
+//! whoever waits looks at the clock. It is looked at with every tick, and there are ticks only
+//! while somebody waits.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -21,7 +22,9 @@ const TICK: Duration = Duration::from_millis(25);
 
 pub(super) struct Ticks {
     host: Arc<dyn Host>,
-    tick: Notify,
+    passed: Notify,
+    /// The earliest limit of those who wait, in nanoseconds.
+    earliest: AtomicU64,
     waiting: AtomicUsize,
     ticking: AtomicBool,
 }
@@ -30,7 +33,8 @@ impl Ticks {
     pub(super) fn new(host: Arc<dyn Host>) -> Arc<Self> {
         Arc::new(Self {
             host,
-            tick: Notify::new(),
+            passed: Notify::new(),
+            earliest: AtomicU64::new(u64::MAX),
             waiting: AtomicUsize::new(0),
             ticking: AtomicBool::new(false),
         })
@@ -45,20 +49,35 @@ impl Ticks {
         let mut future = pin!(future);
         let waiting = Waiting::begin(self);
         loop {
-            let mut tick = pin!(self.tick.notified());
+            let mut passed = pin!(self.passed.notified());
             tokio::select! {
                 biased;
                 output = &mut future => return Some(output),
                 () = poll_fn(|cx| {
-                    let ticked = tick.as_mut().poll(cx);
-                    // Only now: the first tick must find it waiting.
-                    waiting.0.start();
-                    ticked
+                    let passed = passed.as_mut().poll(cx);
+                    // Only now: whoever takes the limit away must find it waiting.
+                    waiting.0.limit(deadline);
+                    passed
                 }) => {}
             }
             if self.host.now() >= deadline {
                 return None;
             }
+        }
+    }
+
+    /// Has the limit looked at.
+    fn limit(self: &Arc<Self>, deadline: Moment) {
+        self.earliest.fetch_min(deadline.as_nanos(), Ordering::AcqRel);
+        self.start();
+    }
+
+    /// Wakes who waits, if a limit has passed. They set the next one.
+    fn tick(&self) {
+        let earliest = Moment::from_nanos(self.earliest.load(Ordering::Acquire));
+        if self.host.now() >= earliest {
+            self.earliest.store(u64::MAX, Ordering::Release);
+            self.passed.notify_waiters();
         }
     }
 
@@ -71,7 +90,7 @@ impl Ticks {
         self.host.spawn(Box::pin(async move {
             loop {
                 ticks.host.sleep_until(ticks.host.now() + TICK).await;
-                ticks.tick.notify_waiters();
+                ticks.tick();
                 if ticks.waiting.load(Ordering::Acquire) > 0 {
                     continue;
                 }

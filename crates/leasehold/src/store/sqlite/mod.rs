@@ -171,7 +171,7 @@ impl SqliteStore {
         step: S,
     ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
         let answer = match claim {
-            Claim::Exclusive => Ok(self.submit(limit, step)),
+            Claim::Exclusive | Claim::Plain => Ok(self.submit(limit, step)),
             claim => Err(unsupported_claim(claim, key)),
         };
         async move { answer?.await }
@@ -220,6 +220,10 @@ impl Store for SqliteStore {
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
         self.sinks.watch(inbox.clone(), sink);
+    }
+
+    fn listen(&self, _: &ClientId) {
+        // Who watches is told what this process does; of others a renewal tells.
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -3,6 +3,8 @@
 -- KEYS, ARGV, replies  as acquire_at_once.lua says
 
 local reserve, cold = tonumber(ARGV[3]), ARGV[4] == '1'
+local stance, waiter_ttl, handed_ttl, ask_no, inbox =
+  string.match(ARGV[6] or '', '^([jw])|(%d+)|(%d+)|(%d+)|(.*)$')
 
 -- The lock is written last: an error on the way grants nothing.
 local function grant(line)
@@ -11,11 +13,12 @@ local function grant(line)
     keep_counter(ttl)
   end
   -- Since when is worth a note where the key is met for the first time, and not each time.
+  call('DEL', GRANT)
   note_grant(owner, ttl, first, count, (cold or why ~= '-') and why or '')
   if line then
     line.remove({ owner })
   end
-  call('SET', LOCK, owner, 'PX', ttl)
+  call('SET', LOCK, owner, 'PX', ARGV[2])
   return { 1, first, count }
 end
 
@@ -25,8 +28,8 @@ end
 
 if holder == owner then
   local first, count = block_of(owner)
-  local lease_ms = lift(ttl)
-  call('PEXPIRE', GRANT, lease_ms)
+  local lease_ms, lease = lift(ttl)
+  call('PEXPIRE', GRANT, lease)
   if count > 0 then
     keep_counter(lease_ms)
   end
@@ -56,16 +59,15 @@ end
 local line = open_line()
 local is_new = false
 if stance then
-  local waiter_ttl, inbox = tonumber(ARGV[7]), ARGV[10]
   local asked = {
     stance = stance,
-    handed_ttl = ARGV[8],
-    ask_no = tonumber(ARGV[9]),
+    handed_ttl = handed_ttl,
+    ask_no = tonumber(ask_no),
     reserve = ARGV[3],
     inbox = inbox,
     why = why,
   }
-  is_new = line.enter(owner, asked, waiter_ttl)
+  is_new = line.enter(owner, asked, tonumber(waiter_ttl))
   if is_new == nil then
     return { 2 }
   end
@@ -73,12 +75,14 @@ end
 
 local head, place = line.front()
 if holder then
-  local client = is_new and client_of(holder) or ''
-  local reply = { 0, lease_left(), ahead(), client, 0 }
-  if client ~= '' then
-    reply[5] = tell(client, 'w ' .. LOCK)
+  local client = client_of(holder)
+  if client == '' then
+    return { 0, lease_left(), ahead(), '?', 0 }
   end
-  return reply
+  if not is_new then
+    return { 0, lease_left(), ahead(), '', 0 }
+  end
+  return { 0, lease_left(), ahead(), client, tell(client, 'w ' .. LOCK) }
 end
 if head == UNEXAMINED then
   return { 0, 0, ahead(), '', 0 }

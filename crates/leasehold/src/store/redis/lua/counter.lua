@@ -3,14 +3,19 @@
 -- ARGV  none of its own
 -- replies  none of its own
 
--- Numbers beyond 14 digits lose some where Lua turns them into text by itself.
+-- Numbers beyond 14 digits lose some where Lua turns them into text by itself, and a command takes
+-- twice as long with a number as with text.
 local function whole(number)
   return string.format('%.0f', number)
 end
 
+local clock
 local function now_us()
-  local time = call('TIME')
-  return time[1] * 1000000 + time[2]
+  if not clock then
+    local time = call('TIME')
+    clock = time[1] * 1000000 + time[2]
+  end
+  return clock
 end
 
 -- The highest number given so far; 0 where it was forgotten, or is no number.
@@ -32,18 +37,24 @@ end
 
 -- The counter outlives the lease, and what is in flight when it ends.
 local function keep_counter(lease_ms)
-  call('PEXPIRE', FENCE, math.max(lease_ms, FENCE_IDLE_MS))
+  call('PEXPIRE', FENCE, lease_ms > FENCE_IDLE_MS and whole(lease_ms) or FENCE_IDLE)
 end
 
+-- As far as a block may begin before the clock: a millisecond, in which no server comes back.
+local LEAP_MAX = 1000
+
 -- Raises the counter to the clock, or by one where it is ahead of that: higher than whatever was
--- given before it was forgotten. One number only, since a block must not run ahead of the clock.
-local function leap()
-  local first = math.max(counted() + 1, now_us())
-  if first > FENCING_MAX then
+-- given before it was set back. The block ends there, since none must run ahead of the clock. Where
+-- the counter is missing it is one number: that may have been deleted this very moment.
+local function leap(reserve)
+  local counter = counted()
+  local last = math.max(counter + 1, now_us())
+  if last > FENCING_MAX then
     return 0, 0
   end
-  call('SET', FENCE, whole(first), 'PX', FENCE_IDLE_MS)
-  return first, 1
+  local count = counter == 0 and 1 or math.min(reserve, last - counter, LEAP_MAX)
+  call('SET', FENCE, whole(last), 'PX', FENCE_IDLE)
+  return last - count + 1, count
 end
 
 -- Reserves up to `reserve` fencing tokens. `cold`: the counter may have been forgotten or set back
@@ -53,11 +64,11 @@ local function take(reserve, cold)
     return 0, 0
   end
   if cold then
-    return leap()
+    return leap(reserve)
   end
   local counter = counted()
   if counter == 0 then
-    return leap()
+    return leap(reserve)
   end
   local count = reserve == 1 and 1 or math.min(reserve, math.max(1, now_us() - counter))
   if counter + count > FENCING_MAX then

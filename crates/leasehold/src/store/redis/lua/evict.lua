@@ -11,7 +11,7 @@ end
 -- Whoever takes a number next must be above the evicted one, even if nobody is granted one before
 -- it. First a command that the server's memory limit does not stop: then none is stopped.
 keep_counter(0)
-leap()
+leap(1)
 local line = open_line()
 line.remove({ seen })
 local head, place = line.front()

@@ -19,7 +19,7 @@ local now_ms = math.floor(now_us() / 1000)
 local waiters, shown = {}, 0
 
 local function show(owner)
-  local since = string.match(call('HGET', PLACES, owner) or '', '^[jw]|%d+|%d+|%d+|(%d+)|')
+  local since = string.match(call('HGET', PLACES, owner) or '', '^[jw]|%d+|%d+|%d+|%d+|(%d+)|')
   waiters[#waiters + 1] = owner
   waiters[#waiters + 1] = since or ''
   shown = shown + 1

@@ -6,6 +6,7 @@
 -- Who is at the front of a line, beside a watching place, `w`.
 local JOINED, NOBODY, UNEXAMINED = 'j', 'nobody', 'unexamined'
 local REAPED_MAX = 8
+local REAPED = '8'
 local FULL_REAPED_MAX = 100
 
 -- Publishes a hint to a client; 1 if that is not allowed, which changes nothing else.
@@ -22,13 +23,14 @@ local function open_line()
 
   -- The place of an owner; nil if it has none that can be read.
   local function place_of(owner)
-    local stance, handed_ttl, ask_no, reserve, since, inbox, why = string.match(
+    local stance, ends, handed_ttl, ask_no, reserve, since, inbox, why = string.match(
       call('HGET', PLACES, owner) or '',
-      '^([jw])|(%d+)|(%d+)|(%d+)|(%d+)|([^|]*)|(.*)$'
+      '^([jw])|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|([^|]*)|(.*)$'
     )
     return stance and {
       owner = owner,
       stance = stance,
+      ends = tonumber(ends),
       handed_ttl = tonumber(handed_ttl),
       ask_no = tonumber(ask_no),
       reserve = tonumber(reserve),
@@ -58,7 +60,7 @@ local function open_line()
 
   -- Appends an owner to the line, behind the last even if the clock went back.
   local function append(owner)
-    local last = call('ZRANGE', LINE, -1, -1, 'WITHSCORES')[2] or 0
+    local last = call('ZRANGE', LINE, '-1', '-1', 'WITHSCORES')[2] or 0
     call('ZADD', LINE, whole(math.max(arrived, last + 1)), owner)
   end
 
@@ -68,18 +70,16 @@ local function open_line()
   -- full.
   function line.enter(owner, asked, waiter_ttl)
     local is_new = not call('ZSCORE', LINE, owner)
-    local before = place_of(owner)
-    local ends_before = tonumber(call('ZSCORE', ENDS, owner) or 0)
-    if is_new then
-      if not has_room() then
-        return nil
-      end
-      before, ends_before = nil, 0
+    if is_new and not has_room() then
+      return nil
     end
-    before = before or { ask_no = 0, since = whole(arrived) }
-    local keep_ms = math.max(call('PTTL', LINE), waiter_ttl)
+    local before = not is_new and place_of(owner)
+      or { ends = 0, ask_no = 0, since = whole(arrived) }
+    local ends = whole(math.max(before.ends, now_ms + waiter_ttl))
+    local keep_ms = whole(math.max(call('PTTL', LINE), waiter_ttl))
     local place = {
       asked.stance,
+      ends,
       asked.handed_ttl,
       whole(math.max(before.ask_no, asked.ask_no)),
       asked.reserve,
@@ -90,7 +90,7 @@ local function open_line()
     -- Each with its end before the next is written: any of these may be forbidden to the user.
     call('HSET', PLACES, owner, table.concat(place, '|'))
     expire(PLACES, keep_ms)
-    call('ZADD', ENDS, whole(math.max(ends_before, now_ms + waiter_ttl)), owner)
+    call('ZADD', ENDS, ends, owner)
     expire(ENDS, keep_ms)
     if is_new then
       append(owner)
@@ -99,14 +99,24 @@ local function open_line()
     return is_new
   end
 
+  -- The place of an owner, if it is alive.
+  local function living(owner)
+    local place = place_of(owner)
+    return place and place.ends > now_ms and place
+  end
+
   -- Drops the dead places at the front. Returns who stands behind them, and that place.
   function line.front()
+    local owners = call('ZRANGE', LINE, '0', '1')
+    local head, place = NOBODY, owners[1] and living(owners[1])
+    if place then
+      place.is_alone = #owners == 1
+      return place.stance, place
+    end
     local dead = {}
-    local head, place = NOBODY, nil
-    for _, owner in ipairs(call('ZRANGE', LINE, 0, REAPED_MAX)) do
-      place = place_of(owner)
-      local ends = tonumber(call('ZSCORE', ENDS, owner) or 0)
-      if place and ends > now_ms then
+    for _, owner in ipairs(call('ZRANGE', LINE, '0', REAPED)) do
+      place = living(owner)
+      if place then
         head = place.stance
         break
       end
@@ -124,12 +134,19 @@ local function open_line()
   -- Makes the head the owner. Returns whether it could not be told. Its counter leaps, since
   -- whoever gives the key away need not know what the server forgot.
   function line.hand_over(head)
-    remove({ head.owner })
+    if head.is_alone then
+      call('DEL', GRANT, LINE, ENDS, PLACES)
+    else
+      remove({ head.owner })
+      call('DEL', GRANT)
+    end
     local first, count = take(head.reserve, true)
-    call('DEL', GRANT)
     note_grant(head.owner, head.handed_ttl, first, count, head.why)
-    keep_counter(head.handed_ttl)
-    call('SET', LOCK, head.owner, 'PX', head.handed_ttl)
+    -- It leapt with an end of its own.
+    if head.handed_ttl > FENCE_IDLE_MS then
+      keep_counter(head.handed_ttl)
+    end
+    call('SET', LOCK, head.owner, 'PX', whole(head.handed_ttl))
     local words = { 'g', whole(head.ask_no), whole(first), count, head.owner, LOCK }
     return tell(head.inbox, table.concat(words, ' '))
   end

@@ -7,7 +7,8 @@
 --                   of the server's clock), w why as it was given, i set while idle
 --   line    ZSET    the places: owner tokens by arrival (µs of the server's clock)
 --   ends    ZSET    owner tokens by the end of their place (ms of the server's clock)
---   places  HASH    owner token -> stance|handed_ttl_ms|ask_no|reserve|since_us|inbox|why
+--   places  HASH    owner token -> stance|ends_ms|handed_ttl_ms|ask_no|reserve|since_us|
+--                   inbox|why
 -- ARGV  as each script says
 -- replies  as each script says; blocks of fencing tokens as `first, count`, none as `0, 0`
 local call = redis.call

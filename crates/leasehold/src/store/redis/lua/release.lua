@@ -2,14 +2,15 @@
 -- where release_at_once.lua did not answer. Decides as `decide_release` in core/line.rs.
 -- KEYS, ARGV, replies  as release_at_once.lua says
 
--- Keeps the lease for its owner, with fresh fencing tokens.
+-- Hands the key to its client once more, by another token and with fresh fencing tokens.
 local function keep()
-  local lease_ms = lift(keep_ttl)
+  local heir = ARGV[5]
+  local lease_ms, lease = lift(keep_ttl)
   local first, count = take(tonumber(ARGV[3]), ARGV[4] == '1')
-  is_noted(owner)
-  call('HSET', GRANT, 'o', owner, 'f', whole(first), 'n', count, 'i', '1')
-  call('PEXPIRE', GRANT, lease_ms)
+  bequeath(owner, heir, first, count)
+  call('PEXPIRE', GRANT, lease)
   keep_counter(lease_ms)
+  call('SET', LOCK, heir, 'PX', lease)
   return { 3, first, count }
 end
 
@@ -18,10 +19,11 @@ if not has_line then
 end
 
 local line = open_line()
-line.remove({ owner })
 if not is_held then
+  line.remove({ owner })
   return { 0 }
 end
+-- Who holds the key has no place: each grant and each hand-over removes it.
 local head, place = line.front()
 if head == JOINED then
   return { 2, line.hand_over(place) }

@@ -2,10 +2,12 @@
 -- since it needs none, and to make them would take as long as a command. Every other release is
 -- answered by release.lua.
 -- KEYS  lock, fence, grant, line, ends, places
--- ARGV  owner token and, if the lease is to be kept where nobody waits: ttl_ms, reserve, cold (1
---       or 0)
+-- ARGV  owner token and, if the client is to keep the lease where nobody waits: ttl_ms, reserve,
+--       cold (1 or 0), and the owner token by which it keeps it
 -- replies  {0} not held
+--          1 freed. A number, since an array takes the server longer than a command
 --          {1, denied} freed; denied: 1 if a hint for another client was not allowed
+--          2 handed over
 --          {2, denied} handed over
 --          {3, first, count} kept
 local owner, keep_ttl = ARGV[1], tonumber(ARGV[2])
@@ -16,7 +18,6 @@ if not has_line and not is_held then
   return { 0 }
 end
 if not has_line and not keep_ttl then
-  call('PEXPIRE', FENCE, FENCE_IDLE)
   call('DEL', LOCK, GRANT)
-  return { 1, 0 }
+  return 1
 end

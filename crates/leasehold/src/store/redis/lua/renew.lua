@@ -1,19 +1,19 @@
 -- renew.lua: restarts the time to live if the owner still holds the key. Never re-creates a lease.
 -- KEYS  lock, fence, grant, line, ends, places
--- ARGV  owner token, ttl_ms, reserve, at_least (0 for none), cold (1 or 0)
+-- ARGV  owner token, ttl_ms, reserve, at_least (0 for none), cold, idle (1 or 0 each)
 -- replies  {1, first, count, wanted} renewed; wanted: 1 if somebody waits
 --          {0} lost
 local owner, ttl, reserve = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local at_least, cold = tonumber(ARGV[4]), ARGV[5] == '1'
+local at_least, cold, idle = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6] == '1'
 
 if call('GET', LOCK) ~= owner then
   return { 0 }
 end
 
-local first, count = block_of(owner)
-local lease_ms = lift(ttl)
+local first, count, was_idle = block_of(owner)
+local lease_ms, lease = lift(ttl)
 if at_least > 0 and at_least > counted() then
-  call('SET', FENCE, whole(at_least), 'PX', FENCE_IDLE_MS)
+  call('SET', FENCE, whole(at_least), 'PX', FENCE_IDLE)
   first, count = at_least, 1
   note_block(owner, first, count)
 end
@@ -22,7 +22,10 @@ if reserved > 0 then
   first, count = reserved_first, reserved
   note_block(owner, first, count)
 end
-call('PEXPIRE', GRANT, lease_ms)
+if idle ~= was_idle then
+  note_idle(owner, first, count, idle)
+end
+call('PEXPIRE', GRANT, lease)
 if count > 0 then
   keep_counter(lease_ms)
 end

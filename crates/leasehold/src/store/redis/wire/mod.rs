@@ -41,8 +41,9 @@ pub(super) trait Request: Send + 'static {
     /// The command, given what the server has. Called in the order in which commands are sent.
     fn command(&mut self, known: &mut Known) -> Command;
 
-    /// The server lacks the script that the last command named. Whether there is another way.
-    fn script_is_missing(&mut self, _known: &mut Known) -> bool {
+    /// The server refused the last command, by an answer that begins with `code`. Whether there is
+    /// another way.
+    fn was_refused(&mut self, _known: &mut Known, _code: &str, _text: &str) -> bool {
         false
     }
 
@@ -169,15 +170,19 @@ impl Answer {
                     self.shared.learn(sent, &value);
                     return Ok(value);
                 }
+                // It waited for less than its limit, but behind one that was not answered either.
+                Some(Err(LinkError::Broken { .. })) if self.shared.was_silent(sent.generation) => {
+                    return Err(unanswered(limit));
+                }
                 Some(Err(failed)) => failed,
                 None => {
                     self.shared.suspect(sent.generation);
                     return Err(unanswered(limit));
                 }
             };
-            let lacks_script =
-                matches!(&failed, LinkError::Refused { code, .. } if code == "NOSCRIPT");
-            if !lacks_script || !self.shared.again(&mut sent) {
+            let has_other_way = matches!(&failed, LinkError::Refused { code, text }
+                if self.shared.again(&mut sent, code, text));
+            if !has_other_way {
                 return Err(error::no_answer(&failed));
             }
             self.submit(sent.request)?;
@@ -206,14 +211,20 @@ impl Drop for Answer {
     fn drop(&mut self) {
         // A link may take back what nobody waits for, and a request must not be taken back.
         let Some(waiting) = self.waiting.take() else { return };
-        let shared = Arc::clone(&self.shared);
+        let (shared, deadline) = (Arc::clone(&self.shared), self.deadline);
         self.shared.host.spawn(Box::pin(async move {
             let sent = match waiting {
                 Waiting::Reply(sent) => sent,
-                Waiting::Connection(sending) => match sending.await {
-                    Ok(Ok(sent)) => sent,
-                    Ok(Err(_)) | Err(_) => return,
-                },
+                Waiting::Connection(mut sending) => {
+                    // Its limit holds all the same: a release that was submitted after it may have
+                    // been given up by the time the connection is made.
+                    let sent = match shared.ticks.until(deadline, &mut sending).await {
+                        Some(sent) => sent.ok(),
+                        None => shared.take_back(sending),
+                    };
+                    let Some(Ok(sent)) = sent else { return };
+                    sent
+                }
             };
             // Not before the answer is there may the connection go.
             let _answer = sent.reply.await;

@@ -42,6 +42,8 @@ struct State {
     phase: Phase,
     /// Rises with every attempt to connect, so that news of an older one is told apart.
     generation: u64,
+    /// The latest connection that was given up because the server was silent on it.
+    silent: Option<u64>,
     delays: Delays,
 }
 
@@ -94,7 +96,13 @@ pub(super) enum Submitted {
 
 impl Shared {
     pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>, home: Home) -> Self {
-        let state = State { home, phase: Phase::CLOSED, generation: 0, delays: RECONNECT.delays() };
+        let state = State {
+            home,
+            phase: Phase::CLOSED,
+            generation: 0,
+            silent: None,
+            delays: RECONNECT.delays(),
+        };
         Self {
             ticks: Ticks::new(Arc::clone(&host)),
             host,
@@ -192,16 +200,16 @@ impl Shared {
         }
     }
 
-    /// Whether a request whose script the server lacks can be sent again.
-    pub(super) fn again(&self, sent: &mut Sent) -> bool {
+    /// Whether a request that the server refused can be sent in another way.
+    pub(super) fn again(&self, sent: &mut Sent, code: &str, text: &str) -> bool {
         let mut state = self.state();
         let generation = state.generation;
         match &mut state.phase {
             Phase::Open { known, .. } if generation == sent.generation => {
-                sent.request.script_is_missing(known)
+                sent.request.was_refused(known, code, text)
             }
-            // Another connection, which was not told the script yet.
-            _ => sent.request.script_is_missing(&mut Known::default()),
+            // Another connection, of which nothing is known yet.
+            _ => sent.request.was_refused(&mut Known::default(), code, text),
         }
     }
 
@@ -236,6 +244,11 @@ impl Shared {
         }));
     }
 
+    /// Whether a connection was given up because the server did not answer on it.
+    pub(super) fn was_silent(&self, generation: u64) -> bool {
+        self.state().silent == Some(generation)
+    }
+
     fn probed(self: &Arc<Self>, probed: u64, alive: bool) {
         let mut state = self.state();
         if state.generation != probed {
@@ -248,6 +261,7 @@ impl Shared {
             return;
         }
         kill.notify_one();
+        state.silent = Some(probed);
         self.replace(state);
         tracing::warn!(server = self.connector.label(), "the server is silent; reconnecting");
     }

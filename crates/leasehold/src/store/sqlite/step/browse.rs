@@ -97,7 +97,7 @@ impl Step for Evict {
         row.seed(turn)?;
         row.counter = (row.counter + 1).min(FencingToken::MAX);
         line_rows::leave(turn, &self.key, &owner)?;
-        end_lease(turn, &mut row, &self.key, Otherwise::Free)?;
+        end_lease(turn, &mut row, &self.key, &Otherwise::Free)?;
         let reason = self.reason.clone();
         turn.effects.push(Effect::Evicted(self.key.clone(), OwnerToken::new(owner).ok(), reason));
         Ok(Evicted::Evicted)

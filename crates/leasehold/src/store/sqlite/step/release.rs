@@ -11,7 +11,7 @@ use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
 use crate::store::sqlite::turn::{Effect, Turn};
-use crate::store::{LeaseId, Otherwise, Released};
+use crate::store::{Keep, LeaseId, Otherwise, Released};
 
 /// The step of [`Store::release`](crate::store::Store::release).
 pub(in crate::store::sqlite) struct Release {
@@ -60,7 +60,7 @@ impl Step for Release {
                 row.store(turn, key)?;
                 Ok(Released::NotHeld)
             }
-            Some(_) => Ok(end_lease(turn, &mut row, key, self.otherwise)?),
+            Some(_) => Ok(end_lease(turn, &mut row, key, &self.otherwise)?),
         }
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn end_lease(
     turn: &mut Turn<'_>,
     row: &mut LockRow,
     key: &Key,
-    otherwise: Otherwise,
+    otherwise: &Otherwise,
 ) -> rusqlite::Result<Released> {
     let (front, first) = if row.has_line {
         let rows = line_rows::drop_dead(turn, key)?;
@@ -84,13 +84,14 @@ pub(super) fn end_lease(
             line_rows::hand_over(turn, row, key, seq)?;
             Ok(Released::HandedOver)
         }
-        ReleaseDecision::Keep((ttl, reserve)) => {
+        ReleaseDecision::Keep(Keep { owner, ttl, reserve }) => {
             let fencing = row.reserve(turn, reserve)?;
             let held = row.held.as_mut().expect("a lease that ends is held");
             held.expires = held.expires.max(turn.now + ttl.get());
             held.ttl = ttl.get();
+            owner.as_str().clone_into(&mut held.owner);
             held.fencing = fencing;
-            held.idle = true;
+            held.idle = false;
             row.store(turn, key)?;
             Ok(Released::Kept { fencing })
         }

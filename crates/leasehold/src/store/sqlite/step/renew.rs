@@ -27,11 +27,11 @@ impl Step for Renew {
             return Ok(None);
         }
         const SQL: &str = "UPDATE locks SET version = version + 1, expires = max(expires, ?4),
-                ttl = ?5, touched = ?3
+                ttl = ?5, idle = ?6, touched = ?3
             WHERE key = ?1 AND owner = ?2 AND expires > ?3
             RETURNING fence_first, fence_count, EXISTS (
                 SELECT 1 FROM places WHERE places.key = locks.key AND places.expires > ?3)";
-        let Renewal { lease, ttl, .. } = &self.0;
+        let Renewal { lease, ttl, idle, .. } = &self.0;
         let mut statement = turn.conn.prepare_cached(SQL)?;
         let mut rows = statement.query(params![
             lease.key.as_str(),
@@ -39,6 +39,7 @@ impl Step for Renew {
             turn.now_sql(),
             sql_moment(turn.now + ttl.get()),
             sql_span(ttl.get()),
+            idle,
         ])?;
         let Some(row) = rows.next()? else { return Ok(Some(Renewed::Lost)) };
         let first =
@@ -51,7 +52,7 @@ impl Step for Renew {
     }
 
     fn full(&self, turn: &mut Turn<'_>) -> Result<Renewed, Failure> {
-        let Renewal { lease, ttl, at_least, reserve } = &self.0;
+        let Renewal { lease, ttl, at_least, reserve, idle } = &self.0;
         let mut row = LockRow::find(turn.conn, &lease.key)?;
         if row.living(turn.now).is_none_or(|held| held.owner != lease.owner.as_str()) {
             return Ok(Renewed::Lost);
@@ -66,6 +67,7 @@ impl Step for Renew {
         let held = row.held.as_mut().expect("the owner was just seen");
         held.expires = held.expires.max(turn.now + ttl.get());
         held.ttl = ttl.get();
+        held.idle = *idle;
         held.fencing = reserved.or(raised).or(held.fencing);
         let fencing = held.fencing;
         row.store(turn, &lease.key)?;

@@ -1,0 +1,61 @@
+//! The textbook's lock on one Redis server: `SET NX PX`, and a script that deletes what is ours.
+
+use leasehold::{Error, ErrorKind};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+
+use crate::bare_redis::{connect, unavailable};
+
+const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+                                  return redis.call('del', KEYS[1]) else return 0 end";
+
+const TTL_MS: u64 = 10_000;
+
+/// Keys that one task locks that way. All tasks share a connection, so that what they send at once
+/// travels at once.
+#[derive(Clone)]
+pub(crate) struct BareLock {
+    connection: MultiplexedConnection,
+    script: String,
+    keys: Vec<String>,
+}
+
+impl BareLock {
+    pub(crate) async fn connect(url: &str) -> Result<Self, Error> {
+        let mut connection = connect(url).await?;
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(COMPARE_AND_DELETE);
+        let script =
+            load.query_async(&mut connection).await.map_err(|error| unavailable(&error))?;
+        Ok(Self { connection, script, keys: Vec::new() })
+    }
+
+    pub(crate) fn with_keys(&self, keys: Vec<String>) -> Self {
+        Self { keys, ..self.clone() }
+    }
+
+    /// Locks one of the keys, in turn, and releases it.
+    pub(crate) async fn set_and_delete(&mut self, time: usize) -> Result<(), Error> {
+        // As long as a token of ours; to draw one is no part of the yardstick.
+        const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+        let key = &self.keys[time % self.keys.len()];
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg(TOKEN).arg("NX").arg("PX").arg(TTL_MS);
+        let mut delete = redis::cmd("EVALSHA");
+        delete.arg(&self.script).arg(1).arg(key).arg(TOKEN);
+        let connection = &mut self.connection;
+        let answers = async {
+            Ok::<_, RedisError>((
+                set.query_async(connection).await?,
+                delete.query_async(connection).await?,
+            ))
+        };
+        match answers.await.map_err(|error| unavailable(&error))? {
+            (Value::Okay, Value::Int(1)) => Ok(()),
+            answers => {
+                let message = format!("the yardstick's key was not free: {answers:?}");
+                Err(Error::new(ErrorKind::Unavailable, message))
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! How many requests a server was sent.
+//!
+//! `INFO commandstats` counts each command that ran, also those that a script called. A request is
+//! what came over a connection: a script call is one, whatever the script calls.
+
+use std::collections::BTreeMap;
+
+use leasehold::Error;
+use redis::aio::MultiplexedConnection;
+
+use crate::bare_redis::{connect, unavailable};
+
+/// What the scripts of the library call, and its clients do not send while they lock, wait, renew
+/// and release. All else counts: a command that is missing here is seen, and not overlooked.
+const WITHIN_SCRIPTS: [&str; 24] = [
+    "decr",
+    "del",
+    "exists",
+    "get",
+    "hdel",
+    "hget",
+    "hmget",
+    "hset",
+    "incr",
+    "incrby",
+    "pexpire",
+    "pttl",
+    "publish",
+    "set",
+    "time",
+    "zadd",
+    "zcard",
+    "zcount",
+    "zmscore",
+    "zrange",
+    "zrangebyscore",
+    "zrank",
+    "zrem",
+    "zscore",
+];
+
+/// Calls of each command since the server began.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Calls(BTreeMap<String, u64>);
+
+/// Looks at the counts of a server, over a connection of its own.
+pub(crate) struct RequestMeter(MultiplexedConnection);
+
+impl RequestMeter {
+    pub(crate) async fn connect(url: &str) -> Result<Self, Error> {
+        Ok(Self(connect(url).await?))
+    }
+
+    /// The counts now. Costs one request.
+    pub(crate) async fn look(&mut self) -> Result<Calls, Error> {
+        let mut info = redis::cmd("INFO");
+        let text: String = info
+            .arg("commandstats")
+            .query_async(&mut self.0)
+            .await
+            .map_err(|error| unavailable(&error))?;
+        Ok(Calls::read(&text))
+    }
+}
+
+impl Calls {
+    fn read(info: &str) -> Self {
+        let calls = info.lines().filter_map(|line| {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((command.to_owned(), rest.split(',').next()?.parse().ok()?))
+        });
+        Self(calls.collect())
+    }
+
+    /// How many requests came since `before`, but for the look that `before` is.
+    pub(crate) fn requests_since(&self, before: &Self) -> u64 {
+        let sent = self.0.iter().filter(|(command, _)| !WITHIN_SCRIPTS.contains(&command.as_str()));
+        let since = sent.map(|(command, calls)| calls - before.0.get(command).unwrap_or(&0));
+        since.sum::<u64>().saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Client;
+    use leasehold_testkit::servers::RedisServer;
+
+    use super::*;
+
+    #[test]
+    fn calls_are_read_and_those_of_scripts_left_out() {
+        let before = Calls::read(
+            "# Commandstats\r\ncmdstat_evalsha:calls=10,usec=5,usec_per_call=0.50\r\n\
+             cmdstat_set:calls=100,usec=1\r\ncmdstat_info:calls=3,usec=9\r\n",
+        );
+        let after = Calls::read(
+            "# Commandstats\r\ncmdstat_evalsha:calls=14,usec=5,usec_per_call=0.50\r\n\
+             cmdstat_set:calls=170,usec=1\r\ncmdstat_info:calls=4,usec=9\r\n\
+             cmdstat_client|setinfo:calls=2,usec=1\r\ncmdstat_flushall:calls=1,usec=1\r\n",
+        );
+        // Four scripts, two words about the client, one FLUSHALL; INFO is the look before.
+        assert_eq!(after.requests_since(&before), 7);
+    }
+
+    #[tokio::test]
+    async fn a_known_load_is_counted_as_it_was_sent() {
+        let server = RedisServer::start();
+        let mut meter = RequestMeter::connect(&server.url()).await.expect("it runs");
+        let mut bare = connect(&server.url()).await.expect("it runs");
+        let client = Client::connect(&server.url()).await.expect("it runs");
+        let mutex = client.mutex("counted");
+        // By then it has sent what it sends once.
+        let _released = mutex.lock().await.expect("free").release().await.expect("held");
+
+        let before = meter.look().await.expect("it runs");
+        for _ in 0..50 {
+            let _released = mutex.lock().await.expect("free").release().await.expect("held");
+        }
+        let script = "for i = 1, 9 do redis.call('GET', KEYS[1]) end return 1";
+        for _ in 0..3 {
+            let mut eval = redis::cmd("EVAL");
+            let eval = eval.arg(script).arg(1).arg("k").exec_async(&mut bare);
+            eval.await.expect("it runs");
+        }
+        redis::cmd("PING").exec_async(&mut bare).await.expect("it runs");
+        // Two for each lock, three scripts, and a PING.
+        let counted = meter.look().await.expect("it runs").requests_since(&before);
+        assert_eq!(counted, 50 * 2 + 3 + 1);
+    }
+}

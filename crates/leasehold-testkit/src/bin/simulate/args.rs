@@ -1,0 +1,122 @@
+//! The arguments.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold_testkit::history::Invariant;
+
+pub(crate) const USAGE: &str = "\
+usage: simulate [--seeds A..B] [--time 30s] [--jobs N] [--json FILE] [--hashes] [--trace]
+                [--until-violation INVARIANT] [--commit HASH]
+
+--seeds             which worlds: A to B, without B (default: 0..100)
+--time              for how long the clients of each go on, on its own clock (default: 30s)
+--jobs              how many are run side by side (default: one per core)
+--json              writes what was run as a record
+--hashes            prints what stands for all that happened, seed by seed
+--trace             prints all that happened
+--until-violation   stops at the first seed that breaks this invariant; fails if none does
+--commit            what the record says was run (default: unknown)";
+
+/// What is to be done.
+pub(crate) struct Args {
+    pub(crate) seeds: Range<u64>,
+    pub(crate) time: Duration,
+    pub(crate) jobs: usize,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) commit: String,
+    pub(crate) trace: bool,
+    pub(crate) mode: Mode,
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Check,
+    Hashes,
+    UntilViolation(Invariant),
+}
+
+impl Args {
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut args = Self {
+            seeds: 0..100,
+            time: Duration::from_secs(30),
+            jobs,
+            json: None,
+            commit: "unknown".to_owned(),
+            trace: false,
+            mode: Mode::Check,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
+            match word.as_str() {
+                "--seeds" => args.seeds = seeds(&value()?)?,
+                "--time" => args.time = time(&value()?)?,
+                "--jobs" => args.jobs = number(&value()?)?.max(1),
+                "--json" => args.json = Some(value()?.into()),
+                "--commit" => args.commit = value()?,
+                "--trace" => args.trace = true,
+                "--hashes" => args.mode = Mode::Hashes,
+                "--until-violation" => args.mode = Mode::UntilViolation(value()?.parse()?),
+                _ => return Err(format!("`{word}` is not understood")),
+            }
+        }
+        Ok(args)
+    }
+}
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let range = text
+        .split_once("..")
+        .and_then(|(first, past_last)| Some(first.parse().ok()?..past_last.parse().ok()?));
+    range
+        .filter(|range| !range.is_empty())
+        .ok_or_else(|| format!("seeds are a range such as 0..100, not `{text}`"))
+}
+
+/// The shortest run: the first fault comes after half a second.
+const TIME_MIN: Duration = Duration::from_secs(5);
+
+fn time(text: &str) -> Result<Duration, String> {
+    let seconds = text.strip_suffix('s').and_then(|seconds| seconds.parse().ok());
+    seconds
+        .map(Duration::from_secs)
+        .filter(|time| (TIME_MIN..=Duration::from_hours(1)).contains(time))
+        .ok_or_else(|| format!("a time is between 5s and 3600s, not `{text}`"))
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Args, String> {
+        Args::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn arguments_are_understood_or_refused_by_name() {
+        let args = parsed("--seeds 7..9 --time 60s --jobs 2 --hashes").expect("right");
+        assert_eq!((args.seeds, args.time.as_secs(), args.jobs), (7..9, 60, 2));
+        assert_eq!(args.mode, Mode::Hashes);
+        let wrong = [
+            ("--seeds 9..7", "range"),
+            ("--seeds", "needs a value"),
+            ("--time 1s", "between"),
+            ("--time 60", "between"),
+            ("--jobs many", "no number"),
+            ("--until-violation harmony", "no invariant"),
+            ("--frobnicate", "not understood"),
+        ];
+        for (line, complaint) in wrong {
+            let error = parsed(line).err().unwrap_or_else(|| panic!("`{line}` passed"));
+            assert!(error.contains(complaint), "`{line}`: {error}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Runs seeds of the simulation, and says what they broke.
+//!
+//! `cargo xtask sim` builds it and passes its arguments on.
+
+mod args;
+mod record;
+mod sweep;
+
+use std::process::ExitCode;
+
+use self::args::{Args, Mode};
+use self::sweep::Sweep;
+
+fn main() -> ExitCode {
+    let args = match Args::parse(std::env::args().skip(1)) {
+        Ok(args) => args,
+        Err(error) => {
+            eprintln!("simulate: {error}\n\n{}", args::USAGE);
+            return ExitCode::from(64);
+        }
+    };
+    let sweep = Sweep::run(&args);
+    match args.mode {
+        Mode::Hashes => sweep.print_hashes(),
+        Mode::UntilViolation(invariant) => return sweep.print_found(invariant),
+        Mode::Check => sweep.print_verdict(),
+    }
+    if let Some(path) = &args.json
+        && let Err(error) = record::write(path, &args, &sweep)
+    {
+        eprintln!("simulate: cannot write {}: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
+    if sweep.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

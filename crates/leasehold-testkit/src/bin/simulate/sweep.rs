@@ -1,0 +1,226 @@
+//! Many seeds, side by side.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::{Host, SystemHost};
+use leasehold_testkit::history::{Invariant, Violation, check, summary};
+use leasehold_testkit::simulation::{Plan, run};
+
+use crate::args::{Args, Mode};
+
+/// What a seed in which something panicked is counted as, beside the invariants.
+const PANIC: &str = "panic";
+
+/// How many violations are printed.
+const PRINTED_MAX: usize = 20;
+
+/// What came of all seeds.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    pub(crate) seeds: u64,
+    pub(crate) simulated: Duration,
+    /// For how much of it what is asked in calm weather only was asked.
+    pub(crate) calm: Duration,
+    pub(crate) wall: Duration,
+    pub(crate) acquisitions: u64,
+    pub(crate) acquisitions_least: Option<u64>,
+    pub(crate) calls: u64,
+    pub(crate) faults: BTreeMap<String, u64>,
+    pub(crate) faults_least: Option<u64>,
+    pub(crate) in_model: u64,
+    pub(crate) promised: BTreeMap<&'static str, u64>,
+    pub(crate) not_covered: BTreeMap<&'static str, u64>,
+    hashes: BTreeMap<u64, u64>,
+    found: Option<(u64, Violation)>,
+    panicked: Vec<u64>,
+    printed: usize,
+}
+
+impl Sweep {
+    pub(crate) fn run(args: &Args) -> Self {
+        let clock = SystemHost;
+        let began: Moment = clock.now();
+        let (next, enough) = (AtomicU64::new(args.seeds.start), AtomicBool::new(false));
+        let sweep = Mutex::new(Self::default());
+        std::thread::scope(|scope| {
+            for _ in 0..args.jobs {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= args.seeds.end || enough.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let one = One::of(seed, args);
+                        let mut sweep = sweep.lock().expect("no panic passes a run");
+                        sweep.add(seed, one, args);
+                        enough.fetch_or(sweep.found.is_some(), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let mut sweep = sweep.into_inner().expect("no panic passes a run");
+        sweep.wall = clock.now().since(began);
+        sweep
+    }
+
+    fn add(&mut self, seed: u64, one: Option<One>, args: &Args) {
+        self.seeds += 1;
+        let Some(one) = one else {
+            println!("panic in seed {seed}; replay: {}", replay(seed, args));
+            *self.promised.entry(PANIC).or_default() += 1;
+            return self.panicked.push(seed);
+        };
+        self.simulated += one.simulated;
+        self.calm += one.calm;
+        self.acquisitions += one.acquisitions;
+        self.acquisitions_least =
+            Some(self.acquisitions_least.unwrap_or(u64::MAX).min(one.acquisitions));
+        self.calls += one.calls;
+        let faults = one.faults.values().sum();
+        self.faults_least = Some(self.faults_least.unwrap_or(u64::MAX).min(faults));
+        for (kind, number) in one.faults {
+            *self.faults.entry(kind).or_default() += number;
+        }
+        self.in_model += u64::from(one.in_model);
+        if args.mode == Mode::Hashes {
+            self.hashes.insert(seed, one.hash);
+        }
+        for violation in one.violations {
+            let counted =
+                if violation.promised { &mut self.promised } else { &mut self.not_covered };
+            *counted.entry(violation.invariant.name()).or_default() += 1;
+            if violation.promised && args.mode == Mode::Check && self.printed < PRINTED_MAX {
+                self.printed += 1;
+                println!("violation {} seed {seed}: {violation}", violation.invariant);
+                println!("    replay: {}", replay(seed, args));
+            }
+            let is_sought = args.mode == Mode::UntilViolation(violation.invariant);
+            let is_earlier = self.found.as_ref().is_none_or(|(found, _)| seed < *found);
+            if is_sought && violation.promised && is_earlier {
+                self.found = Some((seed, violation));
+            }
+        }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.promised.is_empty()
+    }
+
+    pub(crate) fn print_hashes(&self) {
+        for (seed, hash) in &self.hashes {
+            println!("{seed} {hash:016x}");
+        }
+    }
+
+    pub(crate) fn print_found(&self, invariant: Invariant) -> ExitCode {
+        match &self.found {
+            Some((seed, violation)) => {
+                println!(
+                    "found {invariant} at seed {seed} after {} seeds: {violation}",
+                    self.seeds
+                );
+                ExitCode::SUCCESS
+            }
+            None => {
+                println!("{invariant} was not broken in {} seeds", self.seeds);
+                println!("others: {}", counts(&self.promised));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    pub(crate) fn print_verdict(&self) {
+        let simulated = self.simulated.as_secs_f64();
+        println!(
+            "{} seeds ({} with covered faults only), {simulated:.0} simulated seconds in {:.1} s: \
+             {:.0} per second",
+            self.seeds,
+            self.in_model,
+            self.wall.as_secs_f64(),
+            simulated / self.wall.as_secs_f64()
+        );
+        println!("calm for {:.1} % of that", 100.0 * self.calm.as_secs_f64() / simulated);
+        println!(
+            "{} acquisitions ({:.1} per simulated second, at least {} in each seed), {} calls",
+            self.acquisitions,
+            self.acquisitions as f64 / simulated,
+            self.acquisitions_least.unwrap_or_default(),
+            self.calls
+        );
+        let faults: Vec<_> =
+            self.faults.iter().map(|(kind, number)| format!("{kind} {number}")).collect();
+        println!(
+            "faults (at least {} in each seed): {}",
+            self.faults_least.unwrap_or_default(),
+            faults.join(", ")
+        );
+        println!("violations of promises: {}", counts(&self.promised));
+        println!("what was not promised and did not hold: {}", counts(&self.not_covered));
+        if !self.panicked.is_empty() {
+            println!("panics in seeds {:?}", self.panicked);
+        }
+    }
+}
+
+fn counts(counts: &BTreeMap<&'static str, u64>) -> String {
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    let counts: Vec<_> = counts.iter().map(|(name, number)| format!("{name} {number}")).collect();
+    counts.join(", ")
+}
+
+fn replay(seed: u64, args: &Args) -> String {
+    let time = match args.time.as_secs() {
+        30 => String::new(),
+        seconds => format!(" --time {seconds}s"),
+    };
+    format!("cargo xtask sim --seeds {seed}..{}{time}", seed + 1)
+}
+
+/// What came of one seed.
+struct One {
+    simulated: Duration,
+    calm: Duration,
+    hash: u64,
+    acquisitions: u64,
+    calls: u64,
+    faults: BTreeMap<String, u64>,
+    in_model: bool,
+    violations: Vec<Violation>,
+}
+
+impl One {
+    /// Runs a seed. `None` if something in it panicked.
+    fn of(seed: u64, args: &Args) -> Option<Self> {
+        let plan = Plan::new(seed, args.time);
+        let ran = catch_unwind(AssertUnwindSafe(|| run(&plan))).ok()?;
+        if args.trace {
+            for event in &ran.events {
+                println!("{:?} {:?}", event.at, event.what);
+            }
+        }
+        let bounds = plan.bounds();
+        let summary = summary(&ran.events, &bounds);
+        Some(Self {
+            simulated: ran.simulated,
+            calm: summary.calm,
+            hash: ran.hash,
+            acquisitions: summary.acquisitions,
+            calls: summary.calls,
+            faults: summary
+                .faults
+                .iter()
+                .map(|(kind, one)| (kind.to_string(), one.injected))
+                .collect(),
+            in_model: plan.is_covered(),
+            violations: check(&ran.events, &bounds),
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! Which fault is next, and which have counted.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::kind::Kind;
+use super::record::Injected;
+use crate::virtual_host::SeededRandom;
+
+/// How many acquisitions must be attempted between a fault and one ttl after it, or it does not
+/// count: what nobody was there to see proves nothing.
+pub const ATTEMPTS_LEAST: usize = 50;
+
+/// How often each fault has to count in a run of [`MINUTES_WHOLE`] or more.
+const COUNTED_LEAST: u64 = 15;
+
+/// How long a run is in which each fault counts often enough.
+const MINUTES_WHOLE: f64 = 12.0;
+
+/// The faults of one run, which its worlds share.
+#[derive(Debug)]
+pub struct Board {
+    faults: Mutex<BTreeMap<Kind, State>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    injected: u64,
+    counted: u64,
+    under_way: u64,
+}
+
+impl Board {
+    /// None of these was done yet.
+    #[must_use]
+    pub fn new(kinds: &[Kind]) -> Self {
+        let faults = kinds.iter().map(|kind| (*kind, State::default())).collect();
+        Self { faults: Mutex::new(faults) }
+    }
+
+    /// The fault to do next: one of those that have counted least, those under way included.
+    ///
+    /// # Panics
+    ///
+    /// If there are no kinds.
+    pub fn next(&self, random: &mut SeededRandom) -> Kind {
+        let mut faults = self.faults();
+        let due = |state: &State| state.counted + state.under_way;
+        let least = faults.values().map(due).min().expect("a kind of fault");
+        let rarest: Vec<Kind> =
+            faults.iter().filter(|(_, state)| due(state) == least).map(|(kind, _)| *kind).collect();
+        let kind = rarest[random.below(rarest.len())];
+        faults.entry(kind).or_default().under_way += 1;
+        kind
+    }
+
+    /// It was done, and so many acquisitions were attempted between it and one ttl after it.
+    /// Returns whether it counts.
+    pub fn done(&self, kind: Kind, attempts: usize) -> bool {
+        let mut faults = self.faults();
+        let state = faults.entry(kind).or_default();
+        state.under_way = state.under_way.saturating_sub(1);
+        state.injected += 1;
+        let counts = attempts >= ATTEMPTS_LEAST;
+        state.counted += u64::from(counts);
+        counts
+    }
+
+    /// What was done.
+    #[must_use]
+    pub fn injected(&self) -> BTreeMap<String, Injected> {
+        let faults = self.faults();
+        let shown = |state: &State| Injected { injected: state.injected, counted: state.counted };
+        faults.iter().map(|(kind, state)| (kind.name().to_owned(), shown(state))).collect()
+    }
+
+    fn faults(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often each fault has to count in a run of so many minutes: a short run owes less.
+#[must_use]
+pub fn owed(minutes: f64) -> u64 {
+    let share = (minutes / MINUTES_WHOLE).clamp(0.0, 1.0);
+    (0..=COUNTED_LEAST).rev().find(|owed| *owed as f64 <= COUNTED_LEAST as f64 * share).unwrap_or(0)
+}
+
+/// Which faults counted less often than owed.
+#[must_use]
+pub fn missing(injected: &BTreeMap<String, Injected>, owed: u64) -> Vec<String> {
+    let rare = injected.iter().filter(|(_, fault)| fault.counted < owed);
+    rare.map(|(kind, fault)| format!("{kind} counted {} of {owed} times", fault.counted)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_that_hardly_anybody_saw_does_not_count_and_is_done_again() {
+        let board = Board::new(&[Kind::Reset]);
+        let mut random = SeededRandom::new(1);
+        assert_eq!(board.next(&mut random), Kind::Reset);
+        assert!(!board.done(Kind::Reset, ATTEMPTS_LEAST - 1));
+        assert_eq!(board.injected()["reset"], Injected { injected: 1, counted: 0 });
+        assert_eq!(missing(&board.injected(), 1), ["reset counted 0 of 1 times"]);
+        assert_eq!(board.next(&mut random), Kind::Reset);
+        assert!(board.done(Kind::Reset, ATTEMPTS_LEAST));
+        assert_eq!(board.injected()["reset"], Injected { injected: 2, counted: 1 });
+        assert!(missing(&board.injected(), 1).is_empty());
+    }
+
+    #[test]
+    fn each_fault_has_its_turn_before_any_comes_again() {
+        let board = Board::new(&Kind::ALL);
+        let mut random = SeededRandom::new(2);
+        for round in 1..=3 {
+            // Some of them at the same time, as several worlds do.
+            let drawn: Vec<Kind> = Kind::ALL.iter().map(|_| board.next(&mut random)).collect();
+            drawn.iter().for_each(|kind| assert!(board.done(*kind, ATTEMPTS_LEAST)));
+            for (kind, fault) in board.injected() {
+                assert_eq!(fault.counted, round, "{kind}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_run_owes_less_than_a_whole_one() {
+        let table = [(0.0, 0), (0.2, 0), (1.0, 1), (6.0, 7), (12.0, 15), (600.0, 15)];
+        for (minutes, least) in table {
+            assert_eq!(owed(minutes), least, "{minutes} minutes");
+        }
+    }
+}

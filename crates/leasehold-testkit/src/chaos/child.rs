@@ -1,0 +1,42 @@
+//! The command that `leasehold run` runs: it tells that it lives, and does nothing else.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::teller::{Teller, first_number};
+use crate::history::event::{CallId, ProcessId, What, WindowId};
+
+/// What it is told on its command line.
+#[derive(Clone, Copy, Debug)]
+pub struct ChildPlan {
+    /// The `leasehold run` that runs it.
+    pub process: ProcessId,
+    /// How long it lives if nobody ends it.
+    pub lives: Duration,
+    /// How often it tells.
+    pub every: Duration,
+}
+
+/// Lives, and tells. The lock that it runs under is known from its environment.
+#[must_use]
+pub fn run(plan: &ChildPlan) -> ExitCode {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let teller = Teller::new(plan.process);
+    let window = WindowId(teller.number());
+    let began = teller.now();
+    let granted = What::Granted {
+        window,
+        call: CallId(first_number(plan.process)),
+        token: variable("LEASEHOLD_TOKEN").into(),
+        fence: variable("LEASEHOLD_FENCE").parse().ok(),
+        until: began,
+    };
+    teller.tell_at(began, granted);
+    while teller.now().since(began) < plan.lives {
+        std::thread::park_timeout(plan.every);
+        let now = teller.now();
+        teller.tell_at(now, What::Extended { window, until: now });
+    }
+    teller.tell(What::GaveUp { window });
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,253 @@
+//! How each fault is done and undone.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::kind::Kind;
+use super::world::{Role, World};
+use super::{share, span};
+use crate::history::event::What;
+use crate::servers::{Then, Way};
+
+/// How long the child of a `leasehold run` that goes on after it stood still is nobody's window:
+/// until it can have been killed, if it is to be.
+const NOTICED_WITHIN: Duration = Duration::from_millis(500);
+
+impl World {
+    /// Does a fault, and undoes it: when this returns, all that it can still cause by itself is
+    /// over.
+    ///
+    /// # Panics
+    ///
+    /// If the server cannot be dealt with.
+    pub fn inject(&mut self, kind: Kind) {
+        match kind {
+            Kind::Delay => self.delay(),
+            Kind::Partition => self.partition(Way::Both),
+            Kind::PartitionToServer => self.partition(Way::ToServer),
+            Kind::PartitionToClient => self.partition(Way::ToClient),
+            Kind::Reset => self.reset(),
+            Kind::ReplyLost => self.lose_replies(),
+            Kind::LateRequest => self.be_late(),
+            Kind::Duplicate => self.duplicate(),
+            Kind::SubscriberKill => self.command_often(&["CLIENT", "KILL", "TYPE", "pubsub"]),
+            Kind::ScriptFlush => self.command_often(&["SCRIPT", "FLUSH"]),
+            Kind::OutOfMemory => self.fill(),
+            Kind::ServerStop => self.stop_server(),
+            Kind::ServerRestart => self.restart(|_| {}),
+            Kind::ClientStop => self.stop_clients(),
+            Kind::ClientCrash => self.crash_client(),
+            Kind::RunStop => self.stop_run(),
+            Kind::ClockStepBack => self.step_back(),
+            Kind::ClockStepForward => self.step_forward(),
+            Kind::RestartEmpty => self.restart(|world| {
+                remove(&world.data());
+                world.journal.tell(What::Forgot);
+            }),
+            Kind::RestartOld => self.restart_old(),
+            Kind::Flushall => {
+                self.server.flush();
+                self.journal.tell(What::Forgot);
+            }
+        }
+    }
+
+    /// A share of the ttl, between so many hundredths of it.
+    fn some(&mut self, least: u32, most: u32) -> Duration {
+        let ttl = self.ttl();
+        share(&mut self.random, ttl, least, most)
+    }
+
+    /// Some of the slots, one at least.
+    fn victims(&mut self) -> Vec<usize> {
+        let slots = self.slots.len();
+        let always = self.random.below(slots);
+        (0..slots).filter(|slot| *slot == always || self.random.once_in(2)).collect()
+    }
+
+    fn delay(&mut self) {
+        let (victims, most) = (self.victims(), span(&mut self.random, 10, 150));
+        for slot in &victims {
+            let least = most / 20;
+            self.slots[*slot].proxy.delay_between(Way::Both, least, most);
+        }
+        let lasts = self.some(40, 120);
+        self.wait(lasts);
+        for slot in victims {
+            self.slots[slot].proxy.delay(Way::Both, Duration::ZERO);
+        }
+    }
+
+    fn partition(&mut self, way: Way) {
+        let (victims, lasts) = (self.victims(), self.some(15, 180));
+        victims.iter().for_each(|slot| self.slots[*slot].proxy.hold(way));
+        self.wait(lasts);
+        // What was held back arrives now, or never.
+        let arrives = self.random.once_in(2);
+        for slot in victims {
+            let proxy = &self.slots[slot].proxy;
+            if !arrives {
+                proxy.close_all();
+            }
+            proxy.go_on(way);
+        }
+    }
+
+    fn reset(&mut self) {
+        let victims = self.victims();
+        for _ in 0..=self.random.below(5) {
+            victims.iter().for_each(|slot| self.slots[*slot].proxy.close_all());
+            let next = span(&mut self.random, 0, 80);
+            self.wait(next);
+        }
+    }
+
+    fn lose_replies(&mut self) {
+        let victims = self.victims();
+        for _ in 0..4 {
+            for slot in &victims {
+                let nth = u64::try_from(self.random.below(8)).expect("below eight");
+                let then = if self.random.once_in(3) { Then::Silent } else { Then::Closed };
+                self.slots[*slot].proxy.lose_reply_after(nth, then);
+            }
+            let next = span(&mut self.random, 50, 200);
+            self.wait(next);
+        }
+        victims.iter().for_each(|slot| self.slots[*slot].proxy.be_faithful());
+    }
+
+    /// Requests on open connections wait until their clients have given those up, which takes them
+    /// the limit of a request and that of a probe, and made others.
+    fn be_late(&mut self) {
+        let (victims, lasts) = (self.victims(), self.some(60, 200));
+        victims.iter().for_each(|slot| self.slots[*slot].proxy.strand());
+        self.wait(lasts);
+        victims.iter().for_each(|slot| self.slots[*slot].proxy.land());
+    }
+
+    fn duplicate(&mut self) {
+        let (victims, later) = (self.victims(), self.some(0, 120));
+        for slot in &victims {
+            let requests = 5 + self.random.below(30);
+            let requests = u64::try_from(requests).expect("a few");
+            self.slots[*slot].proxy.repeat_scripts(requests, later);
+        }
+        let lasts = self.some(30, 60);
+        self.wait(lasts);
+        victims.iter().for_each(|slot| self.slots[*slot].proxy.be_faithful());
+        self.wait(later);
+    }
+
+    fn command_often(&mut self, command: &[&str]) {
+        for _ in 0..=self.random.below(3) {
+            self.server.command(command);
+            let next = span(&mut self.random, 0, 100);
+            self.wait(next);
+        }
+    }
+
+    fn fill(&mut self) {
+        let lasts = self.some(30, 120);
+        self.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        self.wait(lasts);
+        self.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    }
+
+    fn stop_server(&mut self) {
+        let lasts = self.some(10, 200);
+        self.server.pause();
+        self.wait(lasts);
+        self.server.resume();
+    }
+
+    fn restart(&mut self, meanwhile: impl FnOnce(&Self)) {
+        let away = self.some(0, 80);
+        self.server.kill();
+        meanwhile(self);
+        self.wait(away);
+        self.server.restart();
+    }
+
+    fn restart_old(&mut self) {
+        let (kept, old) = (self.data(), self.server.path("old"));
+        remove(&old);
+        copy(&kept, &old);
+        let age = self.some(10, 60);
+        self.wait(age);
+        self.restart(|world| {
+            remove(&kept);
+            std::fs::rename(&old, &kept).expect("they lie in one directory");
+            world.journal.tell(What::Forgot);
+        });
+    }
+
+    fn data(&self) -> std::path::PathBuf {
+        self.server.path("appendonlydir")
+    }
+
+    fn step_forward(&mut self) {
+        let step = self.some(20, 250);
+        self.server.clock().step_by(micros(step));
+    }
+
+    /// Over when its clock shows again what it has shown before.
+    fn step_back(&mut self) {
+        let step = self.some(20, 100);
+        self.server.clock().step_by(-micros(step));
+        self.wait(step);
+    }
+
+    fn stop_clients(&mut self) {
+        let workers = self.of_role(Role::Worker);
+        let all_but = self.random.below(workers.len());
+        let mut stopped = Vec::new();
+        for (number, slot) in workers.into_iter().enumerate() {
+            // One goes on at least, or nobody would be there to see.
+            let is_victim = number != all_but && (stopped.is_empty() || self.random.once_in(2));
+            if is_victim && self.stop(slot) {
+                stopped.push(slot);
+            }
+        }
+        let lasts = self.some(10, 200);
+        self.wait(lasts);
+        stopped.into_iter().for_each(|slot| self.resume(slot));
+    }
+
+    fn crash_client(&mut self) {
+        let slot = self.random.below(self.slots.len());
+        self.crash(slot);
+    }
+
+    fn stop_run(&mut self) {
+        let runs = self.of_role(Role::Run);
+        let slot = runs[self.random.below(runs.len())];
+        self.until_it_holds(slot);
+        let lasts = self.some(10, 200);
+        if self.stop(slot) {
+            // Nothing is started in its place while it stands still: it has not ended.
+            self.wait(lasts);
+            self.resume(slot);
+            self.wait(NOTICED_WITHIN);
+            self.watch(slot);
+        }
+    }
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).expect("a few seconds")
+}
+
+fn remove(dir: &Path) {
+    if dir.exists() {
+        std::fs::remove_dir_all(dir).expect("the server's directory is ours");
+    }
+}
+
+/// Copies the log of a server that goes on writing: what it lacks is at its end.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("the server's directory is ours");
+    for entry in std::fs::read_dir(from).expect("the server has a log") {
+        let name = entry.expect("a readable directory").file_name();
+        std::fs::copy(from.join(&name), to.join(&name)).expect("the server's directory is ours");
+    }
+}

@@ -1,0 +1,130 @@
+//! The faults that are done to real servers, by their names in GUARANTEES.md.
+
+use std::fmt;
+
+/// A fault. What each is stands in the table of GUARANTEES.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the table says it")]
+pub enum Kind {
+    Delay,
+    Partition,
+    PartitionToServer,
+    PartitionToClient,
+    Reset,
+    ReplyLost,
+    LateRequest,
+    Duplicate,
+    SubscriberKill,
+    ScriptFlush,
+    OutOfMemory,
+    ServerStop,
+    ServerRestart,
+    ClientStop,
+    ClientCrash,
+    RunStop,
+    ClockStepBack,
+    ClockStepForward,
+    RestartEmpty,
+    RestartOld,
+    Flushall,
+}
+
+impl Kind {
+    /// Every one, in the order of the table.
+    pub const ALL: [Self; 21] = [
+        Self::Delay,
+        Self::Partition,
+        Self::PartitionToServer,
+        Self::PartitionToClient,
+        Self::Reset,
+        Self::ReplyLost,
+        Self::LateRequest,
+        Self::Duplicate,
+        Self::SubscriberKill,
+        Self::ScriptFlush,
+        Self::OutOfMemory,
+        Self::ServerStop,
+        Self::ServerRestart,
+        Self::ClientStop,
+        Self::ClientCrash,
+        Self::RunStop,
+        Self::ClockStepBack,
+        Self::ClockStepForward,
+        Self::RestartEmpty,
+        Self::RestartOld,
+        Self::Flushall,
+    ];
+
+    /// Faults of the table that cannot be done to real servers and processes here, and why.
+    pub const SIMULATED_ONLY: [(&'static str, &'static str); 5] = [
+        ("loss", "packets of this machine to itself are not lost; `delay` shows the same"),
+        ("clock-drift", "no clock of one machine drifts from itself"),
+        ("client-suspend", "the machine that would sleep is the one that watches"),
+        ("dropped-future", "the workers drop futures all the time, whatever else happens"),
+        ("failover", "there is one server"),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Delay => "delay",
+            Self::Partition => "partition",
+            Self::PartitionToServer => "partition-to-server",
+            Self::PartitionToClient => "partition-to-client",
+            Self::Reset => "reset",
+            Self::ReplyLost => "reply-lost",
+            Self::LateRequest => "late-request",
+            Self::Duplicate => "duplicate",
+            Self::SubscriberKill => "subscriber-kill",
+            Self::ScriptFlush => "script-flush",
+            Self::OutOfMemory => "out-of-memory",
+            Self::ServerStop => "server-stop",
+            Self::ServerRestart => "server-restart",
+            Self::ClientStop => "client-stop",
+            Self::ClientCrash => "client-crash",
+            Self::RunStop => "run-stop",
+            Self::ClockStepBack => "clock-step-back",
+            Self::ClockStepForward => "clock-step-forward",
+            Self::RestartEmpty => "restart-empty",
+            Self::RestartOld => "restart-old",
+            Self::Flushall => "flushall",
+        }
+    }
+
+    /// The fault of that name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::model::kinds;
+
+    #[test]
+    fn every_fault_of_the_table_is_done_here_or_left_out_for_a_reason() {
+        let mut ours: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        ours.extend(Kind::SIMULATED_ONLY.iter().map(|(name, _)| *name));
+        let mut table: Vec<_> = kinds().collect();
+        ours.sort_unstable();
+        table.sort_unstable();
+        assert_eq!(ours, table);
+    }
+
+    #[test]
+    fn a_fault_is_found_by_its_name() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::of_name(kind.name()), Some(kind));
+        }
+        assert_eq!(Kind::of_name("loss"), None);
+    }
+}

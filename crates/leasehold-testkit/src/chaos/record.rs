@@ -1,0 +1,88 @@
+//! What is kept of a run: the record that TRUST.md is made from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The record of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// `leasehold.trust.chaos.v1`.
+    pub schema: String,
+    /// The commit that was tried.
+    pub commit: String,
+    /// The server and its version.
+    pub server: String,
+    /// How long it took.
+    pub minutes: f64,
+    /// What the choices of the run follow from. What the machine does is not repeatable.
+    pub seed: u64,
+    /// How many acquisitions were attempted.
+    pub acquisitions: u64,
+    /// How many of them were granted.
+    pub granted: u64,
+    /// The faults by kind.
+    pub faults: BTreeMap<String, Injected>,
+    /// Violations of what the table of faults promises, by invariant.
+    pub violations_in_model: BTreeMap<String, u64>,
+    /// Violations where it promises nothing, by invariant.
+    pub violations_out_of_model: BTreeMap<String, u64>,
+    /// `leasehold run` whose server is out of reach.
+    pub black_holes: BlackHoles,
+    /// From the end of a window to the next one of a waiter, outside of faults.
+    pub wake_up_ms: WakeUps,
+}
+
+/// How often a fault was done, and how often enough was asked meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Injected {
+    /// How often it was done.
+    pub injected: u64,
+    /// How often enough acquisitions were attempted between it and one ttl after it.
+    pub counted: u64,
+}
+
+/// Children of `leasehold run` whose server is out of reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlackHoles {
+    /// How many.
+    pub tried: u64,
+    /// How many of them were dead before the server freed the key.
+    pub child_dead_in_time: u64,
+}
+
+/// How long waiters waited after a release, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WakeUps {
+    /// Half of them at most.
+    pub p50: f64,
+    /// Of a hundred all but one at most.
+    pub p99: f64,
+    /// All of them.
+    pub max: f64,
+}
+
+impl WakeUps {
+    /// Of these spans in milliseconds.
+    #[must_use]
+    pub fn of(mut spans_ms: Vec<f64>) -> Self {
+        spans_ms.sort_by(f64::total_cmp);
+        let at = |share: usize| {
+            let index = (spans_ms.len() * share / 100).min(spans_ms.len().saturating_sub(1));
+            spans_ms.get(index).map_or(0.0, |ms| (ms * 100.0).round() / 100.0)
+        };
+        Self { p50: at(50), p99: at(99), max: at(100) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_waits_are_taken_in_order() {
+        let spans = (0..200).rev().map(f64::from).collect();
+        assert_eq!(WakeUps::of(spans), WakeUps { p50: 100.0, p99: 198.0, max: 199.0 });
+        assert_eq!(WakeUps::of(Vec::new()), WakeUps::default());
+    }
+}

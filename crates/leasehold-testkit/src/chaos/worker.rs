@@ -1,0 +1,283 @@
+//! A process that uses the library: several tasks that lock, hold, renew and release, and tell all
+//! of it.
+
+use std::io::Read as _;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::{Client, Error, ErrorKind, Guard, Lost, Release};
+use tokio::task::JoinSet;
+
+use super::teller::Teller;
+use super::{share, span};
+use crate::history::event::{CallId, CallKind, Outcome, ProcessId, What, WindowId};
+use crate::virtual_host::SeededRandom;
+
+/// What no call needs beyond the time that it was given to wait: limits of its requests, of a
+/// connection that is made anew, and a busy machine.
+const CALL_LIMIT: Duration = Duration::from_secs(8);
+
+/// How often a holder looks at its guard.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How often a process looks whether it stood still, and what counts as that.
+const BEAT: Duration = Duration::from_millis(10);
+const STOOD_STILL: Duration = Duration::from_millis(25);
+
+/// What it is told on its command line.
+#[derive(Clone, Debug)]
+pub struct WorkerPlan {
+    /// The store.
+    pub url: String,
+    /// The ttl of its locks.
+    pub ttl: Duration,
+    /// The names of its locks: the first is the most contended, the last is held for long.
+    pub keys: Vec<String>,
+    /// How many tasks.
+    pub tasks: u32,
+    /// Which process it is.
+    pub process: ProcessId,
+    /// What its choices follow from.
+    pub seed: u64,
+}
+
+struct Worker {
+    plan: WorkerPlan,
+    client: Client,
+    teller: Arc<Teller>,
+    ending: Arc<AtomicBool>,
+}
+
+/// Works until its standard input ends.
+#[must_use]
+pub fn run(plan: WorkerPlan) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("the process may open a few descriptors");
+    let ending = Arc::new(AtomicBool::new(false));
+    let teller = Arc::new(Teller::new(plan.process));
+    let told_to_end = Arc::clone(&ending);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        told_to_end.store(true, Ordering::Release);
+    });
+    beat(Arc::clone(&teller));
+    runtime.block_on(async {
+        let Some(client) = connect(&plan, &teller, &ending).await else { return };
+        let worker = Arc::new(Worker { plan, client, teller, ending });
+        let mut tasks = JoinSet::new();
+        for task in 0..worker.plan.tasks {
+            let seed = worker.plan.seed.wrapping_add(u64::from(task) << 32);
+            tasks.spawn(Arc::clone(&worker).work(SeededRandom::new(seed)));
+        }
+        tasks.join_all().await;
+        let _left = worker.client.clone().shutdown(Duration::from_secs(2)).await;
+    });
+    ExitCode::SUCCESS
+}
+
+/// Tells when the process stood still.
+fn beat(teller: Arc<Teller>) {
+    std::thread::spawn(move || {
+        let mut last = teller.now();
+        loop {
+            std::thread::park_timeout(BEAT);
+            let now = teller.now();
+            if now.since(last) > STOOD_STILL {
+                let process = teller.process();
+                teller.tell_at(last, What::Stopped { process });
+                teller.tell_at(now, What::Resumed { process });
+            }
+            last = now;
+        }
+    });
+}
+
+async fn connect(plan: &WorkerPlan, teller: &Teller, ending: &AtomicBool) -> Option<Client> {
+    while !ending.load(Ordering::Acquire) {
+        match Client::builder(&plan.url).ttl(plan.ttl).connect().await {
+            Ok(client) => return Some(client),
+            Err(_) => teller.host().sleep_until(teller.now() + Duration::from_millis(50)).await,
+        }
+    }
+    None
+}
+
+impl Worker {
+    async fn work(self: Arc<Self>, mut random: SeededRandom) {
+        while !self.ending.load(Ordering::Acquire) && !self.teller.is_used_up() {
+            if let Some((guard, window, until)) = self.ask(&mut random).await {
+                self.hold(guard, window, until, &mut random).await;
+            }
+            self.pause(span(&mut random, 10, 50)).await;
+        }
+    }
+
+    async fn pause(&self, span: Duration) {
+        self.teller.host().sleep_until(self.teller.now() + span).await;
+    }
+
+    fn key(&self, random: &mut SeededRandom) -> String {
+        let keys = &self.plan.keys;
+        keys[random.below(keys.len()).min(random.below(keys.len()))].clone()
+    }
+
+    async fn ask(&self, random: &mut SeededRandom) -> Option<(Guard, WindowId, Moment)> {
+        let key = self.key(random);
+        let mutex = self.client.mutex(&key);
+        let wait = span(random, 20, 500);
+        let (kind, limit) = match random.below(100) {
+            0..50 => (CallKind::TryLock, CALL_LIMIT),
+            _ => (CallKind::Lock, wait + CALL_LIMIT),
+        };
+        let is_dropped = random.once_in(12);
+        let call = self.called(&key, kind, limit);
+        let answer = async {
+            match kind {
+                CallKind::TryLock => mutex.try_lock().await,
+                _ => mutex.lock_timeout(wait).await.map(Some),
+            }
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = self.pause(wait / 10), if is_dropped => {
+                self.returned(call, Outcome::Dropped);
+                return None;
+            }
+        };
+        match answer {
+            Ok(Some(guard)) => Some(self.granted(call, guard)),
+            Ok(None) => {
+                self.returned(call, Outcome::Taken);
+                None
+            }
+            Err(error) => {
+                self.returned(call, outcome(&error));
+                None
+            }
+        }
+    }
+
+    fn granted(&self, call: CallId, guard: Guard) -> (Guard, WindowId, Moment) {
+        let window = WindowId(self.teller.number());
+        let now = self.teller.now();
+        let until = now + guard.remaining();
+        self.teller.tell_at(now, What::Returned { call, outcome: Outcome::Granted });
+        let fence = guard.fencing_token().map(leasehold::FencingToken::get);
+        let token = guard.token().as_str().into();
+        self.teller.tell_at(now, What::Granted { window, call, token, fence, until });
+        (guard, window, until)
+    }
+
+    async fn hold(&self, guard: Guard, window: WindowId, until: Moment, random: &mut SeededRandom) {
+        let mut until = until;
+        let is_for_long = self.plan.keys.last().is_some_and(|last| last == guard.name());
+        let holds = match random.below(100) {
+            // Much longer than a lease lives by itself: who is cut off then has to notice.
+            _ if is_for_long => share(random, self.plan.ttl, 50, 400),
+            0..85 => span(random, 0, 15),
+            85..97 => span(random, 50, 250),
+            _ => share(random, self.plan.ttl, 100, 200),
+        };
+        let ends = self.teller.now() + holds;
+        let mut lost = std::pin::pin!(guard.lost());
+        while self.teller.now() < ends && !self.ending.load(Ordering::Acquire) {
+            let left = ends.since(self.teller.now());
+            tokio::select! {
+                biased;
+                _ = &mut lost => {
+                    self.teller.tell(What::ToldLost { window });
+                    return self.part(guard, None, random).await;
+                }
+                () = self.pause(left.min(LOOK_EVERY)) => {}
+            }
+            let renews = holds > LOOK_EVERY && random.once_in(10);
+            if renews && self.renew(&guard, lost.as_mut()).await.is_err() {
+                self.teller.tell(What::ToldLost { window });
+                return self.part(guard, None, random).await;
+            }
+            self.look(&guard, window, &mut until);
+        }
+        self.part(guard, Some(window), random).await;
+    }
+
+    /// Tells until when the guard is relied on, if that has changed.
+    fn look(&self, guard: &Guard, window: WindowId, until: &mut Moment) {
+        let now = self.teller.now();
+        let seen = now + guard.remaining();
+        if guard.is_held() && seen.since(*until) > Duration::from_millis(1) {
+            *until = seen;
+            self.teller.tell_at(now, What::Extended { window, until: seen });
+        }
+    }
+
+    /// Renews now, unless the lease is lost first.
+    async fn renew(
+        &self,
+        guard: &Guard,
+        lost: Pin<&mut (impl Future<Output = Lost> + Send)>,
+    ) -> Result<(), Lost> {
+        let call = self.called(guard.name(), CallKind::Renew, CALL_LIMIT);
+        let outcome = tokio::select! {
+            biased;
+            lost = lost => {
+                self.returned(call, Outcome::Dropped);
+                return Err(lost);
+            }
+            renewed = guard.renew() => match renewed {
+                Ok(()) => Outcome::Renewed,
+                Err(error) => outcome(&error),
+            },
+        };
+        self.returned(call, outcome);
+        Ok(())
+    }
+
+    /// Releases or drops a guard, of a window that is open still or of one that is over.
+    async fn part(&self, guard: Guard, open: Option<WindowId>, random: &mut SeededRandom) {
+        let is_dropped = random.once_in(3);
+        let name = guard.name().to_owned();
+        if let Some(window) = open {
+            self.teller.tell(What::GaveUp { window });
+        }
+        if is_dropped {
+            return drop(guard);
+        }
+        let call = self.called(&name, CallKind::Release, CALL_LIMIT);
+        let outcome = match guard.release().await {
+            Ok(Release::Released) => Outcome::Released,
+            Ok(Release::NotHeld) => Outcome::NotHeld,
+            Err(error) => outcome(&error),
+        };
+        self.returned(call, outcome);
+    }
+
+    fn called(&self, key: &str, kind: CallKind, limit: Duration) -> CallId {
+        let call = CallId(self.teller.number());
+        let (process, key, limit) = (self.teller.process(), key.into(), Some(limit));
+        self.teller.tell(What::Called { call, process, key, kind, limit });
+        call
+    }
+
+    fn returned(&self, call: CallId, outcome: Outcome) {
+        self.teller.tell(What::Returned { call, outcome });
+    }
+}
+
+/// What an error means; one that no fault explains is said on standard error too.
+fn outcome(error: &Error) -> Outcome {
+    match error.kind() {
+        ErrorKind::Unavailable => Outcome::Unavailable,
+        ErrorKind::Unknown => Outcome::Unknown,
+        ErrorKind::Lost => Outcome::Lost,
+        ErrorKind::WaitElapsed => Outcome::WaitElapsed,
+        _ => {
+            eprintln!("an error that no fault explains: {error:?}");
+            Outcome::Failed
+        }
+    }
+}

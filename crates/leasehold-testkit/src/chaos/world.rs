@@ -1,0 +1,473 @@
+//! A server, its processes, and their history.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::{Host as _, SystemHost};
+
+use super::span;
+use super::teller::first_number;
+use crate::history::event::{CallId, CallKind, Event, Name, Outcome, ProcessId, What, WindowId};
+use crate::history::from_line;
+use crate::servers::process::Process;
+use crate::servers::{PATIENCE, Proxy, RedisServer};
+use crate::virtual_host::SeededRandom;
+
+/// How often a world that waits looks after its processes.
+const TEND_EVERY: Duration = Duration::from_millis(20);
+
+/// How often a process begins in one slot at most: those without a server end at once.
+const BEGIN_EVERY: Duration = Duration::from_millis(200);
+
+/// How long a process that was told to end may take.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+/// What the worlds of a run are made of.
+#[derive(Clone, Debug)]
+pub struct Make {
+    /// The program of workers and children: this one.
+    pub chaos: PathBuf,
+    /// The program `leasehold`; `None` for worlds without it.
+    pub leasehold: Option<PathBuf>,
+    /// The ttl of every lock.
+    pub ttl: Duration,
+    /// How many workers.
+    pub workers: usize,
+    /// How many tasks each of them has.
+    pub tasks: u32,
+    /// How many `leasehold run`.
+    pub runs: usize,
+}
+
+/// What happened in a world, as far as it was told.
+#[derive(Debug, Default)]
+pub struct Journal {
+    events: Mutex<Vec<Event>>,
+}
+
+impl Journal {
+    /// Something happened.
+    pub fn push(&self, event: Event) {
+        self.events().push(event);
+    }
+
+    /// Something happens just now.
+    pub fn tell(&self, what: What) {
+        self.push(Event { at: SystemHost.now(), what });
+    }
+
+    /// How many events there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events().len()
+    }
+
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events().is_empty()
+    }
+
+    /// How many acquisitions were attempted from one moment to another, as told from event number
+    /// `first` on.
+    #[must_use]
+    pub fn attempts(&self, first: usize, from: Moment, to: Moment) -> usize {
+        let is_attempt = |event: &&Event| {
+            let kind = match &event.what {
+                What::Called { kind, .. } => Some(*kind),
+                _ => None,
+            };
+            matches!(kind, Some(CallKind::TryLock | CallKind::Lock))
+                && (from..=to).contains(&event.at)
+        };
+        self.events()[first..].iter().filter(is_attempt).count()
+    }
+
+    /// All of it, in order of time.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<Event> {
+        let mut events = self.events().clone();
+        events.sort_by_key(|event| event.at);
+        events
+    }
+
+    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a place in a world is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A process that uses the library.
+    Worker,
+    /// `leasehold run`.
+    Run,
+}
+
+/// One process after the other, each behind the same bad network.
+#[derive(Debug)]
+pub struct Slot {
+    /// What for.
+    pub role: Role,
+    /// The network.
+    pub proxy: Proxy,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    process: Process,
+    id: ProcessId,
+    began: Moment,
+    stdin: Option<ChildStdin>,
+    /// Returns whether anything was granted.
+    reader: Option<JoinHandle<bool>>,
+    /// Nobody watches its child: what the child does is nobody's window.
+    unwatched: Arc<AtomicBool>,
+    /// Whether its child runs.
+    holds: Arc<AtomicBool>,
+}
+
+/// A server, its processes, and their history.
+#[derive(Debug)]
+pub struct World {
+    /// The server.
+    pub server: RedisServer,
+    /// The processes.
+    pub slots: Vec<Slot>,
+    /// What happened.
+    pub journal: Arc<Journal>,
+    /// What the choices of this world follow from.
+    pub random: SeededRandom,
+    make: Make,
+    log: File,
+    processes: u32,
+}
+
+impl World {
+    /// A new server, and processes that begin at once.
+    ///
+    /// # Panics
+    ///
+    /// If the server or a process cannot be started.
+    #[must_use]
+    pub fn start(make: &Make, seed: u64) -> Self {
+        let server = RedisServer::builder()
+            .config("appendonly", "yes")
+            .config("appendfsync", "always")
+            .config("auto-aof-rewrite-percentage", "0")
+            .config("maxmemory-policy", "noeviction")
+            .with_clock()
+            .start();
+        let slot = |role| Slot { role, proxy: Proxy::to(server.port()), running: None };
+        let workers = (0..make.workers).map(|_| slot(Role::Worker));
+        let runs = (0..make.runs).map(|_| slot(Role::Run));
+        let slots = workers.chain(runs).collect();
+        let log = tempfile::tempfile().expect("a temporary file");
+        let mut world = Self {
+            server,
+            slots,
+            journal: Arc::default(),
+            random: SeededRandom::new(seed),
+            make: make.clone(),
+            log,
+            processes: 0,
+        };
+        world.tend();
+        world
+    }
+
+    /// The ttl of every lock.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        self.make.ttl
+    }
+
+    /// Now, on the clock that all share.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        SystemHost.now()
+    }
+
+    /// Lets that much time go by, and looks after the processes meanwhile.
+    pub fn wait(&mut self, span: Duration) {
+        let ends = self.now() + span;
+        loop {
+            self.tend();
+            let left = ends.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::park_timeout(left.min(TEND_EVERY));
+        }
+    }
+
+    /// Starts what is not running.
+    pub fn tend(&mut self) {
+        for number in 0..self.slots.len() {
+            let running = self.slots[number].running.as_ref();
+            let stays = |running: &Running| {
+                !running.process.ends_within(Duration::ZERO)
+                    || self.now().since(running.began) < BEGIN_EVERY
+            };
+            if running.is_some_and(stays) {
+                continue;
+            }
+            if let Some(ended) = self.slots[number].running.take() {
+                self.bury(self.slots[number].role, ended);
+            }
+            let started = self.begin(number);
+            self.slots[number].running = Some(started);
+        }
+    }
+
+    /// The slots of that role.
+    #[must_use]
+    pub fn of_role(&self, role: Role) -> Vec<usize> {
+        (0..self.slots.len()).filter(|slot| self.slots[*slot].role == role).collect()
+    }
+
+    /// Waits until a child runs in a slot, for one ttl at most.
+    pub fn until_it_holds(&mut self, slot: usize) {
+        let ends = self.now() + self.make.ttl;
+        while self.now() < ends {
+            self.wait(TEND_EVERY);
+            let Some(running) = &self.slots[slot].running else { continue };
+            if running.holds.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    /// Stops the process of a slot by SIGSTOP; false if it has ended.
+    #[must_use]
+    pub fn stop(&mut self, slot: usize) -> bool {
+        let Some(running) = &self.slots[slot].running else { return false };
+        let is_run = self.slots[slot].role == Role::Run;
+        running.unwatched.store(is_run, Ordering::Release);
+        let stopped = running.process.stop();
+        if stopped && is_run {
+            // A worker finds out and tells by itself.
+            self.journal.tell(What::Stopped { process: running.id });
+        }
+        stopped
+    }
+
+    /// Lets it go on.
+    pub fn resume(&mut self, slot: usize) {
+        let Some(running) = &self.slots[slot].running else { return };
+        if self.slots[slot].role == Role::Run {
+            self.journal.tell(What::Resumed { process: running.id });
+        }
+        running.process.go_on();
+    }
+
+    /// From now on its child has to answer for what it does.
+    pub fn watch(&mut self, slot: usize) {
+        if let Some(running) = &self.slots[slot].running {
+            running.unwatched.store(false, Ordering::Release);
+        }
+    }
+
+    /// Kills the process of a slot by SIGKILL. Another one begins at once.
+    pub fn crash(&mut self, slot: usize) {
+        let Some(mut running) = self.slots[slot].running.take() else { return };
+        running.process.signal(rustix::process::Signal::KILL);
+        running.process.ends_within(PATIENCE);
+        self.journal.tell(What::Crashed { process: running.id });
+        running.join();
+        self.tend();
+    }
+
+    /// Tells every process to end, and waits until it has.
+    ///
+    /// # Errors
+    ///
+    /// If one does not end.
+    pub fn end(&mut self) -> Result<(), String> {
+        for slot in &mut self.slots {
+            slot.proxy.be_faithful();
+            let Some(running) = &mut slot.running else { continue };
+            match slot.role {
+                Role::Worker => drop(running.stdin.take()),
+                Role::Run => running.process.signal(rustix::process::Signal::TERM),
+            }
+        }
+        for number in 0..self.slots.len() {
+            let Some(running) = self.slots[number].running.take() else { continue };
+            if !running.process.ends_within(ENDS_WITHIN) {
+                return Err(format!("process {} does not end", running.id.0));
+            }
+            self.bury(self.slots[number].role, running);
+        }
+        Ok(())
+    }
+
+    /// Tells what is on the server.
+    pub fn look_at_keys(&self) {
+        for name in self.server.command(&["KEYS", "*"]).texts() {
+            let left = self.server.command(&["PTTL", &name]).int();
+            let left = match u64::try_from(left) {
+                Ok(left) => Some(Duration::from_millis(left)),
+                Err(_) if left == -1 => None,
+                // It is gone meanwhile.
+                Err(_) => continue,
+            };
+            self.journal.tell(What::Key { name: name.into(), left });
+        }
+    }
+
+    /// What the processes complained of, at least the end of it.
+    #[must_use]
+    pub fn complaints(&self) -> String {
+        crate::servers::process::tail(&self.log)
+    }
+
+    fn begin(&mut self, number: usize) -> Running {
+        self.processes += 1;
+        let id = ProcessId(self.processes);
+        let url = self.slots[number].proxy.url();
+        let args = match self.slots[number].role {
+            Role::Worker => self.worker_args(id, &url),
+            Role::Run => self.run_args(id, &url),
+        };
+        let program = match (self.slots[number].role, &self.make.leasehold) {
+            (Role::Run, Some(leasehold)) => leasehold,
+            _ => &self.make.chaos,
+        };
+        let program = program.to_str().expect("a path in UTF-8");
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let started = Process::start_piped(program, &args, &self.log);
+        let (process, stdin, stdout) = started.expect("a process can be started");
+        let (unwatched, holds) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let reader = Reader {
+            process: id,
+            journal: Arc::clone(&self.journal),
+            unwatched: Arc::clone(&unwatched),
+            holds: Arc::clone(&holds),
+        };
+        let reader = Some(std::thread::spawn(move || reader.read(stdout)));
+        let began = self.now();
+        Running { process, id, began, stdin: Some(stdin), reader, unwatched, holds }
+    }
+
+    fn worker_args(&mut self, id: ProcessId, url: &str) -> Vec<String> {
+        let seed = self.random.next_u64();
+        let words = format!(
+            "worker --process {} --url {url} --ttl-ms {} --tasks {} --seed {seed} --keys a,b,c,d",
+            id.0,
+            self.make.ttl.as_millis(),
+            self.make.tasks
+        );
+        words.split(' ').map(str::to_owned).collect()
+    }
+
+    fn run_args(&mut self, id: ProcessId, url: &str) -> Vec<String> {
+        let key: Name = if self.random.once_in(3) { "d".into() } else { "b".into() };
+        let lives = span(&mut self.random, 50, 1_500).as_millis();
+        let chaos = self.make.chaos.display();
+        let child = format!("{chaos} child --process {} --lives-ms {lives} --every-ms 5", id.0);
+        let ttl = self.make.ttl.as_millis();
+        let words = format!("-q run {key} --url {url} --ttl {ttl}ms --");
+        let mut args: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        if self.random.once_in(2) {
+            args.extend(["sh".into(), "-c".into(), format!("trap '' TERM; exec {child}")]);
+        } else {
+            args.extend(child.split(' ').map(str::to_owned));
+        }
+        let call = CallId(first_number(id));
+        let kind = CallKind::Lock;
+        self.journal.tell(What::Called { call, process: id, key, kind, limit: None });
+        args
+    }
+
+    /// A process has ended by itself, or as it was told.
+    fn bury(&self, role: Role, mut running: Running) {
+        let granted = running.join();
+        if role == Role::Run && !granted {
+            let call = CallId(first_number(running.id));
+            let outcome = outcome(running.process.exit_code());
+            self.journal.tell(What::Returned { call, outcome });
+        }
+    }
+}
+
+/// How a `leasehold run` ended whose child was never heard of.
+const fn outcome(code: Option<i32>) -> Outcome {
+    match code {
+        Some(69) => Outcome::Unavailable,
+        // It was told to end, or killed its child before that could say a word.
+        Some(79 | 130 | 143) | None => Outcome::Dropped,
+        Some(_) => Outcome::Failed,
+    }
+}
+
+impl Running {
+    /// Waits until all that it and its children told was read. Returns whether anything was
+    /// granted to them.
+    fn join(&mut self) -> bool {
+        drop(self.stdin.take());
+        let reader = self.reader.take().expect("it is joined once");
+        reader.join().expect("reading lines does not panic")
+    }
+}
+
+/// Takes down what a process and its children tell.
+struct Reader {
+    process: ProcessId,
+    journal: Arc<Journal>,
+    unwatched: Arc<AtomicBool>,
+    holds: Arc<AtomicBool>,
+}
+
+impl Reader {
+    /// Reads until they all have ended. Returns whether anything was granted.
+    fn read(self, stdout: ChildStdout) -> bool {
+        let mut granted = false;
+        let mut open: Option<(WindowId, Moment)> = None;
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            // Whoever was killed while it wrote left half a line.
+            let Ok(event) = from_line(&line) else { continue };
+            let call = CallId(first_number(self.process));
+            match &event.what {
+                What::Granted { window, call: by, .. } if *by == call => {
+                    open = Some((*window, event.at));
+                    self.holds.store(true, Ordering::Release);
+                    let returned = What::Returned { call, outcome: Outcome::Granted };
+                    self.journal.push(Event { at: event.at, what: returned });
+                }
+                What::Extended { window, .. } if open.is_some() => {
+                    if self.unwatched.load(Ordering::Acquire) {
+                        continue;
+                    }
+                    open = Some((*window, event.at));
+                }
+                What::GaveUp { .. } if open.is_some() => {
+                    self.holds.store(false, Ordering::Release);
+                    if self.unwatched.load(Ordering::Acquire) {
+                        break;
+                    }
+                    open = None;
+                }
+                _ => {}
+            }
+            granted |= matches!(event.what, What::Granted { .. });
+            self.journal.push(event);
+        }
+        self.holds.store(false, Ordering::Release);
+        // A child that was killed gives nothing up: it lived until its last word.
+        if let Some((window, at)) = open {
+            self.journal.push(Event { at, what: What::GaveUp { window } });
+        }
+        granted
+    }
+}

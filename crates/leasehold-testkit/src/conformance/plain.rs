@@ -1,0 +1,86 @@
+//! A lock with nothing beside it: no line, no note, no fencing tokens.
+
+use leasehold::store::{Acquired, Capabilities, Claim, Released};
+use leasehold::{Error, Key};
+
+use super::actor::Actor;
+use super::check::{granted, lost, released, renewed, taken};
+use super::world::{SLACK, World, key, ms};
+
+pub(super) const PROMISE: &str = "a plain lock is as exclusive as any";
+
+pub(super) fn needs(_: &Capabilities) -> bool {
+    true
+}
+
+async fn ask(actor: &Actor, key: &Key, ttl_ms: u64) -> Result<Acquired, Error> {
+    actor.ask(key).claim(Claim::Plain).reserve(0).ttl(ttl_ms).send().await
+}
+
+async fn release(actor: &Actor, key: &Key) -> Result<Released, Error> {
+    actor.release_as(key, Claim::Plain).await
+}
+
+/// Somebody whose store has met such locks before.
+async fn acquainted(world: &World) -> Actor {
+    let actor = world.actor();
+    for _ in 0..2 {
+        assert_eq!(granted(ask(&actor.another(), &key("met"), 10).await), None);
+        world.pass(ms(10) + SLACK).await;
+    }
+    actor
+}
+
+/// And freed by its owner alone.
+pub(super) async fn a_plain_lock_has_one_owner(world: &World) {
+    let (anna, bert) = (acquainted(world).await, world.actor());
+    for _ in 0..3 {
+        let anna = anna.another();
+        assert_eq!(granted(ask(&anna, &key("a"), 10_000).await), None);
+        taken(ask(&bert, &key("a"), 10_000).await);
+        released(release(&bert, &key("a")).await, Released::NotHeld);
+        taken(ask(&anna.another(), &key("a"), 10_000).await);
+        released(release(&anna, &key("a")).await, Released::Freed);
+        released(release(&anna, &key("a")).await, Released::NotHeld);
+    }
+}
+
+/// A lost reply is repaired by repeating the request.
+pub(super) async fn a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it(world: &World) {
+    let (anna, bert) = (acquainted(world).await, world.actor());
+    granted(ask(&anna, &key("a"), 1_000).await);
+    world.pass(ms(500)).await;
+    granted(ask(&anna, &key("a"), 2_000).await);
+    granted(ask(&anna, &key("a"), 100).await);
+    world.pass(ms(1_990)).await;
+    taken(ask(&bert, &key("a"), 1_000).await);
+    world.pass(ms(10) + SLACK).await;
+    granted(ask(&bert, &key("a"), 1_000).await);
+}
+
+/// Its ttl starts over, and once it has ended nothing brings it back.
+pub(super) async fn a_plain_lease_is_renewed_as_any(world: &World) {
+    let (anna, bert) = (acquainted(world).await, world.actor());
+    granted(ask(&anna, &key("a"), 1_000).await);
+    world.pass(ms(900)).await;
+    let (fencing, _) = renewed(anna.renew(&key("a"), 1_000).await);
+    assert_eq!(fencing, None);
+    lost(bert.renew(&key("a"), 1_000).await);
+    world.pass(ms(990)).await;
+    taken(ask(&bert, &key("a"), 1_000).await);
+    world.pass(ms(10) + SLACK).await;
+    lost(anna.renew(&key("a"), 1_000).await);
+    granted(ask(&bert, &key("a"), 1_000).await);
+}
+
+/// Who asks for one meets the other.
+pub(super) async fn a_plain_lock_and_a_usual_one_exclude_each_other(world: &World) {
+    let (anna, bert) = (acquainted(world).await, world.actor());
+    granted(ask(&anna, &key("a"), 10_000).await);
+    taken(bert.ask(&key("a")).send().await);
+    released(release(&anna, &key("a")).await, Released::Freed);
+    granted(bert.ask(&key("a")).send().await);
+    taken(ask(&anna.another(), &key("a"), 10_000).await);
+    released(bert.release(&key("a")).await, Released::Freed);
+    granted(ask(&anna.another(), &key("a"), 10_000).await);
+}

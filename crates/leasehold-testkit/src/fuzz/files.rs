@@ -1,0 +1,96 @@
+//! Files that say they are stores.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::token::ClientId;
+use leasehold::host::Host;
+use leasehold::store::{
+    AnyStore, Ask, Claim, LeaseId, Line, Note, Otherwise, Renewal, SqliteStore, Store,
+};
+use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
+
+use crate::VirtualHost;
+
+/// Between two keys: long enough for all leases and records to be forgotten.
+const PAUSE: Duration = Duration::from_secs(1_000);
+
+/// A file with these bytes is refused, or opened and asked, and then every step ends. What it
+/// answers does not matter: whoever may write the file decides who holds what.
+///
+/// # Panics
+///
+/// If it is not so.
+pub fn files(data: &[u8]) {
+    let directory = tempfile::tempdir().expect("a directory for the file");
+    let path = directory.path().join("locks.db");
+    std::fs::write(&path, data).expect("room for the file");
+    let host = VirtualHost::new(1);
+    let opened = SqliteStore::open(&path, Arc::clone(&host) as Arc<dyn Host>);
+    match opened {
+        Err(error) => check_refusal(&error),
+        Ok(store) => {
+            host.run(async {
+                let asked = host.within(PAUSE * 4, ask(&AnyStore::new(store), &host)).await;
+                asked.expect("all steps end in time");
+            });
+        }
+    }
+    host.drop_tasks();
+}
+
+fn check_refusal(error: &Error) {
+    let shown = error.to_string();
+    assert!(shown.contains("nothing was") && !shown.contains(char::is_control), "{shown}");
+}
+
+async fn ask(store: &AnyStore, host: &VirtualHost) {
+    let owners = [1, 2].map(|number| {
+        let client = ClientId::from_random([number; ClientId::CHARS]);
+        (OwnerToken::from_random([number; OwnerToken::RANDOM_BYTES], &client), client)
+    });
+    for name in ["a", "b", "new"] {
+        let key = Key::new(name).expect("a name");
+        for (owner, client) in &owners {
+            acquire(store, &key, owner, client).await;
+        }
+        for (owner, _) in &owners {
+            let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim: Claim::Exclusive };
+            let at_least = FencingToken::new(7);
+            let renewal = Renewal {
+                lease: lease.clone(),
+                ttl: Ttl::DEFAULT,
+                at_least,
+                reserve: 2,
+                idle: false,
+            };
+            let _answer = store.renew(renewal).await;
+            let keep = Otherwise::Keep { owner: heir(), ttl: Ttl::DEFAULT, reserve: 2 };
+            let _answer = store.release(lease.clone(), keep).await;
+            let _answer = store.release(lease, Otherwise::Free).await;
+        }
+        if let Ok(snapshot) = store.inspect(key.clone()).await {
+            let _shown = format!("{snapshot:?}");
+            let tools = store.browse().expect("it has tools");
+            for holder in snapshot.holders {
+                let _answer = tools.evict(key.clone(), holder.token, "a test".to_owned()).await;
+            }
+        }
+        host.advance(PAUSE).await;
+    }
+    let tools = store.browse().expect("it has tools");
+    let _answer = tools.list("*", None).await;
+}
+
+async fn acquire(store: &AnyStore, key: &Key, owner: &OwnerToken, client: &ClientId) {
+    let (waiter_ttl, handed_ttl) = (Ttl::DEFAULT, Ttl::DEFAULT);
+    let line = Line::Join { waiter_ttl, handed_ttl, ask_no: 1, inbox: client.clone() };
+    let note = Some(Note { client: None, why: Some("why".into()) });
+    let (key, owner, claim) = (key.clone(), owner.clone(), Claim::Exclusive);
+    let ask = Ask { key, owner, claim, ttl: Ttl::DEFAULT, line, note, reserve: 3 };
+    let _answer = store.acquire(ask).await;
+}
+
+fn heir() -> OwnerToken {
+    OwnerToken::new("heir").expect("a token")
+}

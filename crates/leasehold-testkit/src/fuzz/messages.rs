@@ -1,0 +1,45 @@
+//! Messages of a hostile server.
+
+use std::time::Duration;
+
+use leasehold::Client;
+use leasehold::store::RedisStore;
+use leasehold::store::redis::Value;
+
+use super::served::Served;
+use crate::VirtualHost;
+
+/// How long a waiter waits.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// Each line is published to a client that waits for `a`, and to whom the server grants nothing:
+/// it waits no longer than it would, and what it was made to believe does not last.
+///
+/// `TOKEN` is its owner token, which a server knows; `@` begins another channel.
+///
+/// # Panics
+///
+/// If it is not so.
+pub fn messages(data: &[u8]) {
+    let number = Value::Int;
+    let taken = vec![number(0), number(500), number(0), Value::Bytes(Vec::new()), number(0)];
+    let served = Served::new([].into(), Ok(Value::Array(taken)));
+    served.publish(data.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect());
+    let host = VirtualHost::new(1);
+    host.run(async {
+        let store = RedisStore::connect_with(served, host.clone()).await;
+        let store = store.expect("the server lets everybody in");
+        let client = Client::with_store(store).host(host.clone()).connect();
+        let client = client.await.expect("the store is there");
+        let mutex = client.mutex("a");
+        let waiting = mutex.lock_timeout(WAIT);
+        let ended = host.within(WAIT * 3, waiting).await.expect("waiting ends in time");
+        if let Ok(guard) = ended {
+            host.advance(Duration::from_secs(60)).await;
+            assert!(!guard.is_held(), "a grant that the server denies is held for ever");
+        }
+        let left = client.shutdown(WAIT);
+        host.within(WAIT * 3, left).await.expect("shutting down ends in time");
+    });
+    host.drop_tasks();
+}

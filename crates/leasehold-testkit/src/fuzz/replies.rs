@@ -1,0 +1,198 @@
+//! Replies of any shape to any script.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::token::ClientId;
+use leasehold::store::redis::{LinkError, Value};
+use leasehold::store::{
+    Acquired, AnyStore, Ask, Claim, ClientRecord, LeaseId, Line, Note, Otherwise, RedisStore,
+    Released, Renewal, Renewed, Snapshot, Store,
+};
+use leasehold::{Client, Error, FencingToken, Key, OwnerToken, Ttl};
+
+use super::served::{Answer, Served};
+use crate::VirtualHost;
+
+/// How long one step may take: twice the longest limit of a request.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// How deep a reply goes.
+const DEPTH_MAX: usize = 6;
+
+/// The bytes are replies in the form of the protocol, one value a line, of which `$` is followed by
+/// its bytes. Every step of a store gets them from the first on, and so does a client that locks
+/// and releases: all of it ends, and no number is out of its bounds.
+///
+/// # Panics
+///
+/// If it is not so.
+pub fn replies(data: &[u8]) {
+    let answers = answers(data);
+    for step in STEPS {
+        let host = VirtualHost::new(1);
+        let served = Served::new(answers.clone(), Ok(Value::Nil));
+        host.run(async {
+            let store = RedisStore::connect_with(served, host.clone()).await;
+            let store = AnyStore::new(store.expect("the server lets everybody in"));
+            let step = step(store, Arc::clone(&host));
+            let ended = host.within(LIMIT, step).await.expect("a step ends in time");
+            if let Err(error) = ended {
+                let shown = error.to_string();
+                assert!(!shown.contains(char::is_control), "{shown:?}");
+            }
+        });
+        host.drop_tasks();
+    }
+}
+
+type Step = fn(AnyStore, Arc<VirtualHost>) -> Stepping;
+type Stepping = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
+const STEPS: [Step; 9] = [
+    |store, _| Box::pin(async move { acquire(&store).await }),
+    |store, _| Box::pin(async move { renew(&store).await }),
+    |store, _| Box::pin(async move { release(&store, Otherwise::Free).await }),
+    |store, _| {
+        let keep = Otherwise::Keep { owner: heir(), ttl: Ttl::DEFAULT, reserve: 8 };
+        Box::pin(async move { release(&store, keep).await })
+    },
+    |store, _| Box::pin(async move { inspect(&store).await }),
+    |store, _| Box::pin(async move { list(&store, "*").await }),
+    |store, _| Box::pin(async move { list(&store, "a").await }),
+    |store, _| {
+        Box::pin(async move {
+            let tools = store.browse().expect("it has tools");
+            tools.evict(key(), b"seen".to_vec(), "a test".to_owned()).await.map(|_| ())
+        })
+    },
+    |store, host| Box::pin(lock(store, host)),
+];
+
+fn key() -> Key {
+    Key::new("a").expect("a name")
+}
+
+fn client() -> ClientId {
+    ClientId::from_random([7; ClientId::CHARS])
+}
+
+fn lease() -> LeaseId {
+    let owner = OwnerToken::from_random([7; OwnerToken::RANDOM_BYTES], &client());
+    LeaseId { key: key(), owner, claim: Claim::Exclusive }
+}
+
+/// Tokens are within bounds, to the last of a block.
+fn check_block(block: Option<leasehold::core::FencingBlock>) {
+    if let Some(block) = block {
+        let last = block.first.get().checked_add(u64::from(block.count)).map(|end| end - 1);
+        assert!(block.count > 0 && last.is_some_and(|last| last <= FencingToken::MAX));
+    }
+}
+
+async fn acquire(store: &AnyStore) -> Result<(), Error> {
+    let LeaseId { key, owner, claim } = lease();
+    let (waiter_ttl, handed_ttl) = (Ttl::DEFAULT, Ttl::DEFAULT);
+    let line = Line::Join { waiter_ttl, handed_ttl, ask_no: 1, inbox: client() };
+    let record = ClientRecord {
+        id: client(),
+        host: "h".to_owned(),
+        pid: 1,
+        user: "u".to_owned(),
+        command: "c".to_owned(),
+    };
+    let note = Some(Note { client: Some(Arc::new(record)), why: Some("why".into()) });
+    let ask = Ask { key, owner, claim, ttl: Ttl::DEFAULT, line, note, reserve: 4 };
+    if let Acquired::Granted { fencing } = store.acquire(ask).await? {
+        check_block(fencing);
+    }
+    Ok(())
+}
+
+async fn renew(store: &AnyStore) -> Result<(), Error> {
+    let at_least = FencingToken::new(5);
+    let renewal = Renewal { lease: lease(), ttl: Ttl::DEFAULT, at_least, reserve: 1, idle: false };
+    if let Renewed::Renewed { fencing, .. } = store.renew(renewal).await? {
+        check_block(fencing);
+    }
+    Ok(())
+}
+
+async fn release(store: &AnyStore, otherwise: Otherwise) -> Result<(), Error> {
+    if let Released::Kept { fencing } = store.release(lease(), otherwise).await? {
+        check_block(fencing);
+    }
+    Ok(())
+}
+
+async fn inspect(store: &AnyStore) -> Result<(), Error> {
+    let snapshot = store.inspect(key()).await?;
+    assert!(snapshot.waiters.len() <= Snapshot::WAITERS_SHOWN_MAX);
+    snapshot.holders.iter().for_each(|holder| check_block(holder.fencing));
+    let _shown = format!("{snapshot:?}");
+    Ok(())
+}
+
+async fn list(store: &AnyStore, pattern: &str) -> Result<(), Error> {
+    let tools = store.browse().expect("it has tools");
+    let page = tools.list(pattern, None).await?;
+    assert!(page.keys.is_sorted());
+    Ok(())
+}
+
+/// A lock, held for a minute whatever its renewals are answered, and released.
+async fn lock(store: AnyStore, host: Arc<VirtualHost>) -> Result<(), Error> {
+    let client = Client::with_store(store).host(host.clone()).connect().await?;
+    let guard = client.mutex("a").lock_timeout(Duration::from_secs(3)).await;
+    if let Ok(guard) = &guard {
+        host.advance(Duration::from_secs(7)).await;
+        let _held = (guard.is_held(), guard.remaining(), guard.fencing_token());
+    }
+    drop(guard);
+    client.shutdown(Duration::from_secs(3)).await;
+    Ok(())
+}
+
+fn answers(data: &[u8]) -> VecDeque<Answer> {
+    let mut lines = data.split(|byte| *byte == b'\n');
+    let mut answers = VecDeque::new();
+    while let Some(line) = lines.next() {
+        answers.push_back(match line {
+            [b'-', text @ ..] => {
+                let text = String::from_utf8_lossy(text).into_owned();
+                let code = text.split(' ').next().unwrap_or_default().to_owned();
+                Err(LinkError::Refused { code, text })
+            }
+            [b'!', reason @ ..] => {
+                let reason = String::from_utf8_lossy(reason).into_owned();
+                Err(LinkError::Broken { reason })
+            }
+            _ => Ok(value(line, &mut lines, 0)),
+        });
+    }
+    answers
+}
+
+fn value<'a>(line: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>, depth: usize) -> Value {
+    let number = |text: &[u8]| str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    match line {
+        [b':', text @ ..] => number(text).map_or(Value::Nil, Value::Int),
+        [b'$', bytes @ ..] => Value::Bytes(bytes.to_vec()),
+        [b'*', count @ ..] if depth < DEPTH_MAX => {
+            // No longer than there are lines, whatever the count.
+            let count = number(count).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+            let mut values = Vec::new();
+            while values.len() < count {
+                let Some(line) = rest.next() else { break };
+                values.push(value(line, rest, depth + 1));
+            }
+            Value::Array(values)
+        }
+        _ => Value::Nil,
+    }
+}
+
+fn heir() -> OwnerToken {
+    OwnerToken::new("heir").expect("a token")
+}

@@ -1,0 +1,262 @@
+//! Histories by hand, which read like what happened.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use leasehold::core::Moment;
+
+use super::event::{
+    Block, CallId, CallKind, Event, Name, Outcome, ProcessId, Request, What, WindowId,
+};
+use super::{Bounds, Invariant, Violation, check};
+
+/// A request that takes no place.
+pub(super) const ASK: Request = Request::Ask { place: None };
+
+/// A request that takes a place for three seconds.
+pub(super) const JOIN: Request = Request::Ask { place: Some(Duration::from_secs(3)) };
+
+/// That many seconds after the clock's zero.
+pub(super) fn s(seconds: f64) -> Moment {
+    Moment::from_nanos(0) + Duration::from_secs_f64(seconds)
+}
+
+/// A history that is being told. The moment and the key hold for all that is told after them; the
+/// window of a token is called by its token, and nobody is `""`.
+pub(super) struct Tale {
+    events: Vec<Event>,
+    now: Moment,
+    key: Name,
+    calls: u32,
+    faults: u32,
+    open: HashMap<u32, CallId>,
+    behind: HashMap<u32, CallId>,
+    windows: HashMap<String, WindowId>,
+    bounds: Bounds,
+}
+
+/// A new history, about the key `a`.
+pub(super) fn tale() -> Tale {
+    Tale {
+        events: Vec::new(),
+        now: s(0.0),
+        key: "a".into(),
+        calls: 0,
+        faults: 0,
+        open: HashMap::new(),
+        behind: HashMap::new(),
+        windows: HashMap::new(),
+        bounds: Bounds::of_ttl(Duration::from_secs(10)),
+    }
+}
+
+fn name(name: &str) -> Option<Name> {
+    (!name.is_empty()).then(|| name.into())
+}
+
+impl Tale {
+    pub(super) fn at(mut self, seconds: f64) -> Self {
+        self.now = s(seconds);
+        self
+    }
+
+    pub(super) fn on(mut self, key: &str) -> Self {
+        self.key = key.into();
+        self
+    }
+
+    fn tell(mut self, what: What) -> Self {
+        self.events.push(Event { at: self.now, what });
+        self
+    }
+
+    pub(super) fn calls(mut self, process: u32, kind: CallKind, limit: Option<f64>) -> Self {
+        self.calls += 1;
+        let call = CallId(self.calls);
+        self.open.insert(process, call);
+        let (process, key) = (ProcessId(process), self.key.clone());
+        let limit = limit.map(Duration::from_secs_f64);
+        self.tell(What::Called { call, process, key, kind, limit })
+    }
+
+    /// Another task of a process calls, behind the one whose call is open.
+    pub(super) fn also_calls(mut self, process: u32, kind: CallKind) -> Self {
+        let first = self.open[&process];
+        self = self.calls(process, kind, None);
+        self.behind.insert(process, first);
+        self
+    }
+
+    /// The call returns behind which another is open.
+    pub(super) fn returns_first(mut self, process: u32, outcome: Outcome) -> Self {
+        let call = self.behind.remove(&process).expect("a call behind which another is open");
+        self.tell(What::Returned { call, outcome })
+    }
+
+    pub(super) fn locks(self, process: u32) -> Self {
+        self.calls(process, CallKind::Lock, None)
+    }
+
+    pub(super) fn tries(self, process: u32) -> Self {
+        self.calls(process, CallKind::TryLock, Some(3.0))
+    }
+
+    pub(super) fn returns(mut self, process: u32, outcome: Outcome) -> Self {
+        let call = self.open.remove(&process).expect("a call to return from");
+        self.tell(What::Returned { call, outcome })
+    }
+
+    /// The open call of the process returns a guard.
+    pub(super) fn gets(mut self, process: u32, token: &str, fence: u64, until: f64) -> Self {
+        let window = WindowId(self.calls);
+        self.windows.insert(token.to_owned(), window);
+        let call = self.open[&process];
+        let (token, fence, until) = (token.into(), Some(fence), s(until));
+        let granted = What::Granted { window, call, token, fence, until };
+        self.tell(granted).returns(process, Outcome::Granted)
+    }
+
+    /// The process locks and gets it in the same moment.
+    pub(super) fn takes(self, process: u32, token: &str, fence: u64, until: f64) -> Self {
+        self.locks(process).gets(process, token, fence, until)
+    }
+
+    pub(super) fn extends(self, token: &str, until: f64) -> Self {
+        let window = self.windows[token];
+        self.tell(What::Extended { window, until: s(until) })
+    }
+
+    pub(super) fn loses(self, token: &str) -> Self {
+        let window = self.windows[token];
+        self.tell(What::ToldLost { window })
+    }
+
+    pub(super) fn gives_up(self, token: &str) -> Self {
+        let window = self.windows[token];
+        self.tell(What::GaveUp { window })
+    }
+
+    pub(super) fn stops(self, process: u32) -> Self {
+        self.tell(What::Stopped { process: ProcessId(process) })
+    }
+
+    pub(super) fn resumes(self, process: u32) -> Self {
+        self.tell(What::Resumed { process: ProcessId(process) })
+    }
+
+    pub(super) fn crashes(self, process: u32) -> Self {
+        self.tell(What::Crashed { process: ProcessId(process) })
+    }
+
+    pub(super) fn sends(self, process: u32, request: Request, token: &str) -> Self {
+        let (process, key) = (ProcessId(process), self.key.clone());
+        self.tell(What::Sent { process, request, key, token: token.into() })
+    }
+
+    /// The server carries a request out; the owner was `before`, and is `after` from now on.
+    pub(super) fn serves(self, request: Request, token: &str, before: &str, after: &str) -> Self {
+        let (key, token, left) = (self.key.clone(), token.into(), Duration::from_secs(10));
+        let (before, after) = (name(before), name(after));
+        self.tell(What::Served { request, key, token, before, after, left, block: None })
+    }
+
+    /// What was served last told the owner of that many fencing tokens from `first` on.
+    pub(super) fn reserves(mut self, first: u64, count: u64) -> Self {
+        match self.events.last_mut().map(|event| &mut event.what) {
+            Some(What::Served { block, .. }) => *block = Some(Block { first, count }),
+            other => panic!("nothing was served: {other:?}"),
+        }
+        self
+    }
+
+    /// The client may keep the lease of the token's window for that many seconds with no guard.
+    pub(super) fn keeps(self, token: &str, span: f64) -> Self {
+        let (window, span) = (self.windows[token], Duration::from_secs_f64(span));
+        self.tell(What::Keeps { window, span })
+    }
+
+    /// The process hears that another waits.
+    pub(super) fn hints(self, process: u32) -> Self {
+        let (process, key) = (ProcessId(process), self.key.clone());
+        self.tell(What::Hinted { process, key })
+    }
+
+    pub(super) fn compares(self, token: &str, remaining: f64, owner: &str, left: f64) -> Self {
+        let (window, owner) = (self.windows[token], name(owner));
+        let remaining = Duration::from_secs_f64(remaining);
+        let left = Duration::from_secs_f64(left);
+        self.tell(What::Compared { window, remaining, owner, left })
+    }
+
+    pub(super) fn sees(self, name: &str, left: Option<f64>) -> Self {
+        let left = left.map(Duration::from_secs_f64);
+        self.tell(What::Key { name: name.into(), left })
+    }
+
+    pub(super) fn over(self) -> Self {
+        self.tell(What::Over)
+    }
+
+    pub(super) fn fault(mut self, kind: &str) -> Self {
+        self.faults += 1;
+        let fault = self.faults;
+        self.tell(What::FaultBegan { fault, kind: kind.into() })
+    }
+
+    /// The last fault ends.
+    pub(super) fn heals(self) -> Self {
+        let fault = self.faults;
+        self.tell(What::FaultEnded { fault })
+    }
+
+    pub(super) fn forgets(self) -> Self {
+        self.tell(What::Forgot)
+    }
+
+    pub(super) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    pub(super) fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    pub(super) fn violations(&self) -> Vec<Violation> {
+        check(&self.events, &self.bounds)
+    }
+
+    #[track_caller]
+    pub(super) fn passes(&self) {
+        assert_eq!(self.violations(), []);
+    }
+
+    /// Breaks this invariant, which was promised, and no other.
+    #[track_caller]
+    pub(super) fn breaks(&self, invariant: Invariant) {
+        let violations = self.violations();
+        assert!(!violations.is_empty(), "nothing is broken");
+        let is_that = |v: &Violation| v.invariant == invariant && v.promised;
+        assert!(violations.iter().all(is_that), "{violations:#?}");
+    }
+
+    /// Breaks this invariant, which was not promised, and no other.
+    #[track_caller]
+    pub(super) fn breaks_unpromised(&self, invariant: Invariant) {
+        let violations = self.violations();
+        assert!(!violations.is_empty(), "nothing is broken");
+        let is_that = |v: &Violation| v.invariant == invariant && !v.promised;
+        assert!(violations.iter().all(is_that), "{violations:#?}");
+    }
+}
+
+/// Each kind of event once.
+pub(super) fn one_of_each() -> Vec<Event> {
+    let tale = tale().at(1.5).fault("delay").heals().forgets().takes(1, "A", 7, 11.25);
+    let tale = tale.sends(1, JOIN, "A").serves(ASK, "A", "", "A").extends("A", 12.0);
+    let tale = tale.sends(1, Request::Renew, "A").serves(Request::Release, "B", "A", "A");
+    let tale = tale.serves(Request::Evict, "A", "A", "").compares("A", 1.0, "A", 0.1);
+    let tale = tale.loses("A").gives_up("A").stops(1).resumes(1).crashes(1);
+    let tale = tale.serves(Request::Keep, "A", "A", "A").reserves(7, 65).keeps("A", 0.5).hints(1);
+    let tale = tale.tries(2).over().sees("a", None).sees("{a}:lh:fence", Some(0.001));
+    tale.events
+}

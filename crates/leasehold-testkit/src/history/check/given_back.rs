@@ -1,0 +1,236 @@
+//! Who gives an acquisition up gives back what it may have got.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+
+use crate::history::event::{CallKind, ProcessId, Request, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{Call, OfKey, Story};
+
+/// An owner token that the server gave the key or a place in line, and whose call ended without a
+/// window, is released: its process has sent a release by it at some time. So is one whose lease
+/// the server kept on request, and that got no window since then.
+///
+/// The calls of a token are those of its process for the key that were under way when it was asked
+/// with. A call that is dropped leaves token and place to one that waits behind it, so whoever
+/// waits when the last of them ends may have it.
+///
+/// A process that dies, or cannot send anything for as long as the server would have kept the key
+/// or the place, owes nothing. So a token is asked after whose process sent something else by the
+/// same connection, an ask or a release, in the first half of that time. What took effect only
+/// after the call had ended is nobody's fault.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let sent = Sent::of(story);
+    let given_up = sent.tokens.iter().filter(|(token, _)| !sent.settled.contains(**token));
+    given_up
+        .filter_map(|(token, asked)| {
+            let ended = ended(story.keys.get(asked.key)?, asked)?;
+            let left = left(story.keys.get(asked.key)?, token, ended)?;
+            let (key, process) = (asked.key, asked.process.0);
+            sent.says_something(asked.process, ended, ended + left / 2).then(|| Violation {
+                invariant: Invariant::NoOrphan,
+                at: ended + left / 2,
+                text: format!("process {process} never gives `{key}` back that {token} asked for"),
+                promised: true,
+            })
+        })
+        .collect()
+}
+
+/// The asks by a token, or the request by which its lease was offered to others.
+struct Asked<'a> {
+    process: ProcessId,
+    key: &'a str,
+    at: Vec<Moment>,
+}
+
+/// What was sent.
+#[derive(Default)]
+struct Sent<'a> {
+    tokens: BTreeMap<&'a str, Asked<'a>>,
+    /// Tokens that were released, or got a window, and were not offered to others after it.
+    settled: BTreeSet<&'a str>,
+    /// When each process sent an ask or a release.
+    said: BTreeMap<ProcessId, Vec<Moment>>,
+}
+
+impl<'a> Sent<'a> {
+    fn of(story: &Story<'a>) -> Self {
+        let mut sent = Self::default();
+        for event in story.events {
+            match &event.what {
+                What::Granted { token, .. }
+                | What::Served { request: Request::Release, token, .. } => {
+                    sent.settled.insert(token);
+                }
+                What::Sent { process, request, key, token } => {
+                    match request {
+                        Request::Ask { .. } => {
+                            let new = || Asked { process: *process, key, at: Vec::new() };
+                            sent.tokens.entry(token).or_insert_with(new).at.push(event.at);
+                        }
+                        Request::Keep => {
+                            let asked = Asked { process: *process, key, at: vec![event.at] };
+                            sent.tokens.insert(token, asked);
+                            sent.settled.remove(&**token);
+                        }
+                        Request::Release => {
+                            sent.settled.insert(token);
+                        }
+                        Request::Renew | Request::Evict => continue,
+                    }
+                    sent.said.entry(*process).or_default().push(event.at);
+                }
+                _ => {}
+            }
+        }
+        sent
+    }
+
+    /// Whether a process sent an ask or a release after one moment and before another.
+    fn says_something(&self, process: ProcessId, after: Moment, before: Moment) -> bool {
+        let said = self.said.get(&process).map_or(&[][..], Vec::as_slice);
+        let next = said.partition_point(|at| *at <= after);
+        said.get(next).is_some_and(|at| *at < before)
+    }
+}
+
+// Known to accuse wrongly, about once in 8 000 seeds: a longer call of another task of the same
+// process is taken for the token's own, and an ask that took effect only after its own call had
+// ended is held against it. Seed 116113366506341 at cdfaa2c shows it.
+/// When the call of a token had surely ended: the last of those that may have been its call. `None`
+/// if one of them never ends.
+fn ended(of_key: &OfKey<'_>, asked: &Asked<'_>) -> Option<Moment> {
+    let of_process = || of_key.calls.iter().filter(|call| call.process == asked.process);
+    let mut ended = None;
+    for call in of_process().filter(|call| asked.at.iter().any(|at| is_open(call, *at))) {
+        ended = ended.max(Some(call.returned?.0));
+    }
+    let mut ended = ended?;
+    // By their beginnings: who takes over from one that took over began before that one ended.
+    for call in of_process().filter(|call| call.kind == CallKind::Lock) {
+        if is_open(call, ended) {
+            ended = ended.max(call.returned?.0);
+        }
+    }
+    Some(ended)
+}
+
+fn is_open(call: &Call, at: Moment) -> bool {
+    call.called <= at && call.returned.is_none_or(|(returned, _)| returned >= at)
+}
+
+/// For how long after `ended` the server keeps the key or the place by itself.
+fn left(of_key: &OfKey<'_>, token: &str, ended: Moment) -> Option<Duration> {
+    let (mut keeps_until, mut was_offered) = (None, false);
+    for served in of_key.served.iter().take_while(|served| served.at <= ended) {
+        let is_of_it = served.token == token;
+        // An ask that comes late, or twice, is answered to nobody who could give it back.
+        let is_ask = matches!(served.request, Request::Ask { .. });
+        if is_of_it && is_ask && was_offered {
+            continue;
+        }
+        was_offered |= is_of_it && served.request == Request::Keep;
+        keeps_until = match served.request {
+            _ if served.after == Some(token) && (is_of_it || served.before != served.after) => {
+                keeps_until.max(Some(served.at + served.left))
+            }
+            Request::Ask { place: Some(place) } if is_of_it => {
+                keeps_until.max(Some(served.at + place))
+            }
+            Request::Release | Request::Keep if is_of_it => None,
+            _ => keeps_until,
+        };
+    }
+    Some(keeps_until?.since(ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::NoOrphan;
+    use crate::history::build::{ASK, JOIN, Tale, tale};
+    use crate::history::event::CallKind::Lock;
+    use crate::history::event::Outcome::{Dropped, Taken, Unknown};
+    use crate::history::event::Request::{Keep, Release};
+
+    /// A try whose answer is lost.
+    fn unanswered() -> Tale {
+        let tale = tale().fault("reply-lost").tries(1).sends(1, ASK, "A");
+        tale.serves(ASK, "A", "", "A").at(2.0).returns(1, Unknown).heals()
+    }
+
+    /// A wait that is dropped, while another has the key.
+    fn dropped() -> Tale {
+        let tale = tale().fault("dropped-future").calls(1, Lock, None).sends(1, JOIN, "A");
+        tale.serves(JOIN, "A", "B", "B").at(0.5).returns(1, Dropped).heals()
+    }
+
+    #[test]
+    fn what_may_have_been_granted_and_is_never_released_is_found() {
+        unanswered().at(2.1).sends(1, Release, "C").breaks(NoOrphan);
+    }
+
+    #[test]
+    fn a_place_that_is_never_left_is_found() {
+        dropped().at(1.0).sends(1, Release, "C").breaks(NoOrphan);
+    }
+
+    #[test]
+    fn what_is_released_in_the_end_passes() {
+        unanswered().at(2.1).sends(1, Release, "C").sends(1, Release, "A").passes();
+        dropped().sends(1, Release, "A").at(1.0).sends(1, Release, "C").passes();
+    }
+
+    /// Another task waits behind the one that asks, which is dropped.
+    fn left_to_another() -> Tale {
+        let tale = tale().fault("dropped-future").calls(1, Lock, None).sends(1, JOIN, "A");
+        let tale = tale.serves(JOIN, "A", "B", "B").also_calls(1, Lock).at(0.5);
+        tale.returns_first(1, Dropped).heals()
+    }
+
+    #[test]
+    fn a_token_that_was_left_to_another_task_is_given_back_when_that_one_ends() {
+        left_to_another().at(0.6).sends(1, Release, "C").passes();
+        let ended = left_to_another().at(1.0).returns(1, Dropped).at(1.1);
+        ended.sends(1, Release, "C").breaks(NoOrphan);
+    }
+
+    /// A lease was passed on by way of the server, and the task that it was for is dropped.
+    fn kept_for_nobody() -> Tale {
+        let tale = tale().fault("dropped-future").takes(1, "A", 1, 9.9).at(1.0).locks(1);
+        let tale = tale.gives_up("A").sends(1, Keep, "A").at(1.1).serves(Keep, "A", "A", "A");
+        tale.at(1.2).returns(1, Dropped).heals()
+    }
+
+    #[test]
+    fn a_lease_that_is_kept_for_nobody_is_given_back() {
+        kept_for_nobody().at(2.0).sends(1, Release, "C").breaks(NoOrphan);
+        kept_for_nobody().sends(1, Release, "A").at(2.0).sends(1, Release, "C").passes();
+        let handed_over = tale().fault("delay").takes(1, "A", 1, 9.9).at(1.0).locks(1);
+        let handed_over = handed_over.gives_up("A").sends(1, Keep, "A").at(1.1);
+        let handed_over = handed_over.serves(Keep, "A", "A", "B").at(1.2).returns(1, Dropped);
+        handed_over.at(2.0).sends(1, Release, "C").passes();
+    }
+
+    #[test]
+    fn who_dies_or_is_cut_off_owes_nothing() {
+        unanswered().crashes(1).at(2.1).sends(2, Release, "C").passes();
+        unanswered().at(9.0).sends(1, Release, "C").passes();
+    }
+
+    #[test]
+    fn an_ask_that_got_nothing_owes_nothing() {
+        let taken = tale().tries(1).sends(1, ASK, "A").serves(ASK, "A", "B", "B");
+        let taken = taken.at(0.1).returns(1, Taken);
+        taken.at(0.2).sends(1, Release, "C").passes();
+    }
+
+    #[test]
+    fn an_ask_that_takes_effect_after_its_call_owes_nothing() {
+        let late = tale().fault("late-request").tries(1).sends(1, ASK, "A").at(1.0);
+        let late = late.returns(1, Unknown).at(1.1).serves(ASK, "A", "", "A").heals();
+        late.at(1.2).sends(1, Release, "C").passes();
+    }
+}

@@ -1,0 +1,78 @@
+//! What is left behind, and what would stay for ever.
+
+use crate::history::event::{Event, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::Story;
+
+/// After `Over`, no key is seen but counters and what clients said of themselves.
+///
+/// Only our keys are judged: locks that were called for, sent or served, and companions.
+pub(super) fn no_orphan(story: &Story<'_>) -> Vec<Violation> {
+    let after = story.events.iter().skip_while(|event| event.what != What::Over);
+    let left_behind = after.filter_map(|event| {
+        let name = our_key(story, event)?.0;
+        let text = format!("`{name}` is left behind");
+        (!may_stay(name)).then(|| violation(Invariant::NoOrphan, event, text))
+    });
+    left_behind.collect()
+}
+
+/// No key of ours is ever seen that does not end by itself.
+pub(super) fn nothing_immortal(story: &Story<'_>) -> Vec<Violation> {
+    let immortal = story.events.iter().filter_map(|event| {
+        let (name, is_immortal) = our_key(story, event)?;
+        let text = format!("`{name}` has no end");
+        is_immortal.then(|| violation(Invariant::NothingImmortal, event, text))
+    });
+    immortal.collect()
+}
+
+fn violation(invariant: Invariant, event: &Event, text: String) -> Violation {
+    Violation { invariant, at: event.at, text, promised: true }
+}
+
+/// The name of the key of ours that was seen, and whether it has no end.
+fn our_key<'a>(story: &Story<'a>, event: &'a Event) -> Option<(&'a str, bool)> {
+    let What::Key { name, left } = &event.what else { return None };
+    let is_ours = story.ours.contains(&**name) || name.contains(":lh:");
+    is_ours.then(|| (&**name, left.is_none()))
+}
+
+fn may_stay(name: &str) -> bool {
+    name.ends_with(":lh:fence") || name.ends_with(":lh:t:fence") || name.contains(":lh:client:")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::{NoOrphan, NothingImmortal};
+    use crate::history::build::{ASK, tale};
+
+    #[test]
+    fn what_is_left_behind_is_found() {
+        for left in ["a", "{a}:lh:line", "a{b}:lh:t:places"] {
+            let tale = tale().serves(ASK, "A", "", "A").at(60.0).over();
+            tale.sees(left, Some(1.0)).breaks(NoOrphan);
+        }
+    }
+
+    #[test]
+    fn counters_records_and_the_keys_of_others_may_stay() {
+        let tale = tale().serves(ASK, "A", "", "A").at(5.0).sees("a", Some(5.0));
+        let tale = tale.sees("{a}:lh:line", Some(5.0)).at(60.0).over();
+        let tale = tale.sees("{a}:lh:fence", Some(1.0)).sees("a{b}:lh:t:fence", Some(1.0));
+        tale.sees(":lh:client:x", Some(1.0)).sees("theirs", None).passes();
+    }
+
+    #[test]
+    fn what_has_no_end_is_found() {
+        for immortal in ["a", "{a}:lh:grant", "{a}:lh:fence", ":lh:client:x"] {
+            let tale = tale().serves(ASK, "A", "", "A");
+            tale.sees(immortal, None).breaks(NothingImmortal);
+        }
+    }
+
+    #[test]
+    fn what_ends_soon_passes() {
+        tale().serves(ASK, "A", "", "A").sees("a", Some(0.0)).sees("theirs", None).passes();
+    }
+}

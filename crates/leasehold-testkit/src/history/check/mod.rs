@@ -1,0 +1,51 @@
+//! Whether each invariant holds, one by one.
+
+mod calls_return;
+mod fence_reserved;
+mod fencing_rises;
+mod given_back;
+mod leftovers;
+mod line_order;
+mod no_lost_wake_up;
+mod no_overlap;
+mod outcome_explained;
+mod passes_bounded;
+mod served;
+mod spent_token;
+mod standing;
+mod taken_is_true;
+mod told_before_deadline;
+mod wanted_answered;
+#[cfg(test)]
+mod whole;
+mod window_inside_lease;
+
+pub(super) use self::no_lost_wake_up::{Gap, gaps};
+
+use super::invariant::Violation;
+use super::story::Story;
+
+/// One question to a history.
+type Check = fn(&Story<'_>) -> Vec<Violation>;
+
+/// All of them.
+pub(super) const ALL: [Check; 18] = [
+    no_overlap::check,
+    window_inside_lease::check,
+    fencing_rises::check,
+    fence_reserved::check,
+    no_lost_wake_up::check,
+    leftovers::no_orphan,
+    given_back::check,
+    leftovers::nothing_immortal,
+    line_order::check,
+    passes_bounded::check,
+    wanted_answered::check,
+    told_before_deadline::check,
+    calls_return::check,
+    served::release_removes_nothing,
+    served::renewal_never_resurrects,
+    spent_token::check,
+    taken_is_true::check,
+    outcome_explained::check,
+];

@@ -1,0 +1,186 @@
+//! While somebody waits, a key is soon held.
+
+use std::time::Duration;
+
+use leasehold::core::Moment;
+
+use crate::history::event::{CallKind, Outcome};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{OfKey, Story};
+
+/// In calm weather, a key for which a living, running process waits in a `Lock` call is never
+/// without a window for longer than `poll + slack`: a wake-up that was lost costs one poll.
+///
+/// Calm begins when the aftermath of the last fault is over: a lease for nobody, a dead place
+/// behind it, and every back-off. Each call that ends without the lock, meanwhile or just before,
+/// may have been handed the key in that very moment and has to hand it on, so it adds as much.
+/// Nothing is asked outside of calm.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let patience = story.bounds.poll + story.bounds.slack;
+    for (key, of_key) in &story.keys {
+        let long = gaps(story, of_key).into_iter().filter(|gap| gap.span() > patience);
+        for (from, to) in long.flat_map(|gap| story.weather.calm(gap.from, gap.to)) {
+            let ended = ended_without(of_key, from.minus(story.bounds.slack), to);
+            let allowed = patience * (1 + ended);
+            let span = to.since(from);
+            if span > allowed {
+                violations.push(Violation {
+                    invariant: Invariant::NoLostWakeUp,
+                    at: from + allowed,
+                    text: format!("`{key}` is waited for and held by nobody for {span:?}"),
+                    promised: true,
+                });
+            }
+        }
+    }
+    violations
+}
+
+fn ended_without(of_key: &OfKey<'_>, from: Moment, to: Moment) -> u32 {
+    let ended = of_key.calls.iter().filter(|call| {
+        call.returned.is_some_and(|(at, outcome)| {
+            let asks = matches!(call.kind, CallKind::Lock | CallKind::TryLock);
+            let empty_handed = !matches!(outcome, Outcome::Granted | Outcome::Taken);
+            asks && empty_handed && from <= at && at <= to
+        })
+    });
+    u32::try_from(ended.count()).unwrap_or(u32::MAX - 1)
+}
+
+/// A span in which a key was waited for and held by nobody.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::history) struct Gap {
+    pub(in crate::history) from: Moment,
+    pub(in crate::history) to: Moment,
+    /// Whether a window begins at its end.
+    pub(in crate::history) ends_held: bool,
+    /// Whether a window ends at its beginning.
+    pub(in crate::history) begins_held: bool,
+}
+
+impl Gap {
+    pub(in crate::history) fn span(&self) -> Duration {
+        self.to.since(self.from)
+    }
+}
+
+/// Who is there from some moment on, one more or one less.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Edge {
+    Holders(i32),
+    Waiters(i32),
+}
+
+/// All spans in which a key was waited for and held by nobody, in any weather.
+pub(in crate::history) fn gaps(story: &Story<'_>, of_key: &OfKey<'_>) -> Vec<Gap> {
+    let mut edges = Vec::new();
+    for window in of_key.windows.iter().filter(|window| !window.is_empty()) {
+        edges.push((window.began, Edge::Holders(1)));
+        edges.push((window.end().min(story.end), Edge::Holders(-1)));
+    }
+    for call in of_key.calls.iter().filter(|call| call.kind == CallKind::Lock) {
+        let until = call.returned.map_or(story.end, |(at, _)| at);
+        for (from, to) in story.life(call.process).running(call.called, until) {
+            edges.push((from, Edge::Waiters(1)));
+            edges.push((to, Edge::Waiters(-1)));
+        }
+    }
+    edges.sort_unstable();
+    sweep(&edges)
+}
+
+fn sweep(edges: &[(Moment, Edge)]) -> Vec<Gap> {
+    let (mut holders, mut waiters) = (0, 0);
+    let mut open: Option<(Moment, bool)> = None;
+    let mut gaps = Vec::new();
+    for at_once in edges.chunk_by(|(one, _), (other, _)| one == other) {
+        let at = at_once[0].0;
+        let held_before = holders > 0;
+        for (_, edge) in at_once {
+            match edge {
+                Edge::Holders(more) => holders += more,
+                Edge::Waiters(more) => waiters += more,
+            }
+        }
+        let is_gap = holders == 0 && waiters > 0;
+        match open {
+            None if is_gap => open = Some((at, held_before)),
+            Some((from, begins_held)) if !is_gap => {
+                gaps.push(Gap { from, to: at, ends_held: holders > 0, begins_held });
+                open = None;
+            }
+            _ => {}
+        }
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::NoLostWakeUp;
+    use crate::history::build::{Tale, tale};
+    use crate::history::event::Outcome::{Dropped, WaitElapsed};
+
+    /// One holds and gives up at 5 s, another waits.
+    fn handed_over() -> Tale {
+        tale().takes(1, "A", 1, 9.9).at(2.0).locks(2).at(5.0).gives_up("A")
+    }
+
+    #[test]
+    fn a_waiter_that_is_woken_late_is_found() {
+        handed_over().at(6.5).gets(2, "B", 2, 16.0).at(7.0).gives_up("B").breaks(NoLostWakeUp);
+    }
+
+    #[test]
+    fn a_waiter_that_is_never_woken_is_found() {
+        handed_over().at(7.0).forgets().breaks(NoLostWakeUp);
+    }
+
+    #[test]
+    fn a_waiter_that_helps_itself_by_its_poll_passes() {
+        handed_over().at(6.4).gets(2, "B", 2, 16.0).at(7.0).gives_up("B").passes();
+    }
+
+    #[test]
+    fn a_key_that_somebody_else_gets_meanwhile_is_not_forgotten() {
+        let tale = handed_over().at(5.1).takes(3, "B", 2, 16.0).at(14.0).gives_up("B");
+        tale.at(14.3).gets(2, "C", 3, 24.0).at(15.0).gives_up("C").passes();
+    }
+
+    #[test]
+    fn in_trouble_and_for_a_while_after_nothing_is_asked() {
+        let trouble = handed_over().fault("subscriber-kill").heals().at(22.0);
+        trouble.gets(2, "B", 2, 30.0).at(24.0).gives_up("B").passes();
+        let later = handed_over().fault("subscriber-kill").heals().at(30.0);
+        later.gets(2, "B", 2, 40.0).at(31.0).gives_up("B").breaks(NoLostWakeUp);
+    }
+
+    #[test]
+    fn who_is_stopped_twice_or_stopped_and_killed_does_not_disturb_for_ever() {
+        let late = |tale: Tale| {
+            let tale = tale.at(50.0).takes(1, "A", 1, 59.9).at(52.0).locks(2).at(55.0);
+            let tale = tale.gives_up("A").at(56.5).gets(2, "B", 2, 66.0);
+            tale.at(57.0).gives_up("B").breaks(NoLostWakeUp);
+        };
+        late(tale().stops(2).at(1.0).stops(2).at(2.0).resumes(2).at(3.0).resumes(2));
+        late(tale().stops(3).at(1.0).crashes(3).at(2.0).stops(3));
+    }
+
+    #[test]
+    fn who_stands_still_waits_for_nothing() {
+        let tale = handed_over().stops(2).at(99.0).resumes(2).at(99.1).gets(2, "B", 2, 120.0);
+        tale.at(110.0).gives_up("B").passes();
+    }
+
+    #[test]
+    fn a_call_that_ends_as_it_is_handed_the_key_hands_it_on() {
+        let tale = |outcome| {
+            let tale = tale().takes(1, "A", 1, 9.9).locks(3).at(2.0).locks(2).at(5.0);
+            let tale = tale.gives_up("A").returns(3, outcome).at(7.0).gets(2, "B", 2, 16.0);
+            tale.at(8.0).gives_up("B")
+        };
+        tale(Dropped).passes();
+        tale(WaitElapsed).passes();
+    }
+}

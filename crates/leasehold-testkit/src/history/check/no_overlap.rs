@@ -1,0 +1,91 @@
+//! Windows never overlap.
+
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{Story, Window};
+
+/// Per key, the windows `[granted, end)` are disjoint, where the end is the first of: its holder
+/// gives up, is told of the loss, dies, is evicted, or comes to the last `until` that was seen.
+///
+/// A window may begin in the very moment in which another ends.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (key, of_key) in &story.keys {
+        let windows = of_key.windows.iter().filter(|window| !window.is_empty());
+        let mut last: Option<&Window<'_>> = None;
+        for window in windows {
+            let Some(before) = last else {
+                last = Some(window);
+                continue;
+            };
+            if window.began < before.end() {
+                violations.push(overlap(story, key, before, window));
+            }
+            if window.end() > before.end() {
+                last = Some(window);
+            }
+        }
+    }
+    violations
+}
+
+fn overlap(story: &Story<'_>, key: &str, first: &Window<'_>, second: &Window<'_>) -> Violation {
+    let both = first.end().min(second.end()).since(second.began);
+    Violation {
+        invariant: Invariant::NoOverlap,
+        at: second.began,
+        text: format!("`{key}` is in {} and {} for {both:?}", first.name(), second.name()),
+        promised: story.weather.windows_promised(first.called.min(second.called), second.began),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::NoOverlap;
+    use crate::history::build::tale;
+    use crate::history::event::Request::Evict;
+
+    #[test]
+    fn two_windows_at_once_are_found() {
+        tale()
+            .takes(1, "A", 1, 9.9)
+            .at(5.0)
+            .takes(2, "B", 2, 14.0)
+            .at(6.0)
+            .gives_up("A")
+            .breaks(NoOverlap);
+    }
+
+    #[test]
+    fn a_window_that_begins_as_another_ends_passes() {
+        let tale = tale().fault("delay").takes(1, "A", 1, 9.9).at(5.0).gives_up("A");
+        let tale = tale.takes(2, "B", 2, 14.0);
+        let tale = tale.at(9.0).loses("B").takes(3, "C", 3, 12.0).on("b").takes(1, "D", 1, 12.0);
+        tale.at(10.0).crashes(3).passes();
+    }
+
+    #[test]
+    fn a_window_within_a_longer_one_does_not_hide_the_next() {
+        let tale = tale().takes(1, "A", 1, 9.9).at(5.0).takes(2, "B", 2, 14.0).at(5.5);
+        let tale = tale.gives_up("B").at(6.0).takes(3, "C", 3, 14.0).at(6.5).gives_up("C");
+        assert_eq!(tale.at(7.0).gives_up("A").violations().len(), 2);
+    }
+
+    #[test]
+    fn the_dead_and_the_evicted_are_in_nobodys_way() {
+        let tale = tale().fault("client-crash").takes(1, "A", 1, 9.9).at(5.0).crashes(1).at(6.0);
+        let tale = tale.takes(2, "B", 2, 15.9).at(7.0).serves(Evict, "B", "B", "").at(7.5);
+        tale.takes(3, "C", 3, 17.0).at(8.0).loses("B").gives_up("C").passes();
+    }
+
+    #[test]
+    fn only_a_fault_that_ends_leases_excuses_it_and_only_for_a_while() {
+        let overlap = |kind: &str, gap: f64| {
+            let tale = tale().at(1.0).takes(1, "A", 1, 10.9).fault(kind).heals();
+            let tale = tale.at(9.0).extends("A", 9.0 + gap).at(8.0 + gap);
+            tale.takes(2, "B", 2, 30.0).at(8.5 + gap).gives_up("A").gives_up("B")
+        };
+        overlap("restart-empty", 1.0).breaks_unpromised(NoOverlap);
+        overlap("restart-empty", 8.0).breaks(NoOverlap);
+        overlap("server-restart", 1.0).breaks(NoOverlap);
+    }
+}

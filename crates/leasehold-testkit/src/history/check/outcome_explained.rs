@@ -1,0 +1,156 @@
+//! Errors and losses have a cause.
+
+use leasehold::core::Moment;
+
+use crate::history::event::{CallKind, Outcome, Request, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{Call, OfKey, Story, Window};
+
+/// `Failed` never happens. `Unavailable`, `Unknown` and `Lost`, and being told of a loss, only
+/// where the world was disturbed while the call was under way, or while the window was open, or in
+/// the aftermath of what had been before.
+///
+/// A call by whose time its process had lost a window of the key is explained by that: the loss
+/// itself is judged. An eviction explains a loss. A wait with a limit may elapse between an ask and
+/// its answer, and is `Unknown` then.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (key, of_key) in &story.keys {
+        violations.extend(of_key.calls.iter().filter_map(|call| error(story, key, of_key, call)));
+        violations.extend(of_key.windows.iter().filter_map(|window| loss(story, window)));
+    }
+    violations
+}
+
+fn violation(at: Moment, text: String) -> Option<Violation> {
+    Some(Violation { invariant: Invariant::OutcomeExplained, at, text, promised: true })
+}
+
+fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Option<Violation> {
+    let (at, outcome) = call.returned?;
+    let is_explained = match outcome {
+        Outcome::Failed => false,
+        Outcome::Unavailable => !story.weather.is_calm(call.called, at),
+        Outcome::Unknown => {
+            !story.weather.is_calm(call.called, at) || gave_up_early(story, key, call, at)
+        }
+        Outcome::Lost => {
+            let may_renew = matches!(call.kind, CallKind::Renew | CallKind::Release);
+            let had_lost_it = of_key
+                .windows
+                .iter()
+                .any(|window| window.process == call.process && was_lost(window, at));
+            may_renew && had_lost_it || !story.weather.is_calm(call.called, at)
+        }
+        _ => true,
+    };
+    if is_explained {
+        return None;
+    }
+    violation(at, format!("{} ends in {outcome:?}, and nothing was wrong", call.name()))
+}
+
+/// Whether a call that waits for a limited time ended within `slack` of its last ask, or the
+/// history does not tell when it asked.
+fn gave_up_early(story: &Story<'_>, key: &str, call: &Call, at: Moment) -> bool {
+    let start = story.events.partition_point(|event| event.at < call.called);
+    let meanwhile = story.events[start..].iter().take_while(|event| event.at <= at);
+    let asks = meanwhile.filter(|event| {
+        matches!(&event.what, What::Sent { process, request: Request::Ask { .. }, key: of, .. }
+            if *process == call.process && **of == *key)
+    });
+    call.kind == CallKind::Lock
+        && call.limit.is_some()
+        && asks.last().is_none_or(|ask| at.since(ask.at) <= story.bounds.slack)
+}
+
+/// Whether a window has ended without its holder's doing. One that was given up before is no
+/// cause: nothing of it could be lost any more.
+fn was_lost(window: &Window<'_>, at: Moment) -> bool {
+    let ended = window.told.or(window.evicted).unwrap_or(window.until);
+    ended <= at && window.gave_up.is_none_or(|gave_up| ended <= gave_up)
+}
+
+fn loss(story: &Story<'_>, window: &Window<'_>) -> Option<Violation> {
+    let told = window.told?;
+    if window.evicted.is_some() || !story.weather.is_calm(window.called, told) {
+        return None;
+    }
+    violation(told, format!("{} is lost, and nothing was wrong", window.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::OutcomeExplained;
+    use crate::history::build::{ASK, JOIN, Tale, tale};
+    use crate::history::event::CallKind::{Lock, Renew};
+    use crate::history::event::Outcome::{Failed, Lost, Unavailable, Unknown};
+    use crate::history::event::Request::Evict;
+
+    #[test]
+    fn an_error_without_a_cause_is_found() {
+        for outcome in [Unavailable, Unknown, Lost] {
+            let tale = tale().tries(1).at(1.0).returns(1, outcome).at(100.0).fault("delay");
+            tale.breaks(OutcomeExplained);
+        }
+    }
+
+    #[test]
+    fn an_error_during_or_shortly_after_a_fault_passes() {
+        for outcome in [Unavailable, Unknown, Lost] {
+            let tale = tale().tries(1).at(1.0).fault("delay").returns(1, outcome).heals();
+            tale.at(3.0).tries(2).at(3.5).returns(2, outcome).passes();
+        }
+    }
+
+    #[test]
+    fn what_stops_kills_or_forgets_is_a_cause_without_a_name() {
+        let lost = |tale: Tale| tale.at(9.898).loses("A").passes();
+        let held = || tale().takes(1, "A", 1, 9.898).at(5.0);
+        lost(held().stops(2).at(6.0).resumes(2));
+        lost(held().stops(2));
+        lost(held().crashes(2));
+        lost(held().forgets());
+    }
+
+    #[test]
+    fn an_error_that_no_fault_explains_is_found() {
+        tale().fault("delay").tries(1).returns(1, Failed).breaks(OutcomeExplained);
+    }
+
+    #[test]
+    fn a_wait_that_elapses_between_an_ask_and_its_answer_passes_and_a_longer_one_is_found() {
+        let ends = |limit, at: f64| {
+            let tale = tale().calls(1, Lock, limit).sends(1, JOIN, "A").at(at);
+            tale.returns(1, Unknown).at(100.0).fault("delay")
+        };
+        ends(Some(3.0), 0.4).passes();
+        ends(Some(3.0), 1.0).breaks(OutcomeExplained);
+        ends(None, 0.4).breaks(OutcomeExplained);
+    }
+
+    #[test]
+    fn a_loss_without_a_cause_is_found() {
+        tale().takes(1, "A", 1, 9.898).at(9.898).loses("A").breaks(OutcomeExplained);
+    }
+
+    #[test]
+    fn a_loss_by_eviction_passes() {
+        let tale = tale().takes(1, "A", 1, 9.898).serves(ASK, "A", "", "A");
+        let tale = tale.at(1.0).serves(Evict, "A", "A", "").at(3.0).calls(1, Renew, Some(3.0));
+        tale.returns(1, Lost).loses("A").passes();
+    }
+
+    #[test]
+    fn a_loss_is_not_explained_by_a_window_that_was_given_up_long_ago() {
+        let tale = tale().takes(1, "A", 1, 9.898).at(1.0).gives_up("A").at(20.0);
+        let tale = tale.takes(1, "B", 2, 29.898).calls(1, Renew, Some(3.0)).at(21.0);
+        tale.returns(1, Lost).gives_up("B").at(100.0).fault("delay").breaks(OutcomeExplained);
+    }
+
+    #[test]
+    fn a_renewal_long_after_the_loss_is_explained_by_it() {
+        let tale = tale().fault("partition").takes(1, "A", 1, 9.898).at(9.898).loses("A").heals();
+        tale.at(99.0).calls(1, Renew, Some(3.0)).returns(1, Lost).passes();
+    }
+}

@@ -1,0 +1,198 @@
+//! A token that is spent is not used again.
+
+use std::collections::HashMap;
+
+use leasehold::core::Moment;
+
+use crate::history::event::{Event, Request, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{Story, Window};
+
+/// After a release by a token was sent, nobody asks or renews by it, and no window begins with it;
+/// after a window was told lost, neither, and nobody relies on it again.
+///
+/// A request to keep a lease that nobody else waits for spends the token too, until the server has
+/// done so: then the client renews it and has windows again. It never asks by it again, as it would
+/// if it had not heard the answer.
+///
+/// Asks and releases share a connection, so they are sent in the order in which they were
+/// submitted. Renewals have one of their own, and two connections have no common order: a renewal
+/// that was submitted before, and waited for its connection, is sent after. So one passes that is
+/// sent within `queued` of it, and where nothing is wrong within `slack`.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let mut spent: HashMap<&str, Spent> = HashMap::new();
+    let mut offered: HashMap<&str, Spent> = HashMap::new();
+    let mut violations = Vec::new();
+    for event in story.events {
+        match &event.what {
+            What::ToldLost { window } => {
+                let token = story.window(*window).token;
+                spent.entry(token).or_insert(Spent { at: event.at, how: LOST, is_kept: false });
+            }
+            What::Granted { window, token, .. } => {
+                let left = spent.get(&**token).filter(|spent| spent.how == RELEASED);
+                let left = left.or_else(|| offered.get(&**token).filter(|left| !left.is_kept));
+                violations.extend(left.map(|left| begun(story.window(*window), left)));
+            }
+            What::Served { request: Request::Keep, token, before, after, .. }
+                if before == after && before.as_ref() == Some(token) =>
+            {
+                if let Some(offered) = offered.get_mut(&**token) {
+                    offered.is_kept = true;
+                }
+            }
+            What::Sent { request: Request::Keep, token, .. } => {
+                let how = "it was offered to others";
+                offered.insert(token, Spent { at: event.at, how, is_kept: false });
+            }
+            What::Extended { window, .. } => {
+                violations.extend(relied_on_again(story.window(*window), event.at));
+            }
+            What::Sent { request: Request::Release, token, .. } => {
+                spent.entry(token).or_insert(Spent { at: event.at, how: RELEASED, is_kept: false });
+            }
+            What::Sent { request, token, .. } => {
+                let is_ask = matches!(request, Request::Ask { .. });
+                let offered = offered.get(&**token).filter(|left| is_ask || !left.is_kept);
+                let spent = spent.get(&**token).or(offered);
+                let found = spent.and_then(|spent| used(story, event, *request, spent));
+                violations.extend(found);
+            }
+            _ => {}
+        }
+    }
+    violations
+}
+
+const LOST: &str = "its lease was lost";
+const RELEASED: &str = "its release was sent";
+
+struct Spent {
+    at: Moment,
+    how: &'static str,
+    /// Whether the server kept it for its owner.
+    is_kept: bool,
+}
+
+fn begun(window: &Window<'_>, left: &Spent) -> Violation {
+    let (since, how) = (window.began.since(left.at), left.how);
+    Violation {
+        invariant: Invariant::SpentToken,
+        at: window.began,
+        text: format!("{} begins {since:?} after {how}", window.name()),
+        promised: true,
+    }
+}
+
+fn relied_on_again(window: &Window<'_>, at: Moment) -> Option<Violation> {
+    let told = window.told.filter(|told| *told < at)?;
+    Some(Violation {
+        invariant: Invariant::SpentToken,
+        at,
+        text: format!("{} was told lost at {told:?} and is held again", window.name()),
+        promised: true,
+    })
+}
+
+fn used(story: &Story<'_>, event: &Event, request: Request, spent: &Spent) -> Option<Violation> {
+    let What::Sent { process, token, .. } = &event.what else { return None };
+    let may_have_waited = match request {
+        Request::Ask { .. } => false,
+        Request::Renew => true,
+        Request::Release | Request::Keep | Request::Evict => return None,
+    };
+    let since = story.life(*process).ran(spent.at, event.at);
+    let is_calm = story.weather.is_calm(spent.at, event.at);
+    let waits = if is_calm { story.bounds.slack } else { story.bounds.queued };
+    if may_have_waited && since <= waits {
+        return None;
+    }
+    let how = spent.how;
+    Some(Violation {
+        invariant: Invariant::SpentToken,
+        at: event.at,
+        text: format!("process {} sends {request:?} by {token}, {since:?} after {how}", process.0),
+        promised: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::SpentToken;
+    use crate::history::build::{ASK, JOIN, tale};
+    use crate::history::event::Request::{Keep, Release, Renew};
+
+    #[test]
+    fn an_ask_after_the_release_is_found() {
+        let tale = tale().sends(1, ASK, "A").sends(1, Release, "A");
+        tale.at(0.5).sends(1, JOIN, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_renewal_long_after_the_release_is_found() {
+        tale().sends(1, Release, "A").at(3.3).sends(1, Renew, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_renewal_after_the_loss_is_found() {
+        let tale = tale().fault("partition").takes(1, "A", 1, 9.898).at(9.898).loses("A");
+        tale.at(13.2).sends(1, Renew, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn what_comes_before_the_release_and_releases_themselves_pass() {
+        let tale = tale().sends(1, ASK, "A").sends(1, Renew, "A").sends(1, Release, "A");
+        tale.at(0.5).sends(1, Release, "A").sends(1, ASK, "B").passes();
+    }
+
+    #[test]
+    fn an_ask_right_behind_the_release_is_found_in_any_weather() {
+        let tale = tale().fault("reset").sends(1, Release, "A");
+        tale.sends(1, ASK, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_window_that_is_held_again_after_its_loss_is_found() {
+        let tale = tale().fault("client-stop").takes(1, "A", 1, 9.898).at(9.0).loses("A");
+        tale.at(9.1).extends("A", 12.0).breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_renewal_behind_the_release_is_found_where_nothing_waits() {
+        tale().sends(1, Release, "A").at(0.5).sends(1, Renew, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_renewal_that_waited_for_its_connection_passes() {
+        let tale = tale().fault("reset").sends(1, Release, "A");
+        tale.at(0.5).sends(1, Renew, "A").passes();
+    }
+
+    #[test]
+    fn a_token_that_was_kept_is_used_on_and_never_asked_with() {
+        let kept = || {
+            let tale = tale().takes(1, "A", 1, 9.898).at(1.0).gives_up("A").sends(1, Keep, "A");
+            tale.at(1.1).serves(Keep, "A", "A", "A")
+        };
+        kept().at(1.2).takes(1, "A", 2, 10.8).at(3.0).sends(1, Renew, "A").gives_up("A").passes();
+        kept().at(1.2).sends(1, ASK, "A").breaks(SpentToken);
+        kept().sends(1, Release, "A").at(1.2).sends(1, ASK, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_token_that_was_offered_and_is_not_known_to_be_kept_is_spent() {
+        let offered = || {
+            let tale = tale().takes(1, "A", 1, 9.898).at(1.0).gives_up("A");
+            tale.sends(1, Keep, "A").at(1.5)
+        };
+        offered().sends(1, Renew, "A").breaks(SpentToken);
+        offered().takes(1, "A", 2, 9.898).at(2.0).gives_up("A").breaks(SpentToken);
+        offered().serves(Keep, "A", "A", "B").sends(1, Renew, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_window_that_begins_after_the_release_is_found() {
+        let tale = tale().takes(1, "A", 1, 9.898).at(1.0).gives_up("A").sends(1, Release, "A");
+        tale.takes(1, "A", 2, 9.898).at(2.0).gives_up("A").breaks(SpentToken);
+    }
+}

@@ -1,0 +1,194 @@
+//! Who is told *taken* was not alone.
+
+use std::collections::HashMap;
+
+use leasehold::core::Moment;
+
+use crate::history::bounds::Bounds;
+use crate::history::event::{CallKind, Outcome, ProcessId, Request, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{Call, OfKey, Served, Story};
+
+/// A `try_lock` that returns *taken* was right: at some moment of the call another token owned the
+/// key at the server, or had a place in its line.
+///
+/// If an ask of the call is known to have been served meanwhile, that ask says it: it found another
+/// owner, or did not make its token the owner. Asked only where the history tells what the server
+/// did, and where it is clear which token is the call's: no other call of the process for the key
+/// is under way, or ended so shortly before that it may still send.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let sent = asks_sent(story);
+    let mut violations = Vec::new();
+    for (key, of_key) in story.keys.iter().filter(|(_, of_key)| !of_key.served.is_empty()) {
+        for call in &of_key.calls {
+            let Some((at, Outcome::Taken)) = call.returned else { continue };
+            if call.kind != CallKind::TryLock {
+                continue;
+            }
+            let own = sent.get(&(call.process, *key)).map_or(&[][..], Vec::as_slice);
+            let asked = Asked { of_key, call, until: at };
+            if !asked.was_taken(story.bounds, own) && asked.is_alone(story.bounds) {
+                let text = format!("{} is told that `{key}` is taken, and it is not", call.name());
+                let invariant = Invariant::TakenIsTrue;
+                violations.push(Violation { invariant, at, text, promised: true });
+            }
+        }
+    }
+    violations
+}
+
+/// By process and key: when asks were sent, and by which tokens.
+type Sent<'a> = HashMap<(ProcessId, &'a str), Vec<(Moment, &'a str)>>;
+
+fn asks_sent<'a>(story: &Story<'a>) -> Sent<'a> {
+    let mut sent = Sent::new();
+    for event in story.events {
+        if let What::Sent { process, request: Request::Ask { .. }, key, token } = &event.what {
+            sent.entry((*process, key)).or_default().push((event.at, token));
+        }
+    }
+    sent
+}
+
+/// The part of `all` between two moments, both included.
+fn between<T>(all: &[T], at: impl Fn(&T) -> Moment, from: Moment, to: Moment) -> &[T] {
+    let start = all.partition_point(|one| at(one) < from);
+    let end = all.partition_point(|one| at(one) <= to);
+    &all[start..end]
+}
+
+/// A call that was told *taken*.
+struct Asked<'a, 's> {
+    of_key: &'a OfKey<'s>,
+    call: &'a Call,
+    until: Moment,
+}
+
+impl<'s> Asked<'_, 's> {
+    fn was_taken(&self, bounds: &Bounds, sent: &[(Moment, &'s str)]) -> bool {
+        let mut own = between(sent, |(at, _)| *at, self.call.called, self.until).iter();
+        let token = own.next().map(|(_, token)| *token);
+        if own.any(|(_, other)| Some(*other) != token) {
+            return true;
+        }
+        let of_call = |served: &&Served<'_>| {
+            Some(served.token) == token && matches!(served.request, Request::Ask { .. })
+        };
+        let meanwhile = self.served(self.call.called);
+        let mut answered = meanwhile.iter().filter(of_call).peekable();
+        if answered.peek().is_some() {
+            return answered.any(|served| {
+                served.before.is_some_and(|owner| owner != served.token)
+                    || served.after != Some(served.token)
+            });
+        }
+        let is_other = |owner: Option<&str>| owner.is_some() && owner != token;
+        meanwhile.iter().any(|served| is_other(served.before) || is_other(served.after))
+            || self.had_owner(token)
+            || self.had_line(bounds, token)
+    }
+
+    /// What was served since then, until the call returned.
+    fn served(&self, since: Moment) -> &[Served<'s>] {
+        between(&self.of_key.served, |served| served.at, since, self.until)
+    }
+
+    /// Whether the key may have had another owner when the call began.
+    fn had_owner(&self, token: Option<&str>) -> bool {
+        let before = self.of_key.served.partition_point(|served| served.at < self.call.called);
+        let last = before.checked_sub(1).map(|index| &self.of_key.served[index]);
+        last.is_some_and(|last| {
+            let ends = last.at + last.left + Bounds::drift(last.left);
+            last.after.is_some() && last.after != token && ends >= self.call.called
+        })
+    }
+
+    /// Whether another may have had a place when the call began, or have taken one since.
+    fn had_line(&self, bounds: &Bounds, token: Option<&str>) -> bool {
+        let life = bounds.waiter_ttl + Bounds::drift(bounds.waiter_ttl);
+        let recent = self.served(self.call.called.minus(life));
+        recent.iter().enumerate().any(|(index, served)| {
+            let takes_place = matches!(served.request, Request::Ask { place: Some(_) });
+            let left_again =
+                recent[index..].iter().take_while(|s| s.at < self.call.called).any(|s| {
+                    s.after == Some(served.token)
+                        || matches!(s.request, Request::Release | Request::Keep)
+                            && s.token == served.token
+                });
+            takes_place && Some(served.token) != token && !left_again
+        })
+    }
+
+    /// Whether no other call of its process may have sent an ask meanwhile.
+    fn is_alone(&self, bounds: &Bounds) -> bool {
+        let call = self.call;
+        !self.of_key.calls.iter().any(|other| {
+            let ended = other.returned.map(|(at, _)| at + bounds.queued);
+            let is_other = other.process == call.process && other.id != call.id;
+            is_other
+                && matches!(other.kind, CallKind::TryLock | CallKind::Lock)
+                && other.called <= self.until
+                && ended.is_none_or(|ended| ended >= call.called)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::TakenIsTrue;
+    use crate::history::build::{ASK, JOIN, Tale, tale};
+    use crate::history::event::Outcome::{Taken, Unknown};
+    use crate::history::event::Request::Release;
+
+    /// The key was held and is free again; then one tries.
+    fn free() -> Tale {
+        let tale = tale().serves(ASK, "H", "", "H").at(1.0).serves(Release, "H", "H", "");
+        tale.at(5.0).tries(1)
+    }
+
+    #[test]
+    fn taken_for_an_error_is_found() {
+        free().at(5.5).returns(1, Taken).breaks(TakenIsTrue);
+    }
+
+    #[test]
+    fn taken_by_its_own_token_is_found() {
+        let own = free().sends(1, ASK, "A").at(5.1).serves(ASK, "A", "", "A");
+        own.serves(ASK, "A", "A", "A").at(5.5).returns(1, Taken).breaks(TakenIsTrue);
+    }
+
+    #[test]
+    fn taken_by_another_passes() {
+        let asks = || free().sends(1, ASK, "A").at(5.1);
+        asks().serves(ASK, "A", "H", "H").at(5.5).returns(1, Taken).passes();
+        asks().serves(ASK, "A", "", "B").at(5.5).returns(1, Taken).passes();
+        let tale = free().at(5.1).serves(ASK, "A", "H", "H").at(5.5).returns(1, Taken);
+        tale.passes();
+    }
+
+    #[test]
+    fn taken_by_whoever_had_it_before_the_call_passes() {
+        let tale = tale().serves(ASK, "H", "", "H").at(5.0).tries(1).at(5.5);
+        tale.returns(1, Taken).passes();
+        let line = crate::history::build::tale().serves(JOIN, "W", "", "").at(2.5).tries(1);
+        line.at(5.5).returns(1, Taken).passes();
+    }
+
+    #[test]
+    fn taken_by_a_lease_or_a_place_that_is_long_over_is_found() {
+        let tale = tale().serves(JOIN, "H", "", "H").serves(JOIN, "W", "H", "H").at(10.2).tries(1);
+        tale.at(10.5).returns(1, Taken).breaks(TakenIsTrue);
+    }
+
+    #[test]
+    fn where_two_calls_of_a_process_meet_nothing_is_said() {
+        let tale = tale().fault("reset").tries(1).at(1.0).returns(1, Unknown);
+        let tale = tale.at(1.5).tries(1).sends(1, ASK, "A").serves(ASK, "A", "", "A");
+        tale.at(1.6).returns(1, Taken).passes();
+    }
+
+    #[test]
+    fn where_the_server_is_not_seen_nothing_is_said() {
+        tale().tries(1).at(1.0).returns(1, Taken).passes();
+    }
+}

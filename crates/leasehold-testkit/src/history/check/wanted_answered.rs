@@ -1,0 +1,204 @@
+//! A lease that nobody uses is given up in time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use leasehold::core::Moment;
+
+use super::standing::{Place, places};
+use crate::history::bounds::Bounds;
+use crate::history::event::{Request, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{OfKey, Story, Window};
+
+/// After how long a client tells the store that it keeps a lease with no guard, and hears whether
+/// somebody waits: what a hint costs that came before the client had the lease.
+const SHOWN_WITHIN: Duration = Duration::from_millis(110);
+
+/// In calm weather, a lease whose window was given up has its next window, or its release or the
+/// offer of it is sent, for as long as its client may keep it, and `slack` more. And once another's
+/// place surely stands in line, no later than a hint and what follows from it take.
+///
+/// Asked only where the history tells what was sent, and of processes that run.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let sent = ends_sent(story);
+    let mut violations = Vec::new();
+    for (key, of_key) in story.keys.iter().filter(|(_, of_key)| !of_key.served.is_empty()) {
+        let mut places = None;
+        for idle in idles(of_key, &sent) {
+            let idle = Idle { ends: idle.ends.into_iter().chain(idle.lost(of_key)).min(), ..idle };
+            let due = idle.from + story.slowly(idle.window.keeps) + story.bounds.slack;
+            violations.extend(idle.late(story, key, idle.from, due, "its client may keep it"));
+            if idle.until(story) <= idle.from + hinted_within(story.bounds) {
+                continue;
+            }
+            let places = places.get_or_insert_with(|| self::places(story, of_key));
+            let standing = places.iter().take_while(|place| place.entered < idle.until(story));
+            let standing = standing.filter(|place| place.token != idle.window.token);
+            violations
+                .extend(standing.map(|place| idle.unanswered(story, key, place)).find_map(|v| v));
+        }
+    }
+    violations
+}
+
+fn hinted_within(bounds: &Bounds) -> Duration {
+    SHOWN_WITHIN + bounds.slack * 2
+}
+
+impl Story<'_> {
+    /// A span on the slowest of clocks.
+    fn slowly(&self, span: Duration) -> Duration {
+        span + Bounds::drift(span)
+    }
+}
+
+/// By owner token: when its release, or the offer of its lease, was sent.
+type Sent<'a> = HashMap<&'a str, Vec<Moment>>;
+
+fn ends_sent<'a>(story: &Story<'a>) -> Sent<'a> {
+    let mut sent = Sent::new();
+    for event in story.events {
+        if let What::Sent { request: Request::Release | Request::Keep, token, .. }
+        | What::Served { request: Request::Release | Request::Keep, token, .. } = &event.what
+        {
+            sent.entry(token).or_default().push(event.at);
+        }
+    }
+    sent
+}
+
+/// A lease between two windows.
+struct Idle<'s, 'a> {
+    window: &'s Window<'a>,
+    from: Moment,
+    /// `None`: it stays so.
+    ends: Option<Moment>,
+}
+
+fn idles<'s, 'a>(of_key: &'s OfKey<'a>, sent: &Sent<'a>) -> Vec<Idle<'s, 'a>> {
+    let mut began: HashMap<&str, Vec<Moment>> = HashMap::new();
+    for window in &of_key.windows {
+        began.entry(window.token).or_default().push(window.began);
+    }
+    let next = |all: &HashMap<&'a str, Vec<Moment>>, token: &str, from: Moment| {
+        let all = all.get(token)?;
+        all.get(all.partition_point(|at| *at < from)).copied()
+    };
+    let given_up = of_key
+        .windows
+        .iter()
+        .filter(|window| window.told.is_none() && window.evicted.is_none() && !window.is_empty());
+    let idles = given_up.filter_map(|window| {
+        let from = window.gave_up.filter(|from| *from < window.until)?;
+        let ends = [next(&began, window.token, from), next(sent, window.token, from)];
+        Some(Idle { window, from, ends: ends.into_iter().flatten().min() })
+    });
+    idles.collect()
+}
+
+impl Idle<'_, '_> {
+    /// When the server was seen without it.
+    fn lost(&self, of_key: &OfKey<'_>) -> Option<Moment> {
+        let owner = Some(self.window.token);
+        let later = of_key.served.partition_point(|served| served.at < self.from);
+        let mut later = of_key.served[later..].iter();
+        later.find(|served| served.before != owner || served.after != owner).map(|one| one.at)
+    }
+
+    fn until(&self, story: &Story<'_>) -> Moment {
+        let crashed = self.window.crashed.unwrap_or(story.end);
+        self.ends.unwrap_or(story.end).min(crashed)
+    }
+
+    /// Is it kept beyond `due`, though it was calm since `since`?
+    fn late(
+        &self,
+        story: &Story<'_>,
+        key: &str,
+        since: Moment,
+        due: Moment,
+        why: &str,
+    ) -> Option<Violation> {
+        let is_late = self.until(story) > due;
+        let life = story.life(self.window.process);
+        let is_judged = story.weather.is_calm(since, due) && !life.stood(since, due);
+        (is_late && is_judged).then(|| Violation {
+            invariant: Invariant::WantedAnswered,
+            at: due,
+            text: format!(
+                "`{key}`: the lease of {} is kept for {:?} with no guard, longer than {why}",
+                self.window.name(),
+                self.until(story).since(self.from)
+            ),
+            promised: true,
+        })
+    }
+
+    /// Is it kept though that place stands in line?
+    fn unanswered(&self, story: &Story<'_>, key: &str, place: &Place<'_>) -> Option<Violation> {
+        let since = self.from.max(place.entered);
+        let due = since + hinted_within(story.bounds);
+        let why = format!("{} waits", place.token);
+        (due < place.until).then(|| self.late(story, key, place.entered, due, &why)).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::WantedAnswered;
+    use crate::history::build::{JOIN, Tale, tale};
+    use crate::history::event::Request::{Keep, Release};
+
+    /// A gives up at 1 s, and may be kept for 5 s more.
+    fn idle() -> Tale {
+        let tale = tale().locks(1).serves(JOIN, "A", "", "A").gets(1, "A", 1, 9.9).at(1.0);
+        tale.keeps("A", 5.0).gives_up("A")
+    }
+
+    #[test]
+    fn a_lease_kept_for_too_long_is_found() {
+        let ends = |at| idle().at(at).sends(1, Release, "A").at(20.0).tries(9);
+        ends(6.4).passes();
+        ends(6.5).breaks(WantedAnswered);
+        idle().at(9.0).over().breaks(WantedAnswered);
+    }
+
+    #[test]
+    fn a_lease_that_may_not_be_kept_is_released_or_passed_on_at_once() {
+        let tale = || tale().locks(1).serves(JOIN, "A", "", "A").gets(1, "A", 1, 9.9).at(1.0);
+        let ends = |at| tale().gives_up("A").at(at).sends(1, Release, "A").at(9.0).tries(9);
+        ends(1.4).passes();
+        ends(1.5).breaks(WantedAnswered);
+        let passed = tale().gives_up("A").takes(1, "A", 2, 9.9).at(2.0).gives_up("A");
+        passed.sends(1, Keep, "A").at(9.0).tries(9).passes();
+    }
+
+    /// B waits from 2 s on, and gets it as soon as A is released.
+    fn wanted(at: f64) -> Tale {
+        let tale = idle().at(2.0).calls(2, crate::history::event::CallKind::TryLock, None);
+        let tale = tale.serves(JOIN, "B", "A", "A").at(at).sends(1, Release, "A");
+        tale.serves(Release, "A", "A", "B").gets(2, "B", 2, 15.0).at(6.0).gives_up("B")
+    }
+
+    #[test]
+    fn a_lease_that_is_kept_though_another_waits_is_found() {
+        wanted(2.9).sends(2, Release, "B").passes();
+        wanted(3.0).sends(2, Release, "B").breaks(WantedAnswered);
+    }
+
+    #[test]
+    fn a_lease_that_was_lost_meanwhile_is_kept_by_nobody() {
+        let tale = idle().at(2.0).serves(Release, "C", "", "").at(9.0);
+        tale.tries(9).passes();
+    }
+
+    #[test]
+    fn trouble_excuses_it_and_so_does_a_process_that_stands_still() {
+        let tale = idle().fault("partition").at(9.0).heals().sends(1, Release, "A");
+        tale.at(12.0).tries(9).passes();
+        let tale = idle().fault("client-stop").stops(1).at(8.0).resumes(1);
+        tale.sends(1, Release, "A").heals().at(12.0).tries(9).passes();
+        idle().crashes(1).at(12.0).tries(9).passes();
+    }
+}

@@ -1,0 +1,92 @@
+//! A holder relies on no more than the server keeps.
+
+use std::time::Duration;
+
+use crate::history::bounds::Bounds;
+use crate::history::event::{Event, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::Story;
+
+/// While a process relies on a window for `remaining` more, the server has its token as the owner,
+/// and for at least as long, both told at one instant.
+///
+/// How long each has left is told by its own clock. The slowest client beside the fastest server
+/// needs more left at the server than it relies on, the fastest client beside the slowest server
+/// less: `remaining` less the drift. That least is demanded, and a millisecond of rounding less.
+/// The owner is demanded as long as there is anything left to rely on. Windows that are over, or
+/// whose lease an operator ended, are not compared.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let events = story.events.iter().enumerate();
+    events.filter_map(|(number, event)| compare(story, number, event)).collect()
+}
+
+fn compare(story: &Story<'_>, number: usize, event: &Event) -> Option<Violation> {
+    let What::Compared { window, remaining, owner, left } = &event.what else { return None };
+    let window = story.window(*window);
+    let is_closed = window.closed.is_some_and(|closed| closed < number);
+    let cut_short = window.crashed.into_iter().chain(window.evicted).any(|end| end <= event.at);
+    if remaining.is_zero() || is_closed || cut_short {
+        return None;
+    }
+    let is_owner = owner.as_deref() == Some(window.token);
+    if is_owner && *left >= least_left(*remaining) {
+        return None;
+    }
+    let whose = if is_owner { "it" } else { "another, or nobody," };
+    Some(Violation {
+        invariant: Invariant::WindowInsideLease,
+        at: event.at,
+        text: format!(
+            "{} relies on its lease for {remaining:?}, and {whose} owns the key for {left:?}",
+            window.name()
+        ),
+        promised: story.weather.windows_promised(window.called, event.at),
+    })
+}
+
+fn least_left(remaining: Duration) -> Duration {
+    remaining.saturating_sub(Bounds::drift(remaining) + Duration::from_millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::WindowInsideLease;
+    use crate::history::build::{Tale, tale};
+    use crate::history::event::Request::Evict;
+
+    fn held() -> Tale {
+        tale().takes(1, "A", 1, 9.898).at(5.0)
+    }
+
+    #[test]
+    fn a_window_longer_than_its_lease_is_found() {
+        held().compares("A", 4.898, "A", 4.8).gives_up("A").breaks(WindowInsideLease);
+    }
+
+    #[test]
+    fn a_window_whose_lease_is_gone_or_anothers_is_found() {
+        held().compares("A", 0.001, "", 0.0).gives_up("A").breaks(WindowInsideLease);
+        held().compares("A", 4.898, "B", 9.0).gives_up("A").breaks(WindowInsideLease);
+    }
+
+    #[test]
+    fn a_window_within_its_lease_or_short_of_it_by_the_drift_passes() {
+        held().compares("A", 4.898, "A", 5.0).gives_up("A").passes();
+        held().compares("A", 4.898, "A", 4.847).gives_up("A").passes();
+    }
+
+    #[test]
+    fn what_is_over_is_not_compared() {
+        held().gives_up("A").at(6.0).compares("A", 3.898, "", 0.0).passes();
+        held().gives_up("A").at(9.9).compares("A", 0.0, "", 0.0).passes();
+        held().crashes(1).compares("A", 3.898, "", 0.0).passes();
+        let evicted = held().serves(Evict, "A", "A", "").compares("A", 3.898, "", 0.0);
+        evicted.at(6.0).loses("A").passes();
+    }
+
+    #[test]
+    fn a_server_that_forgot_excuses_it() {
+        let forgot = held().fault("flushall").forgets().heals().at(6.0);
+        forgot.compares("A", 3.898, "", 0.0).gives_up("A").breaks_unpromised(WindowInsideLease);
+    }
+}

@@ -1,0 +1,101 @@
+//! Which faults are covered: the table of GUARANTEES.md, as it stands there.
+
+use std::sync::LazyLock;
+
+const GUARANTEES: &str = include_str!("../../../../GUARANTEES.md");
+const HEADING: &str = "## Which faults are covered";
+
+/// What holds under a fault. Everything that is not named here holds under every fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promised {
+    /// Windows never overlap, and lie inside their leases.
+    pub windows: bool,
+    /// Fencing tokens rise.
+    pub fencing: bool,
+}
+
+static TABLE: LazyLock<Vec<(&str, Promised)>> =
+    LazyLock::new(|| read(GUARANTEES).expect("GUARANTEES.md has a table of faults"));
+
+/// What holds under faults of this kind; `None` if there is no such row.
+#[must_use]
+pub fn promised(kind: &str) -> Option<Promised> {
+    TABLE.iter().find(|(row, _)| *row == kind).map(|(_, promised)| *promised)
+}
+
+/// The kinds of faults, in the order of the table.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|(kind, _)| *kind)
+}
+
+fn read(guarantees: &str) -> Result<Vec<(&str, Promised)>, String> {
+    let (_, section) = guarantees.split_once(HEADING).ok_or("the heading is gone")?;
+    let section = section.split("\n## ").next().unwrap_or(section);
+    let mut lines = section.lines().skip_while(|line| !line.starts_with('|'));
+    let header = cells(lines.next().ok_or("there is no table")?);
+    if header.first() != Some(&"Fault") || header[2..] != COLUMNS {
+        return Err(format!("other columns than expected: {header:?}"));
+    }
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(read_row).collect()
+}
+
+const COLUMNS: [&str; 2] = ["Windows never overlap", "Fencing tokens rise"];
+
+fn read_row(line: &str) -> Result<(&str, Promised), String> {
+    let [kind, _, windows, fencing] = cells(line)[..] else {
+        return Err(format!("not four cells: {line}"));
+    };
+    let kind = kind.strip_prefix('`').and_then(|kind| kind.strip_suffix('`'));
+    let kind = kind.ok_or_else(|| format!("a kind without backticks: {line}"))?;
+    let yes = |cell| match cell {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("neither yes nor no: {line}")),
+    };
+    Ok((kind, Promised { windows: yes(windows)?, fencing: yes(fencing)? }))
+}
+
+fn cells(line: &str) -> Vec<&str> {
+    line.trim().trim_matches('|').split('|').map(str::trim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_reads() {
+        let rows = GUARANTEES.split(HEADING).nth(1).expect("the section");
+        let rows = rows.split("\n## ").next().expect("its end").lines();
+        let written = rows.filter(|line| line.starts_with("| `")).count();
+        assert_eq!(kinds().count(), written);
+        assert!(written >= 26, "{written} rows");
+    }
+
+    #[test]
+    fn the_columns_are_what_they_say() {
+        let promised = |kind| promised(kind).expect("a row");
+        assert_eq!(promised("delay"), Promised { windows: true, fencing: true });
+        assert_eq!(promised("restart-empty"), Promised { windows: false, fencing: true });
+        assert_eq!(super::promised("restart"), None);
+    }
+
+    #[test]
+    fn a_table_that_does_not_read_is_an_error() {
+        let table = |header: &str, row: &str| {
+            format!("{HEADING}\n\n| Fault | What | {header} |\n|---|---|---|---|\n{row}\n\n## Next")
+        };
+        let header = "Windows never overlap | Fencing tokens rise";
+        assert_eq!(read(&table(header, "| `a` | b | yes | no |")).map(|rows| rows.len()), Ok(1));
+        for (header, row) in [
+            (header, "| `a` | b | yes | maybe |"),
+            (header, "| `a` | b | yes |"),
+            (header, "| a | b | yes | no |"),
+            ("Fencing tokens rise | Windows never overlap", "| `a` | b | yes | no |"),
+        ] {
+            assert!(read(&table(header, row)).is_err(), "{header}: {row}");
+        }
+        assert!(read("nothing").is_err());
+    }
+}

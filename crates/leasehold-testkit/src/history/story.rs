@@ -1,0 +1,364 @@
+//! A history, sorted by what its events are about.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+
+use super::bounds::Bounds;
+use super::event::{Block, CallId, CallKind, Event, Outcome, ProcessId, Request, What, WindowId};
+use super::weather::Weather;
+
+/// One window.
+#[derive(Clone, Debug)]
+pub(super) struct Window<'a> {
+    pub(super) id: WindowId,
+    /// When the call began that got it or, of windows of one lease, the first of them.
+    pub(super) called: Moment,
+    pub(super) process: ProcessId,
+    pub(super) token: &'a str,
+    pub(super) fence: Option<u64>,
+    pub(super) began: Moment,
+    /// Until when its process relied on it at most, as was seen last.
+    pub(super) until: Moment,
+    pub(super) told: Option<Moment>,
+    pub(super) gave_up: Option<Moment>,
+    pub(super) crashed: Option<Moment>,
+    /// When an operator ended its lease.
+    pub(super) evicted: Option<Moment>,
+    /// The number of the event by which its process put an end to it.
+    pub(super) closed: Option<usize>,
+    /// For how long its client may keep the lease with no guard.
+    pub(super) keeps: Duration,
+}
+
+impl Window<'_> {
+    /// When its process stopped relying on it. One that is dead relies on nothing, and from an
+    /// eviction on nothing is promised.
+    pub(super) fn end(&self) -> Moment {
+        let ends = [self.told, self.gave_up, self.crashed, self.evicted];
+        ends.into_iter().flatten().fold(self.until, Moment::min)
+    }
+
+    /// Whether anybody ever relied on it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.end() <= self.began
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("window {} of process {}", self.id.0, self.process.0)
+    }
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) id: CallId,
+    pub(super) process: ProcessId,
+    pub(super) kind: CallKind,
+    pub(super) limit: Option<Duration>,
+    pub(super) called: Moment,
+    pub(super) returned: Option<(Moment, Outcome)>,
+}
+
+impl Call {
+    pub(super) fn name(&self) -> String {
+        let (kind, id) = (self.kind, self.id.0);
+        format!("call {id} ({kind:?}) of process {}", self.process.0)
+    }
+}
+
+/// A request that the server carried out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served<'a> {
+    /// Its number among all events.
+    pub(super) number: usize,
+    pub(super) at: Moment,
+    pub(super) request: Request,
+    pub(super) token: &'a str,
+    pub(super) before: Option<&'a str>,
+    pub(super) after: Option<&'a str>,
+    pub(super) left: Duration,
+    pub(super) block: Option<Block>,
+}
+
+impl Served<'_> {
+    /// Whether the owner keeps the key that it offered to others.
+    pub(super) fn is_kept(&self) -> bool {
+        let owner = Some(self.token);
+        self.request == Request::Keep && self.before == owner && self.after == owner
+    }
+}
+
+/// What a process lived through.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Life {
+    /// When it stood still.
+    stood: Vec<(Moment, Option<Moment>)>,
+    pub(super) crashed: Option<Moment>,
+}
+
+impl Life {
+    /// It stands still from now on. One that stands still already goes on with the next `Resumed`
+    /// all the same, and the dead stand no stiller.
+    fn stop(&mut self, at: Moment) {
+        if self.crashed.is_none() && !matches!(self.stood.last(), Some((_, None))) {
+            self.stood.push((at, None));
+        }
+    }
+
+    /// For how long it ran between two moments.
+    pub(super) fn ran(&self, from: Moment, to: Moment) -> Duration {
+        let to = self.crashed.map_or(to, |crashed| crashed.min(to));
+        let stood = self.stood.iter().map(|(stopped, resumed)| {
+            let resumed = resumed.unwrap_or(to).min(to);
+            resumed.since((*stopped).max(from))
+        });
+        to.since(from).saturating_sub(stood.sum())
+    }
+
+    /// Whether it stood still at any moment of a span.
+    pub(super) fn stood(&self, from: Moment, to: Moment) -> bool {
+        let met = |(stopped, resumed): &(Moment, Option<Moment>)| {
+            *stopped <= to && resumed.is_none_or(|resumed| resumed >= from)
+        };
+        self.stood.iter().any(met)
+    }
+
+    /// The parts of a span in which it ran, in order.
+    pub(super) fn running(&self, from: Moment, to: Moment) -> Vec<(Moment, Moment)> {
+        let to = self.crashed.map_or(to, |crashed| crashed.min(to));
+        let (mut parts, mut start) = (Vec::new(), from);
+        for (stopped, resumed) in self.stood.iter().filter(|(stopped, _)| *stopped < to) {
+            if *stopped > start {
+                parts.push((start, *stopped));
+            }
+            start = start.max(resumed.unwrap_or(to));
+        }
+        if start < to {
+            parts.push((start, to));
+        }
+        parts
+    }
+}
+
+/// All that happened to one key.
+#[derive(Debug, Default)]
+pub(super) struct OfKey<'a> {
+    /// By their beginnings.
+    pub(super) windows: Vec<Window<'a>>,
+    pub(super) calls: Vec<Call>,
+    pub(super) served: Vec<Served<'a>>,
+}
+
+/// All of a history.
+#[derive(Debug)]
+pub(super) struct Story<'a> {
+    pub(super) events: &'a [Event],
+    pub(super) bounds: &'a Bounds,
+    /// The moment of the last event.
+    pub(super) end: Moment,
+    pub(super) is_over: bool,
+    /// Whether the server ever forgets anything.
+    pub(super) may_forget: bool,
+    pub(super) keys: BTreeMap<&'a str, OfKey<'a>>,
+    /// Keys of locks that are ours.
+    pub(super) ours: BTreeSet<&'a str>,
+    pub(super) weather: Weather<'a>,
+    lives: HashMap<ProcessId, Life>,
+    nobody: Life,
+    windows: HashMap<WindowId, (&'a str, usize)>,
+    /// When each owner token was first called for.
+    asked: HashMap<&'a str, Moment>,
+    calls: HashMap<CallId, (&'a str, usize)>,
+}
+
+impl<'a> Story<'a> {
+    pub(super) fn new(events: &'a [Event], bounds: &'a Bounds) -> Self {
+        assert!(events.is_sorted_by_key(|event| event.at), "a history is told in order of time");
+        let mut story = Self {
+            events,
+            bounds,
+            end: events.last().map_or_else(Moment::default, |event| event.at),
+            is_over: false,
+            may_forget: false,
+            keys: BTreeMap::new(),
+            ours: BTreeSet::new(),
+            weather: Weather::new(bounds),
+            lives: HashMap::new(),
+            nobody: Life::default(),
+            windows: HashMap::new(),
+            asked: HashMap::new(),
+            calls: HashMap::new(),
+        };
+        for (number, event) in events.iter().enumerate() {
+            story.tell(number, event);
+        }
+        story.close();
+        story
+    }
+
+    /// What that process lived through.
+    pub(super) fn life(&self, process: ProcessId) -> &Life {
+        self.lives.get(&process).unwrap_or(&self.nobody)
+    }
+
+    pub(super) fn window(&self, id: WindowId) -> &Window<'a> {
+        let (key, index) = self.windows[&id];
+        &self.keys[key].windows[index]
+    }
+
+    fn tell(&mut self, number: usize, event: &'a Event) {
+        let at = event.at;
+        match &event.what {
+            What::Called { .. } | What::Returned { .. } => self.tell_call(at, &event.what),
+            What::Granted { .. } => self.tell_grant(at, &event.what),
+            What::Extended { window, until } => self.window_mut(*window).until = *until,
+            What::Keeps { window, span } => self.window_mut(*window).keeps = *span,
+            What::ToldLost { window } => {
+                let window = self.window_mut(*window);
+                window.told.get_or_insert(at);
+                window.closed.get_or_insert(number);
+            }
+            What::GaveUp { window } => {
+                let window = self.window_mut(*window);
+                window.gave_up.get_or_insert(at);
+                window.closed.get_or_insert(number);
+            }
+            What::Stopped { process } => self.lives.entry(*process).or_default().stop(at),
+            What::Resumed { process } => self.resume(at, *process),
+            What::Crashed { process } => {
+                self.lives.entry(*process).or_default().crashed.get_or_insert(at);
+                self.weather.disturb(at, at);
+            }
+            What::Sent { key, .. } => {
+                self.ours.insert(key);
+            }
+            What::Served { .. } => self.tell_served(number, at, &event.what),
+            What::Over => self.is_over = true,
+            What::FaultBegan { fault, kind } => self.weather.began(at, *fault, kind),
+            What::FaultEnded { fault } => self.weather.ended(at, *fault),
+            What::Forgot => {
+                self.may_forget = true;
+                self.weather.disturb(at, at);
+            }
+            What::Compared { .. } | What::Key { .. } | What::Hinted { .. } => {}
+        }
+    }
+
+    fn tell_call(&mut self, at: Moment, what: &'a What) {
+        match what {
+            What::Called { call, process, key, kind, limit } => {
+                self.ours.insert(key);
+                let calls = &mut self.keys.entry(key).or_default().calls;
+                self.calls.insert(*call, (key, calls.len()));
+                let (id, process, kind, limit) = (*call, *process, *kind, *limit);
+                calls.push(Call { id, process, kind, limit, called: at, returned: None });
+            }
+            What::Returned { call, outcome } => {
+                let (key, index) = self.calls[call];
+                let of_key = self.keys.get_mut(key).expect("a key that was called for");
+                of_key.calls[index].returned.get_or_insert((at, *outcome));
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_grant(&mut self, at: Moment, what: &'a What) {
+        let What::Granted { window: id, call, token, fence, until } = what else { return };
+        let (key, index) = self.calls[call];
+        let of_key = self.keys.get_mut(key).expect("a key that was called for");
+        let Call { called, process, .. } = of_key.calls[index];
+        let called = *self.asked.entry(token).or_insert(called);
+        self.windows.insert(*id, (key, of_key.windows.len()));
+        of_key.windows.push(Window {
+            id: *id,
+            called,
+            process,
+            token,
+            fence: *fence,
+            began: at,
+            until: *until,
+            told: None,
+            gave_up: None,
+            crashed: None,
+            evicted: None,
+            closed: None,
+            keeps: Duration::ZERO,
+        });
+    }
+
+    fn tell_served(&mut self, number: usize, at: Moment, what: &'a What) {
+        let What::Served { request, key, token, before, after, left, block } = what else { return };
+        self.ours.insert(key);
+        self.keys.entry(key).or_default().served.push(Served {
+            number,
+            at,
+            request: *request,
+            token,
+            before: before.as_deref(),
+            after: after.as_deref(),
+            left: *left,
+            block: *block,
+        });
+    }
+
+    fn window_mut(&mut self, id: WindowId) -> &mut Window<'a> {
+        let (key, index) = self.windows[&id];
+        &mut self.keys.get_mut(key).expect("a key that was granted").windows[index]
+    }
+
+    fn resume(&mut self, at: Moment, process: ProcessId) {
+        let life = self.lives.entry(process).or_default();
+        if let Some((stopped, resumed @ None)) = life.stood.last_mut() {
+            *resumed = Some(at);
+            self.weather.disturb(*stopped, at);
+        }
+    }
+
+    /// What is only known once everything is told.
+    fn close(&mut self) {
+        for life in self.lives.values() {
+            if let Some((stopped, None)) = life.stood.last() {
+                self.weather.disturb(*stopped, life.crashed.unwrap_or(self.end));
+            }
+        }
+        self.weather.settle();
+        for of_key in self.keys.values_mut() {
+            let is_eviction = |served: &&Served<'a>| {
+                served.request == Request::Evict && served.after != served.before
+            };
+            let evicted: HashMap<_, _> =
+                of_key.served.iter().filter(is_eviction).map(|s| (s.before, s.at)).collect();
+            for window in &mut of_key.windows {
+                window.evicted = evicted.get(&Some(window.token)).copied();
+                window.crashed = self.lives.get(&window.process).and_then(|life| life.crashed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_in_which_a_process_stood_still_does_not_count() {
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let life = Life {
+            stood: vec![(at(10), Some(at(20))), (at(30), Some(at(35)))],
+            crashed: Some(at(50)),
+        };
+        // from, to, ran
+        for (from, to, ran) in
+            [(0, 5, 5), (0, 40, 25), (12, 18, 0), (15, 32, 10), (0, 99, 35), (60, 70, 0)]
+        {
+            assert_eq!(life.ran(at(from), at(to)).as_secs(), ran, "{from}..{to}");
+            let parts = life.running(at(from), at(to));
+            let sum: u64 = parts.iter().map(|(from, to)| to.since(*from).as_secs()).sum();
+            assert_eq!(sum, ran, "{from}..{to}: {parts:?}");
+        }
+        assert!(life.stood(at(0), at(10)) && life.stood(at(12), at(13)));
+        assert!(!life.stood(at(0), at(9)) && !life.stood(at(21), at(29)));
+    }
+}

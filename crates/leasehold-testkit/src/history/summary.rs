@@ -1,0 +1,228 @@
+//! What a history is made of, in numbers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::check::{Gap, gaps};
+use super::event::{CallKind, Outcome};
+use super::story::Story;
+
+/// How many acquisitions must be attempted around a fault for it to count as met.
+const ATTEMPTS_MIN: usize = 50;
+
+/// What happened, in numbers. Summaries of several histories add up by [`add`](Self::add).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// From the first event to the last.
+    pub span: Duration,
+    /// For how much of it nothing was wrong, nor had been shortly before: what is asked in calm
+    /// weather only is asked then.
+    pub calm: Duration,
+    /// How often a key was granted.
+    pub acquisitions: u64,
+    /// How many calls there were, of whatever kind.
+    pub calls: u64,
+    /// How many of them were told *taken*, or gave up waiting.
+    pub in_vain: u64,
+    /// How many ended in an error.
+    pub errors: u64,
+    /// How many windows were lost.
+    pub lost: u64,
+    /// The faults, by kind.
+    pub faults: BTreeMap<String, Injected>,
+    /// How long waiters waited for their wake-up.
+    pub wake_ups: WakeUps,
+    /// For how long a key that was waited for was nobody's, at most, in whatever weather.
+    pub orphaned_max: Duration,
+}
+
+/// Faults of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Injected {
+    /// How many there were.
+    pub injected: u64,
+    /// How many met enough of a load: 50 acquisitions attempted from its beginning to one ttl after
+    /// its end.
+    pub counted: u64,
+}
+
+/// From the end of one window to the beginning of the next, where somebody waited all the time and
+/// nothing was wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WakeUps {
+    /// How many there were of each length, in whole milliseconds, rounded up.
+    by_ms: BTreeMap<u64, u64>,
+}
+
+impl WakeUps {
+    fn push(&mut self, delay: Duration) {
+        let ms = delay.as_nanos().div_ceil(1_000_000);
+        *self.by_ms.entry(u64::try_from(ms).unwrap_or(u64::MAX)).or_default() += 1;
+    }
+
+    /// The delay that this many of a hundred do not exceed; `None` if there were none.
+    #[must_use]
+    pub fn percentile(&self, percent: u64) -> Option<Duration> {
+        let rank = (self.count() * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        let mut lengths = self.by_ms.iter();
+        let found = lengths.find(|(_, count)| {
+            seen += **count;
+            seen >= rank
+        });
+        found.map(|(ms, _)| Duration::from_millis(*ms))
+    }
+
+    /// The longest.
+    #[must_use]
+    pub fn max(&self) -> Option<Duration> {
+        self.by_ms.keys().next_back().map(|ms| Duration::from_millis(*ms))
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.by_ms.values().sum()
+    }
+}
+
+impl Summary {
+    pub(super) fn of(story: &Story<'_>) -> Self {
+        let began = story.events.first().map_or(story.end, |event| event.at);
+        let calm = story.weather.calm(began, story.end);
+        let mut summary = Self {
+            span: story.end.since(began),
+            calm: calm.into_iter().map(|(from, to)| to.since(from)).sum(),
+            ..Self::default()
+        };
+        for of_key in story.keys.values() {
+            summary.acquisitions += of_key.windows.len() as u64;
+            summary.lost += of_key.windows.iter().filter(|w| w.told.is_some()).count() as u64;
+            summary.calls += of_key.calls.len() as u64;
+            for (_, outcome) in of_key.calls.iter().filter_map(|call| call.returned) {
+                match outcome {
+                    Outcome::Taken | Outcome::WaitElapsed => summary.in_vain += 1,
+                    Outcome::Unavailable | Outcome::Unknown | Outcome::Failed => {
+                        summary.errors += 1;
+                    }
+                    _ => {}
+                }
+            }
+            for gap in gaps(story, of_key) {
+                summary.orphaned_max = summary.orphaned_max.max(gap.span());
+                if is_wake_up(story, &gap) {
+                    summary.wake_ups.push(gap.span());
+                }
+            }
+        }
+        summary.count_faults(story);
+        summary
+    }
+
+    fn count_faults(&mut self, story: &Story<'_>) {
+        let calls = story.keys.values().flat_map(|of_key| &of_key.calls);
+        let asks = calls.filter(|call| matches!(call.kind, CallKind::Lock | CallKind::TryLock));
+        let mut attempts: Vec<_> = asks.map(|call| call.called).collect();
+        attempts.sort_unstable();
+        for spell in &story.weather.spells {
+            let until = spell.ended.unwrap_or(story.end) + story.bounds.ttl_max;
+            let before = attempts.partition_point(|at| *at < spell.began);
+            let met = attempts.partition_point(|at| *at <= until) - before;
+            let faults = self.faults.entry(spell.kind.to_owned()).or_default();
+            faults.injected += 1;
+            faults.counted += u64::from(met >= ATTEMPTS_MIN);
+        }
+    }
+
+    /// Adds another history.
+    pub fn add(&mut self, other: &Self) {
+        self.span += other.span;
+        self.calm += other.calm;
+        self.acquisitions += other.acquisitions;
+        self.calls += other.calls;
+        self.in_vain += other.in_vain;
+        self.errors += other.errors;
+        self.lost += other.lost;
+        for (kind, more) in &other.faults {
+            let faults = self.faults.entry(kind.clone()).or_default();
+            faults.injected += more.injected;
+            faults.counted += more.counted;
+        }
+        for (ms, more) in &other.wake_ups.by_ms {
+            *self.wake_ups.by_ms.entry(*ms).or_default() += more;
+        }
+        self.orphaned_max = self.orphaned_max.max(other.orphaned_max);
+    }
+}
+
+fn is_wake_up(story: &Story<'_>, gap: &Gap) -> bool {
+    gap.begins_held && gap.ends_held && story.weather.is_calm(gap.from, gap.to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::build::tale;
+    use crate::history::event::Outcome::{Taken, Unknown};
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_summary_counts_what_happened() {
+        let tale = tale().at(1.0).takes(1, "A", 1, 10.8).tries(2).returns(2, Taken).locks(2);
+        let tale = tale.at(2.0).gives_up("A").at(2.5).gets(2, "B", 2, 12.0).locks(1).at(3.0);
+        let tale = tale.fault("delay").tries(3).at(3.5).returns(3, Unknown).gives_up("B").heals();
+        let tale = tale.at(5.0).gets(1, "C", 3, 14.0).at(6.0).loses("C");
+        let summary = super::super::summary(tale.events(), tale.bounds());
+        let delay = Injected { injected: 1, counted: 0 };
+        let expected = Summary {
+            span: ms(5_000),
+            calm: ms(2_000),
+            acquisitions: 3,
+            calls: 5,
+            in_vain: 1,
+            errors: 1,
+            lost: 1,
+            faults: BTreeMap::from([("delay".to_owned(), delay)]),
+            wake_ups: wake_ups(&[500]),
+            orphaned_max: ms(1_500),
+        };
+        assert_eq!(summary, expected);
+        let mut twice = summary.clone();
+        twice.add(&summary);
+        assert_eq!((twice.calls, twice.wake_ups.count()), (10, 2));
+        assert_eq!(twice.faults["delay"].injected, 2);
+    }
+
+    #[test]
+    fn a_fault_counts_that_meets_fifty_attempts() {
+        let faults = |attempts: usize| {
+            let mut tale = tale().at(1.0).fault("reset").at(2.0).heals().at(11.9);
+            for _ in 0..attempts {
+                tale = tale.tries(1).returns(1, Taken);
+            }
+            super::super::summary(tale.events(), tale.bounds()).faults["reset"]
+        };
+        assert_eq!(faults(50), Injected { injected: 1, counted: 1 });
+        assert_eq!(faults(49), Injected { injected: 1, counted: 0 });
+    }
+
+    fn wake_ups(delays: &[u64]) -> WakeUps {
+        let mut wake_ups = WakeUps::default();
+        delays.iter().for_each(|delay| wake_ups.push(ms(*delay)));
+        wake_ups
+    }
+
+    #[test]
+    fn percentiles_are_delays_that_were() {
+        let hundred: Vec<_> = (1..=100).rev().collect();
+        let hundred = wake_ups(&hundred);
+        assert_eq!(hundred.percentile(50), Some(ms(50)));
+        assert_eq!(hundred.percentile(99), Some(ms(99)));
+        assert_eq!(hundred.max(), Some(ms(100)));
+        assert_eq!(wake_ups(&[7]).percentile(1), Some(ms(7)));
+        assert_eq!(wake_ups(&[]).percentile(50), None);
+    }
+}

@@ -1,0 +1,192 @@
+//! When something was wrong, and what that excuses.
+
+use std::time::Duration;
+
+use leasehold::core::Moment;
+
+use super::bounds::Bounds;
+use super::model::{Promised, promised};
+
+/// One fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spell<'a> {
+    pub(super) fault: u32,
+    pub(super) kind: &'a str,
+    pub(super) began: Moment,
+    /// `None`: it lasts on.
+    pub(super) ended: Option<Moment>,
+    promised: Promised,
+}
+
+impl Spell<'_> {
+    fn ended(&self) -> Moment {
+        self.ended.unwrap_or(FOR_EVER)
+    }
+}
+
+const FOR_EVER: Moment = Moment::from_nanos(u64::MAX);
+
+/// All that was wrong in a history.
+#[derive(Debug, Default)]
+pub(super) struct Weather<'a> {
+    pub(super) spells: Vec<Spell<'a>>,
+    /// From when to when the world was disturbed: beside faults, what has no name but stops, kills
+    /// or forgets.
+    disturbed: Vec<(Moment, Moment)>,
+    lease: Duration,
+    aftermath: Duration,
+}
+
+impl<'a> Weather<'a> {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        Self { lease: bounds.lease(), aftermath: bounds.aftermath(), ..Self::default() }
+    }
+
+    /// A kind that is no row of the table counts as covered: then a mistaken name fails loudly.
+    pub(super) fn began(&mut self, at: Moment, fault: u32, kind: &'a str) {
+        let promised = promised(kind).unwrap_or(Promised { windows: true, fencing: true });
+        self.spells.push(Spell { fault, kind, began: at, ended: None, promised });
+    }
+
+    pub(super) fn ended(&mut self, at: Moment, fault: u32) {
+        let spell = self.spells.iter_mut().rev().find(|spell| spell.fault == fault);
+        spell.expect("a fault that ended had begun").ended = Some(at);
+    }
+
+    /// Something that is no fault of its own disturbed the world.
+    pub(super) fn disturb(&mut self, from: Moment, to: Moment) {
+        self.disturbed.push((from, to));
+    }
+
+    /// All faults are told: lays together what they disturbed, the aftermath included.
+    pub(super) fn settle(&mut self) {
+        let spells = self.spells.iter().map(|spell| (spell.began, spell.ended()));
+        let mut all: Vec<_> = self.disturbed.iter().copied().chain(spells).collect();
+        all.sort_unstable();
+        let mut merged: Vec<(Moment, Moment)> = Vec::new();
+        for (from, to) in all {
+            let to = to + self.aftermath;
+            match merged.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => merged.push((from, to)),
+            }
+        }
+        self.disturbed = merged;
+    }
+
+    /// Whether nothing was wrong from one moment to another, nor had been shortly before.
+    pub(super) fn is_calm(&self, from: Moment, to: Moment) -> bool {
+        let next = self.disturbed.partition_point(|(_, end)| *end < from);
+        self.disturbed.get(next).is_none_or(|(began, _)| *began > to)
+    }
+
+    /// The calm parts of a span, in order.
+    pub(super) fn calm(&self, from: Moment, to: Moment) -> Vec<(Moment, Moment)> {
+        let mut parts = Vec::new();
+        let mut start = from;
+        let next = self.disturbed.partition_point(|(_, end)| *end < from);
+        for (began, ended) in self.disturbed[next..].iter().take_while(|(began, _)| *began < to) {
+            if *began > start {
+                parts.push((start, *began));
+            }
+            start = *ended;
+        }
+        if start < to {
+            parts.push((start, to));
+        }
+        parts
+    }
+
+    /// Whether it was promised that windows do not meet at `at`, if the first of their leases was
+    /// asked for at `asked`.
+    ///
+    /// A fault that ends leases early excuses what it can have caused: violations from its
+    /// beginning until all leases that it met have ended, which is one ttl and the lock delay after
+    /// its end. A lease that was asked for after its end is none of them.
+    pub(super) fn windows_promised(&self, asked: Moment, at: Moment) -> bool {
+        !self.spells.iter().any(|spell| {
+            !spell.promised.windows
+                && asked <= spell.ended()
+                && spell.began <= at
+                && at <= spell.ended() + self.lease
+        })
+    }
+
+    /// Whether it was promised at `at` that fencing tokens rise: not once a fault began that covers
+    /// no fencing, since a counter that fell back may take any time to catch up.
+    pub(super) fn fencing_promised(&self, at: Moment) -> bool {
+        !self.spells.iter().any(|spell| !spell.promised.fencing && spell.began <= at)
+    }
+
+    /// Whether places that are in line while this fault lasts may end or vanish early.
+    pub(super) fn hurts_places(kind: &str) -> bool {
+        // A server that is full refuses to write places down, and one whose clock jumps ends them.
+        promised(kind).is_some_and(|promised| !promised.windows)
+            || kind == "out-of-memory"
+            || kind == "clock-step-back"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn weather() -> Weather<'static> {
+        let mut bounds = Bounds::of_ttl(Duration::from_secs(10));
+        bounds.reconnect = Duration::ZERO;
+        let mut weather = Weather::new(&bounds);
+        weather.began(at(100), 1, "restart-empty");
+        weather.ended(at(110), 1);
+        weather.began(at(200), 2, "delay");
+        weather.ended(at(205), 2);
+        weather.disturb(at(210), at(220));
+        weather.settle();
+        weather
+    }
+
+    #[test]
+    fn calm_begins_when_the_aftermath_is_over() {
+        let weather = weather();
+        // 10.102 s of a lease, 3.032 s of a place
+        let calm = |from, to| weather.is_calm(at(from), at(to));
+        assert!(calm(0, 99) && calm(124, 199) && calm(234, 999));
+        assert!(!calm(0, 100) && !calm(123, 150) && !calm(207, 208) && !calm(0, 999));
+        let parts = weather.calm(at(50), at(1_000));
+        let whole: Vec<_> = parts.iter().map(|(a, b)| (a.as_nanos(), b.as_nanos())).collect();
+        let nanos = 1_000_000;
+        let expected = [(50_000, 100_000), (123_134, 200_000), (233_134, 1_000_000)];
+        assert_eq!(whole, expected.map(|(from, to)| (from * nanos, to * nanos)));
+        assert_eq!(weather.calm(at(115), at(120)), []);
+    }
+
+    #[test]
+    fn a_fault_that_ends_leases_excuses_only_those_that_it_met() {
+        let weather = weather();
+        // asked, at, promised
+        for (asked, met, promised) in [
+            (99, 99, true),
+            (99, 100, false),
+            (99, 120, false),
+            (99, 121, true),
+            (110, 115, false),
+            (111, 115, true),
+            (199, 203, true),
+        ] {
+            assert_eq!(weather.windows_promised(at(asked), at(met)), promised, "{asked} {met}");
+        }
+    }
+
+    #[test]
+    fn a_fault_that_lasts_on_excuses_everything_after_it() {
+        let mut weather = weather();
+        weather.began(at(300), 3, "flushall");
+        weather.settle();
+        assert!(!weather.windows_promised(at(5_000), at(9_000)));
+        assert!(!weather.is_calm(at(9_000), at(9_001)));
+        assert!(weather.fencing_promised(at(9_000)));
+    }
+}

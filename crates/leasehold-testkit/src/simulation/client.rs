@@ -1,0 +1,107 @@
+//! One client of a run: its process, and what takes locks in it. A client that is killed comes back
+//! as another process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold::host::Host;
+use leasehold::store::RedisStore;
+use leasehold::{Client, Identity};
+
+use super::process::Process;
+use super::worker::Worker;
+use super::world::World;
+use crate::history::event::ProcessId;
+use crate::virtual_host::SeededRandom;
+
+/// How long a client that could not connect waits before it tries again.
+const CONNECTS_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// How long a client may take to be shut down.
+const SHUTS_DOWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// One life of a client.
+pub(super) struct Life {
+    pub(super) process: Process,
+    /// Zero once its tasks are through.
+    working: Arc<AtomicUsize>,
+}
+
+impl Life {
+    /// Starts client `number`.
+    pub(super) fn start(world: &Arc<World>, number: usize, random: &mut SeededRandom) -> Self {
+        let plan = world.plan.clients[number].clone();
+        let id = ProcessId(world.number());
+        let process = Process::new(id, &world.host, plan.faster_ppm, random.next_u64());
+        let working = Arc::new(AtomicUsize::new(1));
+        let life = Self { process: process.clone(), working: Arc::clone(&working) };
+        let seed = random.next_u64();
+        let connector = world.network.connector(&process);
+        let (world, host) = (Arc::clone(world), Arc::new(process.clone()));
+        process.spawn(Box::pin(async move {
+            let mut seeds = SeededRandom::new(seed);
+            loop {
+                let store = loop {
+                    match RedisStore::connect_with(connector.clone(), host.clone()).await {
+                        Ok(store) => break store,
+                        Err(_) => host.sleep_until(host.now() + CONNECTS_AGAIN_AFTER).await,
+                    }
+                };
+                let identity = Identity::anonymous();
+                let client = Client::with_store(store)
+                    .host(host.clone())
+                    .ttl(plan.ttl)
+                    .lock_delay(world.plan.lock_delay)
+                    .identity(if plan.is_named { Identity::process() } else { identity })
+                    .connect()
+                    .await
+                    .expect("a store that is there, and options within bounds");
+                Self::work(&world, number, &client, &host, &mut seeds).await;
+                // Its idle leases go with it, or are given up because nobody can ask any more.
+                if plan.shut_down_after.is_some() {
+                    let _left = client.shutdown(SHUTS_DOWN_WITHIN).await;
+                }
+                if !world.goes_on() {
+                    break;
+                }
+            }
+            working.fetch_sub(1, Ordering::Relaxed);
+        }));
+        life
+    }
+
+    /// Has the tasks of a client work until all of them are through.
+    async fn work(
+        world: &Arc<World>,
+        number: usize,
+        client: &Client,
+        process: &Process,
+        seeds: &mut SeededRandom,
+    ) {
+        let plan = &world.plan.clients[number];
+        let until = plan.shut_down_after.map(|span| process.now() + span);
+        let (working, mut through) = tokio::sync::mpsc::channel::<()>(1);
+        for _ in 0..plan.tasks {
+            let worker = Worker::new(
+                Arc::clone(world),
+                number,
+                process.clone(),
+                client.clone(),
+                SeededRandom::new(seeds.next_u64()),
+            );
+            let working = working.clone();
+            process.spawn(Box::pin(async move {
+                worker.work(until).await;
+                drop(working);
+            }));
+        }
+        drop(working);
+        let _none = through.recv().await;
+    }
+
+    /// Whether nothing of it takes locks any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.process.is_dead() || self.working.load(Ordering::Relaxed) == 0
+    }
+}

@@ -1,0 +1,94 @@
+//! The clock of a simulated server: right, drifting, waving, jumping, stepped.
+
+use std::time::Duration;
+
+use leasehold::core::Moment;
+
+use crate::virtual_host::{SeededRandom, unstepped_wall};
+
+/// The four shapes of wrong clocks that TigerBeetle's simulator has
+/// (<https://github.com/tigerbeetle/tigerbeetle/blob/main/src/testing/time.zig>), added up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerClock {
+    /// Linear: how many millionths it runs fast since it began.
+    pub(super) faster_ppm: i64,
+    /// Periodic: by how much it goes before and behind, in turns.
+    pub(super) wave_us: u64,
+    /// How long one turn takes.
+    pub(super) wave: Duration,
+    /// Jitter: by how much one reading is off at most.
+    pub(super) jitter_us: u64,
+    /// Steps so far, added up.
+    pub(super) stepped_us: i64,
+}
+
+impl ServerClock {
+    /// Whether it shows the right time.
+    pub(super) fn is_right(&self) -> bool {
+        (self.faster_ppm, self.wave_us, self.jitter_us, self.stepped_us) == (0, 0, 0, 0)
+    }
+
+    /// What it shows, in µs since the epoch. It follows from the moment alone.
+    pub(super) fn at(&self, moment: Moment) -> u64 {
+        let right = unstepped_wall(moment).as_unix_micros();
+        let passed_us = i64::try_from(moment.as_nanos() / 1_000).unwrap_or(i64::MAX);
+        let linear = passed_us / 1_000 * self.faster_ppm / 1_000;
+        let off = linear + self.wave_at(moment) + self.jitter_at(moment) + self.stepped_us;
+        right.saturating_add_signed(off)
+    }
+
+    /// A triangle: as a sine, but the same on every machine to the last bit.
+    fn wave_at(&self, moment: Moment) -> i64 {
+        let turn_us = u64::try_from(self.wave.as_micros()).unwrap_or(u64::MAX);
+        if turn_us < 4 {
+            return 0;
+        }
+        let (at, quarter) = (moment.as_nanos() / 1_000 % turn_us, turn_us / 4);
+        let height = |from_zero: u64| {
+            i64::try_from(self.wave_us * from_zero / quarter).expect("a wave of less than years")
+        };
+        match at / quarter {
+            0 => height(at),
+            1 => height(2 * quarter - at),
+            2 => -height(at - 2 * quarter),
+            _ => -height((4 * quarter).saturating_sub(at)),
+        }
+    }
+
+    fn jitter_at(&self, moment: Moment) -> i64 {
+        if self.jitter_us == 0 {
+            return 0;
+        }
+        let drawn = SeededRandom::new(moment.as_nanos()).next_u64() % (2 * self.jitter_us + 1);
+        i64::try_from(drawn).expect("small") - i64::try_from(self.jitter_us).expect("small")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn off(clock: &ServerClock, after: Duration) -> i64 {
+        let moment = Moment::from_nanos(2_000_000_000_000) + after;
+        let right = unstepped_wall(moment).as_unix_micros();
+        clock.at(moment).cast_signed() - right.cast_signed()
+    }
+
+    #[test]
+    fn each_shape_is_wrong_in_its_own_way() {
+        let s = Duration::from_secs;
+        let right = ServerClock::default();
+        assert_eq!(off(&right, s(7)), 0);
+        let linear = ServerClock { faster_ppm: 4_000, ..right.clone() };
+        assert_eq!(off(&linear, s(10)) - off(&linear, s(0)), 40_000);
+        let waving = ServerClock { wave_us: 500, wave: s(8), ..right.clone() };
+        let seen: Vec<_> = [0, 1, 2, 3, 4, 6].iter().map(|at| off(&waving, s(*at))).collect();
+        assert_eq!(seen, [0, 250, 500, 250, 0, -500]);
+        let jumping = ServerClock { jitter_us: 300, ..right.clone() };
+        let seen: Vec<_> = (0..1_000).map(|at| off(&jumping, s(at))).collect();
+        assert!(seen.iter().all(|off| off.abs() <= 300));
+        assert!(seen.iter().any(|off| *off > 200) && seen.iter().any(|off| *off < -200));
+        let stepped = ServerClock { stepped_us: -5_000_000, ..right };
+        assert_eq!(off(&stepped, s(3)), -5_000_000);
+    }
+}

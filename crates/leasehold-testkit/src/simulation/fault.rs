@@ -1,0 +1,119 @@
+//! What goes wrong in a simulation, by the names that GUARANTEES.md has for it.
+
+/// A kind of fault: a row of the table "Which faults are covered".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "each is a row of the table in GUARANTEES.md, which explains it")]
+pub enum Fault {
+    Delay,
+    Loss,
+    Partition,
+    PartitionToServer,
+    PartitionToClient,
+    Reset,
+    ReplyLost,
+    LateRequest,
+    Duplicate,
+    SubscriberKill,
+    ScriptFlush,
+    OutOfMemory,
+    ServerStop,
+    ServerRestart,
+    ClockDrift,
+    ClientStop,
+    ClientSuspend,
+    ClientCrash,
+    DroppedFuture,
+    ClockStepBack,
+    ClockStepForward,
+    RestartEmpty,
+    RestartOld,
+    Failover,
+    Flushall,
+}
+
+impl Fault {
+    /// Those under which everything is promised, and that begin at some moment.
+    pub const COVERED: [Self; 18] = [
+        Self::Delay,
+        Self::Loss,
+        Self::Partition,
+        Self::PartitionToServer,
+        Self::PartitionToClient,
+        Self::Reset,
+        Self::ReplyLost,
+        Self::LateRequest,
+        Self::Duplicate,
+        Self::SubscriberKill,
+        Self::ScriptFlush,
+        Self::OutOfMemory,
+        Self::ServerStop,
+        Self::ServerRestart,
+        Self::ClientStop,
+        Self::ClientSuspend,
+        Self::ClientCrash,
+        Self::DroppedFuture,
+    ];
+
+    /// Those after which a server has forgotten something.
+    pub const FORGETTING: [Self; 4] =
+        [Self::RestartEmpty, Self::RestartOld, Self::Failover, Self::Flushall];
+
+    /// Those of its clock that go beyond drifting.
+    pub const STEPS: [Self; 2] = [Self::ClockStepForward, Self::ClockStepBack];
+
+    /// As GUARANTEES.md calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Delay => "delay",
+            Self::Loss => "loss",
+            Self::Partition => "partition",
+            Self::PartitionToServer => "partition-to-server",
+            Self::PartitionToClient => "partition-to-client",
+            Self::Reset => "reset",
+            Self::ReplyLost => "reply-lost",
+            Self::LateRequest => "late-request",
+            Self::Duplicate => "duplicate",
+            Self::SubscriberKill => "subscriber-kill",
+            Self::ScriptFlush => "script-flush",
+            Self::OutOfMemory => "out-of-memory",
+            Self::ServerStop => "server-stop",
+            Self::ServerRestart => "server-restart",
+            Self::ClockDrift => "clock-drift",
+            Self::ClientStop => "client-stop",
+            Self::ClientSuspend => "client-suspend",
+            Self::ClientCrash => "client-crash",
+            Self::DroppedFuture => "dropped-future",
+            Self::ClockStepBack => "clock-step-back",
+            Self::ClockStepForward => "clock-step-forward",
+            Self::RestartEmpty => "restart-empty",
+            Self::RestartOld => "restart-old",
+            Self::Failover => "failover",
+            Self::Flushall => "flushall",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::model::{kinds, promised};
+
+    #[test]
+    fn every_fault_is_a_row_of_the_table_and_as_covered_as_it_says() {
+        let ours = [&Fault::COVERED[..], &Fault::FORGETTING, &Fault::STEPS, &[Fault::ClockDrift]];
+        let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
+        // A child lives in a process that only real ones are.
+        ours.push("run-stop");
+        let mut table: Vec<_> = kinds().collect();
+        ours.sort_unstable();
+        table.sort_unstable();
+        assert_eq!(ours, table);
+        for (faults, covered) in [(&Fault::COVERED[..], true), (&Fault::FORGETTING, false)] {
+            for fault in faults {
+                let windows = promised(fault.name()).map(|promised| promised.windows);
+                assert_eq!(windows, Some(covered), "{fault:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Carries the faults of a plan out.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold::host::Host;
+
+use super::client::Life;
+use super::fault::Fault;
+use super::network::Mischief;
+use super::plan::PlannedFault;
+use super::world::World;
+use crate::history::event::What;
+use crate::virtual_host::SeededRandom;
+
+/// Everybody who takes locks, and whatever is done to them.
+pub(super) struct Nemesis {
+    world: Arc<World>,
+    lives: Mutex<Vec<Life>>,
+    random: Mutex<SeededRandom>,
+}
+
+impl Nemesis {
+    /// Starts all clients.
+    pub(super) fn new(world: &Arc<World>, mut random: SeededRandom) -> Arc<Self> {
+        let clients = 0..world.plan.clients.len();
+        let lives = clients.map(|number| Life::start(world, number, &mut random)).collect();
+        let (lives, random) = (Mutex::new(lives), Mutex::new(random));
+        Arc::new(Self { world: Arc::clone(world), lives, random })
+    }
+
+    fn lives(&self) -> MutexGuard<'_, Vec<Life>> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody takes locks any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.lives().iter().all(Life::is_over)
+    }
+
+    /// Kills everybody.
+    pub(super) fn kill_all(&self) {
+        for number in 0..self.world.plan.clients.len() {
+            self.kill(number);
+        }
+    }
+
+    /// Carries one fault out, from its beginning to its end.
+    pub(super) async fn carry_out(self: Arc<Self>, planned: PlannedFault) {
+        let host = &self.world.host;
+        host.sleep_until(host.now() + planned.at).await;
+        let number = self.world.number();
+        let kind = Arc::from(planned.fault.name());
+        self.world.log.push(What::FaultBegan { fault: number, kind });
+        self.begin(&planned);
+        host.sleep_until(host.now() + planned.lasts).await;
+        self.end(&planned);
+        self.world.log.push(What::FaultEnded { fault: number });
+    }
+
+    fn begin(&self, planned: &PlannedFault) {
+        let network = &self.world.network;
+        match planned.fault {
+            Fault::Reset => self.each(planned, |life, _| network.reset(&life.process)),
+            Fault::SubscriberKill => network.kill_subscribers(),
+            Fault::ScriptFlush => network.with_server(super::server::Server::flush_scripts),
+            Fault::OutOfMemory => network.with_server(|server| server.set_full(true)),
+            Fault::ServerStop => network.stop_server(),
+            Fault::ServerRestart | Fault::RestartEmpty | Fault::RestartOld | Fault::Failover => {
+                network.kill_server();
+            }
+            Fault::Flushall => network.with_server(|server| server.forget(None)),
+            Fault::ClockStepForward => network.with_server(|server| server.step(planned.much)),
+            Fault::ClockStepBack => network.with_server(|server| server.step_back(planned.much)),
+            Fault::ClientStop | Fault::ClientSuspend => self.each(planned, |life, _| {
+                self.world.look_at(&life.process);
+                self.world.log.push(What::Stopped { process: life.process.id() });
+                match planned.fault {
+                    Fault::ClientStop => life.process.stop(),
+                    _ => life.process.suspend(),
+                }
+            }),
+            Fault::ClientCrash => self.each_number(planned, |number| self.kill(number)),
+            Fault::DroppedFuture => self.dropping(planned, true),
+            Fault::ClockDrift => {}
+            _ => self.trouble(planned),
+        }
+    }
+
+    /// What is wrong with the network of a client.
+    fn trouble(&self, planned: &PlannedFault) {
+        self.each(planned, |life, random| {
+            self.world.network.trouble(&life.process, |trouble| match planned.fault {
+                Fault::Delay => trouble.delay_max = Duration::from_millis(planned.much),
+                Fault::Loss => {
+                    let one_in = usize::try_from(planned.much).expect("drawn small");
+                    trouble.loses_one_in = Some(one_in);
+                }
+                Fault::Partition => (trouble.to_server, trouble.to_client) = (true, true),
+                Fault::PartitionToServer => trouble.to_server = true,
+                Fault::PartitionToClient => trouble.to_client = true,
+                fault => trouble.mischief.extend((0..planned.much).map(|_| {
+                    let later = Duration::from_millis(random.next_u64() % 3_000);
+                    match fault {
+                        Fault::ReplyLost => Mischief::LoseReply(later / 10),
+                        Fault::LateRequest => Mischief::Late(later),
+                        // Soon, while what the first one did is in use, or much later.
+                        _ if random.once_in(2) => Mischief::Twice(later / 100),
+                        _ => Mischief::Twice(later),
+                    }
+                })),
+            });
+        });
+    }
+
+    fn end(&self, planned: &PlannedFault) {
+        let network = &self.world.network;
+        match planned.fault {
+            Fault::Delay => self.each(planned, |life, _| {
+                network.trouble(&life.process, |trouble| trouble.delay_max = Duration::ZERO);
+            }),
+            Fault::Loss => self.each(planned, |life, _| {
+                network.trouble(&life.process, |trouble| trouble.loses_one_in = None);
+            }),
+            Fault::Partition | Fault::PartitionToServer | Fault::PartitionToClient => {
+                self.each(planned, |life, random| network.heal(&life.process, random.once_in(2)));
+            }
+            Fault::ReplyLost | Fault::LateRequest | Fault::Duplicate => {
+                self.each(planned, |life, _| {
+                    network.trouble(&life.process, |trouble| trouble.mischief.clear());
+                });
+            }
+            Fault::OutOfMemory => network.with_server(|server| server.set_full(false)),
+            Fault::ServerStop => network.resume_server(),
+            Fault::ServerRestart => network.restart_server(|_| {}),
+            Fault::RestartEmpty => network.restart_server(|server| server.forget(None)),
+            Fault::RestartOld | Fault::Failover => {
+                let tenths = usize::try_from(planned.much % 20).expect("small");
+                network.restart_server(|server| server.forget(Some(tenths)));
+            }
+            Fault::ClientStop | Fault::ClientSuspend => self.each(planned, |life, _| {
+                if !life.process.is_dead() {
+                    self.world.log.push(What::Resumed { process: life.process.id() });
+                }
+                life.process.resume();
+            }),
+            Fault::ClientCrash => self.each_number(planned, |number| self.start_again(number)),
+            Fault::DroppedFuture => self.dropping(planned, false),
+            Fault::Reset
+            | Fault::SubscriberKill
+            | Fault::ScriptFlush
+            | Fault::Flushall
+            | Fault::ClockDrift
+            | Fault::ClockStepForward
+            | Fault::ClockStepBack => {}
+        }
+    }
+
+    fn each(&self, planned: &PlannedFault, act: impl Fn(&Life, &mut SeededRandom)) {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, life) in self.lives().iter().enumerate() {
+            if planned.client.is_none_or(|client| client == number) {
+                act(life, &mut random);
+            }
+        }
+    }
+
+    fn each_number(&self, planned: &PlannedFault, act: impl Fn(usize)) {
+        match planned.client {
+            Some(number) => act(number),
+            None => (0..self.world.plan.clients.len()).for_each(act),
+        }
+    }
+
+    fn dropping(&self, planned: &PlannedFault, dropping: bool) {
+        self.each_number(planned, |number| {
+            self.world.dropping[number].store(dropping, Ordering::Relaxed);
+        });
+    }
+
+    fn kill(&self, number: usize) {
+        let process = self.lives()[number].process.clone();
+        if process.is_dead() {
+            return;
+        }
+        self.world.look_at(&process);
+        self.world.died(&process);
+        process.kill();
+        self.world.network.closed_by_death(&process);
+    }
+
+    fn start_again(&self, number: usize) {
+        if !self.lives()[number].process.is_dead() {
+            return;
+        }
+        let life = {
+            let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+            Life::start(&self.world, number, &mut random)
+        };
+        let before = std::mem::replace(&mut self.lives()[number], life);
+        drop(before);
+    }
+}

@@ -1,0 +1,223 @@
+//! Carries what was sent, each thing at its moment.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::{Host, Sleep};
+use leasehold::store::redis::{News, Value};
+
+use super::connection::{Incoming, Request};
+use super::{Delivery, Network, State};
+use crate::history::event::What;
+
+/// What is on its way, by when it arrives.
+#[derive(Default)]
+pub(super) struct Schedule {
+    due: BinaryHeap<Due>,
+    numbered: u64,
+    carrier: Option<Waker>,
+    /// For when the carrier has set its timer.
+    wakes_at: Option<Moment>,
+}
+
+struct Due {
+    at: Moment,
+    number: u64,
+    delivery: Delivery,
+}
+
+impl Schedule {
+    pub(super) fn add(&mut self, at: Moment, delivery: Delivery) {
+        self.numbered += 1;
+        self.due.push(Due { at, number: self.numbered, delivery });
+        if self.wakes_at.is_none_or(|wakes_at| at < wakes_at) {
+            self.wake();
+        }
+    }
+
+    /// The carrier looks again.
+    pub(super) fn wake(&mut self) {
+        if let Some(carrier) = self.carrier.take() {
+            carrier.wake();
+        }
+    }
+
+    fn take_due(&mut self, now: Moment) -> Option<Delivery> {
+        let is_due = self.due.peek().is_some_and(|due| due.at <= now);
+        is_due.then(|| self.due.pop().map(|due| due.delivery)).flatten()
+    }
+}
+
+impl Network {
+    /// The task that carries everything. It never ends.
+    pub(super) async fn carry(self) {
+        let mut timer: Option<(Moment, Sleep)> = None;
+        poll_fn(move |context| {
+            loop {
+                let now = self.now();
+                let mut state = self.state();
+                while let Some(delivery) = state.schedule.take_due(now) {
+                    state.arrive(now, delivery);
+                }
+                state.schedule.carrier = Some(context.waker().clone());
+                let next = state.schedule.due.peek().map(|due| due.at);
+                state.schedule.wakes_at = next;
+                drop(state);
+                let Some(next) = next else {
+                    timer = None;
+                    return Poll::Pending;
+                };
+                if timer.as_ref().is_none_or(|(at, _)| *at != next) {
+                    timer = Some((next, self.0.common.sleep_until(next)));
+                }
+                let (_, sleep) = timer.as_mut().expect("it was just set");
+                if sleep.as_mut().poll(context).is_pending() {
+                    return Poll::<()>::Pending;
+                }
+                timer = None;
+            }
+        })
+        .await;
+    }
+}
+
+impl State {
+    /// Something has come to its end of the network.
+    pub(super) fn arrive(&mut self, now: Moment, delivery: Delivery) {
+        if let Some(id) = delivery.connection() {
+            let Some(connection) = self.connections.find_mut(id) else { return };
+            let trouble = &self.troubles[connection.process.0 as usize];
+            let is_held = match &delivery {
+                Delivery::Answer(..) | Delivery::Message(..) => trouble.to_client,
+                Delivery::Break(_) => false,
+                _ => trouble.to_server,
+            };
+            if is_held && connection.arriving.is_none() {
+                return connection.held.push(delivery);
+            }
+        }
+        self.reach(now, delivery);
+    }
+
+    /// Something has come through the network.
+    pub(super) fn reach(&mut self, now: Moment, delivery: Delivery) {
+        match delivery {
+            Delivery::Answer(id, answer) => self.answered(id, answer),
+            Delivery::Message(id, incoming) => self.came_in(id, incoming),
+            Delivery::Break(id) => self.break_now(id),
+            _ if self.server.is_stopped => self.unread.push(delivery),
+            _ if !self.server.is_up => {}
+            Delivery::Request(id, request) => self.serve(now, id, *request),
+            Delivery::Copy(command) => {
+                let executed = self.server.carry_out(now, &command);
+                self.publish(now, executed.published);
+            }
+            Delivery::Subscribe(id, channel, confirm) => {
+                if self.connections.find(id).is_some_and(|connection| !connection.has_ended) {
+                    self.server.subscribe(id.0, &channel);
+                    self.send(now, Delivery::Message(id, Incoming::Confirmed(confirm)));
+                }
+            }
+            Delivery::Track(id, key, confirm) => {
+                if self.connections.find(id).is_some_and(|connection| !connection.has_ended) {
+                    let executed = self.server.track(now, id.0, &key);
+                    let is_there = executed.reply == Ok(Value::Int(1));
+                    self.publish(now, executed.published);
+                    self.send(now, Delivery::Message(id, Incoming::Tracked(confirm, is_there)));
+                }
+            }
+            Delivery::HungUp(id) => {
+                self.server.unsubscribe(id.0);
+                self.connections.lose_all(id);
+            }
+        }
+    }
+
+    fn serve(&mut self, now: Moment, id: super::ConnectionId, request: Request) {
+        let Some(connection) = self.connections.find_mut(id) else { return };
+        if !connection.lets_through() {
+            return;
+        }
+        let executed = self.server.carry_out(now, &request.command);
+        if let Some(later) = request.again_after
+            && executed.reply.is_ok()
+        {
+            self.schedule.add(now + later, Delivery::Copy(Box::new(request.command)));
+        }
+        match request.loses_reply {
+            None => self.send(now, Delivery::Answer(id, executed.reply)),
+            Some(after) => {
+                // Nothing that is behind it is answered either.
+                if let Some(connection) = self.connections.find_mut(id) {
+                    connection.last_to_client = now + after;
+                }
+                self.schedule.add(now + after, Delivery::Break(id));
+            }
+        }
+        self.publish(now, executed.published);
+    }
+
+    fn publish(&mut self, now: Moment, published: Vec<crate::simulation::redis::Publication>) {
+        for publication in published {
+            let id = super::ConnectionId(publication.subscriber);
+            self.send(now, Delivery::Message(id, Incoming::News(publication.news)));
+        }
+    }
+
+    fn answered(&mut self, id: super::ConnectionId, answer: super::connection::Answer) {
+        let waiting = self.connections.find_mut(id).and_then(|one| one.waiting.as_mut());
+        if let Some(answering) = waiting.and_then(std::collections::VecDeque::pop_front) {
+            let _nobody_waits = answering.send(answer);
+        }
+    }
+
+    fn came_in(&mut self, id: super::ConnectionId, incoming: Incoming) {
+        let Some(connection) = self.connections.find_mut(id) else { return };
+        match (incoming, &connection.messages) {
+            (Incoming::Confirmed(confirm), Some(_)) => {
+                let _nobody_waits = confirm.send(());
+            }
+            (Incoming::Tracked(confirm, is_there), Some(_)) => {
+                let _nobody_waits = confirm.send(is_there);
+            }
+            (Incoming::News(news), Some(messages)) => {
+                if let News::Published(message) = &news
+                    && let Some(key) = message.payload.strip_prefix(b"w ")
+                {
+                    let key = String::from_utf8_lossy(key).into();
+                    self.log.push(What::Hinted { process: connection.process, key });
+                }
+                let _nobody_listens = messages.send(news);
+            }
+            (_, None) => {}
+        }
+    }
+}
+
+/// How long before a refused client of a killed server hears of it.
+pub(super) const REFUSED_AFTER: Duration = Duration::from_micros(200);
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    /// Earliest first out of a heap that gives its greatest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}

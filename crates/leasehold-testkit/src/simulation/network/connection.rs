@@ -1,0 +1,171 @@
+//! One connection: two ends, and what is on its way between them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Waker;
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::store::redis::{Command, LinkError, News, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Delivery;
+use crate::history::event::ProcessId;
+
+/// Which connection. To the server it is also who subscribes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) struct ConnectionId(pub(super) u64);
+
+/// What a request is answered.
+pub(in super::super) type Answer = Result<Value, LinkError>;
+
+/// Who waits for an answer.
+pub(super) type Answering = oneshot::Sender<Answer>;
+
+/// Who waits for a subscription.
+pub(in super::super) type Confirm = oneshot::Sender<()>;
+
+/// Who waits for a key to be tracked: whether it is there.
+pub(in super::super) type Tracked = oneshot::Sender<bool>;
+
+/// A request on its way.
+pub(in super::super) struct Request {
+    pub(super) command: Command,
+    /// Its answer is lost, and the connection ends that much after it took effect.
+    pub(super) loses_reply: Option<Duration>,
+    /// It takes effect once more that much later, if it took effect at all.
+    pub(super) again_after: Option<Duration>,
+}
+
+/// What comes in on a connection for messages.
+pub(in super::super) enum Incoming {
+    /// A channel is listened to.
+    Confirmed(Confirm),
+    /// A key is tracked.
+    Tracked(Tracked, bool),
+    /// What the server says unasked.
+    News(News),
+}
+
+/// One connection, as long as either end or something on its way knows it.
+pub(super) struct Connection {
+    pub(super) process: ProcessId,
+    /// Who waits for answers, first one first; `None` once the client's end is closed.
+    pub(super) waiting: Option<VecDeque<Answering>>,
+    /// Where messages go.
+    pub(super) messages: Option<mpsc::UnboundedSender<News>>,
+    pub(super) is_subscriber: bool,
+    pub(super) last_to_server: Moment,
+    pub(super) last_to_client: Moment,
+    /// Held back by a partition.
+    pub(super) held: Vec<Delivery>,
+    /// How many requests still arrive, once it is broken.
+    pub(super) arriving: Option<usize>,
+    /// Who is told of its end.
+    pub(super) io: Option<Waker>,
+    pub(super) has_ended: bool,
+}
+
+impl Connection {
+    /// The client's end is closed: answers go nowhere.
+    pub(super) fn close_here(&mut self) {
+        self.waiting = None;
+        self.messages = None;
+        self.has_ended = true;
+        if let Some(io) = self.io.take() {
+            io.wake();
+        }
+    }
+
+    /// It is broken, and that many of the requests on their way still arrive.
+    pub(super) fn break_after(&mut self, arriving: usize) {
+        self.arriving = Some(self.arriving.map_or(arriving, |before| before.min(arriving)));
+        self.held.clear();
+        self.close_here();
+    }
+
+    /// Whether one more request arrives.
+    pub(super) fn lets_through(&mut self) -> bool {
+        match &mut self.arriving {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+}
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Connections {
+    known: BTreeMap<ConnectionId, Connection>,
+    numbered: u64,
+}
+
+impl Connections {
+    pub(super) fn open(
+        &mut self,
+        process: ProcessId,
+        messages: Option<mpsc::UnboundedSender<News>>,
+    ) -> ConnectionId {
+        self.numbered += 1;
+        let id = ConnectionId(self.numbered);
+        let connection = Connection {
+            process,
+            waiting: Some(VecDeque::new()),
+            is_subscriber: messages.is_some(),
+            messages,
+            last_to_server: Moment::default(),
+            last_to_client: Moment::default(),
+            held: Vec::new(),
+            arriving: None,
+            io: None,
+            has_ended: false,
+        };
+        self.known.insert(id, connection);
+        id
+    }
+
+    pub(super) fn find(&self, id: ConnectionId) -> Option<&Connection> {
+        self.known.get(&id)
+    }
+
+    pub(super) fn find_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.known.get_mut(&id)
+    }
+
+    /// Those of a process whose client's end is open.
+    pub(super) fn of(&self, process: ProcessId) -> Vec<ConnectionId> {
+        self.open_ones(|connection| connection.process == process)
+    }
+
+    pub(super) fn subscribers(&self) -> Vec<ConnectionId> {
+        self.open_ones(|connection| connection.is_subscriber)
+    }
+
+    pub(super) fn all(&self) -> Vec<ConnectionId> {
+        self.known.keys().copied().collect()
+    }
+
+    fn open_ones(&self, which: impl Fn(&Connection) -> bool) -> Vec<ConnectionId> {
+        let open = self.known.iter().filter(|(_, one)| !one.has_ended && which(one));
+        open.map(|(id, _)| *id).collect()
+    }
+
+    /// What was held back of a process, connection by connection.
+    pub(super) fn take_held(&mut self, process: ProcessId) -> Vec<(ConnectionId, Vec<Delivery>)> {
+        let mut all = Vec::new();
+        for (id, connection) in &mut self.known {
+            if connection.process == process && !connection.held.is_empty() {
+                all.push((*id, std::mem::take(&mut connection.held)));
+            }
+        }
+        all
+    }
+
+    /// Nothing that is on its way on it arrives.
+    pub(super) fn lose_all(&mut self, id: ConnectionId) {
+        self.known.remove(&id);
+    }
+}

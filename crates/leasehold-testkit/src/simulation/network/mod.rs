@@ -1,0 +1,396 @@
+//! The network between the processes and the server: what is sent, when it arrives, what is lost.
+//!
+//! A connection keeps the order of what goes one way on it, as TCP does: what is lost comes later,
+//! and holds up what is behind it. A connection that breaks loses the end of what is on its way;
+//! the beginning still arrives, and is answered to nobody.
+
+mod carrier;
+mod connection;
+mod connector;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::Host;
+
+use super::log::Log;
+use super::process::Process;
+use super::server::Server;
+use crate::VirtualHost;
+use crate::history::event::What;
+use crate::virtual_host::SeededRandom;
+
+pub(super) use self::connector::SimulatedConnector;
+
+use self::carrier::Schedule;
+use self::connection::{Connection, ConnectionId, Connections};
+
+/// The network and the server at its end. Clones are the same one.
+#[derive(Clone)]
+pub(super) struct Network(Arc<Shared>);
+
+struct Shared {
+    common: Arc<VirtualHost>,
+    state: Mutex<State>,
+}
+
+struct State {
+    server: Server,
+    random: SeededRandom,
+    schedule: Schedule,
+    connections: Connections,
+    /// What a message takes, without trouble.
+    delay_us: (u64, u64),
+    troubles: Vec<Trouble>,
+    /// What a stopped server has not read yet.
+    unread: Vec<Delivery>,
+    log: Log,
+}
+
+/// What is wrong between one process and the server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trouble {
+    /// Requests do not get through.
+    pub(super) to_server: bool,
+    /// Answers do not get through.
+    pub(super) to_client: bool,
+    /// Every message takes up to that much longer.
+    pub(super) delay_max: Duration,
+    /// One message in so many is lost, and sent again.
+    pub(super) loses_one_in: Option<usize>,
+    /// What becomes of the next requests of locks, first one first.
+    pub(super) mischief: Vec<Mischief>,
+}
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mischief {
+    /// It takes effect, is not answered, and the connection ends that much later.
+    LoseReply(Duration),
+    /// It arrives that much later, with all that is sent behind it.
+    Late(Duration),
+    /// It takes effect, and once more that much later.
+    Twice(Duration),
+}
+
+/// Something on its way.
+pub(super) enum Delivery {
+    /// A request.
+    Request(ConnectionId, Box<connection::Request>),
+    /// A request that something on the way sends a second time. Its answer goes nowhere.
+    Copy(Box<leasehold::store::redis::Command>),
+    /// A client listens to one more channel.
+    Subscribe(ConnectionId, String, connection::Confirm),
+    /// A client wants to be told once when a key changes.
+    Track(ConnectionId, String, connection::Tracked),
+    /// An answer.
+    Answer(ConnectionId, connection::Answer),
+    /// What is said unasked; that a channel is listened to, or a key tracked.
+    Message(ConnectionId, connection::Incoming),
+    /// The server learns that a client has hung up.
+    HungUp(ConnectionId),
+    /// The network ends the connection.
+    Break(ConnectionId),
+}
+
+impl Network {
+    /// A server behind a network on which a message takes between the two of `delay_us`.
+    pub(super) fn new(
+        common: &Arc<VirtualHost>,
+        server: Server,
+        delay_us: (u64, u64),
+        seed: u64,
+        log: Log,
+    ) -> Self {
+        let state = State {
+            server,
+            random: SeededRandom::new(seed),
+            schedule: Schedule::default(),
+            connections: Connections::default(),
+            delay_us,
+            troubles: Vec::new(),
+            unread: Vec::new(),
+            log,
+        };
+        let network =
+            Self(Arc::new(Shared { common: Arc::clone(common), state: Mutex::new(state) }));
+        common.spawn(Box::pin(network.clone().carry()));
+        network
+    }
+
+    /// How a process reaches the server.
+    pub(super) fn connector(&self, process: &Process) -> SimulatedConnector {
+        let mut state = self.state();
+        let number = process.id().0 as usize;
+        if state.troubles.len() <= number {
+            state.troubles.resize(number + 1, Trouble::default());
+        }
+        drop(state);
+        SimulatedConnector::new(self.clone(), process.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Moment {
+        self.0.common.now()
+    }
+
+    /// Looks at the server, or does something to it.
+    pub(super) fn with_server<T>(&self, act: impl FnOnce(&mut Server) -> T) -> T {
+        act(&mut self.state().server)
+    }
+
+    /// Changes what is wrong for one process.
+    pub(super) fn trouble(&self, process: &Process, change: impl FnOnce(&mut Trouble)) {
+        change(&mut self.state().troubles[process.id().0 as usize]);
+    }
+
+    /// A partition of one process is over. What was held back arrives now, or the connections on
+    /// which something was held back break.
+    pub(super) fn heal(&self, process: &Process, arrives: bool) {
+        let now = self.now();
+        let mut state = self.state();
+        let trouble = &mut state.troubles[process.id().0 as usize];
+        (trouble.to_server, trouble.to_client) = (false, false);
+        for (id, held) in state.connections.take_held(process.id()) {
+            if arrives {
+                // At once: what is on its way already comes behind it. Also what its client has
+                // given up and hung up on.
+                for delivery in held {
+                    state.arrive(now, delivery);
+                }
+            } else {
+                state.break_now(id);
+            }
+        }
+        state.schedule.wake();
+    }
+
+    /// Every connection of a process ends: the first part of what is on its way still arrives, and
+    /// is answered to nobody.
+    pub(super) fn reset(&self, process: &Process) {
+        let mut state = self.state();
+        for id in state.connections.of(process.id()) {
+            state.break_now(id);
+        }
+    }
+
+    /// The connections on which a process is told hints end.
+    pub(super) fn kill_subscribers(&self) {
+        let mut state = self.state();
+        for id in state.connections.subscribers() {
+            state.break_now(id);
+        }
+    }
+
+    /// A process is dead: its ends of its connections are closed.
+    pub(super) fn closed_by_death(&self, process: &Process) {
+        let now = self.now();
+        let mut state = self.state();
+        for id in state.connections.of(process.id()) {
+            state.hang_up(now, id);
+        }
+        state.schedule.wake();
+    }
+
+    /// The server stands still.
+    pub(super) fn stop_server(&self) {
+        self.state().server.is_stopped = true;
+    }
+
+    /// And reads what came in meanwhile.
+    pub(super) fn resume_server(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        state.server.is_stopped = false;
+        // It lies there already: no partition holds it back any more.
+        for delivery in std::mem::take(&mut state.unread) {
+            state.reach(now, delivery);
+        }
+        state.schedule.wake();
+    }
+
+    /// The server is killed: connections break, and what is on its way to it is lost.
+    pub(super) fn kill_server(&self) {
+        self.state().kill_server();
+    }
+
+    /// It is there again, without the scripts, and with the data that `data` leaves it.
+    pub(super) fn restart_server(&self, data: impl FnOnce(&mut Server)) {
+        let mut state = self.state();
+        // Another restart may have brought it back meanwhile.
+        state.kill_server();
+        state.server.is_up = true;
+        state.server.flush_scripts();
+        data(&mut state.server);
+    }
+
+    /// A request of a lock leaves a process.
+    fn log_sent(state: &mut State, process: &Process, command: &leasehold::store::redis::Command) {
+        if let Some(asked) = state.server.is_asked(command) {
+            let super::server::Asked { request, key, token } = asked;
+            state.log.push(What::Sent { process: process.id(), request, key, token });
+        }
+    }
+}
+
+impl State {
+    fn kill_server(&mut self) {
+        self.server.is_up = false;
+        self.server.is_stopped = false;
+        self.unread.clear();
+        for id in self.connections.all() {
+            self.break_now(id);
+            self.connections.lose_all(id);
+        }
+    }
+
+    /// How long one message of that process takes.
+    fn delay(&mut self, process: crate::history::event::ProcessId) -> Duration {
+        let (least, most) = self.delay_us;
+        let mut delay = Duration::from_micros(least + self.random.next_u64() % (most - least + 1));
+        let trouble = &self.troubles[process.0 as usize];
+        let longer_us = u64::try_from(trouble.delay_max.as_micros()).unwrap_or(u64::MAX);
+        if longer_us > 0 {
+            delay += Duration::from_micros(self.random.next_u64() % (longer_us + 1));
+        }
+        if let Some(times) = trouble.loses_one_in {
+            // Sent again after the time-out of Linux at least, twice as long with each loss.
+            let mut again = Duration::from_millis(200);
+            while self.random.once_in(times) && again < Duration::from_secs(2) {
+                delay += again;
+                again *= 2;
+            }
+        }
+        delay
+    }
+
+    /// Sends something after the usual delay, behind what went the same way on its connection.
+    fn send(&mut self, now: Moment, delivery: Delivery) {
+        let Some(connection) = delivery.connection().and_then(|id| self.connections.find(id))
+        else {
+            return;
+        };
+        let process = connection.process;
+        let at = now + self.delay(process);
+        self.send_at(at, delivery);
+    }
+
+    fn send_at(&mut self, at: Moment, delivery: Delivery) {
+        let Some(connection) = delivery.connection().and_then(|id| self.connections.find_mut(id))
+        else {
+            return;
+        };
+        let at = connection.in_order(&delivery, at);
+        self.schedule.add(at, delivery);
+    }
+
+    /// Breaks a connection: some first part of what is on its way to the server still arrives.
+    fn break_now(&mut self, id: ConnectionId) {
+        let arriving = self.random.below(4);
+        if let Some(connection) = self.connections.find_mut(id) {
+            connection.break_after(arriving);
+        }
+        self.server.unsubscribe(id.0);
+    }
+
+    /// The client's end of a connection is closed; the server learns of it behind what was sent.
+    fn hang_up(&mut self, now: Moment, id: ConnectionId) {
+        let Some(connection) = self.connections.find_mut(id) else { return };
+        connection.close_here();
+        self.send(now, Delivery::HungUp(id));
+    }
+}
+
+impl Delivery {
+    fn connection(&self) -> Option<ConnectionId> {
+        match self {
+            Self::Copy(_) => None,
+            Self::Request(id, _)
+            | Self::Subscribe(id, _, _)
+            | Self::Track(id, _, _)
+            | Self::Answer(id, _)
+            | Self::Message(id, _)
+            | Self::HungUp(id)
+            | Self::Break(id) => Some(*id),
+        }
+    }
+}
+
+impl Connection {
+    /// Not before what went the same way.
+    fn in_order(&mut self, delivery: &Delivery, at: Moment) -> Moment {
+        let last = match delivery {
+            Delivery::Answer(..) | Delivery::Message(..) | Delivery::Break(_) => {
+                &mut self.last_to_client
+            }
+            _ => &mut self.last_to_server,
+        };
+        *last = at.max(*last + Duration::from_nanos(1));
+        *last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Client;
+    use leasehold::store::RedisStore;
+    use leasehold::store::redis::{Command, Connector as _, Value};
+
+    use super::*;
+    use crate::history::event::ProcessId;
+    use crate::simulation::clock::ServerClock;
+
+    #[test]
+    fn who_waits_for_a_foreign_holder_is_told_of_its_release_over_the_network() {
+        let host = VirtualHost::new(1);
+        let log = Log::new(&host);
+        let server = Server::new(ServerClock::default(), log.clone());
+        let network = Network::new(&host, server, (1_000, 5_000), 1, log);
+        let process = Process::new(ProcessId(0), &host, 0, 1);
+        let connector = network.connector(&process);
+        host.run(async {
+            let foreign = connector.connect().await.expect("a server that is there");
+            let set = Command::new("SET").arg("a").arg("foreign");
+            foreign.link.submit(set).await.expect("it is free");
+            let here = Arc::new(process.clone());
+            let store = RedisStore::connect_with(connector.clone(), here.clone()).await;
+            let client = Client::with_store(store.expect("it is there")).host(here).connect();
+            let mutex = client.await.expect("connected").mutex("a");
+            let waiting = host.task(async move { mutex.lock().await.expect("in the end") });
+            host.advance(Duration::from_millis(5_350)).await;
+            foreign.link.submit(Command::new("DEL").arg("a")).await.expect("it is there");
+            // There, the news; then an ask, and its answer.
+            host.advance(Duration::from_millis(3 * 5)).await;
+            assert!(waiting.is_finished());
+        });
+        host.drop_tasks();
+    }
+
+    #[test]
+    fn what_a_partition_held_back_arrives_before_what_was_sent_behind_it() {
+        let host = VirtualHost::new(1);
+        let log = Log::new(&host);
+        let server = Server::new(ServerClock::default(), log.clone());
+        let network = Network::new(&host, server, (1_000, 5_000), 1, log);
+        let process = Process::new(ProcessId(0), &host, 0, 1);
+        let connector = network.connector(&process);
+        host.run(async {
+            let connected = connector.connect().await.expect("a server that is there");
+            let echo = |word: &str| connected.link.submit(Command::new("ECHO").arg(word));
+            let said = |word: &str| Ok(Value::Bytes(word.into()));
+            for _ in 0..20 {
+                network.trouble(&process, |trouble| trouble.to_server = true);
+                let first = echo("first");
+                host.advance(Duration::from_millis(10)).await;
+                let second = echo("second");
+                network.heal(&process, true);
+                assert_eq!((first.await, second.await), (said("first"), said("second")));
+            }
+        });
+        host.drop_tasks();
+    }
+}

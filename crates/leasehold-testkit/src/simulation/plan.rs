@@ -1,0 +1,290 @@
+//! What a seed stands for: the whole world of one run, drawn before it begins.
+
+use std::time::Duration;
+
+use super::clock::ServerClock;
+use super::fault::Fault;
+use crate::history::{Bounds, model};
+use crate::virtual_host::SeededRandom;
+
+/// The world of one run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What everything follows from.
+    pub seed: u64,
+    /// How long the clients go on.
+    pub span: Duration,
+    /// The clients.
+    pub clients: Vec<ClientPlan>,
+    /// How many keys they contend for.
+    pub keys: usize,
+    /// By how much the store keeps a lease beyond its validity.
+    pub lock_delay: Duration,
+    /// What goes wrong, and when.
+    pub faults: Vec<PlannedFault>,
+    pub(super) clock: ServerClock,
+    pub(super) delay_us: (u64, u64),
+}
+
+/// One client.
+#[derive(Clone, Debug)]
+pub struct ClientPlan {
+    /// How many tasks of it take locks.
+    pub tasks: usize,
+    /// The ttl of its leases.
+    pub ttl: Duration,
+    /// How much faster than the common clock its own runs, in millionths.
+    pub faster_ppm: i64,
+    /// For how long it keeps a lease with no guard.
+    pub keep_idle: Duration,
+    /// Whether its leases have fencing tokens.
+    pub is_fenced: bool,
+    /// Whether each of its tasks has a place of its own.
+    pub is_strict: bool,
+    /// Whether its tasks do not all want the same.
+    pub is_mixed: bool,
+    /// Whether its tasks take one lock again and again, all at once, now and then.
+    pub is_hot: bool,
+    /// Whether it says who it is.
+    pub is_named: bool,
+    /// What for it takes locks.
+    pub why: Option<&'static str>,
+    /// After how long it is shut down and begins anew; `None`: it goes on till the end.
+    pub shut_down_after: Option<Duration>,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedFault {
+    /// What.
+    pub fault: Fault,
+    /// After how long.
+    pub at: Duration,
+    /// For how long.
+    pub lasts: Duration,
+    /// Which client it concerns; `None`: all of them.
+    pub client: Option<usize>,
+    /// How much: what it means depends on the fault.
+    pub much: u64,
+}
+
+/// Clocks may differ by 1 % over one ttl, so each side has a little less than half of that.
+const DRIFT_PPM_MAX: u64 = 4_000;
+
+/// How long it takes at most until hints are listened to again after a fault.
+const LISTENS_AGAIN_WITHIN: Duration = Duration::from_secs(6);
+
+/// How long what the dead have left is waited for in the shortest of worlds.
+const ENDS_IN_LEAST: Duration = Duration::from_secs(3);
+
+impl Plan {
+    /// The world that `seed` stands for, which goes on for `time` at least: the last seconds of it
+    /// without clients, to see what they leave behind.
+    #[must_use]
+    pub fn new(seed: u64, time: Duration) -> Self {
+        let span = time.saturating_sub(ENDS_IN_LEAST);
+        // The numbers of neighbouring seeds must have nothing in common.
+        let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0x1ea5_e401_d000);
+        let drifts = !random.once_in(4);
+        // One is longer than any place in line, and so than what is handed over.
+        let ttls: &[u64] =
+            [&[300, 1_000, 3_000][..], &[1_000], &[400, 700], &[2_000, 4_000]][random.below(4)];
+        let hot = random.below(6);
+        let clients = (0..3 + random.below(6))
+            .map(|number| {
+                let ttl = Duration::from_millis(ttls[random.below(ttls.len())]);
+                let faster_ppm = if drifts { drift_ppm(&mut random) } else { 0 };
+                client(&mut random, ttl, faster_ppm, number == hot)
+            })
+            .collect::<Vec<_>>();
+        let mut plan = Self {
+            seed,
+            span,
+            keys: 1 + random.below(4),
+            lock_delay: Duration::from_millis([0, 0, 0, 50, 500][random.below(5)]),
+            clock: if drifts { clock(&mut random) } else { ServerClock::default() },
+            delay_us: [(50, 200), (100, 1_000), (1_000, 5_000)][random.below(3)],
+            faults: Vec::new(),
+            clients,
+        };
+        plan.faults = faults(&mut random, &plan);
+        plan
+    }
+
+    /// How long a task rests at most before it takes the next lock: the longer the more there are,
+    /// so that worlds of all sizes see about as many acquisitions.
+    pub(super) fn pause_ms(&self) -> u64 {
+        self.clients.iter().map(|client| client.tasks as u64 * 60).sum()
+    }
+
+    /// The longest ttl of all.
+    #[must_use]
+    pub fn ttl_max(&self) -> Duration {
+        self.clients.iter().map(|client| client.ttl).max().unwrap_or_default()
+    }
+
+    /// By how much the server's clock goes back in all.
+    #[must_use]
+    pub fn steps_back(&self) -> Duration {
+        let back = self.faults.iter().filter(|planned| planned.fault == Fault::ClockStepBack);
+        back.map(|planned| Duration::from_millis(planned.much)).sum()
+    }
+
+    /// Whether everything is promised in it.
+    #[must_use]
+    pub fn is_covered(&self) -> bool {
+        let is_covered = |one: &PlannedFault| {
+            model::promised(one.fault.name()).is_some_and(|promised| promised.windows)
+        };
+        self.faults.iter().all(is_covered)
+    }
+
+    /// How long things may take in it.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        let ttl_max = self.ttl_max();
+        let message = Duration::from_micros(self.delay_us.1);
+        Bounds {
+            lock_delay: self.lock_delay + self.steps_back(),
+            // What is asked, answered and told, and a grant that comes too late and is asked for
+            // again.
+            slack: Duration::from_millis(50) + message * 8,
+            reconnect: LISTENS_AGAIN_WITHIN,
+            // What was queued while the connection was made is sent once it is.
+            queued: Duration::from_secs(2),
+            ..Bounds::of_ttl(ttl_max)
+        }
+    }
+
+    /// For how long the server may keep what the dead have left: a lease for nobody, and a place
+    /// behind it that it is handed to.
+    #[must_use]
+    pub fn kept_for(&self) -> Duration {
+        let kept = self.ttl_max() + self.lock_delay + self.waiter_ttl_max() + self.lock_delay;
+        kept + Bounds::drift(kept) + self.steps_back() + Duration::from_secs(1)
+    }
+
+    fn waiter_ttl_max(&self) -> Duration {
+        self.ttl_max().min(Duration::from_secs(3))
+    }
+}
+
+fn client(random: &mut SeededRandom, ttl: Duration, faster_ppm: i64, is_hot: bool) -> ClientPlan {
+    let is_crowd = is_hot || random.once_in(3);
+    let idle = [Duration::from_millis(50), Duration::from_secs(2), ttl * 2];
+    ClientPlan {
+        tasks: if is_crowd { 2 + random.below(5) } else { 1 + random.below(2) },
+        ttl,
+        faster_ppm,
+        keep_idle: if random.once_in(3) { idle[random.below(3)] } else { Duration::ZERO },
+        is_fenced: !random.once_in(5),
+        is_strict: random.once_in(6),
+        is_mixed: random.once_in(5),
+        is_hot,
+        is_named: random.once_in(3),
+        why: random.once_in(4).then_some("what all do"),
+        shut_down_after: random
+            .once_in(5)
+            .then(|| Duration::from_millis(2_000 + random.next_u64() % 10_000)),
+    }
+}
+
+fn drift_ppm(random: &mut SeededRandom) -> i64 {
+    let drawn = random.next_u64() % (2 * DRIFT_PPM_MAX + 1);
+    drawn.cast_signed() - DRIFT_PPM_MAX.cast_signed()
+}
+
+/// One of the shapes, or several at once. Wave and jitter together stay below the 2 ms that are
+/// allowed beside the drift, with the whole milliseconds that the server counts in.
+fn clock(random: &mut SeededRandom) -> ServerClock {
+    let mut clock = ServerClock::default();
+    if random.once_in(2) {
+        clock.faster_ppm = drift_ppm(random);
+    }
+    if random.once_in(3) {
+        clock.wave_us = random.next_u64() % 200;
+        clock.wave = Duration::from_millis(500 + random.next_u64() % 5_000);
+    }
+    if random.once_in(3) {
+        clock.jitter_us = random.next_u64() % 200;
+    }
+    clock
+}
+
+/// How long most faults last at most, and how long nothing goes wrong at the end of a run.
+const FAULT_MAX: Duration = Duration::from_secs(3);
+const CALM_MIN: Duration = Duration::from_secs(4);
+
+/// At least five of them, in the part of the run that leaves time to see how it recovers.
+fn faults(random: &mut SeededRandom, plan: &Plan) -> Vec<PlannedFault> {
+    // A third of the worlds have a server that forgets, or whose clock steps: not both, since a
+    // server that forgets after its clock went back is beyond what fencing tokens can survive.
+    let beyond: &[Fault] = match random.below(6) {
+        0 => &Fault::FORGETTING,
+        1 => &Fault::STEPS,
+        _ => &[],
+    };
+    // At the end there is calm: what is asked then is not asked in trouble.
+    let felt = plan.bounds().aftermath() + FAULT_MAX + CALM_MIN;
+    let troubled = (plan.span * 3 / 5).min(plan.span.saturating_sub(felt));
+    let troubled_ms = u64::try_from(troubled.as_millis()).unwrap_or(u64::MAX).max(2_000);
+    let number = 5 + random.below(8);
+    let mut faults = (0..number)
+        .map(|_| {
+            let fault = if !beyond.is_empty() && random.once_in(3) {
+                beyond[random.below(beyond.len())]
+            } else {
+                Fault::COVERED[random.below(Fault::COVERED.len())]
+            };
+            let at = Duration::from_millis(500 + random.next_u64() % (troubled_ms - 500));
+            planned(random, fault, at, plan)
+        })
+        .collect::<Vec<_>>();
+    faults.sort_by_key(|planned| planned.at);
+    faults
+}
+
+fn planned(random: &mut SeededRandom, fault: Fault, at: Duration, plan: &Plan) -> PlannedFault {
+    let ttl_ms = u64::try_from(plan.ttl_max().as_millis()).unwrap_or(u64::MAX);
+    let (lasts_ms, much) = match fault {
+        // For how long at most a message is on its way.
+        Fault::Delay => (200 + random.next_u64() % 3_000, [20, 200, 1_000][random.below(3)]),
+        Fault::Loss => (500 + random.next_u64() % 3_000, 3 + random.next_u64() % 20),
+        // How many requests are met.
+        Fault::ReplyLost | Fault::LateRequest | Fault::Duplicate => {
+            (500 + random.next_u64() % (2 * ttl_ms), 1 + random.next_u64() % 4)
+        }
+        Fault::ClientCrash | Fault::ServerRestart | Fault::RestartEmpty | Fault::RestartOld => {
+            (random.next_u64() % 1_000, random.next_u64())
+        }
+        Fault::ClockStepForward | Fault::ClockStepBack => (0, 1 + random.next_u64() % (2 * ttl_ms)),
+        Fault::Reset | Fault::SubscriberKill | Fault::ScriptFlush | Fault::Flushall => (0, 0),
+        // How many tenths of a second are lost.
+        Fault::Failover => (random.next_u64() % 500, random.next_u64()),
+        Fault::DroppedFuture => (500 + random.next_u64() % 3_000, 0),
+        _ => (50 + random.next_u64() % (ttl_ms * 3 / 2), random.next_u64()),
+    };
+    let all = random.once_in(4);
+    let client = (!all).then(|| random.below(plan.clients.len()));
+    PlannedFault { fault, at, lasts: Duration::from_millis(lasts_ms), client, much }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_world_is_as_large_and_as_troubled_as_promised() {
+        for seed in 0..2_000 {
+            let plan = Plan::new(seed, Duration::from_secs(30));
+            assert!((3..=8).contains(&plan.clients.len()));
+            assert!((1..=4).contains(&plan.keys));
+            assert!(plan.faults.len() >= 5);
+            let kinds = |some: &[Fault]| plan.faults.iter().any(|one| some.contains(&one.fault));
+            assert!(
+                !(kinds(&Fault::FORGETTING) && kinds(&Fault::STEPS)),
+                "a server that forgets and whose clock steps: seed {seed}"
+            );
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The words of a command.
+
+use super::numbers;
+use super::reply::Refusal;
+
+/// A command's name and what follows it, in one piece that is used again.
+#[derive(Debug, Default)]
+pub(super) struct Arguments {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Arguments {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub(super) fn push(&mut self, argument: &[u8]) {
+        self.bytes.extend_from_slice(argument);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// How many there are, with the name.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The argument at that place; the name is at 0.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many: the number of arguments is checked before a command is carried
+    /// out.
+    pub(super) fn at(&self, place: usize) -> &[u8] {
+        let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[place]]
+    }
+
+    /// The arguments from that place on.
+    pub(super) fn from(&self, place: usize) -> impl Iterator<Item = &[u8]> {
+        (place..self.len()).map(|place| self.at(place))
+    }
+
+    /// Whether the argument there is that word, in letters of whatever case.
+    pub(super) fn is(&self, place: usize, word: &str) -> bool {
+        self.at(place).eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    /// The argument there as a whole number.
+    pub(super) fn integer(&self, place: usize) -> Result<i64, Refusal> {
+        numbers::integer(self.at(place)).ok_or(Refusal::NOT_AN_INTEGER)
+    }
+}

@@ -1,0 +1,95 @@
+//! What a command answers.
+
+use std::borrow::Cow;
+
+use leasehold::store::redis::{LinkError, Value};
+
+/// An answer. A script can tell more kinds apart than a client of the store.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reply {
+    Nil,
+    Int(i64),
+    Status(Cow<'static, str>),
+    Bytes(Vec<u8>),
+    Array(Vec<Self>),
+    /// A refusal in the midst of what a script answers.
+    Refused(Refusal),
+}
+
+/// Why a command is not carried out: a code, and a text for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal(Cow<'static, str>);
+
+impl Reply {
+    pub(super) const OK: Self = Self::Status(Cow::Borrowed("OK"));
+
+    pub(super) fn count(count: usize) -> Self {
+        Self::Int(i64::try_from(count).expect("fewer than the memory has bytes"))
+    }
+
+    pub(super) fn bytes(bytes: Option<&[u8]>) -> Self {
+        bytes.map_or(Self::Nil, |bytes| Self::Bytes(bytes.to_vec()))
+    }
+
+    /// What the store is told: a refusal somewhere in an answer is one of the whole, as its
+    /// connections have it.
+    pub(super) fn into_value(self) -> Result<Value, Refusal> {
+        Ok(match self {
+            Self::Nil => Value::Nil,
+            Self::Int(number) => Value::Int(number),
+            Self::Status(text) => Value::Bytes(text.into_owned().into_bytes()),
+            Self::Bytes(bytes) => Value::Bytes(bytes),
+            Self::Array(replies) => Value::Array(
+                replies.into_iter().map(Self::into_value).collect::<Result<_, Refusal>>()?,
+            ),
+            Self::Refused(refusal) => return Err(refusal),
+        })
+    }
+}
+
+impl Refusal {
+    pub(super) const WRONG_TYPE: Self =
+        Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
+    pub(super) const NOT_AN_INTEGER: Self =
+        Self::fixed("ERR value is not an integer or out of range");
+    pub(super) const NOT_A_FLOAT: Self = Self::fixed("ERR value is not a valid float");
+    pub(super) const SYNTAX: Self = Self::fixed("ERR syntax error");
+    pub(super) const FULL: Self =
+        Self::fixed("OOM command not allowed when used memory > 'maxmemory'.");
+    pub(super) const NO_SCRIPT: Self = Self::fixed("NOSCRIPT No matching script. Please use EVAL.");
+
+    /// A refusal of that text, whose first word is the code.
+    pub(super) const fn fixed(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    pub(super) fn new(text: String) -> Self {
+        Self(Cow::Owned(text))
+    }
+
+    /// What a real server does, and this one does not: said aloud, not made up.
+    pub(super) fn left_out(what: &str) -> Self {
+        Self::new(format!("ERR the simulated server leaves out {what}"))
+    }
+
+    pub(super) fn wrong_arity(command: &str) -> Self {
+        let command = command.to_ascii_lowercase();
+        Self::new(format!("ERR wrong number of arguments for '{command}' command"))
+    }
+
+    pub(super) fn bad_expiry(command: &str) -> Self {
+        let command = command.to_ascii_lowercase();
+        Self::new(format!("ERR invalid expire time in '{command}' command"))
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn into_link_error(self) -> LinkError {
+        // A text is one line on the wire.
+        let text = self.0.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
+        let code = text.split(' ').next().unwrap_or_default().to_owned();
+        LinkError::Refused { code, text }
+    }
+}

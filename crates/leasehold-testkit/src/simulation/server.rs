@@ -1,0 +1,306 @@
+//! The simulated server: its data, its clock, and what becomes of both.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::store::redis::{Command, News, Value};
+
+use super::clock::ServerClock;
+use super::log::Log;
+use super::redis::{Dataset, Executed, SimulatedRedis, name_of, sha1_hex};
+use crate::history::event::{Block, Name, Request, What};
+
+/// How often the state of the data is kept, for restarts with old data, and for how long.
+const KEPT_EVERY: Duration = Duration::from_millis(100);
+const KEPT: usize = 30;
+
+/// One server.
+pub(super) struct Server {
+    redis: SimulatedRedis,
+    pub(super) clock: ServerClock,
+    /// Down: nobody answers, and who connects is refused.
+    pub(super) is_up: bool,
+    /// Stopped: the kernel takes bytes, and nobody reads them.
+    pub(super) is_stopped: bool,
+    past: VecDeque<Dataset>,
+    kept_at: Moment,
+    /// Which script a hash stands for, as far as one was sent in full.
+    hashes: BTreeMap<Vec<u8>, Arc<str>>,
+    /// What was asked by a hash that the server did not know: it will be sent once more in full.
+    forgotten: Vec<Asked>,
+    log: Log,
+}
+
+/// What a script call asks, read off its keys and arguments.
+#[derive(PartialEq)]
+pub(super) struct Asked {
+    pub(super) request: Request,
+    pub(super) key: Name,
+    pub(super) token: Name,
+}
+
+impl Server {
+    pub(super) fn new(clock: ServerClock, log: Log) -> Self {
+        Self {
+            redis: SimulatedRedis::new(),
+            clock,
+            is_up: true,
+            is_stopped: false,
+            past: VecDeque::new(),
+            kept_at: Moment::default(),
+            hashes: BTreeMap::new(),
+            forgotten: Vec::new(),
+            log,
+        }
+    }
+
+    /// Carries a command out.
+    pub(super) fn carry_out(&mut self, now: Moment, command: &Command) -> Executed {
+        self.keep(now);
+        let now_us = self.clock.at(now);
+        let key = command.args().nth(3).map(<[u8]>::to_vec).unwrap_or_default();
+        let before = self.owner_at(now_us, &key).map(|(owner, _)| owner);
+        let executed = self.redis.execute(now_us, command);
+        let Some(script) = &executed.script else {
+            self.forgotten.extend(self.asked_by_hash(command));
+            return executed;
+        };
+        // Whoever has sent a script in full may call it by its hash at once.
+        if hash_of(command).is_none()
+            && !self.hashes.values().any(|known| known == script)
+            && let Some(text) = command.args().nth(1)
+        {
+            self.hashes.insert(sha1_hex(text).into_bytes(), Arc::clone(script));
+        }
+        if let Some(Asked { request, key: name, token }) = asked(script, command) {
+            let after = self.owner_at(now_us, &key);
+            let left = after.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
+            let after = after.map(|(owner, _)| owner);
+            // What was refused took no place; if it changed the owner all the same, that is told.
+            if executed.reply.is_ok() || after != before {
+                let block = told_block(&executed, after.as_deref());
+                self.log.push(What::Served {
+                    request,
+                    key: name,
+                    token,
+                    before,
+                    after,
+                    left,
+                    block,
+                });
+            }
+        }
+        executed
+    }
+
+    /// What a request asks that is just sent, unless it is sent once more because the server did
+    /// not know its script.
+    pub(super) fn is_asked(&mut self, command: &Command) -> Option<Asked> {
+        let mut args = command.args();
+        if args.next()? != b"EVAL" {
+            return self.asked_by_hash(command);
+        }
+        let asked = asked(&name_of(args.next()?)?, command)?;
+        match self.forgotten.iter().position(|before| *before == asked) {
+            Some(before) => {
+                self.forgotten.swap_remove(before);
+                None
+            }
+            None => Some(asked),
+        }
+    }
+
+    fn asked_by_hash(&self, command: &Command) -> Option<Asked> {
+        asked(self.hashes.get(hash_of(command)?)?, command)
+    }
+
+    /// Who owns a key, and for how long still.
+    pub(super) fn owner(&self, now: Moment, key: &str) -> Option<(Name, Duration)> {
+        self.owner_at(self.clock.at(now), key.as_bytes())
+    }
+
+    fn owner_at(&self, now_us: u64, key: &[u8]) -> Option<(Name, Duration)> {
+        let (owner, left_ms) = self.redis.string_at(now_us, key)?;
+        let left = left_ms.map_or(Duration::MAX, Duration::from_millis);
+        Some((Arc::from(String::from_utf8_lossy(&owner)), left))
+    }
+
+    /// Every key, with the time it has left.
+    pub(super) fn keys(&self, now: Moment) -> Vec<(String, Option<Duration>)> {
+        let keys = self.redis.keys_at(self.clock.at(now));
+        let named = |(key, left): (Vec<u8>, Option<u64>)| {
+            (String::from_utf8_lossy(&key).into_owned(), left.map(Duration::from_millis))
+        };
+        keys.into_iter().map(named).collect()
+    }
+
+    pub(super) fn subscribe(&mut self, subscriber: u64, channel: &str) {
+        self.redis.subscribe(subscriber, channel);
+    }
+
+    /// Has a subscriber told when a key changes.
+    pub(super) fn track(&mut self, now: Moment, subscriber: u64, key: &str) -> Executed {
+        self.keep(now);
+        let exists = Command::new("EXISTS").arg(key);
+        self.redis.execute_for(subscriber, self.clock.at(now), &exists)
+    }
+
+    pub(super) fn unsubscribe(&mut self, subscriber: u64) {
+        self.redis.unsubscribe(subscriber);
+    }
+
+    pub(super) fn flush_scripts(&mut self) {
+        self.redis.flush_scripts();
+    }
+
+    pub(super) fn set_full(&mut self, full: bool) {
+        self.redis.set_full(full);
+    }
+
+    /// Its clock jumps forward by that many ms: leases end early, as if they were forgotten.
+    pub(super) fn step(&mut self, by_ms: u64) {
+        self.clock.stepped_us += i64::try_from(by_ms * 1_000).expect("a step of seconds");
+        self.log.push(What::Forgot);
+    }
+
+    /// It jumps back: leases last longer.
+    pub(super) fn step_back(&mut self, by_ms: u64) {
+        self.clock.stepped_us -= i64::try_from(by_ms * 1_000).expect("a step of seconds");
+    }
+
+    /// It comes back with the data of that many tenths of a second ago; `None`: without any.
+    pub(super) fn forget(&mut self, tenths: Option<usize>) {
+        let dataset = match tenths {
+            Some(tenths) => {
+                let at = self.past.len().saturating_sub(tenths.max(1));
+                self.past.get(at).cloned().unwrap_or_default()
+            }
+            None => Dataset::default(),
+        };
+        // What came after is gone for good: the next restart cannot bring it back either.
+        self.past.clear();
+        self.past.push_back(dataset.clone());
+        self.redis.restore(dataset);
+        self.log.push(What::Forgot);
+    }
+
+    fn keep(&mut self, now: Moment) {
+        if now.since(self.kept_at) < KEPT_EVERY {
+            return;
+        }
+        self.kept_at = now;
+        if self.past.len() == KEPT {
+            self.past.pop_front();
+        }
+        self.past.push_back(self.redis.dataset());
+    }
+}
+
+/// The hash by which a script is called.
+fn hash_of(command: &Command) -> Option<&[u8]> {
+    let mut args = command.args();
+    (args.next()? == b"EVALSHA").then(|| args.next())?
+}
+
+/// As the headers of the scripts say: six keys, the lock first; the owner token is the first
+/// argument of each.
+fn asked(script: &str, command: &Command) -> Option<Asked> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let keys = |number: usize| command.args().nth(3 + number).map(text);
+    let argv = |number: usize| command.args().nth(3 + 6 + number).map(text);
+    let request = match script {
+        "acquire" => {
+            let waiter_ttl_ms = argv(6).and_then(|ms| ms.parse().ok());
+            Request::Ask { place: waiter_ttl_ms.map(Duration::from_millis) }
+        }
+        "renew" => Request::Renew,
+        // For how long to keep it follows.
+        "release" if argv(1).is_some() => Request::Keep,
+        "release" => Request::Release,
+        "evict" => Request::Evict,
+        _ => return None,
+    };
+    Some(Asked { request, key: keys(0)?.into(), token: argv(0)?.into() })
+}
+
+/// Which fencing tokens the owner is told are its own: in the answer to its ask or release, or in
+/// the message that hands the key over.
+fn told_block(executed: &Executed, owner: Option<&str>) -> Option<Block> {
+    let block = |first: u64, count: u64| (first > 0 && count > 0).then_some(Block { first, count });
+    for publication in &executed.published {
+        let News::Published(message) = &publication.news else { continue };
+        let words = String::from_utf8_lossy(&message.payload);
+        let words: Vec<_> = words.splitn(6, ' ').collect();
+        if let ["g", _ask_no, first, count, token, _key] = words[..]
+            && Some(token) == owner
+        {
+            return block(first.parse().ok()?, count.parse().ok()?);
+        }
+    }
+    let reply = executed.reply.as_ref().ok()?;
+    let (first, count) = match (executed.script.as_deref()?, reply) {
+        ("acquire", Value::Int(first)) => (first, &1),
+        ("acquire" | "release", Value::Array(reply)) => match reply.as_slice() {
+            [Value::Int(1 | 3), Value::Int(first), Value::Int(count)] => (first, count),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    block(u64::try_from(*first).ok()?, u64::try_from(*count).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VirtualHost;
+
+    /// As a store calls the script by that text or hash.
+    fn ask(by: &str, what: &str) -> Command {
+        let words = ["6", "a", "b", "c", "d", "e", "f", "TOKEN", "10", "1", "0", "1", "x", "500"];
+        words.into_iter().fold(Command::new(by).arg(what), Command::arg)
+    }
+
+    const SCRIPT: &str =
+        "-- acquire.lua: takes the key\nreturn redis.call('SET', KEYS[1], ARGV[1])";
+
+    #[test]
+    fn what_is_sent_in_full_is_asked_once() {
+        let log = Log::new(&VirtualHost::new(1));
+        let mut server = Server::new(ServerClock::default(), log);
+        let now = Moment::from_nanos(1_000_000_000_000);
+        let load = Command::new("SCRIPT").arg("LOAD").arg(SCRIPT);
+        let hash = match server.carry_out(now, &load).reply {
+            Ok(Value::Bytes(hash)) => String::from_utf8(hash),
+            other => panic!("{other:?}"),
+        };
+        let (by_hash, in_full) = (ask("EVALSHA", &hash.expect("ASCII")), ask("EVAL", SCRIPT));
+        assert!(server.is_asked(&in_full).is_some() && server.is_asked(&by_hash).is_none());
+        let _answered = server.carry_out(now, &in_full);
+        assert!(server.is_asked(&by_hash).is_some());
+        server.flush_scripts();
+        assert!(server.carry_out(now, &by_hash).reply.is_err());
+        assert!(server.is_asked(&in_full).is_none(), "it was asked by its hash before");
+        assert!(server.is_asked(&in_full).is_some());
+    }
+
+    #[test]
+    fn what_a_full_server_refuses_is_not_told() {
+        let host = VirtualHost::new(1);
+        let log = Log::new(&host);
+        let mut server = Server::new(ServerClock::default(), log.clone());
+        let ask = ask("EVAL", SCRIPT);
+        let now = Moment::from_nanos(1_000_000_000_000);
+        server.set_full(true);
+        assert!(server.carry_out(now, &ask).reply.is_err());
+        assert_eq!(log.take(), []);
+        server.set_full(false);
+        assert!(server.carry_out(now, &ask).reply.is_ok());
+        let place = Some(Duration::from_millis(500));
+        let (key, after) = ("a".into(), Some("TOKEN".into()));
+        let (request, token, left) = (Request::Ask { place }, "TOKEN".into(), Duration::MAX);
+        let served = What::Served { request, key, token, before: None, after, left, block: None };
+        assert_eq!(log.take().into_iter().map(|event| event.what).collect::<Vec<_>>(), [served]);
+    }
+}

@@ -1,0 +1,53 @@
+//! On which terms a task takes a lock.
+
+use std::time::Duration;
+
+use leasehold::{Client, Mutex};
+
+use super::plan::ClientPlan;
+use crate::virtual_host::SeededRandom;
+
+/// What a task wants of one lock.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    ttl: Duration,
+    why: Option<&'static str>,
+    is_fenced: bool,
+    is_strict: bool,
+    /// For how long its client keeps it with no guard.
+    pub(super) keep_idle: Duration,
+}
+
+impl Terms {
+    /// Those of a client, or others now and then if its tasks do not agree.
+    pub(super) fn draw(plan: &ClientPlan, random: &mut SeededRandom) -> Self {
+        let mut terms = Self {
+            ttl: plan.ttl,
+            why: plan.why,
+            is_fenced: plan.is_fenced,
+            is_strict: plan.is_strict,
+            keep_idle: if plan.is_strict { Duration::ZERO } else { plan.keep_idle },
+        };
+        if plan.is_mixed {
+            match random.below(8) {
+                0 => terms.ttl = plan.ttl * 2 / 3,
+                1 => terms.why = Some("for another reason"),
+                2 => terms.is_fenced = !plan.is_fenced,
+                3 => terms.keep_idle = Duration::ZERO,
+                4 => (terms.is_strict, terms.keep_idle) = (true, Duration::ZERO),
+                _ => {}
+            }
+        }
+        terms
+    }
+
+    pub(super) fn mutex(&self, client: &Client, name: &str) -> Mutex {
+        let mutex = client.mutex(name).ttl(self.ttl).fencing(self.is_fenced);
+        let mutex = mutex.keep_idle(self.keep_idle);
+        let mutex = if self.is_strict { mutex.strict_fifo() } else { mutex };
+        match self.why {
+            Some(why) => mutex.why(why),
+            None => mutex,
+        }
+    }
+}

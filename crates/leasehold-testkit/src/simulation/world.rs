@@ -1,0 +1,202 @@
+//! The things of one run that everybody in it shares.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold::Guard;
+use leasehold::core::Moment;
+use leasehold::host::Host;
+
+use super::log::Log;
+use super::network::Network;
+use super::plan::Plan;
+use super::process::Process;
+use crate::VirtualHost;
+use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId, What, WindowId};
+
+/// One run.
+pub(super) struct World {
+    pub(super) host: Arc<VirtualHost>,
+    pub(super) plan: Plan,
+    pub(super) network: Network,
+    pub(super) log: Log,
+    /// Until when the clients go on.
+    pub(super) end: Moment,
+    /// Whether futures are dropped half way at the moment, by client.
+    pub(super) dropping: Vec<AtomicBool>,
+    windows: Mutex<BTreeMap<WindowId, Window>>,
+    calls: AtomicU32,
+    grants: AtomicU32,
+    numbered: AtomicU32,
+    /// Until when they go on if little came of it till then.
+    late_end: Moment,
+}
+
+/// A run in which less was taken says little.
+const ACQUISITIONS_MIN: u32 = 100;
+
+/// A guard that somebody has.
+struct Window {
+    process: Process,
+    key: Name,
+    token: Name,
+    guard: Weak<Guard>,
+    until: Moment,
+}
+
+impl World {
+    pub(super) fn new(
+        host: &Arc<VirtualHost>,
+        plan: Plan,
+        network: Network,
+        log: Log,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            host: Arc::clone(host),
+            end: host.now() + plan.span,
+            late_end: host.now() + plan.span * 2,
+            dropping: plan.clients.iter().map(|_| AtomicBool::new(false)).collect(),
+            plan,
+            network,
+            log,
+            windows: Mutex::default(),
+            calls: AtomicU32::new(0),
+            grants: AtomicU32::new(0),
+            numbered: AtomicU32::new(0),
+        })
+    }
+
+    /// Whether the clients go on taking locks: for their time, and until there were enough.
+    pub(super) fn goes_on(&self) -> bool {
+        let granted = self.grants.load(Ordering::Relaxed);
+        self.host.now() < self.end || granted < ACQUISITIONS_MIN && self.host.now() < self.late_end
+    }
+
+    /// A number that no process, window or fault has had.
+    pub(super) fn number(&self) -> u32 {
+        self.numbered.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A call of the library begins.
+    pub(super) fn called(
+        &self,
+        process: &Process,
+        key: &Name,
+        kind: CallKind,
+        limit: Option<Duration>,
+    ) -> CallId {
+        let call = CallId(self.calls.fetch_add(1, Ordering::Relaxed));
+        let (process, key) = (process.id(), Arc::clone(key));
+        self.log.push(What::Called { call, process, key, kind, limit });
+        call
+    }
+
+    /// It has ended.
+    pub(super) fn returned(&self, call: CallId, outcome: Outcome) {
+        self.log.push(What::Returned { call, outcome });
+    }
+
+    /// A call returned a guard.
+    pub(super) fn granted(
+        &self,
+        call: CallId,
+        process: &Process,
+        key: &Name,
+        guard: &Arc<Guard>,
+    ) -> WindowId {
+        let window = WindowId(self.number());
+        self.grants.fetch_add(1, Ordering::Relaxed);
+        let token: Name = Arc::from(guard.token().as_str());
+        let until = self.until(process, guard);
+        self.log.push(What::Granted {
+            window,
+            call,
+            token: Arc::clone(&token),
+            fence: guard.fencing_token().map(leasehold::FencingToken::get),
+            until,
+        });
+        let guard = Arc::downgrade(guard);
+        let held = Window { process: process.clone(), key: Arc::clone(key), token, guard, until };
+        self.windows().insert(window, held);
+        // Told by a message, it may be over soon.
+        self.look(|id, _| id == window);
+        window
+    }
+
+    /// Its holder is told that it is lost.
+    pub(super) fn told_lost(&self, window: WindowId) {
+        self.windows().remove(&window);
+        self.log.push(What::ToldLost { window });
+    }
+
+    /// Its holder looks at the guard once more, after it was told that it is lost.
+    pub(super) fn looks_again(&self, process: &Process, window: WindowId, guard: &Guard) {
+        if guard.is_held() {
+            self.log.push(What::Extended { window, until: self.until(process, guard) });
+        }
+    }
+
+    /// Its holder gives it up.
+    pub(super) fn gives_up(&self, window: WindowId, keep_idle: Duration) {
+        self.look(|id, _| id == window);
+        if self.windows().remove(&window).is_some() {
+            if !keep_idle.is_zero() {
+                self.log.push(What::Keeps { window, span: keep_idle });
+            }
+            self.log.push(What::GaveUp { window });
+        }
+    }
+
+    /// Looks at every guard of a process, which is about to stand still.
+    pub(super) fn look_at(&self, process: &Process) {
+        self.look(|_, of| of == process.id());
+    }
+
+    /// Looks at every guard: until when its process relies on it, and what the server says to that.
+    pub(super) fn look_at_all(&self) {
+        self.look(|_, _| true);
+    }
+
+    /// A process is dead, and its guards with it.
+    pub(super) fn died(&self, process: &Process) {
+        self.windows().retain(|_, window| window.process.id() != process.id());
+        self.log.push(What::Crashed { process: process.id() });
+    }
+
+    fn look(&self, which: impl Fn(WindowId, ProcessId) -> bool) {
+        let now = self.host.now();
+        for (id, window) in self.windows().iter_mut() {
+            if !which(*id, window.process.id()) {
+                continue;
+            }
+            let Some(guard) = window.guard.upgrade() else { continue };
+            let until = self.until(&window.process, &guard);
+            let remaining = until.since(now);
+            if remaining.is_zero() {
+                continue;
+            }
+            if until > window.until {
+                window.until = until;
+                self.log.push(What::Extended { window: *id, until });
+            }
+            let owner = self.network.with_server(|server| server.owner(now, &window.key));
+            let (owner, left) = owner.map_or((None, Duration::ZERO), |(owner, left)| {
+                (Some(if owner == window.token { Arc::clone(&window.token) } else { owner }), left)
+            });
+            // The server tells whole milliseconds; the one that has begun counts.
+            let left = left.saturating_add(Duration::from_millis(1));
+            self.log.push(What::Compared { window: *id, remaining, owner, left });
+        }
+    }
+
+    /// Until when a process relies on a guard, on the common clock.
+    fn until(&self, process: &Process, guard: &Guard) -> Moment {
+        self.host.now() + process.on_common_clock(guard.remaining())
+    }
+
+    fn windows(&self) -> MutexGuard<'_, BTreeMap<WindowId, Window>> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,47 @@
+//! The program `chaos`: a short run of it, and what it makes of bad arguments.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn chaos(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chaos"));
+    command.args(args).output().expect("it starts")
+}
+
+#[test]
+fn a_short_run_keeps_the_promises_and_leaves_a_record() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("record.json");
+    let kinds = "reset,reply-lost,script-flush,server-stop,client-crash,restart-empty";
+    let mut args = vec!["--minutes", "0.1", "--worlds", "2", "--ttl-ms", "600", "--without-run"];
+    args.extend(["--kinds", kinds, "--commit", "abc", "--json", path.to_str().expect("UTF-8")]);
+    let done = chaos(&args);
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
+    let record = std::fs::read_to_string(path).expect("a record");
+    let record: Value = serde_json::from_str(&record).expect("JSON");
+    assert_eq!(record["schema"], "leasehold.trust.chaos.v1");
+    assert_eq!(record["commit"], "abc");
+    assert!(record["granted"].as_u64() > Some(0), "{record}");
+    assert!(record["acquisitions"].as_u64() >= record["granted"].as_u64(), "{record}");
+    let faults = record["faults"].as_object().expect("faults by kind");
+    assert_eq!(faults.len(), 6, "{record}");
+    let injected: u64 = faults.values().filter_map(|fault| fault["injected"].as_u64()).sum();
+    assert!(injected > 0, "{record}");
+    assert_eq!(record["violations_in_model"], serde_json::json!({}));
+}
+
+#[test]
+fn arguments_that_do_not_read_are_refused() {
+    for (args, complaint) in [
+        (&["--kinds", "reset,plague"][..], "`plague` is no fault"),
+        (&["--minutes", "1000"], "0 to 120 minutes"),
+        (&["--minutes"], "wants a value"),
+        (&["--kinds", "run-stop"], "no fault is left"),
+    ] {
+        let done = chaos(&[&["--without-run"], args].concat());
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), said.contains(complaint)), (Some(64), true), "{said}");
+    }
+}

@@ -1,0 +1,198 @@
+//! What the stores are asked.
+
+use std::collections::HashMap;
+
+use leasehold::core::Moment;
+use leasehold::core::token::ClientId;
+use leasehold::store::{Ask, Claim, LeaseId, Line, Note, Otherwise};
+use leasehold::{Key, OwnerToken, Ttl};
+use leasehold_testkit::conformance::ttl;
+use leasehold_testkit::virtual_host::SeededRandom;
+
+/// The keys that are asked for.
+pub(super) const KEYS: [&str; 3] = ["a", "b", "c"];
+
+/// Of what the requests of a seed are made. Times are in ms.
+pub(super) struct Plan {
+    /// How many there are.
+    pub(super) requests: usize,
+    /// By how many owners, for how many of the keys.
+    pub(super) owners: usize,
+    keys: usize,
+    /// How long leases live.
+    ttls: [u64; 5],
+    /// How long places live, and what is handed to them.
+    waits: [u64; 3],
+    /// How much time passes.
+    passes: [u64; 5],
+    /// By how much the highest known fencing token is exceeded when the counter is raised.
+    raises: &'static [u64],
+    /// Whether stores take part of which the last millisecond is left open.
+    pub(super) blurred: bool,
+    /// Whether each request is followed by the hints that come of it.
+    pub(super) hears: bool,
+}
+
+/// Far ahead of all clocks, so that no counter is there by itself.
+const FAR: u64 = 10_000_000_000;
+
+/// Leases and places end exactly when something is asked.
+pub(super) const EXACT: Plan = Plan {
+    requests: 400,
+    owners: 6,
+    keys: 3,
+    ttls: [10, 50, 200, 1_000, 5_000],
+    waits: [10, 100, 1_000],
+    passes: [1, 9, 60, 300, 2_000],
+    raises: &[0, 1, FAR],
+    blurred: false,
+    hears: false,
+};
+
+/// Time passes by multiples of 7 ms, and nothing lives for such a span or one just below it.
+pub(super) const WHOLE: Plan = Plan {
+    requests: 400,
+    owners: 6,
+    keys: 3,
+    ttls: [10, 52, 199, 997, 5_001],
+    waits: [10, 101, 997],
+    passes: [7, 14, 63, 301, 2_002],
+    raises: &[0, FAR],
+    blurred: true,
+    hears: false,
+};
+
+/// Nobody does anything before all hints are in. Few owners and one key: many are handed it.
+pub(super) const UNHURRIED: Plan = Plan {
+    requests: 250,
+    owners: 3,
+    keys: 1,
+    ttls: [199, 500, 997, 2_001, 5_001],
+    waits: [101, 500, 997],
+    passes: [7, 14, 63, 301, 2_002],
+    raises: &[0, FAR],
+    blurred: true,
+    hears: true,
+};
+
+/// Somebody who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    pub(super) token: OwnerToken,
+    pub(super) client: ClientId,
+}
+
+/// Owners of that seed.
+pub(super) fn owners(random: &mut SeededRandom, count: usize) -> Vec<Owner> {
+    let mut owner = || {
+        let (mut id, mut token) = ([0; ClientId::CHARS], [0; OwnerToken::RANDOM_BYTES]);
+        random.fill(&mut id);
+        random.fill(&mut token);
+        let client = ClientId::from_random(id);
+        Owner { token: OwnerToken::from_random(token, &client), client }
+    };
+    (0..count).map(|_| owner()).collect()
+}
+
+/// A request, the same for all stores.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Acquire(Ask),
+    /// An ask that nobody waits for: it takes effect all the same.
+    Abandon(Ask),
+    Renew {
+        lease: LeaseId,
+        ttl: Ttl,
+        /// By how much the counter is to exceed what is known of it.
+        raise: Option<u64>,
+        reserve: u32,
+        idle: bool,
+    },
+    Release(LeaseId, Otherwise),
+    Inspect(Key),
+    List(&'static str),
+    Evict(Key, OwnerToken),
+    /// The handle is another from now on, which has met nothing yet.
+    Open,
+    Pass(u64),
+}
+
+/// Draws the next request, and who makes it.
+pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> (usize, Request) {
+    let key = Key::new(KEYS[random.below(plan.keys)]).expect("a name");
+    let number = random.below(owners.len());
+    let owner = owners[number].token.clone();
+    let span = ttl(plan.ttls[random.below(5)]);
+    let reserve = [0, 1, 1, 4][random.below(4)];
+    let claim = Claim::Exclusive;
+    let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
+    let request = match random.below(40) {
+        0..13 => Request::Acquire(ask(random, plan, lease, &owners[number].client, reserve)),
+        13 if plan.hears => Request::Inspect(key),
+        13 => Request::Abandon(ask(random, plan, lease, &owners[number].client, reserve)),
+        14..20 => {
+            let raise = random.once_in(3).then(|| plan.raises[random.below(plan.raises.len())]);
+            let idle = random.once_in(3);
+            Request::Renew { lease, ttl: span, raise, reserve: reserve / 4, idle }
+        }
+        20..26 => Request::Release(lease, Otherwise::Free),
+        26 | 27 => {
+            // Fresh, or that of one who has no place in line, which comes to the same.
+            let fresh = format!("heir-{}", random.below(1_000_000));
+            let fresh = OwnerToken::new(fresh).expect("a token");
+            let owner = if random.once_in(2) { owner } else { fresh };
+            Request::Release(lease, Otherwise::Keep { owner, ttl: span, reserve })
+        }
+        28 | 29 => Request::Inspect(key),
+        30 => Request::List(["*", "a", "?"][random.below(3)]),
+        31 if plan.hears => Request::List("*"),
+        31 => Request::Open,
+        32 | 33 => Request::Evict(key, owner),
+        _ => Request::Pass(plan.passes[random.below(5)]),
+    };
+    (number, request)
+}
+
+fn ask(
+    random: &mut SeededRandom,
+    plan: &Plan,
+    lease: LeaseId,
+    client: &ClientId,
+    reserve: u32,
+) -> Ask {
+    let span = ttl(plan.ttls[random.below(5)]);
+    let waiter_ttl = ttl(plan.waits[random.below(3)]);
+    let handed_ttl = ttl(plan.waits[random.below(3)]);
+    let ask_no = u32::try_from(random.below(5)).expect("small");
+    let inbox = client.clone();
+    let line = match random.below(6) {
+        0 | 1 => Line::Stand,
+        2 => Line::Watch { waiter_ttl, inbox },
+        _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox },
+    };
+    let why = [None, None, Some("nightly | report")][random.below(3)];
+    let note = why.map(|why| Note { client: None, why: Some(why.into()) });
+    let LeaseId { key, owner, claim } = lease;
+    Ask { key, owner, claim, ttl: span, line, note, reserve }
+}
+
+/// Until when places live at most: whoever had one that died leaves it first.
+#[derive(Default)]
+pub(super) struct Places(HashMap<(Key, OwnerToken), Moment>);
+
+impl Places {
+    pub(super) fn spare_the_dead(&mut self, request: Request, now: Moment) -> Request {
+        let (Request::Acquire(ask) | Request::Abandon(ask)) = &request else { return request };
+        let (Line::Join { waiter_ttl, .. } | Line::Watch { waiter_ttl, .. }) = &ask.line else {
+            return request;
+        };
+        let (key, owner) = (ask.key.clone(), ask.owner.clone());
+        let before = self.0.remove(&(key.clone(), owner.clone()));
+        if before.is_some_and(|until| until <= now) {
+            return Request::Release(LeaseId { key, owner, claim: ask.claim }, Otherwise::Free);
+        }
+        let until = now + waiter_ttl.get();
+        self.0.insert((key, owner), before.map_or(until, |before| before.max(until)));
+        request
+    }
+}

@@ -1,0 +1,239 @@
+//! One of the stores, and what it answers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use leasehold::core::FencingBlock;
+use leasehold::store::{
+    Acquired, AnyStore, Evicted, Hint, HintSink, Line, Page, Released, Renewal, Renewed, Snapshot,
+    Store,
+};
+use leasehold::{Error, ErrorKind, FencingToken, Key, OwnerToken};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::Opener;
+
+use super::Exclusion;
+use super::request::{Owner, Request};
+
+/// A store, two handles on it, and what its fencing tokens were so far.
+pub(super) struct Side {
+    opener: Opener,
+    handles: [AnyStore; 2],
+    /// The highest token of each key that is known.
+    highest: HashMap<Key, u64>,
+    ears: Vec<Arc<Ear>>,
+}
+
+/// A block as seen from what was known before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rise {
+    by: i64,
+    count: u32,
+}
+
+/// What a store answered, so that it can be compared with another's.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    Granted(Option<Rise>),
+    /// `stands`: by an ask that takes no place.
+    Taken {
+        taken: Acquired,
+        stands: bool,
+    },
+    Renewed(Option<Rise>, bool),
+    Lost,
+    Kept(Option<Rise>),
+    Released(Released),
+    Inspected(Snapshot, Vec<Option<Rise>>),
+    Listed(Page),
+    Evicted(Evicted),
+    Heard(Vec<(Key, OwnerToken, u32, Option<Rise>)>),
+    Refused(ErrorKind),
+    /// Nobody was there to take it.
+    Nothing,
+}
+
+impl Side {
+    pub(super) async fn open(opener: Opener) -> Self {
+        let handles = [opener().await, opener().await];
+        Self { opener, handles, highest: HashMap::new(), ears: Vec::new() }
+    }
+
+    /// Takes the hints for that owner, who asks by that handle alone.
+    pub(super) fn hear(&mut self, owner: &Owner, handle: usize) {
+        let ear = Arc::new(Ear::default());
+        let sink: Arc<dyn HintSink> = ear.clone();
+        let sink: Weak<dyn HintSink> = Arc::downgrade(&sink);
+        self.handles[handle].watch(&owner.client, sink);
+        self.ears.push(ear);
+    }
+
+    /// Of which keys it has been told since the last look that they were handed to somebody.
+    pub(super) fn heard(&mut self) -> Answer {
+        let hints = self.ears.iter().flat_map(|ear| ear.take());
+        let mut granted: Vec<_> = hints
+            .filter_map(|hint| match hint {
+                Hint::Granted { key, owner, fencing, ask_no } => {
+                    Some((key, owner, ask_no, fencing))
+                }
+                _ => None,
+            })
+            .collect();
+        granted.sort_by_key(|(key, owner, ask_no, _)| (key.clone(), owner.clone(), *ask_no));
+        let rises = granted.into_iter().map(|(key, owner, ask_no, fencing)| {
+            let rise = self.rise(&key, fencing);
+            (key, owner, ask_no, rise)
+        });
+        Answer::Heard(rises.collect())
+    }
+
+    /// Notes a block, and says how it lies to those before.
+    fn rise(&mut self, key: &Key, block: Option<FencingBlock>) -> Option<Rise> {
+        let block = block?;
+        let highest = self.highest.entry(key.clone()).or_insert_with(|| block.first.get() - 1);
+        let signed = |token| i64::try_from(token).expect("a fencing token is below 2^53");
+        let by = signed(block.first.get()) - signed(*highest);
+        *highest = (*highest).max(block.first.get() + u64::from(block.count) - 1);
+        Some(Rise { by, count: block.count })
+    }
+
+    pub(super) async fn ask(
+        &mut self,
+        host: &VirtualHost,
+        handle: usize,
+        request: Request,
+    ) -> Answer {
+        self.answer(host, handle, request)
+            .await
+            .unwrap_or_else(|error| Answer::Refused(error.kind()))
+    }
+
+    async fn answer(
+        &mut self,
+        host: &VirtualHost,
+        handle: usize,
+        request: Request,
+    ) -> Result<Answer, Error> {
+        let store = self.handles[handle].clone();
+        Ok(match request {
+            Request::Acquire(ask) => {
+                let (key, stands) = (ask.key.clone(), ask.line == Line::Stand);
+                match store.acquire(ask).await? {
+                    Acquired::Granted { fencing } => Answer::Granted(self.rise(&key, fencing)),
+                    taken @ Acquired::Taken { .. } => Answer::Taken { taken, stands },
+                }
+            }
+            Request::Abandon(ask) => {
+                drop(store.acquire(ask));
+                host.settle().await;
+                Answer::Nothing
+            }
+            Request::Renew { lease, ttl, raise, reserve, idle } => {
+                let key = lease.key.clone();
+                let at_least = raise.zip(self.highest.get(&key)).map(|(by, from)| from + by);
+                let at_least = at_least.and_then(FencingToken::new);
+                match store.renew(Renewal { lease, ttl, at_least, reserve, idle }).await? {
+                    Renewed::Renewed { fencing, wanted } => {
+                        Answer::Renewed(self.rise(&key, fencing), wanted)
+                    }
+                    Renewed::Lost => Answer::Lost,
+                }
+            }
+            Request::Release(lease, otherwise) => {
+                let key = lease.key.clone();
+                match store.release(lease, otherwise).await? {
+                    Released::Kept { fencing } => Answer::Kept(self.rise(&key, fencing)),
+                    other => Answer::Released(other),
+                }
+            }
+            Request::Inspect(key) => {
+                let mut snapshot = store.inspect(key.clone()).await?;
+                // Absolute, and of no holder.
+                snapshot.fencing = None;
+                let blocks: Vec<_> =
+                    snapshot.holders.iter_mut().map(|holder| holder.fencing.take()).collect();
+                let rises = blocks.into_iter().map(|block| self.rise(&key, block)).collect();
+                Answer::Inspected(snapshot, rises)
+            }
+            Request::List(pattern) => {
+                let tools = store.browse().expect("tools");
+                Answer::Listed(tools.list(pattern, None).await?)
+            }
+            Request::Evict(key, owner) => {
+                let seen = owner.as_str().as_bytes().to_vec();
+                let tools = store.browse().expect("tools");
+                Answer::Evicted(tools.evict(key, seen, "a test".to_owned()).await?)
+            }
+            Request::Open => {
+                self.handles[handle] = (self.opener)().await;
+                Answer::Nothing
+            }
+            Request::Pass(_) => unreachable!("time passes for all at once"),
+        })
+    }
+
+    /// Whether there is nothing of the lock but itself.
+    pub(super) async fn is_bare(&self, key: &Key) -> bool {
+        let snapshot = self.handles[0].inspect(key.clone()).await.expect("answered");
+        let says_nothing =
+            |holder: &leasehold::store::Holder| holder.fencing.is_none() && holder.why.is_none();
+        snapshot.waiting == 0 && snapshot.holders.iter().all(says_nothing)
+    }
+}
+
+impl Answer {
+    /// How many hints of grants it is.
+    pub(super) fn grants(&self) -> usize {
+        if let Self::Heard(hints) = self { hints.len() } else { 0 }
+    }
+
+    /// The answer without what is excluded. `bare` are the keys that some stores do not list.
+    pub(super) fn seen(self, excludes: impl Fn(Exclusion) -> bool, bare: &[Key]) -> Self {
+        let rise = |rise: Option<Rise>| {
+            let leap = |rise: Rise| Rise { by: i64::from(rise.by > 0), count: 1 };
+            if excludes(Exclusion::LeapingTokens) { rise.map(leap) } else { rise }
+        };
+        match self {
+            Self::Granted(block) => Self::Granted(rise(block)),
+            Self::Renewed(block, wanted) => Self::Renewed(rise(block), wanted),
+            Self::Kept(block) => Self::Kept(rise(block)),
+            Self::Heard(hints) => {
+                let seen = hints.into_iter().map(|(key, owner, no, it)| (key, owner, no, rise(it)));
+                Self::Heard(seen.collect())
+            }
+            Self::Taken { taken: Acquired::Taken { retry_in, .. }, stands: true } => {
+                Self::Taken { taken: Acquired::Taken { retry_in, ahead: 0 }, stands: true }
+            }
+            Self::Inspected(mut snapshot, blocks) => {
+                if excludes(Exclusion::Since) {
+                    snapshot.holders.iter_mut().for_each(|holder| holder.since = None);
+                    snapshot.waiters.iter_mut().for_each(|waiter| waiter.since = None);
+                }
+                Self::Inspected(snapshot, blocks.into_iter().map(rise).collect())
+            }
+            Self::Listed(mut page) => {
+                if excludes(Exclusion::BareLocks) {
+                    page.keys.retain(|key| !bare.contains(key));
+                }
+                Self::Listed(page)
+            }
+            same => same,
+        }
+    }
+}
+
+/// Keeps hints.
+#[derive(Default)]
+struct Ear(Mutex<Vec<Hint>>);
+
+impl Ear {
+    fn take(&self) -> Vec<Hint> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl HintSink for Ear {
+    fn hint(&self, hint: Hint) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(hint);
+    }
+}

@@ -1,0 +1,137 @@
+//! A server that does not come to an end: what it can make a client keep or do has a bound.
+#![allow(clippy::disallowed_methods, reason = "servers live in real time")]
+
+use std::future::{pending, ready};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use leasehold::store::Store as _;
+use leasehold::store::redis::{
+    Command, Connected, Connector, Link, LinkError, LinkFuture, RedisConnector, RedisStore,
+    Subscriber, Value,
+};
+use leasehold::{Error, ErrorKind};
+use leasehold_testkit::VirtualHost;
+
+/// More than the longest answer, and what the system keeps for both ends beside it.
+const TAKEN_MAX: usize = 48 << 20;
+
+/// What the server gives up at.
+const SENT_MAX: usize = 512 << 20;
+
+/// What is said first: the second where somebody wants to listen.
+const GREETING: [&str; 2] = ["+PONG\r\n", "%0\r\n+OK\r\n"];
+
+/// What never ends: how it begins, and how it goes on.
+const FLOODS: [(&str, &str); 8] = [
+    ("+", "x"),
+    ("-ERR ", "x"),
+    (":", "1"),
+    ("$500000000\r\n", "x"),
+    ("*60000\r\n", "$1000\r\n"),
+    ("*1000000000\r\n", ":1\r\n"),
+    ("*3\r\n$7\r\nmessage\r\n+", "x"),
+    (">2\r\n$10\r\ninvalidate\r\n*60000\r\n", "$1000\r\n"),
+];
+
+/// A server that greets by these words, and floods whoever asks then. Its thread ends with how much
+/// it could send.
+fn flooding(
+    words: &'static [&'static str],
+    head: &'static str,
+    more: &'static str,
+) -> (RedisConnector, JoinHandle<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody connects");
+        let mut buffer = [0; 4096];
+        let mut read = |stream: &mut TcpStream| stream.read(&mut buffer).expect("a request");
+        for word in words {
+            read(&mut stream);
+            stream.write_all(word.as_bytes()).expect("the client reads");
+        }
+        read(&mut stream);
+        let more = more.repeat(64 * 1024 / more.len());
+        let mut sent = stream.write(head.as_bytes()).expect("the client reads");
+        while sent < SENT_MAX
+            && let Ok(written @ 1..) = stream.write(more.as_bytes())
+        {
+            sent += written;
+        }
+        sent
+    });
+    let connector = RedisConnector::new(&format!("redis://127.0.0.1:{port}"));
+    (connector.expect("a good URL"), thread)
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_ends_the_connection_at_a_bound() {
+    for (head, more) in FLOODS {
+        let (connector, server) = flooding(&GREETING[..1], head, more);
+        let Connected { link, io } = connector.connect().await.expect("it greets");
+        let request = link.submit(Command::new("GET").arg("a"));
+        io.await;
+        let answer = request.await;
+        assert!(matches!(answer, Err(LinkError::Broken { .. })), "{head:?}: {answer:?}");
+        let sent = server.join().expect("the server goes on to its end");
+        assert!(sent < TAKEN_MAX, "{head:?}: {sent} bytes were taken");
+    }
+}
+
+#[tokio::test]
+async fn a_message_without_an_end_ends_the_connection_at_a_bound() {
+    for (head, more) in FLOODS {
+        let (connector, server) = flooding(&GREETING, head, more);
+        let Subscriber { mut channels, mut messages } =
+            connector.subscribe().await.expect("it greets");
+        let take = async { while messages.next().await.is_some() {} };
+        let (added, ()) = tokio::join!(channels.add("inbox"), take);
+        assert!(added.is_err(), "{head:?} confirms nothing");
+        drop((channels, messages));
+        let sent = server.join().expect("the server goes on to its end");
+        assert!(sent < TAKEN_MAX, "{head:?}: {sent} bytes were taken");
+    }
+}
+
+/// A server whose scan goes on and on.
+struct Scanning;
+
+impl Link for Scanning {
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
+        let bytes = |text: &str| Value::Bytes(text.as_bytes().to_vec());
+        let is_scan = command.args().next() == Some(b"SCAN");
+        let page = || Value::Array(vec![bytes("5"), Value::Array(Vec::new())]);
+        Box::pin(ready(Ok(if is_scan { page() } else { bytes("PONG") })))
+    }
+}
+
+impl Connector for Scanning {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let link: Arc<dyn Link> = Arc::new(Self);
+        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()) })))
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        Box::pin(pending())
+    }
+
+    fn label(&self) -> String {
+        "redis://scanning".to_owned()
+    }
+}
+
+#[test]
+fn a_scan_without_an_end_is_given_up() {
+    let host = VirtualHost::new(1);
+    host.run(async {
+        let store = RedisStore::connect_with(Scanning, host.clone()).await.expect("it is there");
+        let tools = store.browse().expect("it has tools");
+        let error = tools.list("*", None).await.expect_err("no list");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("nothing was changed"), "{error}");
+    });
+    host.drop_tasks();
+}

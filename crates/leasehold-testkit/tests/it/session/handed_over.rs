@@ -1,0 +1,115 @@
+//! A hand-over is acted on at once, by what its message says, and where that is sound.
+
+use leasehold::core::FencingBlock;
+use leasehold::store::Hint;
+use leasehold::{Client, FencingToken, Guard, Key, OwnerToken};
+use leasehold_testkit::faults::{Fault, Hints, Request};
+use leasehold_testkit::virtual_host::Joined;
+
+use super::{Scene, ms, play};
+
+fn waiter(scene: &Scene, client: &Client) -> Joined<Guard> {
+    let mutex = client.mutex("a");
+    scene.host.task(async move { mutex.lock().await.expect("in turn") })
+}
+
+/// The owner token that waits.
+async fn waiting_token(scene: &Scene, waiting: Joined<Guard>) -> OwnerToken {
+    scene.faults.heal();
+    waiting.await.token().clone()
+}
+
+#[test]
+fn a_hand_over_needs_no_second_request_and_its_ttl_is_lifted_soon() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let fence = held.fencing_token();
+        let waiting = waiter(scene, &client);
+        scene.pass(ms(1_700)).await;
+        let asked = scene.faults.count(Request::Acquire);
+        drop(held);
+        let guard = waiting.await;
+        assert_eq!(scene.faults.count(Request::Acquire), asked, "no further ask");
+        assert!(guard.fencing_token() > fence);
+        // Counted from when the ask left that the store had processed: a ttl of 3 s is less by what
+        // passed since, by 1 % and 2 ms.
+        assert!(guard.remaining() <= ms(2_968 - 650), "{:?}", guard.remaining());
+        scene.pass(ms(200)).await;
+        assert!(guard.remaining() >= ms(2_968 - 200), "{:?}", guard.remaining());
+        scene.pass(ms(10_000)).await;
+        assert!(guard.is_held());
+    });
+}
+
+/// The message comes whole seconds after the last ask that the store answered: asks get lost.
+#[test]
+fn a_hand_over_that_leaves_too_little_time_is_a_hint_and_no_more() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let waiting = waiter(scene, &client);
+        scene.pass(ms(100)).await;
+        // From now on its asks do not arrive. Its place lives on for less than 3 s, and so it is
+        // handed the key, dated from its first ask.
+        scene.faults.all_from_now_on(Fault::LoseRequest);
+        scene.pass(ms(2_500)).await;
+        drop(held);
+        scene.pass(ms(30)).await;
+        assert!(!waiting.is_finished(), "less than a second is left: it asks again");
+        scene.faults.heal();
+        let guard = scene.host.within(ms(3_000), waiting).await.expect("asked again");
+        assert!(guard.is_held() && guard.remaining() > ms(2_000));
+    });
+}
+
+/// As long as an ask is on its way, too.
+#[test]
+fn a_hand_over_is_heard_while_an_ask_is_not_answered() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let waiting = waiter(scene, &client);
+        scene.pass(ms(900)).await;
+        scene.faults.all_from_now_on(Fault::LoseRequest);
+        scene.pass(ms(200)).await;
+        drop(held);
+        let guard = scene.host.within(ms(30), waiting).await.expect("by the message alone");
+        assert!(guard.is_held());
+        scene.faults.heal();
+        scene.pass(ms(5_000)).await;
+        assert!(guard.is_held(), "renewals lifted its ttl");
+    });
+}
+
+/// Twice, late, or about an ask that nobody made.
+#[test]
+fn stale_doubled_and_made_up_hand_overs_are_harmless() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        // What it was handed before is spent.
+        let held = other.mutex("a").lock().await.expect("free");
+        let waiting = waiter(scene, &client);
+        scene.pass(ms(100)).await;
+        scene.faults.hints(Hints::AreDoubled);
+        drop(held);
+        let spent = waiting_token(scene, waiting).await;
+        scene.host.settle().await;
+        let theirs = other.mutex("a").lock().await.expect("free");
+        let waiting = waiter(scene, &client);
+        scene.pass(ms(100)).await;
+        let first = FencingToken::new(7).expect("not zero");
+        for ask_no in [0, 1, 2, 99, u32::MAX] {
+            scene.faults.forge(&Hint::Granted {
+                key: Key::new("a").expect("a name"),
+                owner: spent.clone(),
+                fencing: Some(FencingBlock { first, count: 1 }),
+                ask_no,
+            });
+            scene.pass(ms(50)).await;
+            assert!(theirs.is_held() && !waiting.is_finished(), "{ask_no}");
+        }
+        drop(theirs);
+        assert!(waiting.await.is_held());
+    });
+}

@@ -1,0 +1,150 @@
+//! Leases that are kept with no guard.
+
+use std::time::Duration;
+
+use leasehold::host::Host;
+use leasehold::{Client, Mutex};
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::{Scene, ms, play};
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+fn mutex(client: &Client) -> Mutex {
+    client.mutex("a").keep_idle(LONG)
+}
+
+async fn is_idle(client: &Client) -> bool {
+    client.inspect("a").await.expect("asked").holders[0].idle
+}
+
+fn asks(scene: &Scene) -> usize {
+    scene.faults.count(Request::Acquire)
+}
+
+#[test]
+fn who_locks_again_soon_asks_nobody() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let mut last = None;
+        for round in 0..100 {
+            let guard = if round % 2 == 0 {
+                mutex(&client).lock().await.expect("free")
+            } else {
+                mutex(&client).try_lock().await.expect("asked").expect("free")
+            };
+            assert!(guard.fencing_token() > last, "{round}");
+            last = guard.fencing_token();
+            scene.pass(ms(1)).await;
+            drop(guard);
+        }
+        // The first, and some for fencing tokens: no store counts faster than its clock.
+        let requests = asks(scene) + scene.faults.count(Request::Release);
+        assert!(requests <= 6, "{requests}");
+    });
+}
+
+#[test]
+fn an_idle_lock_is_taken_to_others_renewed_and_shown_as_idle() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        drop(mutex(&client).lock().await.expect("free"));
+        scene.pass(ms(300)).await;
+        assert!(is_idle(&other).await);
+        scene.pass(ms(20_000)).await;
+        assert!(is_idle(&other).await, "for longer than its ttl");
+        let guard = mutex(&client).lock().await.expect("it is ours");
+        scene.pass(ms(300)).await;
+        assert!(!is_idle(&other).await, "in use");
+        assert_eq!(asks(scene), 1);
+        drop(guard);
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+    });
+}
+
+#[test]
+fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.client().await);
+        drop(mutex(&client).lock().await.expect("free"));
+        scene.pass(ms(5_000)).await;
+        let start = scene.host.now();
+        let guard = other.mutex("a").lock().await.expect("soon");
+        // Where hints do not reach from one process to another, the next renewal tells.
+        assert!(scene.host.now().since(start) <= ms(1_000 + 100 + 20));
+        let wanted = mutex(&client);
+        let again = scene.host.task(async move { wanted.lock().await.expect("in turn") });
+        scene.pass(ms(100)).await;
+        drop(guard);
+        assert!(again.await.is_held());
+    });
+}
+
+#[test]
+fn an_idle_lock_is_given_up_when_its_time_is_over() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        drop(client.mutex("a").keep_idle(ms(700)).lock().await.expect("free"));
+        scene.pass(ms(690)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        scene.pass(ms(20)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+#[test]
+fn an_idle_lock_whose_renewals_fail_is_asked_for_again() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let guard = mutex(&client).lock().await.expect("free");
+        let fence = guard.fencing_token();
+        drop(guard);
+        scene.faults.all_from_now_on(Fault::Refuse);
+        scene.pass(ms(3_100)).await;
+        let theirs = other.mutex("a").try_lock().await.expect("asked").expect("it ran out");
+        scene.faults.heal();
+        assert!(mutex(&client).try_lock().await.expect("asked").is_none(), "never past its end");
+        // Awaited: the two clients have connections of their own, and no order between them.
+        let _released = theirs.release().await.expect("asked");
+        let guard = mutex(&client).try_lock().await.expect("asked").expect("free");
+        assert!(guard.fencing_token() > fence);
+    });
+}
+
+/// Nobody could use it any more.
+#[test]
+fn an_idle_lock_goes_with_the_last_who_could_take_it() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let last = mutex(&client);
+        drop(last.lock().await.expect("free"));
+        drop(client);
+        scene.host.settle().await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "there is a mutex");
+        drop(last);
+        scene.host.settle().await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+
+        let client = scene.client().await;
+        drop(mutex(&client).lock().await.expect("free"));
+        let done = client.shutdown(ms(1_000)).await;
+        assert_eq!((done.released, done.left_to_expire), (1, 0));
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+/// It is not in the way of its own client.
+#[test]
+fn an_idle_lock_gives_way_to_a_task_on_other_terms() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        for _ in 0..3 {
+            drop(mutex(&client).lock().await.expect("free"));
+            let other_ttl = client.mutex("a").ttl(ms(5_000));
+            drop(other_ttl.try_lock().await.expect("asked").expect("free"));
+            drop(mutex(&client).lock().await.expect("free"));
+            let guard = scene.host.within(ms(1), other_ttl.lock()).await;
+            drop(guard.expect("at once").expect("free"));
+        }
+    });
+}

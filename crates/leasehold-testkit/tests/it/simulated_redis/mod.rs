@@ -1,0 +1,27 @@
+//! The simulated Redis against real servers: the same commands at the same times get the same
+//! answers, and leave the same keys.
+
+mod commands;
+mod errors;
+mod scripts;
+mod store;
+mod tracking;
+mod twins;
+
+use self::twins::{Kind, Twins};
+
+/// Plays a test with each kind of server that is here.
+fn with_each_server(test: impl Fn(&mut Twins)) {
+    kinds_here().for_each(|kind| test(&mut Twins::start(kind)));
+}
+
+/// What a machine has besides Redis is its own affair.
+fn kinds_here() -> impl Iterator<Item = Kind> {
+    [Kind::Redis, Kind::Valkey].into_iter().filter(|kind| {
+        let is_here = kind.is_here();
+        if !is_here {
+            eprintln!("not run: {kind:?} (no {} here)", kind.program());
+        }
+        is_here
+    })
+}

@@ -1,0 +1,214 @@
+//! The store itself on both servers at once: every request that it sends is asked of both.
+
+use std::future::{pending, ready};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold::core::token::ClientId;
+use leasehold::store::redis::{
+    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News,
+    Subscriber, Value,
+};
+use leasehold::store::{
+    Ask, Browse, Claim, ClientRecord, LeaseId, Line, Note, Otherwise, RedisStore, Renewal, Store,
+};
+use leasehold::{Error, Key, OwnerToken};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::{ms, ttl};
+use leasehold_testkit::virtual_host::SeededRandom;
+
+use super::kinds_here;
+use super::twins::Twins;
+
+/// How many seeds there are, and how many requests each has.
+const SEEDS: u64 = 6;
+const REQUESTS: usize = 600;
+
+/// Connections to both servers. Requests are answered at once.
+#[derive(Clone)]
+struct Both(Arc<Mutex<Twins>>);
+
+impl Both {
+    fn twins(&self) -> MutexGuard<'_, Twins> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connector for Both {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let link = Arc::new(self.clone());
+        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()) })))
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        let subscriber = Subscriber { channels: Box::new(Deaf), messages: Box::new(Deaf) };
+        Box::pin(ready(Ok(subscriber)))
+    }
+
+    fn label(&self) -> String {
+        "both".to_owned()
+    }
+}
+
+impl Link for Both {
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
+        let mut twins = self.twins();
+        let answer = twins.send(&command.args().collect::<Vec<_>>());
+        twins.compare_keys();
+        Box::pin(ready(answer))
+    }
+}
+
+/// Hears nothing: what is published is compared as a command.
+struct Deaf;
+
+impl Channels for Deaf {
+    fn add(&mut self, _: &str) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+impl Messages for Deaf {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>> {
+        Box::pin(pending())
+    }
+}
+
+/// What others may do to the servers, and to the keys of the lock `a`.
+const MISCHIEF: &[&str] = &[
+    "SCRIPT FLUSH",
+    "FLUSHALL",
+    "DEL {a}:lh:fence",
+    "SET {a}:lh:fence 9007199254740990",
+    "SET {a}:lh:fence 12",
+    "SET {a}:lh:fence x",
+    "DEL {a}:lh:line",
+    "DEL {a}:lh:ends",
+    "DEL {a}:lh:places",
+    "HSET {a}:lh:places x y",
+    "ZADD {a}:lh:line 5 x",
+    "SET {a}:lh:line x PX 50",
+    "SET {a}:lh:grant x PX 50",
+    "SET {a}:lh:ends x PX 50",
+    "ZADD {a}:lh:places 1 x",
+    "PEXPIRE {a}:lh:places 50",
+    "SET a foreign",
+    "SET a foreign PX 40",
+    "HSET a f x",
+    "PEXPIRE a 40",
+    "DEL a",
+];
+
+struct Player {
+    store: RedisStore,
+    both: Both,
+    random: SeededRandom,
+    owners: Vec<(OwnerToken, ClientId)>,
+}
+
+impl Player {
+    fn span(&mut self) -> u64 {
+        [10, 50, 200, 1_000, 700_000][self.random.below(5)]
+    }
+
+    fn ask(&mut self, key: Key, owner: OwnerToken, id: ClientId) -> Ask {
+        let (span, waiter_ttl, handed_ttl) = (self.span(), self.span(), self.span());
+        let (waiter_ttl, handed_ttl) = (ttl(waiter_ttl), ttl(handed_ttl));
+        let ask_no = u32::try_from(self.random.below(5)).expect("small");
+        let line = match self.random.below(6) {
+            0 | 1 => Line::Stand,
+            2 => Line::Watch { waiter_ttl, inbox: id.clone() },
+            _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox: id.clone() },
+        };
+        let command = "report\n--all".to_owned();
+        let (host, user) = ("web-1".to_owned(), "anna".to_owned());
+        let record = Arc::new(ClientRecord { id, host, pid: 42, user, command });
+        let why = [None, Some(""), Some("nightly | report")][self.random.below(3)];
+        let client = self.random.once_in(2).then_some(record);
+        let note = why.map(|why| Note { client, why: Some(why.into()) });
+        let reserve = [0, 1, 1, 1, 4][self.random.below(5)];
+        Ask { key, owner, claim: Claim::Exclusive, ttl: ttl(span), line, note, reserve }
+    }
+
+    /// One request. What the store makes of the answer is for other tests to say.
+    async fn play(&mut self) {
+        let key = Key::new(["a", "a", "{b}c"][self.random.below(3)]).expect("a name");
+        let (owner, id) = self.owners[self.random.below(self.owners.len())].clone();
+        let claim = Claim::Exclusive;
+        let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
+        let (span, reserve) = (ttl(self.span()), [0, 1, 4][self.random.below(3)]);
+        match self.random.below(30) {
+            0..12 => {
+                let ask = self.ask(key, owner, id);
+                let _ = self.store.acquire(ask).await;
+            }
+            12..17 => {
+                let at_least = [None, None, Some(1_893_456_009_000_000)][self.random.below(3)];
+                let at_least = at_least.map(|number| {
+                    leasehold::core::token::FencingToken::new(number).expect("a good number")
+                });
+                let idle = self.random.once_in(3);
+                let _ =
+                    self.store.renew(Renewal { lease, ttl: span, at_least, reserve, idle }).await;
+            }
+            17..22 => drop(self.store.release(lease, Otherwise::Free).await),
+            22 => {
+                let owner = self.owners[self.random.below(self.owners.len())].0.clone();
+                let keep = Otherwise::Keep { owner, ttl: span, reserve };
+                drop(self.store.release(lease, keep).await);
+            }
+            23 | 24 => drop(self.store.inspect(key).await),
+            25 => drop(self.store.list(["*", "a", "?*"][self.random.below(3)], None).await),
+            26 => {
+                let seen = owner.as_str().as_bytes().to_vec();
+                drop(self.store.evict(key, seen, "a test".to_owned()).await);
+            }
+            27 => {
+                let mischief = MISCHIEF[self.random.below(MISCHIEF.len())];
+                self.both.twins().ask(&mischief.split(' ').collect::<Vec<_>>());
+            }
+            28 => self.both.twins().set_full(self.random.once_in(3)),
+            _ => {
+                let steps = [1_000, 9_999, 60_000, 300_000, 2_000_000, -30_000, -1_000_000];
+                self.both.twins().step_clock(steps[self.random.below(steps.len())]);
+            }
+        }
+    }
+}
+
+fn owners(random: &mut SeededRandom) -> Vec<(OwnerToken, ClientId)> {
+    let owner = |_| {
+        let (mut id, mut token) = ([0; ClientId::CHARS], [0; OwnerToken::RANDOM_BYTES]);
+        random.fill(&mut id);
+        random.fill(&mut token);
+        let id = ClientId::from_random(id);
+        (OwnerToken::from_random(token, &id), id)
+    };
+    (0..5).map(owner).collect()
+}
+
+/// Every script of the store is run, with and without what others do to its keys.
+#[test]
+fn the_scripts_of_the_store_do_what_they_do_on_a_real_server() {
+    for kind in kinds_here() {
+        let both = Both(Arc::new(Mutex::new(Twins::start(kind))));
+        for seed in 0..SEEDS {
+            both.twins().begin(&format!("seed {seed}"));
+            let host = VirtualHost::new(seed);
+            host.run(async {
+                let store = RedisStore::connect_with(both.clone(), host.clone()).await;
+                let mut random = SeededRandom::new(seed);
+                let owners = owners(&mut random);
+                let store = store.expect("both servers are there");
+                let mut player = Player { store, both: both.clone(), random, owners };
+                for _ in 0..REQUESTS {
+                    player.play().await;
+                }
+                host.advance(ms(1)).await;
+            });
+            host.drop_tasks();
+        }
+        let all = ["acquire", "evict", "inspect", "living", "release", "renew"];
+        assert_eq!(Vec::from_iter(&both.twins().scripts), all);
+    }
+}

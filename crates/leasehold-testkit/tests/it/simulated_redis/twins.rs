@@ -1,0 +1,386 @@
+//! A simulated and a real server, asked the same at the same time.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use leasehold::store::redis::{Command, LinkError, Value};
+use leasehold_testkit::servers::{RedisServer, Reply};
+use leasehold_testkit::simulation::redis::SimulatedRedis;
+
+/// The kinds of real servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Redis,
+    Valkey,
+}
+
+/// In what two answers may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leeway {
+    /// The parts of an array stand in any order; so many belong together.
+    Order(usize),
+    /// Which keys are in the page of a scan, and where the next one begins.
+    Page,
+    /// The text of a refusal behind its code.
+    Text,
+    /// How a number is written.
+    Digits,
+    /// Everything: it is not even asked.
+    Unasked,
+}
+
+/// Something in which the two may differ.
+struct Excluded {
+    why: &'static str,
+    applies: fn(Kind, &[&[u8]]) -> bool,
+    leeway: Leeway,
+}
+
+/// All that the comparison leaves out. What the random commands do not have in them, they do not
+/// have because the simulated server refuses it by name (`what_is_left_out_is_refused`).
+const EXCLUDED: &[Excluded] = &[
+    Excluded {
+        why: "the order of keys follows from hashes with a random seed; nobody may rely on it",
+        applies: |_, words| is_any(words, &["KEYS"]),
+        leeway: Leeway::Order(1),
+    },
+    Excluded {
+        why: "so does the order of fields",
+        applies: |_, words| is_any(words, &["HGETALL"]),
+        leeway: Leeway::Order(2),
+    },
+    Excluded {
+        why: "so do the pages of a scan; whole scans are compared instead",
+        applies: |_, words| is_any(words, &["SCAN"]),
+        leeway: Leeway::Page,
+    },
+    Excluded {
+        why: "Valkey says in other words what it refuses; they are for people",
+        applies: |kind, _| kind == Kind::Valkey,
+        leeway: Leeway::Text,
+    },
+    Excluded {
+        why: "Valkey writes fractions in as few digits as tell them apart, Redis 7.0 in 17; no \
+              score of the store has one",
+        applies: |kind, _| kind == Kind::Valkey,
+        leeway: Leeway::Digits,
+    },
+    Excluded {
+        why: "Valkey removes a key at once that SET ends in this millisecond, Redis 7.0 keeps it \
+              for the rest of that; the store tells times to live, and no moments",
+        applies: |kind, words| {
+            let is_moment = |word: &&[u8]| {
+                word.eq_ignore_ascii_case(b"PXAT") || word.eq_ignore_ascii_case(b"EXAT")
+            };
+            kind == Kind::Valkey && words.iter().any(is_moment)
+        },
+        leeway: Leeway::Unasked,
+    },
+    Excluded {
+        why: "Valkey takes no cursor that it would not write; the store hands on what it was told",
+        applies: |kind, words| {
+            let is_plain = |cursor: &&[u8]| cursor.first().is_some_and(u8::is_ascii_digit);
+            let scans = kind == Kind::Valkey && is_any(words, &["SCAN"]);
+            scans && !words.get(1).is_none_or(is_plain)
+        },
+        leeway: Leeway::Unasked,
+    },
+    Excluded {
+        why: "Valkey does not take nothing for zero in a range; the store writes numbers",
+        applies: |kind, words| {
+            let is_range = |word: &&[u8]| is_any(&[*word], &["ZCOUNT", "ZRANGEBYSCORE"]);
+            let is_odd = |word: &&[u8]| matches!(*word, b"" | b"(" | b" 1");
+            kind == Kind::Valkey && words.iter().any(is_range) && words.iter().any(is_odd)
+        },
+        leeway: Leeway::Unasked,
+    },
+];
+
+fn is_any(words: &[&[u8]], names: &[&str]) -> bool {
+    names.iter().any(|name| words[0].eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Everything on a server, read by the server itself: name, kind, time to live, value.
+const EVERYTHING: &str = "
+    local found = {}
+    local names = redis.call('KEYS', '*')
+    table.sort(names)
+    for _, name in ipairs(names) do
+      local kind = redis.call('TYPE', name).ok
+      local value
+      if kind == 'string' then
+        value = redis.call('GET', name)
+      elseif kind == 'hash' then
+        local fields = redis.call('HGETALL', name)
+        value = {}
+        for at = 1, #fields, 2 do
+          value[#value + 1] = #fields[at] .. ' ' .. fields[at] .. fields[at + 1]
+        end
+        table.sort(value)
+      else
+        value = redis.call('ZRANGE', name, 0, -1, 'WITHSCORES')
+      end
+      found[#found + 1] = { name, kind, redis.call('PTTL', name), value }
+    end
+    return found";
+
+/// When the clocks of both stand when they start.
+const START_US: u64 = 1_893_456_000_000_000;
+
+pub(super) struct Twins {
+    pub(super) kind: Kind,
+    pub(super) simulated: SimulatedRedis,
+    real: RedisServer,
+    now_us: u64,
+    log: Vec<String>,
+    /// The names of the scripts that have run.
+    pub(super) scripts: BTreeSet<String>,
+}
+
+impl Kind {
+    pub(super) const fn program(self) -> &'static str {
+        match self {
+            Self::Redis => "redis-server",
+            Self::Valkey => "valkey-server",
+        }
+    }
+
+    /// Whether there is such a server on PATH. A Redis there has to be.
+    pub(super) fn is_here(self) -> bool {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let is_in = |path: &Path| path.join(self.program()).is_file();
+        self == Self::Redis || std::env::split_paths(&paths).any(|path| is_in(&path))
+    }
+}
+
+impl Twins {
+    pub(super) fn start(kind: Kind) -> Self {
+        let server = RedisServer::builder().program(kind.program()).with_clock();
+        let real = server.config("enable-debug-command", "yes").start();
+        // Keys that nobody comes upon would be removed ten times a second of real time.
+        real.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        let simulated = SimulatedRedis::new();
+        let (log, scripts) = (Vec::new(), BTreeSet::new());
+        let mut twins = Self { kind, simulated, real, now_us: START_US, log, scripts };
+        twins.step_clock(0);
+        twins
+    }
+
+    /// Starts over: no keys, no scripts, no memory of what was asked.
+    pub(super) fn begin(&mut self, what: &str) {
+        self.set_full(false);
+        self.ask(&["FLUSHALL"]);
+        self.ask(&["SCRIPT", "FLUSH"]);
+        self.log = vec![what.to_owned()];
+    }
+
+    /// Sets both clocks, forward or back.
+    pub(super) fn step_clock(&mut self, us: i64) {
+        self.now_us = self.now_us.checked_add_signed(us).expect("a time of these millennia");
+        self.real.clock().freeze_at(self.now_us);
+        // Valkey looks at its clock once in a millisecond, and counts on by itself in between.
+        let is_seen = |time_us: u64| (self.now_us..self.now_us + 1_000).contains(&time_us);
+        while self.kind == Kind::Valkey && !is_seen(time_us(&self.real.command(&["TIME"]))) {}
+        self.log.push(format!("the clock steps by {us} µs"));
+    }
+
+    /// The whole milliseconds of both clocks.
+    pub(super) const fn now_ms(&self) -> u64 {
+        self.now_us / 1000
+    }
+
+    /// Uses the memory of both up, or gives it back.
+    pub(super) fn set_full(&mut self, full: bool) {
+        self.simulated.set_full(full);
+        self.real.command(&["CONFIG", "SET", "maxmemory", if full { "1" } else { "0" }]);
+        self.log.push(format!("full: {full}"));
+    }
+
+    /// Asks both, and compares the answers. Returns the one of the simulated server.
+    #[track_caller]
+    pub(super) fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Reply {
+        let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
+        let mut excluded = EXCLUDED.iter().filter(|excluded| (excluded.applies)(self.kind, &words));
+        if excluded.any(|excluded| excluded.leeway == Leeway::Unasked) {
+            return Reply::Nil;
+        }
+        let answer = self.send(&words);
+        reply(answer)
+    }
+
+    /// As [`ask`](Self::ask), with the answer as a connection gives it.
+    #[track_caller]
+    pub(super) fn send(&mut self, words: &[&[u8]]) -> Result<Value, LinkError> {
+        let name = str::from_utf8(words[0]).expect("names of commands are texts");
+        let command = words[1..].iter().fold(Command::new(name), Command::arg);
+        let (real, now_us) = self.send_to_real(words);
+        let executed = self.simulated.execute(now_us, &command);
+        self.scripts.extend(executed.script.as_deref().map(str::to_owned));
+        let simulated = executed.reply;
+        // A script is too much to print.
+        let shown = words.iter().map(|word| word.escape_ascii().to_string());
+        let shown: Vec<_> = shown.map(|word| word.chars().take(200).collect::<String>()).collect();
+        self.log.push(format!("{} -> {real:?}", shown.join(" ")));
+        let seen = reply(simulated.clone());
+        let excluded = EXCLUDED.iter().filter(|excluded| (excluded.applies)(self.kind, words));
+        let (leeway, why): (Vec<_>, Vec<_>) = excluded.map(|it| (it.leeway, it.why)).unzip();
+        assert!(
+            alike(&seen, &real, &leeway),
+            "{}\nthe simulated server answers {seen:?}, {:?} {real:?}; left out of it: {why:?}",
+            self.tail(),
+            self.kind,
+        );
+        simulated
+    }
+
+    /// What the real server answers, and what time it was there.
+    fn send_to_real(&self, words: &[&[u8]]) -> (Reply, u64) {
+        let ask = |words: &[&[u8]]| match self.real.try_command(words) {
+            Ok(reply) => plain(reply),
+            Err(text) => Reply::Error(without_arguments(&text)),
+        };
+        if self.kind == Kind::Redis {
+            return (ask(words), self.now_us);
+        }
+        // In one transaction it is one time.
+        ask(&[b"MULTI"]);
+        ask(&[b"TIME"]);
+        let queued = ask(words);
+        if matches!(queued, Reply::Error(_)) {
+            ask(&[b"DISCARD"]);
+            return (queued, self.now_us);
+        }
+        match self.real.command(&["EXEC"]) {
+            Reply::Array(answers) => {
+                let [time, answer] = <[Reply; 2]>::try_from(answers).expect("two commands");
+                let answer = match answer {
+                    Reply::Error(text) => Reply::Error(without_arguments(&text)),
+                    answer => plain(answer),
+                };
+                (answer, time_us(&time))
+            }
+            strange => panic!("a transaction does not answer {strange:?}"),
+        }
+    }
+
+    /// Compares everything that lies on both.
+    #[track_caller]
+    pub(super) fn compare_keys(&mut self) {
+        let logged = self.log.len();
+        self.ask(&["EVAL", EVERYTHING, "0"]);
+        self.log.truncate(logged);
+    }
+
+    /// Compares the keys that whole scans find.
+    #[track_caller]
+    pub(super) fn compare_scans(&mut self, pattern: &[u8]) {
+        let scan = |ask: &mut dyn FnMut(&[&[u8]]) -> Reply| {
+            let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+            loop {
+                let words = [b"SCAN", cursor.as_bytes(), b"MATCH", pattern, b"COUNT", b"2"];
+                let page = ask(&words);
+                cursor = page.array()[0].text();
+                found.extend(page.array()[1].array().iter().map(|key| format!("{key:?}")));
+                if cursor == "0" {
+                    found.sort_unstable();
+                    found.dedup();
+                    return found;
+                }
+            }
+        };
+        let real = scan(&mut |words| plain(self.real.command(words)));
+        let (redis, now_us) = (&mut self.simulated, self.now_us);
+        let simulated = scan(&mut |words| {
+            let command = words[1..].iter().fold(Command::new("SCAN"), Command::arg);
+            reply(redis.execute(now_us, &command).reply)
+        });
+        assert_eq!(simulated, real, "{}\nscan of {}", self.tail(), pattern.escape_ascii());
+    }
+
+    /// What was asked last.
+    fn tail(&self) -> String {
+        let first = self.log.first().cloned().unwrap_or_default();
+        let start = self.log.len().saturating_sub(60);
+        format!("{:?}: {first}\n{}", self.kind, self.log[start..].join("\n"))
+    }
+}
+
+fn time_us(time: &Reply) -> u64 {
+    let part = |at: usize| u64::try_from(time.array()[at].int()).expect("after 1970");
+    part(0) * 1_000_000 + part(1)
+}
+
+/// What a connection of the store hands on of a refusal.
+fn without_arguments(text: &str) -> String {
+    text.split(", with args").next().unwrap_or_default().to_owned()
+}
+
+/// A real answer as connections of the store hand it on: a status is a text, and a refusal within
+/// is one of the whole.
+fn plain(reply: Reply) -> Reply {
+    match reply {
+        Reply::Status(text) => Reply::Bytes(text.into_bytes()),
+        Reply::Array(replies) => {
+            let replies: Vec<Reply> = replies.into_iter().map(plain).collect();
+            let refused = replies.iter().find(|reply| matches!(reply, Reply::Error(_)));
+            refused.cloned().unwrap_or(Reply::Array(replies))
+        }
+        other => other,
+    }
+}
+
+fn reply(answer: Result<Value, LinkError>) -> Reply {
+    match answer {
+        Ok(Value::Nil) => Reply::Nil,
+        Ok(Value::Int(number)) => Reply::Int(number),
+        Ok(Value::Bytes(bytes)) => Reply::Bytes(bytes),
+        Ok(Value::Array(values)) => Reply::Array(values.into_iter().map(Ok).map(reply).collect()),
+        Err(LinkError::Refused { text, .. }) => Reply::Error(text),
+        strange => panic!("a server does not answer {strange:?}"),
+    }
+}
+
+fn alike(simulated: &Reply, real: &Reply, leeway: &[Leeway]) -> bool {
+    let may = |one| leeway.contains(&one);
+    let order = leeway.iter().find_map(|leeway| match leeway {
+        Leeway::Order(together) => Some(*together),
+        _ => None,
+    });
+    match (simulated, real) {
+        (Reply::Error(one), Reply::Error(other)) => {
+            let (code, other_code) = (code(one.as_bytes()), code(other.as_bytes()));
+            one == other || (may(Leeway::Text) && code == other_code)
+        }
+        (Reply::Bytes(one), Reply::Bytes(other)) => {
+            let number = |bytes: &[u8]| str::from_utf8(bytes).ok()?.parse::<f64>().ok();
+            let are_one = || number(one).is_some_and(|one| number(other) == Some(one));
+            // What a script has caught.
+            let are_refusals = || one.starts_with(b"ERR ") && code(one) == code(other);
+            one == other
+                || (may(Leeway::Digits) && are_one())
+                || (may(Leeway::Text) && are_refusals())
+        }
+        (Reply::Array(one), Reply::Array(other)) => {
+            if may(Leeway::Page) && one.len() == 2 && other.len() == 2 {
+                return true;
+            }
+            if let Some(together) = order {
+                return sorted(one, together) == sorted(other, together);
+            }
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| alike(one, other, leeway))
+        }
+        _ => simulated == real,
+    }
+}
+
+fn code(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == b' ').next().unwrap_or_default()
+}
+
+fn sorted(replies: &[Reply], together: usize) -> Vec<String> {
+    let parts = replies.chunks(together).map(|part| format!("{part:?}"));
+    let mut parts: Vec<String> = parts.collect();
+    parts.sort_unstable();
+    parts
+}

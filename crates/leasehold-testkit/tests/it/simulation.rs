@@ -1,0 +1,50 @@
+//! Worlds that once broke something, by name, and what every world must be.
+
+use std::time::Duration;
+
+use leasehold_testkit::history::{check, summary};
+use leasehold_testkit::simulation::{Plan, Ran, run};
+
+const USUAL: Duration = Duration::from_secs(30);
+
+/// Runs the world of `seed`; nothing that is promised may break.
+#[track_caller]
+fn holds(seed: u64) -> Ran {
+    let plan = Plan::new(seed, USUAL);
+    let ran = run(&plan);
+    let broken: Vec<_> =
+        check(&ran.events, &plan.bounds()).into_iter().filter(|one| one.promised).collect();
+    assert!(broken.is_empty(), "{broken:#?}\nreplay: cargo xtask sim --seeds {seed}..{}", seed + 1);
+    ran
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_and_another_seed_another() {
+    for seed in 0..3 {
+        let once = holds(seed);
+        let again = holds(seed);
+        assert_eq!(once.events, again.events, "seed {seed}");
+        assert_eq!(once.hash, again.hash, "seed {seed}");
+        assert_ne!(once.hash, holds(seed + 3).hash);
+    }
+}
+
+#[test]
+fn every_world_sees_enough_acquisitions_and_faults_to_mean_something() {
+    for seed in 100..110 {
+        let plan = Plan::new(seed, USUAL);
+        let summary = summary(&holds(seed).events, &plan.bounds());
+        assert!(summary.acquisitions >= 100, "seed {seed}: {}", summary.acquisitions);
+        let faults: u64 = summary.faults.values().map(|one| one.injected).sum();
+        assert!(faults >= 5, "seed {seed}: {faults} faults");
+    }
+}
+
+/// An ask was queued while the connection was made, its future dropped, and its release given up;
+/// then the connection came, and the ask was sent.
+#[test]
+fn what_is_queued_for_a_connection_does_not_outlive_its_release() {
+    for seed in [374, 855] {
+        let _ran = holds(seed);
+    }
+}

@@ -1,0 +1,259 @@
+use super::*;
+use crate::core::token::FencingToken;
+
+const TTL_MS: u64 = 3_000;
+/// 3 s less 1 % and 2 ms.
+const VALID_MS: u64 = 2_968;
+/// One millisecond before.
+const TOLD_MS: u64 = VALID_MS - 1;
+
+fn at(ms: u64) -> Moment {
+    Moment::from_nanos(ms * 1_000_000)
+}
+
+fn block(first: u64) -> Option<FencingBlock> {
+    Some(FencingBlock { first: FencingToken::new(first).expect("not zero"), count: 1 })
+}
+
+fn lease() -> LeaseLife {
+    LeaseLife::granted(at(0), ttl(), block(7)).0
+}
+
+fn ttl() -> Ttl {
+    Ttl::new(Duration::from_millis(TTL_MS)).expect("within bounds")
+}
+
+#[test]
+fn a_lease_is_renewed_every_third_of_its_ttl() {
+    let mut lease = lease();
+    assert_eq!(lease.duty(at(0)), Duty::WaitUntil(at(1_000)));
+    assert_eq!(lease.duty(at(999)), Duty::WaitUntil(at(1_000)));
+    assert_eq!(lease.duty(at(1_000)), Duty::Renew);
+    assert_eq!(lease.duty(at(1_001)), Duty::WaitUntil(at(TOLD_MS)), "one renewal at a time");
+    assert!(lease.on_renewed(at(1_300), at(1_000), block(7), false));
+    assert_eq!(lease.deadline, at(1_000 + VALID_MS), "counted from when it was sent");
+    assert_eq!(lease.duty(at(1_300)), Duty::WaitUntil(at(2_000)));
+}
+
+#[test]
+fn renewals_of_many_leases_fall_on_the_same_ticks() {
+    // ttl and the moment of the grant, in ms; when the renewal is due, in ms
+    for (ttl, sent, due) in [
+        (3_000, 0, 1_000),
+        (3_000, 1, 1_100),
+        (3_000, 99, 1_100),
+        (60_000, 50, 20_500),
+        (300, 7, 110),
+    ] {
+        let ttl = Ttl::new(Duration::from_millis(ttl)).expect("within bounds");
+        assert_eq!(renewal_due(at(sent), ttl), at(due));
+    }
+}
+
+#[test]
+fn failed_renewal_is_unknown_until_validity_ends() {
+    let mut lease = lease();
+    let mut now = 1_000;
+    let mut tries = 0;
+    loop {
+        match lease.duty(at(now)) {
+            Duty::Renew => {
+                tries += 1;
+                now += 5;
+                lease.on_unanswered(at(now), u32::MAX);
+                assert_eq!(lease.state(), LeaseState::Held);
+            }
+            Duty::WaitUntil(next) => now = (next.as_nanos() / 1_000_000).max(now + 1),
+            Duty::TellLost(lost) => {
+                assert_eq!(lost, Lost::Deadline);
+                break;
+            }
+            Duty::Forget | Duty::GiveUp => unreachable!("not before it was told"),
+        }
+    }
+    assert!((TOLD_MS..TOLD_MS + 6).contains(&now), "told at the deadline, not later: {now}");
+    assert!((5..100).contains(&tries), "{tries} tries");
+    assert_eq!(lease.duty(at(now)), Duty::Forget);
+}
+
+#[test]
+fn nothing_revives_a_lease_that_is_over() {
+    for end in ["deadline", "answer", "parted", "released"] {
+        let mut lease = lease();
+        assert_eq!(lease.duty(at(1_000)), Duty::Renew);
+        match end {
+            "deadline" => assert_eq!(lease.duty(at(TOLD_MS)), Duty::TellLost(Lost::Deadline)),
+            "answer" => assert!(lease.on_lost()),
+            "parted" => {
+                assert_eq!(lease.part(at(1_500), 0, false, Duration::ZERO), Parting::Free);
+            }
+            _ => assert_eq!(lease.release(at(1_500)), Ok(())),
+        }
+        let over = lease.state();
+        assert!(!lease.on_renewed(at(1_500), at(1_000), block(7), false), "{end}");
+        assert!(!lease.on_lost(), "{end}: told once");
+        assert_eq!(lease.state(), over, "{end}");
+        assert!(!lease.is_held(0, at(1)), "{end}");
+        assert_eq!(lease.remaining(0, at(1)), Duration::ZERO, "{end}");
+        assert_eq!(lease.duty(at(1_501)), Duty::Forget, "{end}");
+        assert_eq!(lease.take(at(1)), Taking::Gone, "{end}");
+    }
+}
+
+#[test]
+fn a_deadline_that_passed_unnoticed_still_counts() {
+    let mut late = lease();
+    assert!(
+        !late.on_renewed(at(VALID_MS), at(1_000), block(7), false),
+        "the answer came after the deadline"
+    );
+    assert_eq!(late.release(at(VALID_MS)), Err(Lost::Deadline));
+    assert!(!lease().is_held(0, at(VALID_MS)));
+}
+
+#[test]
+fn an_answer_about_another_grant_moves_nothing() {
+    for other in [None, block(8)] {
+        let mut lease = lease();
+        assert_eq!(lease.duty(at(1_000)), Duty::Renew);
+        assert!(!lease.on_renewed(at(1_100), at(1_000), other, false));
+        assert_eq!(lease.deadline, at(VALID_MS));
+        assert!(lease.due() > at(1_120), "a strange answer is no reason to hurry");
+    }
+}
+
+#[test]
+fn a_deadline_moves_only_forward() {
+    let mut lease = lease();
+    assert_eq!(lease.duty(at(1_000)), Duty::Renew);
+    assert!(lease.on_renewed(at(1_001), at(1_000), block(7), false));
+    assert!(lease.on_renewed(at(1_002), at(500), block(7), false), "an older answer that was late");
+    assert_eq!(lease.deadline, at(1_000 + VALID_MS));
+}
+
+const NO_TIME: Duration = Duration::ZERO;
+
+fn wide(first: u64, count: u32) -> Option<FencingBlock> {
+    block(first).map(|block| FencingBlock { count, ..block })
+}
+
+fn token(number: u64) -> Option<FencingToken> {
+    FencingToken::new(number)
+}
+
+#[test]
+fn a_guard_that_ends_leaves_the_lease_to_the_next_task_or_to_nobody() {
+    let idle = Duration::from_secs(60);
+    // fencing tokens, another client waits, at, a task waits, kept idle for, what follows
+    let pass = Parting::Pass(Turn { number: 1, fencing: token(8) });
+    let table = [
+        (2, false, 100, true, NO_TIME, pass),
+        (2, true, 100, true, NO_TIME, pass),
+        (2, true, 120, true, NO_TIME, Parting::Leave),
+        (1, false, 100, true, NO_TIME, Parting::Leave),
+        (2, false, VALID_MS - 1_000, true, NO_TIME, pass),
+        (2, false, VALID_MS - 999, true, NO_TIME, Parting::Leave),
+        (2, false, 100, false, NO_TIME, Parting::Free),
+        (2, false, 100, false, idle, Parting::Idle),
+        (1, false, 100, false, idle, Parting::Idle),
+        (2, true, 100, false, idle, Parting::Free),
+        (2, false, VALID_MS - 999, false, idle, Parting::Free),
+        (2, false, VALID_MS, true, idle, Parting::Lost(Lost::Deadline)),
+    ];
+    for (count, wanted, now, waiting, keep_idle, expected) in table {
+        let (mut life, turn) = LeaseLife::granted(at(0), ttl(), wide(7, count));
+        assert_eq!(turn, Turn { number: 0, fencing: token(7) });
+        if wanted {
+            life.want(at(100));
+        }
+        let case = format!("{count} {wanted} {now} {waiting} {keep_idle:?}");
+        assert_eq!(life.part(at(now), 0, waiting, keep_idle), expected, "{case}");
+        assert!(!life.is_held(0, at(now)), "{case}: its turn is over");
+        assert!(!life.is_turn(0) || expected == Parting::Lost(Lost::Deadline), "{case}");
+        let again = life.part(at(now), 0, waiting, keep_idle);
+        assert!(matches!(again, Parting::Over | Parting::Lost(_)), "{case}: it ends once");
+    }
+}
+
+#[test]
+fn only_the_latest_turn_counts() {
+    let (mut life, _) = LeaseLife::granted(at(0), ttl(), wide(7, 3));
+    assert!(matches!(life.part(at(1), 0, true, NO_TIME), Parting::Pass(_)));
+    assert!(life.is_held(1, at(2)) && !life.is_held(0, at(2)));
+    assert_eq!(life.remaining(0, at(2)), Duration::ZERO);
+    assert_eq!(life.part(at(2), 0, true, NO_TIME), Parting::Over);
+    assert!(life.is_held(1, at(2)), "who had it before cannot end it");
+}
+
+#[test]
+fn an_idle_lease_is_taken_shown_renewed_and_given_up() {
+    let keep_idle = Duration::from_secs(60);
+    let (mut life, _) = LeaseLife::granted(at(0), ttl(), wide(7, 3));
+    assert_eq!(life.part(at(10), 0, false, keep_idle), Parting::Idle);
+    let taken = Turn { number: 1, fencing: token(8) };
+    assert_eq!(life.take(at(20)), Taking::Take(taken));
+    assert_eq!(life.take(at(20)), Taking::InUse);
+    assert_eq!(life.duty(at(200)), Duty::WaitUntil(at(1_000)), "nothing was shown");
+
+    assert_eq!(life.part(at(200), 1, false, keep_idle), Parting::Idle);
+    assert_eq!(life.duty(at(200)), Duty::WaitUntil(at(300)), "it may be taken at once");
+    assert_eq!(life.duty(at(300)), Duty::Renew);
+    assert!(life.show(), "shown as idle");
+    assert!(life.on_renewed(at(301), at(300), wide(7, 3), false));
+    assert_eq!(life.duty(at(301)), Duty::WaitUntil(at(1_300)));
+    assert!(matches!(life.take(at(400)), Taking::Take(_)));
+    assert_eq!(life.duty(at(400)), Duty::Renew, "and is in use again");
+    assert!(!life.show());
+
+    assert_eq!(life.part(at(400), 2, false, keep_idle), Parting::Idle);
+    assert_eq!(life.take(at(401)), Taking::Leave, "its fencing tokens are used up");
+    assert_eq!(life.take(at(401)), Taking::Gone);
+
+    let (mut life, _) = LeaseLife::granted(at(0), ttl(), wide(7, 3));
+    assert_eq!(life.part(at(4), 0, false, Duration::from_millis(50)), Parting::Idle);
+    assert_eq!(life.due(), at(54));
+    assert_eq!(life.duty(at(54)), Duty::GiveUp, "it was kept for long enough");
+    life.want(at(54));
+    assert_eq!(life.take(at(54)), Taking::Leave, "another client waits");
+}
+
+#[test]
+fn an_idle_lease_is_given_up_as_soon_as_it_is_wanted_and_lost_like_any() {
+    let keep_idle = Duration::from_secs(60);
+    let (mut life, _) = LeaseLife::granted(at(0), ttl(), block(7));
+    assert_eq!(life.part(at(10), 0, false, keep_idle), Parting::Idle);
+    let mut wanted = life.clone();
+    wanted.want(at(20));
+    assert_eq!(wanted.duty(at(20)), Duty::GiveUp);
+    let mut told = life.clone();
+    assert_eq!(told.duty(at(1_000)), Duty::Renew);
+    assert!(told.on_renewed(at(1_001), at(1_000), block(7), true), "the answer says wanted");
+    assert_eq!(told.duty(at(1_001)), Duty::GiveUp);
+    assert_eq!(life.duty(at(TOLD_MS)), Duty::TellLost(Lost::Deadline));
+    assert_eq!(life.take(at(TOLD_MS)), Taking::Gone);
+}
+
+#[test]
+fn a_lease_got_by_a_hand_over_is_taken_to_be_wanted_until_the_store_says_otherwise() {
+    let handed = || LeaseLife::handed_over(at(300), at(100), ttl(), ttl(), wide(7, 9)).0;
+    assert_eq!(handed().part(at(320), 0, true, NO_TIME), Parting::Leave);
+    let mut told = handed();
+    assert!(told.on_renewed(at(310), at(301), wide(7, 9), false));
+    assert!(matches!(told.part(at(320), 0, true, NO_TIME), Parting::Pass(_)));
+    let mut heard = handed();
+    assert!(heard.on_renewed(at(310), at(299), wide(7, 9), false));
+    assert_eq!(heard.part(at(320), 0, true, NO_TIME), Parting::Leave, "heard of since then");
+}
+
+#[test]
+fn a_lease_handed_over_is_ours_for_the_short_ttl_and_lifted_soon() {
+    let handed_ttl = Ttl::new(Duration::from_secs(1)).expect("within bounds");
+    let (mut life, turn) = LeaseLife::handed_over(at(300), at(100), ttl(), handed_ttl, wide(7, 2));
+    assert_eq!(turn.fencing, token(7));
+    // 1 s less 1 % and 2 ms, from when the ask left.
+    assert_eq!(life.remaining(0, at(300)), Duration::from_millis(788));
+    assert_eq!(life.duty(at(300)), Duty::WaitUntil(at(400)));
+    assert_eq!(life.duty(at(400)), Duty::Renew);
+    assert!(life.on_renewed(at(410), at(400), wide(7, 2), false));
+    assert_eq!(life.remaining(0, at(410)), Duration::from_millis(400 + VALID_MS - 410));
+}

@@ -1,0 +1,95 @@
+//! A lease that leaves: the store was asked to hand it over if another client waits, and otherwise
+//! to let this client have it again.
+//!
+//! It is released in any case: its token is spent. Who has it again has it by another.
+
+use std::sync::Arc;
+
+use super::Session;
+use super::attempt::Counted;
+use super::held::{Held, Hold};
+use super::spec::Spec;
+use crate::core::lease::LeaseLife;
+use crate::core::moment::Moment;
+use crate::core::passing::KEPT_BLOCK;
+use crate::core::validity::valid_until;
+use crate::store::{BoxAnswer, LeaseId, Otherwise, Released, Store};
+
+/// Dropped before it is answered, it releases both tokens.
+pub(super) struct Leaving {
+    session: Arc<Session>,
+    spec: Arc<Spec>,
+    left: LeaseId,
+    heir: LeaseId,
+    sent: Moment,
+    answer: Option<BoxAnswer<Released>>,
+    /// Goes last: what this leaves behind is a lease or a release by then.
+    _counted: Counted,
+}
+
+impl Leaving {
+    /// Submits the request. The lease is not ours any more.
+    pub(super) fn submit(session: &Arc<Session>, held: &Held) -> Self {
+        let counted = Counted::new(session);
+        let spec = Arc::clone(&held.spec);
+        let owner = session.fresh_token();
+        let reserve = if spec.fencing { KEPT_BLOCK } else { 0 };
+        let otherwise = Otherwise::Keep { owner: owner.clone(), ttl: spec.kept_ttl(), reserve };
+        let sent = session.now();
+        let left = held.id.clone();
+        let answer = Box::pin(session.store.release(left.clone(), otherwise));
+        session.registry.forget(held);
+        Self {
+            session: Arc::clone(session),
+            spec,
+            heir: LeaseId { owner, ..left.clone() },
+            left,
+            sent,
+            answer: Some(answer),
+            _counted: counted,
+        }
+    }
+
+    /// Waits for the answer. Returns the first turn of the lease that this client has now, if it
+    /// has one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Called again after its future was dropped, it goes on.
+    pub(super) async fn answered(&mut self) -> Option<Hold> {
+        let answer = self.answer.as_mut()?.await;
+        match answer {
+            Ok(Released::Kept { fencing }) => {
+                let (now, ttl) = (self.session.now(), self.spec.ttl);
+                if valid_until(self.sent, ttl).since(now) < ttl.min_validity() {
+                    // Too late to be of use: the next ask follows its release.
+                    return None;
+                }
+                self.answer = None;
+                let (life, turn) = LeaseLife::granted(self.sent, ttl, fencing);
+                let held = Held::new(self.heir.clone(), Arc::clone(&self.spec), life);
+                self.session.registry.adopt(&self.session, Arc::clone(&held));
+                self.session.enter_lease(&held);
+                Some(Hold::new(Arc::clone(&self.session), held, turn))
+            }
+            Ok(Released::Freed | Released::HandedOver | Released::NotHeld) => {
+                self.answer = None;
+                None
+            }
+            // Both may be ours.
+            Err(_) => None,
+        }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if self.answer.is_none() {
+            return;
+        }
+        for lease in [&self.left, &self.heir] {
+            let keeps_at_most = self.spec.kept_ttl().get();
+            self.session.release_in_background(lease.clone(), keeps_at_most);
+        }
+    }
+}

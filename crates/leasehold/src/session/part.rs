@@ -1,0 +1,205 @@
+//! What becomes of a lease when its guard ends: it is passed on, kept idle, or released.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::asker::Asker;
+use super::held::{Held, Hold};
+use super::leaving::Leaving;
+use super::local_line::Told;
+use super::{ReleaseInFlight, Session};
+use crate::core::key::Key;
+use crate::core::lease::{LeaseState, Lost, Parting};
+use crate::store::Store;
+
+/// What became of it.
+pub(crate) enum Parted {
+    /// It is this client's still: passed on, kept idle, or about to be handed over.
+    Kept,
+    /// Its release is on its way.
+    Releasing(ReleaseInFlight),
+    /// It had been lost, or given up, before.
+    Over,
+}
+
+impl Parted {
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self, Self::Over)
+    }
+}
+
+impl Session {
+    /// Ends a guard's turn with a lease.
+    pub(super) fn part(self: &Arc<Self>, held: &Arc<Held>, mut turn: u64) -> Parted {
+        let key = &held.id.key;
+        loop {
+            let now = self.now();
+            let (parting, heir) = self.lines.with(key, |line| {
+                let is_ours = line.is_lease(held);
+                let has_heir = is_ours && !line.has_asker && line.has_heir(&held.spec);
+                let is_wanted_here = line.has_asker || line.has_tasks();
+                let keep_idle =
+                    if is_ours && !is_wanted_here { self.keep_idle(held) } else { Duration::ZERO };
+                let parting = held.life().part(now, turn, has_heir, keep_idle);
+                let heir = match parting {
+                    Parting::Pass(_) | Parting::Leave => line.next(),
+                    Parting::Idle => None,
+                    Parting::Free | Parting::Lost(_) | Parting::Over => None,
+                };
+                if !matches!(parting, Parting::Pass(_) | Parting::Idle) {
+                    line.forget(held);
+                }
+                line.has_asker |= parting == Parting::Leave;
+                (parting, heir)
+            });
+            match (parting, heir) {
+                (Parting::Pass(next), Some(heir)) => {
+                    let hold = Hold::new(Arc::clone(self), Arc::clone(held), next);
+                    match heir.tell.send(Told::Passed(hold)) {
+                        Ok(()) => return Parted::Kept,
+                        // Its future was dropped meanwhile: the one after it.
+                        Err(Told::Passed(hold)) => turn = hold.disarm(),
+                        Err(_) => unreachable!("what comes back is what was sent"),
+                    }
+                }
+                (Parting::Leave, Some(heir)) => {
+                    let leaving = self.leave(held);
+                    let asker = Asker::next(self, Arc::clone(&held.spec), leaving);
+                    // If nobody is there any more, the asker goes to the next by itself.
+                    drop(heir.tell.send(Told::Ask(asker)));
+                    return Parted::Kept;
+                }
+                (Parting::Pass(_) | Parting::Leave, None) => {
+                    unreachable!("it is passed on to who waits")
+                }
+                (Parting::Idle, _) => {
+                    self.registry.hurry(held);
+                    self.listen();
+                    return Parted::Kept;
+                }
+                (Parting::Free, _) => {
+                    // Submitted before it is forgotten, so that a shutdown sees one or the other at
+                    // every moment.
+                    let release = self.release(held);
+                    self.registry.forget(held);
+                    self.settle(key);
+                    return Parted::Releasing(release);
+                }
+                (Parting::Lost(lost), _) => {
+                    if lost == Lost::Deadline {
+                        // The driver may not have noticed yet. A second release does no harm.
+                        drop(self.release(held));
+                    }
+                    held.tell();
+                    self.registry.forget(held);
+                    self.settle(key);
+                    return Parted::Over;
+                }
+                (Parting::Over, _) => return Parted::Over,
+            }
+        }
+    }
+
+    /// Releases a lease for which the next task is going to ask. Where there is no line, others may
+    /// wait all the same, and the store cannot say whether this client may have it again.
+    fn leave(self: &Arc<Self>, held: &Arc<Held>) -> Option<Leaving> {
+        if !held.spec.unqueued {
+            return Some(Leaving::submit(self, held));
+        }
+        drop(self.release(held));
+        self.registry.forget(held);
+        None
+    }
+
+    /// For how long a lease may be kept that nobody uses.
+    fn keep_idle(&self, held: &Held) -> Duration {
+        // Nobody could take it any more.
+        let is_of_no_use = self.unused.load(Ordering::Acquire) || self.check_open().is_err();
+        if is_of_no_use { Duration::ZERO } else { held.spec.keep_idle }
+    }
+
+    /// Submits the release of a lease.
+    fn release(self: &Arc<Self>, held: &Held) -> ReleaseInFlight {
+        ReleaseInFlight::submit(Arc::clone(self), held.id.clone(), held.keeps_at_most())
+    }
+
+    /// Gives up a lease that no guard has.
+    pub(super) fn end(self: &Arc<Self>, held: &Arc<Held>) {
+        let was_ours = held.life().release(self.now());
+        if was_ours != Err(Lost::NotOurs) {
+            drop(self.release(held));
+        }
+        self.registry.forget(held);
+        self.forget_lease(held);
+    }
+
+    /// Gives up a lease if no guard uses it.
+    pub(super) fn end_if_idle(self: &Arc<Self>, held: &Arc<Held>) {
+        let now = self.now();
+        let ended = self.lines.with(&held.id.key, |line| {
+            let mut life = held.life();
+            let is_idle = matches!(life.state(), LeaseState::Idle { .. });
+            if is_idle {
+                // A passed deadline is the driver's to notice; a release does no harm.
+                let _was_ours = life.release(now);
+                line.forget(held);
+            }
+            is_idle
+        });
+        if ended {
+            drop(self.release(held));
+            self.registry.forget(held);
+            self.settle(&held.id.key);
+        }
+    }
+
+    /// Gives up every lease that no guard uses.
+    pub(super) fn end_all_idle(self: &Arc<Self>) {
+        let mut leases = Vec::new();
+        self.lines.with_each(|line| leases.extend(line.lease.clone()));
+        for lease in leases {
+            self.end_if_idle(&lease);
+        }
+    }
+
+    /// A lease of this client that its tasks may pass on from now on.
+    pub(super) fn enter_lease(&self, held: &Arc<Held>) {
+        let now = self.now();
+        self.lines.with(&held.id.key, |line| {
+            if std::mem::take(&mut line.was_wanted) {
+                held.life().want(now);
+            }
+            line.lease = Some(Arc::clone(held));
+        });
+    }
+
+    /// A lease cannot be passed on any more: whoever waits for it has to ask.
+    pub(super) fn forget_lease(self: &Arc<Self>, held: &Arc<Held>) {
+        self.lines.with(&held.id.key, |line| line.forget(held));
+        self.settle(&held.id.key);
+    }
+
+    /// Has the first task of a line ask, if it has to.
+    pub(super) fn settle(self: &Arc<Self>, key: &Key) {
+        while let Some(task) = self.lines.with(key, |line| line.next_asker()) {
+            let asker = Asker::next(self, task.spec, None);
+            match task.tell.send(Told::Ask(asker)) {
+                Ok(()) => return,
+                Err(Told::Ask(asker)) => {
+                    // It has not asked anything: nothing is to be passed on but the right to.
+                    asker.discard();
+                    self.lines.with(key, |line| line.has_asker = false);
+                }
+                Err(_) => unreachable!("what comes back is what was sent"),
+            }
+        }
+    }
+
+    /// Wants to be told of other clients that wait.
+    pub(super) fn listen(&self) {
+        if !self.listens.swap(true, Ordering::AcqRel) {
+            self.store.listen(&self.id);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! How one who asks for a key is woken.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::core::token::FencingBlock;
+
+/// What a hint says of a key that was handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HandOver {
+    pub(super) ask_no: u32,
+    pub(super) fencing: Option<FencingBlock>,
+}
+
+/// Wakes one who asks: it may be worthwhile to ask again, or the key was handed to it.
+#[derive(Debug, Default)]
+pub(super) struct Wake {
+    may_be_free: Notify,
+    handed_over: Notify,
+    /// The latest of its kind. An earlier one says nothing more.
+    latest: Mutex<Option<HandOver>>,
+}
+
+impl Wake {
+    fn latest(&self) -> MutexGuard<'_, Option<HandOver>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It may be worthwhile to ask again.
+    pub(super) fn wake(&self) {
+        self.may_be_free.notify_one();
+    }
+
+    pub(super) fn hand_over(&self, handed_over: HandOver) {
+        *self.latest() = Some(handed_over);
+        self.handed_over.notify_one();
+    }
+
+    /// Ends when it may be worthwhile to ask again, be it that this was said before.
+    pub(super) async fn woken(&self) {
+        self.may_be_free.notified().await;
+    }
+
+    /// Ends when the key was handed over.
+    pub(super) async fn handed_over(&self) -> HandOver {
+        loop {
+            self.handed_over.notified().await;
+            let latest = self.latest().take();
+            if let Some(latest) = latest {
+                return latest;
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What a server sends, held to the protocol and to bounds before anything is made of it.
+//!
+//! The crate `redis` keeps an answer until it is whole, however long it grows, and understands more
+//! than is ever asked for. So what comes in is followed here: an answer that is not of the protocol
+//! that was agreed on, or that goes beyond a bound, ends the connection.
+
+use std::io;
+
+/// The longest answer, in bytes. The longest of ours are a few hundred KB: the keys of one step of
+/// a scan.
+pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// The most values in one answer: each takes some 50 bytes of memory, and three on the wire.
+pub(super) const ANSWER_VALUES_MAX: usize = 1 << 16;
+
+/// How deep arrays may lie in arrays.
+const DEPTH_MAX: usize = 8;
+
+/// Why an answer is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    NotTheProtocol,
+    TooLong,
+}
+
+impl From<Refused> for io::Error {
+    fn from(refused: Refused) -> Self {
+        Self::new(
+            io::ErrorKind::InvalidData,
+            match refused {
+                Refused::NotTheProtocol => "the server answered what is not Redis's protocol",
+                Refused::TooLong => "the server answered more than is ever asked for",
+            },
+        )
+    }
+}
+
+/// How far the answer that comes in just now has come.
+#[derive(Default)]
+pub(super) struct Answer {
+    /// Whether it may be of RESP3 too, as far as that is ever asked for.
+    resp3: bool,
+    at: At,
+    bytes: usize,
+    values: usize,
+    /// How many values are missing in each of the arrays that are open, the outermost first.
+    open: Vec<usize>,
+}
+
+/// What the next byte belongs to.
+#[derive(Clone, Copy, Default)]
+enum At {
+    /// It says of which kind a value is.
+    #[default]
+    Mark,
+    /// The rest of a line, after a byte that is a carriage return or not.
+    Line { cr: bool },
+    /// A length.
+    Length { of: Of, minus: bool, length: usize, cr: bool },
+    /// So many bytes, with the end of the line.
+    Body { left: usize },
+}
+
+/// What has a length.
+#[derive(Clone, Copy)]
+enum Of {
+    Bytes,
+    Array,
+    Map,
+}
+
+impl Answer {
+    /// One of RESP3.
+    pub(super) fn of_resp3() -> Self {
+        Self { resp3: true, ..Self::default() }
+    }
+
+    /// Follows these bytes. An error says after how many of them a whole answer ended last.
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, (usize, Refused)> {
+        let mut whole = 0;
+        while let Some(one) =
+            self.follow_one(&bytes[whole..]).map_err(|refused| (whole, refused))?
+        {
+            whole += one;
+        }
+        Ok(whole)
+    }
+
+    /// Follows these bytes to the end of an answer: after how many of them it comes, if it does.
+    pub(super) fn follow_one(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refused> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let taken = if let At::Body { left } = self.at {
+                let taken = left.min(bytes.len() - at);
+                self.at = At::Body { left: left - taken };
+                if left == taken {
+                    self.value_ends();
+                }
+                taken
+            } else {
+                self.take(bytes[at])?;
+                1
+            };
+            at += taken;
+            self.bytes += taken;
+            if self.bytes > ANSWER_BYTES_MAX {
+                return Err(Refused::TooLong);
+            }
+            if matches!(self.at, At::Mark) && self.open.is_empty() {
+                (self.bytes, self.values) = (0, 0);
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes one byte that is in no body.
+    fn take(&mut self, byte: u8) -> Result<(), Refused> {
+        match &mut self.at {
+            At::Mark => {
+                self.values += 1;
+                let length_of = |of| At::Length { of, minus: false, length: 0, cr: false };
+                self.at = match byte {
+                    b'+' | b'-' | b':' => At::Line { cr: false },
+                    b'$' => length_of(Of::Bytes),
+                    b'*' => length_of(Of::Array),
+                    b'_' | b'#' | b',' if self.resp3 => At::Line { cr: false },
+                    b'>' if self.resp3 => length_of(Of::Array),
+                    b'%' if self.resp3 => length_of(Of::Map),
+                    _ => return Err(Refused::NotTheProtocol),
+                };
+            }
+            At::Line { cr: true } if byte == b'\n' => self.value_ends(),
+            At::Line { cr } => *cr = byte == b'\r',
+            At::Length { of, minus, length, cr: true } if byte == b'\n' => {
+                let (of, minus, length) = (*of, *minus, *length);
+                return self.length_is(of, if minus { None } else { Some(length) });
+            }
+            At::Length { minus, length, cr, .. } => match byte {
+                b'\r' if !*cr => *cr = true,
+                b'-' if !*minus && *length == 0 => *minus = true,
+                b'0'..=b'9' if !*cr => {
+                    *length = *length * 10 + usize::from(byte - b'0');
+                    if *length > ANSWER_BYTES_MAX {
+                        return Err(Refused::TooLong);
+                    }
+                }
+                _ => return Err(Refused::NotTheProtocol),
+            },
+            At::Body { .. } => unreachable!("bodies are taken whole"),
+        }
+        Ok(())
+    }
+
+    /// The length of an array, a map or of bytes; `None` where there is nothing.
+    fn length_is(&mut self, of: Of, length: Option<usize>) -> Result<(), Refused> {
+        match (of, length) {
+            (Of::Array | Of::Map, Some(count @ 1..)) => {
+                let count = if matches!(of, Of::Map) { 2 * count } else { count };
+                let values = self.values + self.open.iter().sum::<usize>() + count;
+                if values > ANSWER_VALUES_MAX || self.open.len() == DEPTH_MAX {
+                    return Err(Refused::TooLong);
+                }
+                self.open.push(count);
+                self.at = At::Mark;
+            }
+            (Of::Bytes, Some(length)) => {
+                let end_of_line = 2;
+                self.at = At::Body { left: length + end_of_line };
+            }
+            (_, None) | (Of::Array | Of::Map, Some(0)) => self.value_ends(),
+        }
+        Ok(())
+    }
+
+    fn value_ends(&mut self) {
+        self.at = At::Mark;
+        while let Some(missing) = self.open.last_mut() {
+            *missing -= 1;
+            if *missing > 0 {
+                return;
+            }
+            self.open.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Follows bytes in pieces of that length: how many belong to whole answers, and the refusal.
+    fn followed(bytes: &[u8], piece: usize) -> (usize, Option<Refused>) {
+        let (mut answer, mut seen, mut whole) = (Answer::default(), 0, 0);
+        for piece in bytes.chunks(piece) {
+            if let Err((at, refused)) = answer.follow(piece) {
+                return (if at > 0 { seen + at } else { whole }, Some(refused));
+            }
+            seen += piece.len();
+            if matches!(answer.at, At::Mark) && answer.open.is_empty() {
+                whole = seen;
+            }
+        }
+        (whole, None)
+    }
+
+    #[test]
+    fn answers_of_the_protocol_pass_and_all_else_ends_where_it_begins() {
+        use Refused::{NotTheProtocol, TooLong};
+        let deep = format!("{}:1\r\n", "*1\r\n".repeat(DEPTH_MAX));
+        let deeper = format!("*1\r\n{deep}");
+        let table: [(&str, usize, Option<Refused>); 24] = [
+            ("+OK\r\n:1\r\n-ERR no\r\n$2\r\nab\r\n", 26, None),
+            ("$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n", 20, None),
+            ("*2\r\n*1\r\n:1\r\n$3\r\na\r\n\r\n", 21, None),
+            ("+a\rb\nc\r\r\n", 9, None),
+            ("*2\r\n:1\r\n", 0, None),
+            ("$3\r\nab", 0, None),
+            (&deep, deep.len(), None),
+            ("", 0, None),
+            ("+OK\r\nHTTP/1.1", 5, Some(NotTheProtocol)),
+            ("%1\r\n+a\r\n+b\r\n", 0, Some(NotTheProtocol)),
+            (":1\r\n>1\r\n+a\r\n", 4, Some(NotTheProtocol)),
+            ("_\r\n", 0, Some(NotTheProtocol)),
+            ("*x\r\n", 0, Some(NotTheProtocol)),
+            ("$1-\r\n", 0, Some(NotTheProtocol)),
+            ("$--1\r\n", 0, Some(NotTheProtocol)),
+            ("$1\r\r\n", 0, Some(NotTheProtocol)),
+            ("*1\r\n\r\n", 0, Some(NotTheProtocol)),
+            ("\r\n", 0, Some(NotTheProtocol)),
+            ("$9223372036854775807\r\n", 0, Some(TooLong)),
+            ("$99999999999999999999999\r\n", 0, Some(TooLong)),
+            ("$-99999999999999999999999\r\n", 0, Some(TooLong)),
+            ("*65536\r\n", 0, Some(TooLong)),
+            ("*2\r\n*40000\r\n", 0, None),
+            (&deeper, 0, Some(TooLong)),
+        ];
+        for (bytes, whole, refused) in table {
+            for piece in [1, 3, 1_000] {
+                assert_eq!(followed(bytes.as_bytes(), piece), (whole, refused), "{bytes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_of_resp3_passes_where_that_is_agreed_on() {
+        type Followed = Result<Option<usize>, Refused>;
+        let table: [(&[u8], Followed); 10] = [
+            (b"%1\r\n+a\r\n*0\r\n:1\r\n", Ok(Some(12))),
+            (b">2\r\n$1\r\na\r\n_\r\n+more", Ok(Some(14))),
+            (b"*2\r\n#t\r\n,1.5\r\n", Ok(Some(14))),
+            (b"%2\r\n+a\r\n+b\r\n+c\r\n", Ok(None)),
+            (b">0\r\n", Ok(Some(4))),
+            (b"%0\r\n", Ok(Some(4))),
+            (b"|1\r\n", Err(Refused::NotTheProtocol)),
+            (b"~1\r\n", Err(Refused::NotTheProtocol)),
+            (b"%40000\r\n", Err(Refused::TooLong)),
+            (b">70000\r\n", Err(Refused::TooLong)),
+        ];
+        for (bytes, expected) in table {
+            let followed = Answer::of_resp3().follow_one(bytes);
+            assert_eq!(followed, expected, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn an_answer_that_does_not_end_is_refused_at_the_bound() {
+        let line = [b"+".to_vec(), vec![b'x'; ANSWER_BYTES_MAX]].concat();
+        assert_eq!(followed(&line, 4096), (0, Some(Refused::TooLong)));
+        assert_eq!(followed(&line[..ANSWER_BYTES_MAX], 4096), (0, None));
+        let arrays = "*2\r\n*30000\r\n".to_owned() + &":1\r\n".repeat(30_000) + "*40000\r\n";
+        assert_eq!(followed(arrays.as_bytes(), 4096), (0, Some(Refused::TooLong)));
+        let many = ":1\r\n".repeat(ANSWER_VALUES_MAX + 1);
+        assert_eq!(followed(many.as_bytes(), 4096), (many.len(), None), "answers of their own");
+    }
+}

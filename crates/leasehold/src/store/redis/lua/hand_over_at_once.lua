@@ -1,0 +1,43 @@
+-- hand_over_at_once.lua: hands the key to the head of the line, if that is alive, may be made the
+-- owner, and wants one fencing token, which is the clock. As `hand_over` of line.lua does, but
+-- without functions, since a waiter waits for this step. Every other release is answered by
+-- release.lua.
+-- KEYS, ARGV, replies  as release_at_once.lua says
+local heads = is_held and has_line and call('ZRANGE', LINE, '0', '1') or {}
+if heads[1] then
+  local head = heads[1]
+  local ends, handed_ttl, ask_no, inbox, why = string.match(
+    call('HGET', PLACES, head) or '',
+    '^j|(%d+)|(%d+)|(%d+)|1|%d+|([^|]*)|(.*)$'
+  )
+  local time = call('TIME')
+  local now_us = time[1] * 1000000 + time[2]
+  local counter = tonumber(string.match(call('GET', FENCE) or '', '^[1-9]%d*$'))
+  local is_living = ends and tonumber(ends) * 1000 > now_us
+  local leaps = counter and counter < now_us and now_us <= FENCING_MAX
+  if is_living and leaps and tonumber(handed_ttl) <= FENCE_IDLE_MS then
+    if heads[2] then
+      call('ZREM', LINE, head)
+      call('ZREM', ENDS, head)
+      call('HDEL', PLACES, head)
+      call('DEL', GRANT)
+    else
+      call('DEL', GRANT, LINE, ENDS, PLACES)
+    end
+    local fencing = string.format('%.0f', now_us)
+    call('SET', FENCE, fencing, 'PX', FENCE_IDLE)
+    if why ~= '' then
+      call('HSET', GRANT, 'o', head, 'f', fencing, 'n', '1', 's', fencing, 'w', why)
+      if type(redis.pcall('PEXPIRE', GRANT, handed_ttl)) ~= 'number' then
+        call('DEL', GRANT)
+      end
+    end
+    call('SET', LOCK, head, 'PX', handed_ttl)
+    local hint = 'g ' .. ask_no .. ' ' .. fencing .. ' 1 ' .. head .. ' ' .. LOCK
+    local told = redis.pcall('PUBLISH', ':lh:inbox:' .. inbox, hint)
+    if type(told) == 'number' then
+      return 2
+    end
+    return { 2, 1 }
+  end
+end

@@ -1,0 +1,320 @@
+//! One connection: requests go out and answers come in, in the same order.
+//!
+//! Whoever submits writes to a buffer, and one task moves the bytes: whatever was submitted until
+//! its turn leaves in one write. No library's connection is used for it, since a request through
+//! one cost as much as all the rest of a lock.
+
+use std::collections::VecDeque;
+use std::future::{Future, ready};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+
+use super::bounded::Answer;
+use super::link::{Command, Link, LinkError, LinkFuture, Value};
+use super::resp;
+
+/// How much is read at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A buffer that grew beyond this is not kept.
+const KEPT_BYTES: usize = 256 * 1024;
+
+type Reply = Result<Value, LinkError>;
+
+/// The end of a connection at which requests are submitted.
+pub(super) struct Pipeline {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Requests that are not written yet.
+    out: Vec<u8>,
+    /// Who waits for the answers, the first one first.
+    waiting: VecDeque<oneshot::Sender<Reply>>,
+    /// Wakes the task that moves the bytes, while it has nothing to write.
+    writer: Option<Waker>,
+    ended: bool,
+}
+
+impl Pipeline {
+    /// A connection over an open stream, and the task that moves its bytes until it ends.
+    pub(super) fn open<S>(stream: S) -> (Arc<Self>, LinkFuture<()>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let pipeline = Arc::new(Self { state: Mutex::default() });
+        let mover = Mover {
+            pipeline: Arc::clone(&pipeline),
+            stream,
+            writing: Vec::new(),
+            written: 0,
+            chunk: vec![0; READ_BYTES].into(),
+            partial: Vec::new(),
+            answer: Answer::default(),
+            why: None,
+        };
+        (pipeline, Box::pin(mover))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under it panics half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link for Pipeline {
+    fn submit(&self, command: Command) -> LinkFuture<Reply> {
+        let mut state = self.state();
+        if state.ended {
+            let reason = "it had ended".to_owned();
+            return Box::pin(ready(Err(LinkError::NotSent { reason })));
+        }
+        resp::write(&command, &mut state.out);
+        let (sender, answer) = oneshot::channel();
+        state.waiting.push_back(sender);
+        let writer = state.writer.take();
+        drop(state);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        Box::pin(Pending(answer))
+    }
+}
+
+/// Waits for an answer.
+struct Pending(oneshot::Receiver<Reply>);
+
+impl Future for Pending {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        Poll::Ready(ready!(Pin::new(&mut self.0).poll(cx)).unwrap_or_else(|_| Err(broken(None))))
+    }
+}
+
+fn broken(why: Option<&str>) -> LinkError {
+    LinkError::Broken { reason: why.unwrap_or("the connection failed").to_owned() }
+}
+
+/// Moves the bytes of one connection. Ends with it, and ends it when dropped.
+struct Mover<S> {
+    pipeline: Arc<Pipeline>,
+    stream: S,
+    writing: Vec<u8>,
+    written: usize,
+    chunk: Box<[u8]>,
+    /// The beginning of an answer that is not whole yet.
+    partial: Vec<u8>,
+    answer: Answer,
+    /// What ended the connection.
+    why: Option<String>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for Mover<S> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        // What comes in may have been said before the server closed, so it is read first.
+        let ended = match this.read(cx) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => match this.write(cx) {
+                Poll::Ready(failed) => Some(failed),
+                Poll::Pending => None,
+            },
+        };
+        let Some(why) = ended else { return Poll::Pending };
+        this.why = Some(why);
+        Poll::Ready(())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
+    /// Writes until there is nothing to write, or the other side does not take it. Returns why it
+    /// failed.
+    fn write(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        loop {
+            if self.written == self.writing.len() {
+                self.written = 0;
+                self.writing.clear();
+                self.writing.shrink_to(KEPT_BYTES);
+                let mut state = self.pipeline.state();
+                if state.out.is_empty() {
+                    state.writer = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                std::mem::swap(&mut state.out, &mut self.writing);
+            }
+            let rest = &self.writing[self.written..];
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) {
+                Ok(0) => return Poll::Ready(io::Error::from(io::ErrorKind::WriteZero).to_string()),
+                Ok(count) => self.written += count,
+                Err(error) => return Poll::Ready(error.to_string()),
+            }
+        }
+    }
+
+    /// Reads until there is nothing to read. Returns why the connection is over.
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        loop {
+            let mut chunk = ReadBuf::new(&mut self.chunk);
+            if let Err(error) = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut chunk)) {
+                return Poll::Ready(error.to_string());
+            }
+            let count = chunk.filled().len();
+            if count == 0 {
+                return Poll::Ready("the server closed the connection".to_owned());
+            }
+            if let Err(why) = self.take_in(count) {
+                return Poll::Ready(why);
+            }
+        }
+    }
+
+    /// Gives what was just read to those who wait for it.
+    fn take_in(&mut self, count: usize) -> Result<(), String> {
+        let chunk = &self.chunk[..count];
+        let (whole, refused) = match self.answer.follow(chunk) {
+            Ok(whole) => (whole, None),
+            Err((whole, refused)) => (whole, Some(refused)),
+        };
+        if whole > 0 {
+            let answers = if self.partial.is_empty() {
+                hand_out(&self.pipeline, &chunk[..whole])
+            } else {
+                self.partial.extend_from_slice(&chunk[..whole]);
+                hand_out(&self.pipeline, &self.partial)
+            };
+            self.partial.clear();
+            self.partial.shrink_to(KEPT_BYTES);
+            answers?;
+        }
+        if let Some(refused) = refused {
+            return Err(io::Error::from(refused).to_string());
+        }
+        self.partial.extend_from_slice(&chunk[whole..]);
+        Ok(())
+    }
+}
+
+/// Gives whole answers to those who wait for them.
+fn hand_out(pipeline: &Pipeline, mut answers: &[u8]) -> Result<(), String> {
+    while !answers.is_empty() {
+        let reply = resp::take(&mut answers);
+        let is_nonsense = matches!(reply, Err(LinkError::Broken { .. }));
+        // Each under the lock on its own: who is woken may submit the next request at once.
+        let waiting = pipeline.state().waiting.pop_front();
+        let was_asked = waiting.is_some();
+        // Who does not wait any more needs no answer.
+        let _gone = waiting.map(|waiting| waiting.send(reply));
+        if is_nonsense || !was_asked {
+            return Err(resp::NONSENSE.to_owned());
+        }
+    }
+    Ok(())
+}
+
+impl<S> Drop for Mover<S> {
+    fn drop(&mut self) {
+        let mut state = self.pipeline.state();
+        state.ended = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        (state.out, state.writer) = (Vec::new(), None);
+        drop(state);
+        for waiting in waiting {
+            // Who does not wait any more needs no answer.
+            let _gone = waiting.send(Err(broken(self.why.as_deref())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+
+    /// A stream that counts how often it is written to.
+    struct Counting {
+        stream: DuplexStream,
+        writes: Arc<AtomicUsize>,
+    }
+
+    impl AsyncRead for Counting {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_read(cx, buffer)
+        }
+    }
+
+    impl AsyncWrite for Counting {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut self.stream).poll_write(cx, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_shutdown(cx)
+        }
+    }
+
+    /// Gives the task that moves the bytes its turn.
+    async fn moved(io: &mut LinkFuture<()>) {
+        let turn = poll_fn(|cx| Poll::Ready(io.as_mut().poll(cx).is_pending()));
+        assert!(turn.await, "the connection goes on");
+    }
+
+    #[tokio::test]
+    async fn whatever_was_submitted_since_the_last_write_leaves_in_one() {
+        const COUNT: usize = 1_000;
+        let (stream, mut server) = tokio::io::duplex(1 << 20);
+        let writes = Arc::new(AtomicUsize::new(0));
+        let (link, mut io) = Pipeline::open(Counting { stream, writes: Arc::clone(&writes) });
+        for round in 1..3 {
+            let answers: Vec<_> = (0..COUNT)
+                .map(|number| link.submit(Command::new("ECHO").number(number as u64)))
+                .collect();
+            moved(&mut io).await;
+            assert_eq!(writes.load(Ordering::Relaxed), round);
+            let mut sent = vec![0; 1 << 20];
+            assert_ne!(server.read(&mut sent).await.expect("written"), 0);
+            server.write_all(&b":1\r\n".repeat(COUNT)).await.expect("room");
+            moved(&mut io).await;
+            for answer in answers {
+                assert_eq!(answer.await, Ok(Value::Int(1)));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_that_nobody_asked_for_end_the_connection() {
+        let (stream, mut server) = tokio::io::duplex(1_000);
+        let (link, io) = Pipeline::open(stream);
+        let answer = link.submit(Command::new("PING"));
+        server.write_all(b"+PONG\r\n:1\r\n").await.expect("room");
+        io.await;
+        assert_eq!(answer.await, Ok(Value::Bytes(b"PONG".to_vec())));
+        let late = link.submit(Command::new("PING")).await;
+        assert!(matches!(late, Err(LinkError::NotSent { .. })), "{late:?}");
+    }
+}

@@ -1,0 +1,4 @@
+//! See `leasehold_testkit::fuzz::answers`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold_testkit::fuzz::answers(data));

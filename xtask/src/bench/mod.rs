@@ -1,0 +1,166 @@
+//! `cargo xtask bench`: measures the scenarios, keeps records of it, and renders BENCHMARKS.md.
+
+mod machine;
+mod page;
+mod scenarios;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+pub(crate) use page::render;
+use scenarios::{Run, SCENARIOS, Scenario};
+
+use crate::{step, tools};
+
+/// The page.
+pub(crate) const PAGE: &str = "BENCHMARKS.md";
+
+const PROGRAM: &str = "leasehold-bench";
+
+fn record_path(scenario: &str) -> String {
+    format!("bench/records/{scenario}.json")
+}
+
+/// What is to be said to the figures, such as why a goal is missed. Written by hand.
+fn note_path(scenario: &str) -> String {
+    format!("bench/records/{scenario}.md")
+}
+
+/// A run as one would type it.
+fn command(scenario: &str, arguments: &[&str]) -> String {
+    format!("{PROGRAM} {scenario} {}", arguments.join(" "))
+}
+
+/// Measures what `args` name, and renders the page.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let named = named(args)?;
+    if !named.is_empty() {
+        tools::need_c_compiler()?;
+        tools::need_redis_server()?;
+        // Before the first record changes what is checked out.
+        let commit = step::commit();
+        let programs = Programs::build()?;
+        for scenario in named {
+            let record = measure(scenario, &programs, &commit)?;
+            let text = serde_json::to_string_pretty(&record).expect("JSON can be written");
+            write(&record_path(scenario.name), &(text + "\n"))?;
+        }
+    }
+    let read = |path: &str| std::fs::read_to_string(crate::root().join(path)).ok();
+    write(PAGE, &render(read)?)
+}
+
+/// The scenarios that are asked for; all of them if none is named.
+fn named(args: &[String]) -> Result<Vec<&'static Scenario>, String> {
+    match args {
+        [] => return Ok(SCENARIOS.iter().collect()),
+        [only] if only == "--render" => return Ok(Vec::new()),
+        _ => {}
+    }
+    let mut named = Vec::new();
+    for pair in args.chunks(2) {
+        let [flag, name] = pair else { return Err("--scenario needs a name".to_owned()) };
+        if flag != "--scenario" {
+            return Err(format!("{flag} is not understood: see `cargo xtask --help`"));
+        }
+        let known = || SCENARIOS.each_ref().map(|scenario| scenario.name).join(", ");
+        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
+        named.push(scenario.ok_or_else(|| format!("no scenario {name}; there are {}", known()))?);
+    }
+    Ok(named)
+}
+
+/// The bench as users build it, and with the allocator that counts.
+struct Programs {
+    plain: PathBuf,
+    counting: PathBuf,
+}
+
+impl Programs {
+    fn build() -> Result<Self, String> {
+        let build = |features: &[&str]| {
+            let mut cargo = step::cargo();
+            step::run(cargo.args(["build", "--release", "--package", PROGRAM]).args(features))
+        };
+        let plain = step::released(PROGRAM);
+        let counting = step::released(&format!("{PROGRAM}-memory"));
+        // Both have one name: the first is put aside.
+        build(&["--features", "memory"])?;
+        std::fs::copy(&plain, &counting)
+            .map_err(|error| format!("cannot write {}: {error}", counting.display()))?;
+        build(&[])?;
+        Ok(Self { plain, counting })
+    }
+}
+
+/// Measures one scenario; returns its record.
+fn measure(scenario: &Scenario, programs: &Programs, commit: &str) -> Result<Value, String> {
+    let machine = machine::describe()?;
+    let date = step::output(Command::new("date").args(["-u", "+%F"]))?;
+    let mut runs = Vec::new();
+    for Run { arguments, counts_memory } in scenario.runs {
+        eprintln!("== {}", command(scenario.name, arguments));
+        let program = if *counts_memory { &programs.counting } else { &programs.plain };
+        let mut bench = Command::new(program);
+        let printed = step::output(bench.arg(scenario.name).args(*arguments).arg("--json"))?;
+        runs.push(json!({ "figures": figures(&printed)? }));
+    }
+    Ok(json!({
+        "schema": page::SCHEMA,
+        "commit": commit,
+        "date": date.trim(),
+        "machine": machine,
+        "runs": runs,
+    }))
+}
+
+/// What a run printed: one object a line. What is the same in each is left out.
+fn figures(printed: &str) -> Result<Vec<Value>, String> {
+    let figure = |line: &str| {
+        let mut figure: Value = serde_json::from_str(line)
+            .map_err(|error| format!("the bench printed `{line}`: {error}"))?;
+        if let Some(figure) = figure.as_object_mut() {
+            figure.remove("schema");
+            figure.remove("scenario");
+        }
+        Ok(figure)
+    };
+    printed.lines().map(figure).collect()
+}
+
+fn write(path: &str, text: &str) -> Result<(), String> {
+    let whole = crate::root().join(path);
+    let directory = whole.parent().expect("it lies below the root");
+    std::fs::create_dir_all(directory)
+        .and_then(|()| std::fs::write(&whole, text))
+        .map_err(|error| format!("cannot write {path}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_are_found_by_name_and_all_are_meant_if_none_is_named() {
+        let names = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            named(&args).map(|found| found.iter().map(|it| it.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).map(|all| all.len()), Ok(SCENARIOS.len()));
+        assert_eq!(names(&["--render"]), Ok(vec![]));
+        let two = ["--scenario", "hot", "--scenario", "idle"];
+        assert_eq!(names(&two), Ok(vec!["hot", "idle"]));
+        for bad in [&["--scenario"][..], &["hot"], &["--scenario", "cold"], &["--all", "hot"]] {
+            assert!(names(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_run_prints_is_kept_but_for_what_is_the_same_everywhere() {
+        let kept = figures("{\"schema\":\"s\",\"scenario\":\"hot\",\"median\":1.5}\n");
+        assert_eq!(kept, Ok(vec![json!({ "median": 1.5 })]));
+        assert!(figures("no JSON").is_err());
+    }
+}

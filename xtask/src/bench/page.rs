@@ -1,0 +1,244 @@
+//! BENCHMARKS.md, rendered from the records and the notes beside them.
+
+use super::scenarios::{Run, SCENARIOS, Scenario};
+use super::{command, note_path, record_path};
+use crate::record::{Record, spaced};
+
+/// The schema of a record.
+pub(super) const SCHEMA: &str = "leasehold.bench.v1";
+
+const OPENING: &str = "\
+# Benchmarks
+
+What Leasehold costs, each figure beside a yardstick that is measured in the same run, in turns
+with it. `cargo xtask bench` makes this page from the records in `bench/records/`, each of which
+names the commit it was made at, and from the notes beside them; a test compares. Goals were set
+before anything was measured.
+
+A figure is the median of several rounds, with the lowest and the highest in brackets. A ratio is
+taken within each round, and its yardstick's column shows the medians of both. Absolute times are
+one machine's; ratios travel better. Rerun before you rely on any.
+
+";
+
+const RERUN: &str = "\
+## Rerun
+
+`cargo xtask bench` measures all of it in some minutes, `cargo xtask bench --scenario NAME` one
+scenario; each leaves its record. By hand: `cargo build --release -p leasehold-bench`, then the
+commands above, with `--json` for one object a figure. `--redis` starts a private server; `--url`
+names another one, or another store. Leave the machine alone meanwhile.
+";
+
+/// The page, given the files of the repository.
+pub(crate) fn render(read: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut page = OPENING.to_owned();
+    for scenario in &SCENARIOS {
+        page += &format!("## {}\n\n{}\n", scenario.name, scenario.measured);
+        let path = record_path(scenario.name);
+        match read(&path) {
+            Some(text) => page += &measured(scenario, &Record::read(&path, &text, SCHEMA)?)?,
+            None => page += "Not run yet.\n\n",
+        }
+        if let Some(note) = read(&note_path(scenario.name)) {
+            page += &format!("{}\n\n", note.trim());
+        }
+    }
+    Ok(page + RERUN)
+}
+
+/// What was measured of one scenario.
+fn measured(scenario: &Scenario, record: &Record) -> Result<String, String> {
+    let machine = record.object("machine")?;
+    let mut section = format!(
+        "At commit `{}`, {}, on {} with {} cores ({}), {}; load before: {}.\n\n",
+        record.text("commit")?,
+        record.text("date")?,
+        machine.text("kernel")?,
+        machine.count("cores")?,
+        machine.text("processor")?,
+        machine.text("server")?,
+        number(machine.measure("load")?),
+    );
+    let runs = record.list("runs")?;
+    if runs.len() != scenario.runs.len() {
+        return Err(format!("{}: not as many runs as there are now", record_path(scenario.name)));
+    }
+    for (run, Run { arguments, counts_memory }) in runs.iter().zip(scenario.runs) {
+        section += &format!("`{}`", command(scenario.name, arguments));
+        if *counts_memory {
+            section += ", built with the feature `memory`";
+        }
+        section += ":\n\n| Figure | Goal | Measured | Yardstick |\n|---|---|---|---|\n";
+        for figure in run.list("figures")? {
+            section += &row(&figure)?;
+        }
+        section.push('\n');
+    }
+    Ok(section)
+}
+
+fn row(figure: &Record) -> Result<String, String> {
+    let [median, lowest, highest] =
+        ["median", "lowest", "highest"].map(|name| figure.measure(name));
+    let (median, lowest, highest) = (median?, lowest?, highest?);
+    let unit = unit(&figure.text("unit")?);
+    let (goal, is_reached) = match figure.has("goal").then(|| figure.object("goal")).transpose()? {
+        None => (String::new(), true),
+        Some(goal) if goal.has("at_most") => {
+            let most = goal.measure("at_most")?;
+            (format!("≤ {}{unit}", number(most)), median <= most)
+        }
+        Some(goal) => {
+            let least = goal.measure("at_least")?;
+            (format!("≥ {}{unit}", number(least)), median >= least)
+        }
+    };
+    let mut measured = format!("{}{unit}", number(median));
+    let ends = [lowest, highest].map(number);
+    if ends[0] != ends[1] {
+        measured += &format!(" ({} to {})", ends[0], ends[1]);
+    }
+    if !is_reached {
+        measured = format!("**{measured}, missed**");
+    }
+    let mut name = format!("{}: {}", figure.text("subject")?, figure.text("figure")?);
+    let mut yardstick = String::new();
+    if figure.has("yardstick") {
+        let beside = figure.object("yardstick")?;
+        let unit = self::unit(&beside.text("unit")?);
+        let [ours, theirs] = ["ours", "theirs"].map(|name| beside.measure(name));
+        let (ours, theirs) = (number(ours?), number(theirs?));
+        name += ", ratio";
+        yardstick = format!("{ours}{unit} ÷ {theirs}{unit}, {}", beside.text("name")?);
+    }
+    Ok(format!("| {name} | {goal} | {measured} | {yardstick} |\n"))
+}
+
+/// A unit as it follows a number.
+fn unit(unit: &str) -> String {
+    match unit {
+        "" => String::new(),
+        "x" => " ×".to_owned(),
+        "us" => " µs".to_owned(),
+        "% core" => " % of a core".to_owned(),
+        "/s" => "/s".to_owned(),
+        other => format!(" {other}"),
+    }
+}
+
+/// Three digits, or all that stand before the point.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    if size >= 999.5 {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is large")]
+        let whole = spaced(size.round() as u64);
+        return if value < 0.0 { format!("-{whole}") } else { whole };
+    }
+    let places = match size {
+        0.0 => 0,
+        ..0.9995 => 3,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    let shown = format!("{value:.places$}");
+    if shown.contains('.') {
+        return shown.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: &str = r#"{"schema":"leasehold.bench.v1","commit":"abc123","date":"2026-01-02",
+        "machine":{"cores":2,"processor":"x86_64","kernel":"Linux 6.18","server":"Redis 7.0.15",
+        "load":0.25},"runs":[{"figures":[
+        {"subject":"2 processes","figure":"p50","unit":"x","median":1.5,"lowest":1.25,
+         "highest":1.625,"goal":{"at_most":1.4},
+         "yardstick":{"name":"a hop","unit":"us","ours":150.0,"theirs":100.0}},
+        {"subject":"2 processes","figure":"p99","unit":"us","median":12345.6,"lowest":12345.6,
+         "highest":12345.6,"goal":null,"yardstick":null},
+        {"subject":"2 processes","figure":"cycles","unit":"/s","median":600000.0,
+         "lowest":500000.0,"highest":700000.0,"goal":{"at_least":500000.0},"yardstick":null}]}]}"#;
+
+    fn render_of(files: &[(&str, &str)]) -> Result<String, String> {
+        render(|path| {
+            let given = files.iter().find(|(name, _)| *name == path)?;
+            Some(given.1.to_owned())
+        })
+    }
+
+    #[test]
+    fn what_has_no_record_is_not_run_yet() {
+        let page = render_of(&[]).expect("rendered");
+        assert_eq!(page.matches("Not run yet.").count(), SCENARIOS.len(), "{page}");
+    }
+
+    #[test]
+    fn figures_stand_beside_goal_and_yardstick_and_a_note_follows() {
+        let page = render_of(&[
+            ("bench/records/handoff.json", RECORD),
+            ("bench/records/handoff.md", "It is slow since it is far.\n"),
+        ])
+        .expect("rendered");
+        for part in [
+            "At commit `abc123`, 2026-01-02, on Linux 6.18 with 2 cores (x86_64), Redis 7.0.15; \
+             load before: 0.25.",
+            "`leasehold-bench handoff --redis`:",
+            "| 2 processes: p50, ratio | ≤ 1.4 × | **1.5 × (1.25 to 1.62), missed** | \
+             150 µs ÷ 100 µs, a hop |",
+            "| 2 processes: p99 |  | 12 346 µs |  |",
+            "| 2 processes: cycles | ≥ 500 000/s | 600 000/s (500 000 to 700 000) |  |",
+            "\n\nIt is slow since it is far.\n\n",
+        ] {
+            assert!(page.contains(part), "no {part} in:\n{page}");
+        }
+    }
+
+    #[test]
+    fn whether_a_goal_is_reached_follows_from_the_figure() {
+        let better = RECORD.replace("\"median\":1.5", "\"median\":1.4");
+        let page = render_of(&[("bench/records/handoff.json", &better)]).expect("rendered");
+        assert!(!page.contains("missed"), "{page}");
+        let worse = better.replace("\"median\":600000.0", "\"median\":499999.0");
+        let page = render_of(&[("bench/records/handoff.json", &worse)]).expect("rendered");
+        assert!(page.contains("**499 999/s (500 000 to 700 000), missed**"), "{page}");
+    }
+
+    #[test]
+    fn a_record_that_lacks_something_is_refused() {
+        let table = [
+            RECORD.replace("leasehold.bench.v1", "leasehold.bench.v0"),
+            RECORD.replace("\"median\":1.5,", ""),
+            RECORD.replace("\"median\":1.5", "\"median\":null"),
+            RECORD.replace("\"commit\":\"abc123\",", ""),
+            RECORD.replace("\"runs\":[{", "\"runs\":[{\"figures\":[]},{"),
+        ];
+        for bad in table {
+            let error = render_of(&[("bench/records/handoff.json", &bad)]).expect_err(&bad);
+            assert!(error.contains("bench/records/handoff.json"), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_three_digits_or_all_before_the_point() {
+        for (value, shown) in [
+            (0.0, "0"),
+            (0.0464, "0.046"),
+            (0.5, "0.5"),
+            (1.046, "1.05"),
+            (2.0, "2"),
+            (12.34, "12.3"),
+            (99.99, "100"),
+            (123.4, "123"),
+            (200.0, "200"),
+            (1_234.4, "1 234"),
+            (500_000.0, "500 000"),
+        ] {
+            assert_eq!(number(value), shown, "{value}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What is measured, in the order of the page.
+
+/// One scenario.
+pub(super) struct Scenario {
+    /// As `leasehold-bench` calls it.
+    pub(super) name: &'static str,
+    /// What is measured, beside what, and how.
+    pub(super) measured: &'static str,
+    pub(super) runs: &'static [Run],
+}
+
+/// One run of the program.
+pub(super) struct Run {
+    /// What follows the name.
+    pub(super) arguments: &'static [&'static str],
+    /// Whether with the allocator that counts, which makes it slower.
+    pub(super) counts_memory: bool,
+}
+
+const fn run(arguments: &'static [&'static str]) -> Run {
+    Run { arguments, counts_memory: false }
+}
+
+/// All scenarios.
+pub(super) const SCENARIOS: [Scenario; 7] = [
+    Scenario {
+        name: "roundtrip",
+        measured: "\
+One task locks a key that nobody else wants and releases it, one request after the answer to the
+other. \"Same two requests\" are the very commands that our lock and release send where server and
+lock are known, recorded at the connection and sent by a bare `MultiplexedConnection` of the crate
+`redis`: the ratio shows what the library adds. The ratio to 2 PING shows what the scripts cost,
+too. On one core client and server share it; on two a round trip costs the wake-up of another
+core.
+",
+        runs: &[run(&["--redis", "--cores", "1"]), run(&["--redis", "--cores", "2"])],
+    },
+    Scenario {
+        name: "throughput",
+        measured: "\
+1, 100 and 1 000 tasks of one client, on one thread, lock and release keys that nobody else wants:
+4 000 keys, of which each task has an equal share for itself. A cycle is a lock and a release
+whose answer is waited for. The yardstick is the textbook's lock by as many tasks over one
+`MultiplexedConnection`: `SET NX PX`, then a script that compares and deletes. *Warm*: the key was
+locked before over the same connection. *Cold*: it was not, each key is locked once. *Unfenced*:
+`fencing(false)` and `unqueued()`; *try*: by `try_lock`.
+",
+        runs: &[run(&["--redis"])],
+    },
+    Scenario {
+        name: "handoff",
+        measured: "\
+Two processes hand one lock to one another, both ways: from the call that releases it in the one
+to the return of `lock()` in the other, which stood in line, on one clock. The yardstick is a bare
+PUBLISH by the one, until a task of the other that waits for it runs: the same client crate, the
+same kind of runtime, the same pauses, in turns. Each pause before a release is another one, up to
+5 ms.
+",
+        runs: &[run(&["--redis"])],
+    },
+    Scenario {
+        name: "hot",
+        measured: "\
+Everybody wants one key, and holds it for nothing. First 1 000 tasks of one process on a runtime
+with two workers, in turns with as many tasks on a `tokio::sync::Mutex` on the same runtime. Then
+eight processes of 100 tasks each, on one thread each, which start at one moment and end at
+another; what they did in between counts, and who still waits in the end has waited. Requests are
+what came to the server over connections: a script call is one.
+",
+        runs: &[run(&["--redis"])],
+    },
+    Scenario {
+        name: "waiters",
+        measured: "\
+10 000 tasks in four processes wait while another process holds what they wait for: one key, then
+1 000 keys, on each of which tasks of every process wait. Requests are counted at the server,
+those of the holder among them. Memory is what each process has more once its tasks wait, the
+tasks themselves included; beside it as many tasks that wait for a `tokio::sync::Mutex`.
+*Resident*: as the system sees it; *allocated*: as the allocator does, in a run of its own.
+Brackets are over the processes.
+",
+        runs: &[
+            run(&["--redis"]),
+            Run { arguments: &["--redis", "--seconds", "1"], counts_memory: true },
+        ],
+    },
+    Scenario {
+        name: "renew",
+        measured: "\
+One client holds 100 000 leases with a ttl of 10 s. Processor time is that of all its threads
+while nothing but renewals happens, in windows of a third of the ttl. Beside it, after all were
+released: one recorded renewal, sent by the bare client as often, in batches, thirty of them in a
+ttl. In a second window every guard is looked at ten times a second.
+",
+        runs: &[run(&["--redis"])],
+    },
+    Scenario {
+        name: "idle",
+        measured: "\
+One task locks and releases the same key again and again, and its client keeps the lease in
+between (`keep_idle`). Beside it a `tokio::sync::Mutex` by the same task.
+",
+        runs: &[run(&["--redis"])],
+    },
+];

@@ -1,0 +1,21 @@
+//! `cargo xtask chaos`: processes on real servers under fire.
+
+use crate::{step, tools};
+
+/// Builds what is tried, as users get it, and tries it. `args` go to the program `chaos`.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    tools::need_c_compiler()?;
+    tools::need_redis_server()?;
+    let mut build = step::cargo();
+    build.args(["build", "--release", "--package", "leasehold-cli"]);
+    step::run(build.args([
+        "--package",
+        "leasehold-testkit",
+        "--bin",
+        "leasehold",
+        "--bin",
+        "chaos",
+    ]))?;
+    let mut chaos = std::process::Command::new(step::released("chaos"));
+    step::run(chaos.args(["--commit", &step::commit()]).args(args).current_dir(crate::root()))
+}

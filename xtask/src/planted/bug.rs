@@ -1,0 +1,126 @@
+//! One planted bug: a patch, and what its name and its header say.
+
+use std::path::Path;
+
+use crate::patch::Patch;
+
+/// Where they are kept.
+pub(crate) const PLANTED: &str = "crates/leasehold-testkit/planted";
+
+/// One planted bug.
+#[derive(Debug)]
+pub(crate) struct Bug {
+    /// As its file is called: the invariant, two dashes, and what is wrong.
+    pub(crate) name: String,
+    /// What must catch it.
+    pub(crate) invariant: String,
+    /// What is wrong: the first paragraph of its header.
+    pub(crate) wrong: String,
+    /// Whose defect it is, if it was seen in the world.
+    pub(crate) seen_in: Option<String>,
+    patch: Patch,
+}
+
+/// A file as it is with the bug: its path and its text.
+pub(crate) type Changed = (String, String);
+
+impl Bug {
+    /// The bug that a file of that name holds.
+    pub(crate) fn named(name: &str, text: &str) -> Result<Self, String> {
+        let complaint = |what: &str| format!("{PLANTED}/{name}.patch: {what}");
+        let (invariant, _) =
+            name.split_once("--").ok_or_else(|| complaint("it is not called INVARIANT--WHAT"))?;
+        let patch = Patch::read(text).map_err(|error| complaint(&error))?;
+        let paragraphs: Vec<String> = patch
+            .header
+            .split("\n\n")
+            .map(|paragraph| paragraph.lines().collect::<Vec<_>>().join(" "))
+            .filter(|paragraph| !paragraph.is_empty())
+            .collect();
+        let [wrong, about @ ..] = paragraphs.as_slice() else {
+            return Err(complaint("it does not say what is wrong"));
+        };
+        let last = about.last().map_or("", |last| last);
+        let (seen_in, caught_by) = last
+            .split_once("Caught by: ")
+            .ok_or_else(|| complaint("it does not say `Caught by: INVARIANT`"))?;
+        if caught_by != invariant {
+            return Err(complaint("its name and its header name two invariants"));
+        }
+        let seen_in = seen_in.trim().strip_prefix("Seen in: ").map(str::to_owned);
+        Ok(Self {
+            name: name.to_owned(),
+            invariant: invariant.to_owned(),
+            wrong: wrong.clone(),
+            seen_in,
+            patch,
+        })
+    }
+
+    /// All that lie below `root`, by name.
+    pub(crate) fn read_all(root: &Path) -> Result<Vec<Self>, String> {
+        let directory = root.join(PLANTED);
+        let complaint =
+            |error: std::io::Error| format!("cannot read {}: {error}", directory.display());
+        let mut bugs = Vec::new();
+        for entry in std::fs::read_dir(&directory).map_err(complaint)? {
+            let path = entry.map_err(complaint)?.path();
+            if path.extension().is_some_and(|extension| extension == "patch") {
+                let text = std::fs::read_to_string(&path).map_err(complaint)?;
+                let name = path.file_stem().expect("it has an extension").to_string_lossy();
+                bugs.push(Self::named(&name, &text)?);
+            }
+        }
+        bugs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(bugs)
+    }
+
+    /// The files that it changes, as they are with it; `read` has them as they are without.
+    pub(crate) fn changes(
+        &self,
+        read: impl Fn(&str) -> Option<String>,
+    ) -> Result<Vec<Changed>, String> {
+        let changed = self.patch.files.iter().map(|file| {
+            let text = read(&file.path).ok_or_else(|| format!("there is no {}", file.path))?;
+            Ok((file.path.clone(), file.apply(&text)?))
+        });
+        changed.collect::<Result<_, String>>().map_err(|error| {
+            format!("{PLANTED}/{}.patch does not apply any more: {error}", self.name)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIFF: &str = "--- a/x.rs\n+++ b/x.rs\n@@ -1 +1 @@\n-a\n+b\n";
+
+    #[test]
+    fn a_bug_says_what_is_wrong_and_where_it_was_seen() {
+        let text = format!("It is\nwrong.\n\nSeen in: some lock\n1.0\nCaught by: a-rule\n\n{DIFF}");
+        let bug = Bug::named("a-rule--what", &text).expect("a bug");
+        assert_eq!((bug.invariant.as_str(), bug.wrong.as_str()), ("a-rule", "It is wrong."));
+        assert_eq!(bug.seen_in.as_deref(), Some("some lock 1.0"));
+        let changed = bug.changes(|path| (path == "x.rs").then(|| "a\n".to_owned()));
+        assert_eq!(changed, Ok(vec![("x.rs".to_owned(), "b\n".to_owned())]));
+        for source in [None, Some("c\n".to_owned())] {
+            let error = bug.changes(|_| source.clone()).expect_err("does not apply");
+            assert!(error.contains("a-rule--what.patch does not apply any more"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_bug_without_its_invariant_is_refused() {
+        let table = [
+            ("a-rule", "Wrong.\n\nCaught by: a-rule\n\n"),
+            ("a-rule--x", ""),
+            ("a-rule--x", "Wrong.\n\n"),
+            ("a-rule--x", "Wrong.\n\nCaught by: another\n\n"),
+        ];
+        for (name, header) in table {
+            let refused = Bug::named(name, &format!("{header}{DIFF}"));
+            assert!(refused.is_err(), "{name} {header:?}");
+        }
+    }
+}

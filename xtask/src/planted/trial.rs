@@ -1,0 +1,144 @@
+//! One planted bug under the simulation: built, run, and what came of it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::Outcome;
+use super::bug::Bug;
+use super::copy::Copy;
+use crate::step;
+
+/// How the copy is built: what it needs of others as ever, and what bugs change quickly, since that
+/// is built once for each of them.
+const PROFILE: [&str; 5] = [
+    "profile.release.incremental=true",
+    "profile.release.package.leasehold.opt-level=1",
+    "profile.release.package.leasehold.debug=false",
+    "profile.release.package.leasehold-testkit.opt-level=1",
+    "profile.release.package.leasehold-testkit.debug=false",
+];
+
+/// How bugs are tried.
+#[derive(Debug)]
+pub(super) struct Trial<'a> {
+    pub(super) copy: &'a Copy,
+    pub(super) seeds: u64,
+    pub(super) jobs: usize,
+    pub(super) limit: Duration,
+}
+
+impl Trial<'_> {
+    /// Builds the simulation from the copy as it is now.
+    pub(super) fn build(&self) -> Result<(), String> {
+        let mut cargo = step::cargo();
+        cargo.args(["build", "--quiet", "--release", "--locked"]);
+        cargo.args(["--package", "leasehold-testkit", "--bin", "simulate"]);
+        for setting in PROFILE {
+            cargo.args(["--config", setting]);
+        }
+        cargo.current_dir(&self.copy.root).env("CARGO_TARGET_DIR", &self.copy.target);
+        step::output(&mut cargo).map(drop)
+    }
+
+    /// Builds it and runs it until the bug is found.
+    pub(super) fn run(&self, bug: &Bug) -> Outcome {
+        if let Err(complaint) = self.build() {
+            return Outcome::Failed(format!("it does not build: {complaint}"));
+        }
+        let program = self.copy.target.join("release/simulate");
+        let mut simulate = Command::new(&program);
+        simulate.args(["--until-violation", &bug.invariant]);
+        simulate.args(["--seeds", &format!("0..{}", self.seeds)]);
+        simulate.args(["--jobs", &self.jobs.to_string()]);
+        observe(simulate, &bug.invariant, self.limit, &program)
+    }
+}
+
+/// Runs the simulation and says how it ended.
+fn observe(mut simulate: Command, invariant: &str, limit: Duration, program: &Path) -> Outcome {
+    let began = simulate.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = match began {
+        Ok(child) => child,
+        Err(error) => {
+            return Outcome::Failed(format!("cannot start {}: {error}", program.display()));
+        }
+    };
+    let said = child.stdout.take().expect("the output was asked for");
+    let complained = child.stderr.take().expect("the complaints were asked for");
+    let (ended, wait) = mpsc::channel();
+    let invariant = invariant.to_owned();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(said).lines().map_while(Result::ok);
+        // Whatever else it says may be much.
+        let found = lines.filter_map(|line| found(&line, &invariant)).last();
+        // Nobody listens any more once the limit has passed.
+        let _ = ended.send(found);
+    });
+    let last_words = std::thread::spawn(move || last_line(complained));
+    let Ok(found) = wait.recv_timeout(limit) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Outcome::Failed(format!("it ran for {limit:?}: hangs, or is not found"));
+    };
+    match child.wait() {
+        Ok(status) => {
+            let last_words = last_words.join().unwrap_or_default();
+            conclude(status, found, &last_words)
+        }
+        Err(error) => Outcome::Failed(format!("cannot wait for it: {error}")),
+    }
+}
+
+fn conclude(status: ExitStatus, found: Option<(u64, u64)>, last_words: &str) -> Outcome {
+    match (status.code(), found) {
+        (Some(0), Some((seed, seeds_tried))) => Outcome::Found { seed, seeds_tried },
+        (Some(1), None) => Outcome::Failed("no seed finds it".to_owned()),
+        _ => Outcome::Failed(format!("it crashed: {status} {last_words}")),
+    }
+}
+
+/// Reads `found INVARIANT at seed N after M seeds`, and what was found.
+fn found(line: &str, invariant: &str) -> Option<(u64, u64)> {
+    let rest = line.strip_prefix("found ")?.strip_prefix(invariant)?.strip_prefix(" at seed ")?;
+    let (seed, rest) = rest.split_once(" after ")?;
+    let (seeds_tried, _what) = rest.split_once(" seeds")?;
+    Some((seed.parse().ok()?, seeds_tried.parse().ok()?))
+}
+
+fn last_line(from: impl Read) -> String {
+    BufReader::new(from).lines().map_while(Result::ok).last().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stands in for the simulation.
+    #[track_caller]
+    fn assert_outcome(script: &str, limit: Duration, expected: Result<(u64, u64), &str>) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        match (observe(shell, "no-overlap", limit, Path::new("sh")), expected) {
+            (Outcome::Found { seed, seeds_tried }, Ok(expected)) => {
+                assert_eq!((seed, seeds_tried), expected);
+            }
+            (Outcome::Failed(why), Err(part)) => assert!(why.contains(part), "{why}"),
+            (outcome, _) => panic!("{script}: {outcome:?}"),
+        }
+    }
+
+    #[test]
+    fn only_what_its_own_invariant_finds_is_found() {
+        let minute = Duration::from_mins(1);
+        let found = "echo violation; echo found no-overlap at seed 17 after 18 seeds: two";
+        assert_outcome(found, minute, Ok((17, 18)));
+        assert_outcome("exit 1", minute, Err("no seed finds it"));
+        assert_outcome("echo found line-order at seed 1 after 2 seeds", minute, Err("crashed"));
+        assert_outcome(&format!("{found}; exit 101"), minute, Err("crashed"));
+        assert_outcome("echo panicked >&2; kill -ABRT $$", minute, Err("panicked"));
+        assert_outcome("exec tail -f /dev/null", Duration::from_millis(1), Err("hangs"));
+    }
+}

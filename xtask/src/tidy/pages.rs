@@ -1,0 +1,76 @@
+//! TRUST.md and BENCHMARKS.md say what the records say: nobody improves a figure by hand.
+
+use super::Finding;
+use super::repository::Repository;
+use crate::planted::{Bug, PLANTED};
+use crate::{bench, trust};
+
+/// TRUST.md is what `cargo xtask trust` would make of the records.
+pub(super) fn the_page_of_trust_is_what_the_records_say(repository: &Repository) -> Vec<Finding> {
+    // A patch that cannot be read is found by another rule.
+    let planted = repository.files().iter().filter_map(|file| {
+        let name = file.path.strip_prefix(PLANTED)?.strip_prefix('/')?.strip_suffix(".patch")?;
+        Bug::named(name, &file.text).ok()
+    });
+    let bugs: Vec<Bug> = planted.collect();
+    let expected = trust::render(|path| text(repository, path), &bugs);
+    compare(repository, trust::PAGE, expected, "cargo xtask trust")
+}
+
+/// BENCHMARKS.md is what `cargo xtask bench --render` would make of the records.
+pub(super) fn the_page_of_benchmarks_is_what_the_records_say(
+    repository: &Repository,
+) -> Vec<Finding> {
+    let expected = bench::render(|path| text(repository, path));
+    compare(repository, bench::PAGE, expected, "cargo xtask bench --render")
+}
+
+fn text(repository: &Repository, path: &str) -> Option<String> {
+    repository.file(path).map(|file| file.text.clone())
+}
+
+fn compare(
+    repository: &Repository,
+    page: &str,
+    expected: Result<String, String>,
+    command: &str,
+) -> Vec<Finding> {
+    let expected = match expected {
+        Ok(expected) => expected,
+        Err(complaint) => return vec![Finding::new(page, 0, complaint)],
+    };
+    let is = text(repository, page).unwrap_or_default();
+    if is == expected {
+        return Vec::new();
+    }
+    let is_same = |(is, should): &(&str, &str)| is == should;
+    let line = is.lines().zip(expected.lines()).take_while(is_same).count() + 1;
+    vec![Finding::new(page, line, format!("is not what the records say: run `{command}`"))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::assert_finds;
+    use super::*;
+
+    #[test]
+    fn a_page_that_was_changed_by_hand_is_found() {
+        let good = trust::render(|_| None, &[]).expect("rendered");
+        let (rule, page) = (the_page_of_trust_is_what_the_records_say, trust::PAGE);
+        assert_finds(rule, &[(page, &good)], &[]);
+        assert_finds(rule, &[(page, &good.replacen("trusted", "loved", 1))], &["TRUST.md:3"]);
+        assert_finds(rule, &[], &["TRUST.md:1"]);
+        assert_finds(rule, &[(page, &good), ("trust/chaos.json", "{")], &["TRUST.md:0"]);
+    }
+
+    #[test]
+    fn a_benchmark_that_was_changed_by_hand_is_found() {
+        let good = bench::render(|_| None).expect("rendered");
+        let (rule, page) = (the_page_of_benchmarks_is_what_the_records_say, bench::PAGE);
+        assert_finds(rule, &[(page, &good)], &[]);
+        let better = good.replacen("What Leasehold costs", "How fast Leasehold is", 1);
+        assert_finds(rule, &[(page, &better)], &["BENCHMARKS.md:3"]);
+        let files = [(page, good.as_str()), ("bench/records/hot.json", "{")];
+        assert_finds(rule, &files, &["BENCHMARKS.md:0"]);
+    }
+}

@@ -1,0 +1,171 @@
+//! `cargo xtask trust`: TRUST.md, rendered from the records of the runs.
+//!
+//! What has no record is *not run yet*. No figure comes from anywhere else.
+
+mod faults;
+mod planted;
+mod runs;
+
+use crate::planted::Bug;
+use crate::record::Record;
+
+/// The page.
+pub(crate) const PAGE: &str = "TRUST.md";
+
+const OPENING: &str = "\
+# What was done to Leasehold, and what came of it
+
+A lock is trusted for what it survives. This page says what was tried, how often, and what was
+found, with the command that does it again. `cargo xtask trust` makes it from the records in
+`trust/`, each of which names the commit it was made at; nothing here is written by hand, and a
+test compares. What is promised stands in GUARANTEES.md.
+
+Every run is judged by the same checker. It knows these invariants, and a hand-made history that
+breaks each of them is among its tests:
+
+";
+
+const LIMITS: &str = "
+## What none of this proves
+
+- That there are no bugs. Seeds are samples; what no seed does was not tried. A planted bug that is
+  found shows that the checker bites there, and nowhere else.
+- That Redis and Valkey behave as simulated. The simulated server runs our real scripts, and is
+  compared with real servers command by command, as far as we use them. It is still a model.
+- Anything about faults that are not in the table, about several of them beyond what was drawn, or
+  about hardware that lies.
+- That only one process acts. No lease can promise that: a process may be stopped between looking
+  at its guard and writing. That is what fencing tokens are for.
+- That your own service uses them. See GUARANTEES.md, and `examples/fenced_write.rs`.
+";
+
+/// Renders the page and writes it.
+pub(crate) fn run() -> Result<(), String> {
+    let root = crate::root();
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    let page = render(read, &Bug::read_all(&root)?)?;
+    std::fs::write(root.join(PAGE), page).map_err(|error| format!("cannot write {PAGE}: {error}"))
+}
+
+/// The page, given the files of the repository and the planted bugs.
+pub(crate) fn render(
+    read: impl Fn(&str) -> Option<String>,
+    bugs: &[Bug],
+) -> Result<String, String> {
+    let record = |name: &str| {
+        let path = format!("trust/{name}.json");
+        let schema = format!("leasehold.trust.{name}.v1");
+        read(&path).map(|text| Record::read(&path, &text, &schema)).transpose()
+    };
+    let simulation = record("simulation")?;
+    let chaos = record("chaos")?;
+    let guarantees = read("GUARANTEES.md").unwrap_or_default();
+    let invariants: String = crate::invariants::INVARIANTS
+        .iter()
+        .map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"))
+        .collect();
+    Ok([
+        OPENING.to_owned(),
+        format!("| Invariant | What it says |\n|---|---|\n{invariants}"),
+        runs::simulation(simulation.as_ref())?,
+        runs::chaos(chaos.as_ref())?,
+        faults::table(&guarantees, simulation.as_ref(), chaos.as_ref())?,
+        planted::table(record("planted")?.as_ref(), bugs)?,
+        planted::found_on_the_way(record("found")?.as_ref())?,
+        LIMITS.to_owned(),
+    ]
+    .concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render_of(records: &[(&str, &str)]) -> Result<String, String> {
+        let patch = "A slip.\n\nSeen in: another lock\nCaught by: no-overlap\n\n--- a/x\n+++ b/x\n";
+        let bugs = [Bug::named("no-overlap--slip", patch).expect("a bug")];
+        render(
+            |path| {
+                let given = records.iter().find(|(name, _)| *name == path)?;
+                Some(given.1.to_owned())
+            },
+            &bugs,
+        )
+    }
+
+    #[test]
+    fn what_has_no_record_is_not_run_yet() {
+        let page = render_of(&[]).expect("rendered");
+        assert_eq!(page.matches("Not run yet.").count(), 3, "{page}");
+        assert!(page.contains("A slip."), "a planted bug is shown before it was tried");
+        assert!(!page.contains("seed 0"), "{page}");
+    }
+
+    #[test]
+    fn records_are_shown_with_their_figures_and_commits() {
+        let simulation = r#"{"schema":"leasehold.trust.simulation.v1","commit":"abc123",
+            "seeds":[0,100000],"simulated_s":3000000,"calm_s":300000,"wall_s":1500,"cores":2,
+            "acquisitions":50000000,"calls":70000000,"faults":{"delay":1200},
+            "seeds_in_model":60000,"seeds_out_of_model":40000,
+            "violations_in_model":{},"violations_out_of_model":{"no-overlap":17}}"#;
+        let planted = r#"{"schema":"leasehold.trust.planted.v1","commit":"abc123","bugs":[
+            {"patch":"no-overlap--slip","invariant":"no-overlap","seed":41,"seeds_tried":42}]}"#;
+        let chaos = r#"{"schema":"leasehold.trust.chaos.v1","commit":"abc123",
+            "server":"redis 7.0.15","minutes":30.1,"seed":9,"acquisitions":12345,"granted":678,
+            "faults":{"delay":{"injected":20,"counted":18}},"violations_in_model":{"no-orphan":1},
+            "violations_out_of_model":{},
+            "black_holes":{"tried":100,"child_dead_in_time":99},
+            "wake_up_ms":{"p50":0.5,"p99":2.5,"max":9}}"#;
+        let found = r#"{"schema":"leasehold.trust.found.v1","bugs":[{"title":"A real one",
+            "seed":5,"invariant":"no-orphan","fixed_in":"A fix"}]}"#;
+        let table = "## Which faults are covered\n\n| F | x | a | b |\n|---|---|---|---|\n\
+                     | `delay` | y | yes | yes |\n| `flushall` | y | no | yes |\n\n## Next\n";
+        let page = render_of(&[
+            ("trust/simulation.json", simulation),
+            ("trust/planted.json", planted),
+            ("trust/chaos.json", chaos),
+            ("trust/found.json", found),
+            ("GUARANTEES.md", table),
+        ])
+        .expect("rendered");
+        for part in [
+            "100 000 seeds",
+            "1 000 simulated seconds per second and core",
+            "for 300 000 of them\n- 50 000 000 acquisitions",
+            "| `no-overlap` | 0 | 17 |",
+            "`cargo xtask sim --seeds 0..100000`",
+            "| `delay` | yes | 1 200 | 20 | 18 |",
+            "| `flushall` | no | 0 | 0 | 0 |",
+            "seed 41",
+            "| `no-orphan` | **1** | 0 |",
+            "99 of 100",
+            "30.1 minutes on redis 7.0.15, 12 345 acquisitions tried and 678 of them granted",
+            "`cargo xtask chaos --minutes 30.1 --seed 9`",
+            "A real one",
+        ] {
+            assert!(page.contains(part), "no {part} in:\n{page}");
+        }
+        assert!(!page.contains("Not run yet."), "{page}");
+    }
+
+    #[test]
+    fn a_planted_bug_that_was_tried_in_vain_is_shown_as_such() {
+        let planted = r#"{"schema":"leasehold.trust.planted.v1","commit":"abc123","bugs":[
+            {"patch":"no-overlap--slip","invariant":"no-overlap","not_found":"it hangs"}]}"#;
+        let page = render_of(&[("trust/planted.json", planted)]).expect("rendered");
+        assert!(page.contains("| **not found** | it hangs |"), "{page}");
+    }
+
+    #[test]
+    fn a_record_that_lacks_a_figure_or_is_of_another_kind_is_refused() {
+        for bad in [
+            "{",
+            "{}",
+            r#"{"schema":"leasehold.trust.chaos.v1"}"#,
+            r#"{"schema":"leasehold.trust.simulation.v1","commit":"a"}"#,
+        ] {
+            let error = render_of(&[("trust/simulation.json", bad)]).expect_err(bad);
+            assert!(error.contains("trust/simulation.json"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Bugs: those that were planted, and those that were found on the way.
+
+use super::runs::NOT_RUN;
+use crate::planted::{Bug, PLANTED};
+use crate::record::{Record, spaced};
+
+const FOUND: &str = "
+## Bugs found on the way
+
+Real ones, in this library, found by these means.
+
+";
+
+/// The table of planted bugs.
+pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, String> {
+    let mut table = format!(
+        "\n## Planted bugs\n\n\
+         Whether the checker bites: each of these mistakes was built into a copy of the sources, \
+         and must be\nfound by the invariant that it is named after. They are patches in \
+         `{PLANTED}`.\nMany are defects of other locks. \
+         `cargo xtask sim --planted` tries all, `--planted NAME` one.\n\n"
+    );
+    let tried = match record {
+        Some(record) => {
+            table += &format!("At commit `{}`.\n\n", record.text("commit")?);
+            record.list("bugs")?
+        }
+        None => {
+            table += NOT_RUN;
+            table.push('\n');
+            Vec::new()
+        }
+    };
+    table +=
+        "| Must be caught by | What is wrong | Found by | Tried until then |\n|---|---|---|---|\n";
+    for bug in bugs {
+        let mut found = ("not run yet".to_owned(), String::new());
+        for entry in &tried {
+            if entry.text("patch")? != bug.name {
+                continue;
+            }
+            found = if entry.has("not_found") {
+                ("**not found**".to_owned(), entry.text("not_found")?)
+            } else {
+                let tried = spaced(entry.count("seeds_tried")?);
+                (format!("seed {}", entry.count("seed")?), format!("{tried} seeds"))
+            };
+        }
+        let seen_in = bug.seen_in.as_ref().map_or(String::new(), |it| format!(" *Seen in* {it}."));
+        let wrong = &bug.wrong;
+        table +=
+            &format!("| `{}` | {wrong}{seen_in} | {} | {} |\n", bug.invariant, found.0, found.1);
+    }
+    Ok(table)
+}
+
+/// The table of real bugs.
+pub(super) fn found_on_the_way(record: Option<&Record>) -> Result<String, String> {
+    let bugs = record.map_or(Ok(Vec::new()), |record| record.list("bugs"))?;
+    if bugs.is_empty() {
+        return Ok(format!("{FOUND}None is on record.\n"));
+    }
+    let mut table = format!("{FOUND}| What was wrong | Broken | Found by | Fixed in |\n");
+    table += "|---|---|---|---|\n";
+    for bug in bugs {
+        let by = match (bug.has("seed"), bug.has("test")) {
+            (true, _) => format!("seed {}", bug.count("seed")?),
+            (false, true) => format!("`{}`", bug.text("test")?),
+            (false, false) => return Err(format!("{}: no seed, no test", bug.text("title")?)),
+        };
+        table += &format!(
+            "| {} | `{}` | {by} | {} |\n",
+            bug.text("title")?,
+            bug.text("invariant")?,
+            bug.text("fixed_in")?
+        );
+    }
+    Ok(table)
+}

@@ -1,0 +1,128 @@
+//! What was run: the simulation, and the runs against real servers.
+
+use std::collections::BTreeMap;
+
+use crate::invariants::{INVARIANTS, NEED_THE_SERVER};
+use crate::record::{Record, spaced};
+
+/// What stands where there is no record.
+pub(super) const NOT_RUN: &str = "Not run yet.\n";
+
+const SIMULATION: &str = "
+## Simulation
+
+The library as it is shipped, on virtual time: several clients, a server that runs the real scripts,
+a network and clocks, and faults, all drawn from one number, the *seed*. The same seed gives the
+same run on every machine. `cargo xtask sim --seeds N..N+1 --trace` shows one.
+
+";
+
+const CHAOS: &str = "
+## Real servers under fire
+
+Processes of the real command and library, against real servers, through a proxy that holds back,
+drops and cuts; processes are stopped and killed, servers too. Windows are compared on the one
+clock of the machine. What a real server does with each request is not told, so only these are
+asked of such a run:
+@.
+
+";
+
+/// The section about the simulation.
+pub(super) fn simulation(record: Option<&Record>) -> Result<String, String> {
+    let Some(record) = record else { return Ok(format!("{SIMULATION}{NOT_RUN}")) };
+    let (first, past_last) = record.pair("seeds")?;
+    let (simulated, wall) = (record.count("simulated_s")?, record.count("wall_s")?);
+    let cores = record.count("cores")?;
+    let speed = simulated / (wall * cores).max(1);
+    let calm = match record.has("calm_s") {
+        true => format!(
+            "- calm, so that errors and waiting need another cause than a fault, for {} of them\n",
+            spaced(record.count("calm_s")?)
+        ),
+        false => String::new(),
+    };
+    Ok(format!(
+        "{SIMULATION}At commit `{}`: {} seeds, {} of them with nothing but faults that the \
+         promises cover.\n\n\
+         - {} simulated seconds, at {} simulated seconds per second and core ({} s on {cores} \
+         cores)\n\
+         {calm}- {} acquisitions, {} calls\n\
+         - again: `cargo xtask sim --seeds {first}..{past_last}`\n\n{}",
+        record.text("commit")?,
+        spaced(past_last - first.min(past_last)),
+        spaced(record.count("seeds_in_model")?),
+        spaced(simulated),
+        spaced(speed),
+        spaced(wall),
+        spaced(record.count("acquisitions")?),
+        spaced(record.count("calls")?),
+        violations(record)?,
+    ))
+}
+
+/// The section about the runs against real servers.
+pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
+    let opening = CHAOS.replace('@', &seen_from_outside());
+    let Some(record) = record else { return Ok(opening + NOT_RUN) };
+    let minutes = record.measure("minutes")?;
+    let black_holes = record.object("black_holes")?;
+    let wake_up = record.object("wake_up_ms")?;
+    Ok(format!(
+        "{opening}At commit `{}`: {minutes} minutes on {}, {} acquisitions tried and {} of them \
+         granted.\n\n\
+         - `leasehold run`, cut off from its server: its child was dead before the deadline in {} \
+         of {} tries\n\
+         - from a release to the next holder: {} ms in the middle, {} ms for 99 of 100, {} ms at \
+         most\n\
+         - the same choices again: `cargo xtask chaos --minutes {minutes} --seed {}`\n\n{}",
+        record.text("commit")?,
+        record.text("server")?,
+        spaced(record.count("acquisitions")?),
+        spaced(record.count("granted")?),
+        black_holes.count("child_dead_in_time")?,
+        black_holes.count("tried")?,
+        wake_up.measure("p50")?,
+        wake_up.measure("p99")?,
+        wake_up.measure("max")?,
+        record.count("seed")?,
+        violations(record)?,
+    ))
+}
+
+/// The invariants that a run can break of which only the processes tell, as a list in words.
+fn seen_from_outside() -> String {
+    let seen = INVARIANTS.iter().filter(|(name, _)| !NEED_THE_SERVER.contains(name));
+    seen.map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// How often each invariant was broken, under faults that the promises cover and beyond.
+fn violations(record: &Record) -> Result<String, String> {
+    let covered = record.counts("violations_in_model")?;
+    let beyond = record.counts("violations_out_of_model")?;
+    let of = |counts: &BTreeMap<String, u64>, name: &str| counts.get(name).copied().unwrap_or(0);
+    let mut rows = String::new();
+    let mut others = 0;
+    let known = INVARIANTS.iter().map(|(name, _)| *name);
+    // A name that the list lacks must not go unseen.
+    let strange = covered.keys().chain(beyond.keys()).map(String::as_str);
+    let strange = strange.filter(|name| !crate::invariants::is_known(name));
+    for name in known.chain(strange) {
+        let (inside, outside) = (of(&covered, name), of(&beyond, name));
+        if inside == 0 && outside == 0 {
+            others += 1;
+            continue;
+        }
+        let inside = if inside == 0 { "0".to_owned() } else { format!("**{}**", spaced(inside)) };
+        rows += &format!("| `{name}` | {inside} | {} |\n", spaced(outside));
+    }
+    if rows.is_empty() {
+        return Ok("No invariant was broken, neither under faults that the promises cover nor \
+                   beyond them.\n"
+            .to_owned());
+    }
+    Ok(format!(
+        "| Broken | under covered faults | under others |\n|---|---|---|\n{rows}\
+         | the other {others} invariants | 0 | 0 |\n"
+    ))
+}
