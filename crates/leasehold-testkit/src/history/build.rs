@@ -148,9 +148,11 @@ impl Tale {
         self.tell(What::Crashed { process: ProcessId(process) })
     }
 
+    /// The process sends that in its open call, if it has one.
     pub(super) fn sends(self, process: u32, request: Request, token: &str) -> Self {
-        let (process, key) = (ProcessId(process), self.key.clone());
-        self.tell(What::Sent { process, request, key, token: token.into() })
+        let call = self.open.get(&process).copied();
+        let (process, key, token) = (ProcessId(process), self.key.clone(), token.into());
+        self.tell(What::Sent { process, call, request, key, token })
     }
 
     /// The server carries a request out; the owner was `before`, and is `after` from now on.

@@ -142,6 +142,8 @@ pub enum What {
     Sent {
         /// Who.
         process: ProcessId,
+        /// In which call; `None` if outside of all of them, or if that is not known.
+        call: Option<CallId>,
         /// What was asked.
         request: Request,
         /// On which key.

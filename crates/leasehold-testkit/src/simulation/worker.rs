@@ -117,6 +117,7 @@ impl Worker {
                 _ => mutex.lock().await.map(Some),
             }
         };
+        let locking = self.world.log.during(call, locking);
         let locked = if is_woken {
             cut_when_woken(polls, locking).await
         } else {

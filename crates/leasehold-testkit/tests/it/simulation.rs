@@ -48,3 +48,10 @@ fn what_is_queued_for_a_connection_does_not_outlive_its_release() {
         let _ran = holds(seed);
     }
 }
+
+/// A stopped server read a try's ask only when its release had been given up: the checker took a
+/// longer call of another task for the try, and held the grant against it.
+#[test]
+fn what_reaches_the_server_after_its_call_is_held_against_nobody() {
+    let _ran = holds(116_113_366_506_341);
+}

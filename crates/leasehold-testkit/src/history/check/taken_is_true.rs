@@ -43,7 +43,7 @@ type Sent<'a> = HashMap<(ProcessId, &'a str), Vec<(Moment, &'a str)>>;
 fn asks_sent<'a>(story: &Story<'a>) -> Sent<'a> {
     let mut sent = Sent::new();
     for event in story.events {
-        if let What::Sent { process, request: Request::Ask { .. }, key, token } = &event.what {
+        if let What::Sent { process, request: Request::Ask { .. }, key, token, .. } = &event.what {
             sent.entry((*process, key)).or_default().push((event.at, token));
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::history::build::{ASK, JOIN, Tale, tale};
 use crate::history::event::Outcome::{Dropped, Released, Taken, Unknown, WaitElapsed};
 use crate::history::event::Request::{Release, Renew};
-use crate::history::event::{CallKind, Event, What};
+use crate::history::event::{CallId, CallKind, Event, What};
 
 /// Three processes and one key, in good weather: one holds and renews, one tries in vain, one waits
 /// and is handed the key, one gives up waiting.
@@ -82,7 +82,10 @@ fn renamed(mut what: What, round: u32) -> What {
             window.0 += 100 * round;
             *owner = owner.as_ref().map(name);
         }
-        What::Sent { token, .. } => *token = name(token),
+        What::Sent { call, token, .. } => {
+            *call = call.map(|call| CallId(call.0 + 100 * round));
+            *token = name(token);
+        }
         What::Served { token, before, after, .. } => {
             *token = name(token);
             (*before, *after) = (before.as_ref().map(name), after.as_ref().map(name));

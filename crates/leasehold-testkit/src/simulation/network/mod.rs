@@ -232,7 +232,8 @@ impl Network {
     fn log_sent(state: &mut State, process: &Process, command: &leasehold::store::redis::Command) {
         if let Some(asked) = state.server.is_asked(command) {
             let super::server::Asked { request, key, token } = asked;
-            state.log.push(What::Sent { process: process.id(), request, key, token });
+            let (process, call) = (process.id(), state.log.present());
+            state.log.push(What::Sent { process, call, request, key, token });
         }
     }
 }
