@@ -291,6 +291,7 @@ mod tests {
             ],
             waiting: 2,
             fencing: Some(fence),
+            votes: Vec::new(),
         }
     }
 

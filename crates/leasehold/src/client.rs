@@ -15,6 +15,7 @@ use crate::mutex::Mutex;
 use crate::session::{Session, User};
 use crate::store::{
     AnyStore, Browse, Capabilities, Evicted, Snapshot, Store, from_url, matches_pattern,
+    quorum_from_urls,
 };
 
 /// A connection to a store, from which locks are made. Clones share it.
@@ -69,6 +70,13 @@ impl Client {
     /// Options first, then [`connect`](ClientBuilder::connect).
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::new(Source::Url(url.to_owned()))
+    }
+
+    /// As [`builder`](Self::builder), for a [`Quorum`](crate::store::Quorum) of the stores that
+    /// `urls` name, which have to be independent of one another. A minority of them may be out of
+    /// reach.
+    pub fn quorum(urls: impl IntoIterator<Item = impl Into<String>>) -> ClientBuilder {
+        ClientBuilder::new(Source::Quorum(urls.into_iter().map(Into::into).collect()))
     }
 
     /// As [`builder`](Self::builder), for a store that is there already: one of your own, or one
@@ -235,6 +243,7 @@ pub struct ClientBuilder {
 
 enum Source {
     Url(String),
+    Quorum(Vec<String>),
     Store(AnyStore),
 }
 
@@ -311,6 +320,7 @@ impl ClientBuilder {
         let store = match self.source {
             Source::Store(store) => store,
             Source::Url(url) => from_url(&url, Arc::clone(&self.host)).await?,
+            Source::Quorum(urls) => quorum_from_urls(&urls, Arc::clone(&self.host)).await?,
         };
         let mut random = [0; ClientId::CHARS];
         self.host.random(&mut random);

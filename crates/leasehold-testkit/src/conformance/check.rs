@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::core::FencingBlock;
-use leasehold::store::{Acquired, Released, Renewed};
+use leasehold::store::{Acquired, Released, Renewed, Snapshot};
 use leasehold::{Error, ErrorKind};
 
 /// It was granted, with these fencing tokens.
@@ -91,4 +91,11 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind) {
 #[track_caller]
 pub fn between(span: Duration, least: Duration, most: Duration) {
     assert!(span >= least && span <= most, "{span:?} is not within {least:?} and {most:?}");
+}
+
+/// What a store knows of a key, without what the nodes of a quorum show apart: they show that they
+/// know nothing too.
+#[must_use]
+pub fn whole(snapshot: Snapshot) -> Snapshot {
+    Snapshot { votes: Vec::new(), ..snapshot }
 }

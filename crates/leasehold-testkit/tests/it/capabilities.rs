@@ -21,7 +21,11 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut redis = sqlite;
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;
+    // Of nodes in memory. Each would hand over to a head of its own.
+    let mut quorum = memory;
+    quorum.line = false;
     vec![
+        ("quorum", stores::quorum, quorum),
         ("memory", stores::memory, memory),
         ("sqlite", stores::sqlite, sqlite),
         ("redis", stores::redis, redis),

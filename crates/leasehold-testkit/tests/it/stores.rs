@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leasehold::host::Host;
 use leasehold::store::redis::RedisConnector;
-use leasehold::store::{AnyStore, MemoryStore, RedisStore, from_url};
+use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
 use leasehold_testkit::servers::{ServerOutside, pool};
@@ -40,5 +40,17 @@ pub(crate) fn redis_on(outside: &Arc<ServerOutside>, host: &Arc<VirtualHost>) ->
         let connector = RedisConnector::new(&url).expect("a URL of a server");
         let opening = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
         Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
+    })
+}
+
+/// Three stores in memory.
+pub(crate) fn quorum(host: &Arc<VirtualHost>) -> Opener {
+    let nodes: [_; 3] = std::array::from_fn(|_| MemoryStore::new(host.clone()));
+    let host: Arc<dyn Host> = host.clone();
+    Box::new(move || {
+        let (nodes, host) = (nodes.clone(), Arc::clone(&host));
+        Box::pin(async move {
+            AnyStore::new(Quorum::connect(nodes, host).await.expect("all of them are there"))
+        })
     })
 }

@@ -40,6 +40,13 @@ pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 /// How often one who does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 
+/// How often one who does not wait has the votes of a quorum split before it takes the lock for
+/// taken.
+pub(crate) const SPLITS_MAX: u32 = 3;
+
+/// The longest pause after votes were split.
+pub(crate) const SPLIT_PAUSE_MAX: Duration = Duration::from_millis(250);
+
 /// How often one who does not wait asks for a key of which nobody says yet whose turn it is: as
 /// many steps as clear the longest line of dead places.
 #[allow(clippy::cast_possible_truncation, reason = "a small number")]
@@ -74,6 +81,7 @@ pub(crate) struct Acquisition {
     /// Whether it was answered *taken*.
     has_waited: bool,
     late: u32,
+    splits: u32,
     failures: Delays,
     /// The pauses of one who polls; none where there is a place in line.
     polls: Option<Delays>,
@@ -91,6 +99,7 @@ impl Acquisition {
             answered: false,
             has_waited: false,
             late: 0,
+            splits: 0,
             failures: Backoff::DEFAULT.delays(),
             polls: None,
         }
@@ -186,6 +195,26 @@ impl Acquisition {
         }
     }
 
+    /// The nodes of a quorum split their votes: they are asked again after a random pause, the
+    /// longer the more often that happened, so that those who take them from one another come
+    /// apart.
+    pub(crate) fn on_split(
+        &mut self,
+        now: Moment,
+        round_trip: Duration,
+        random: impl FnOnce() -> u32,
+    ) -> NextAsk {
+        self.answered = true;
+        self.failures.reset();
+        self.has_waited |= self.waits;
+        self.splits += 1;
+        if !self.waits && self.splits >= SPLITS_MAX {
+            return NextAsk::GiveUp;
+        }
+        let longest = round_trip.saturating_mul(1 << self.splits.min(6)).min(SPLIT_PAUSE_MAX);
+        NextAsk::At(now + longest.mul_f64(f64::from(random()) / f64::from(u32::MAX)))
+    }
+
     /// No answer, or a refusal that says nothing about the lock.
     ///
     /// The first ask reports its error, but for one repetition where the outcome is unknown: the
@@ -241,6 +270,25 @@ mod tests {
         let mut acquisition = Acquisition::new(ttl(100), false);
         let answers = [(); 3].map(|()| acquisition.on_granted(at(99), at(0)));
         assert_eq!(answers, [NextAsk::Now, NextAsk::Now, NextAsk::GiveUp]);
+    }
+
+    #[test]
+    fn votes_that_were_split_are_asked_for_again_after_longer_and_longer_pauses() {
+        let round_trip = Duration::from_millis(1);
+        let mut acquisition = Acquisition::new(ttl(10_000), true);
+        for longest in [2, 4, 8, 16, 32, 64, 64] {
+            let next = acquisition.clone().on_split(at(100), round_trip, || 0);
+            assert_eq!(next, NextAsk::At(at(100)), "at once, if chance says so");
+            let next = acquisition.on_split(at(100), round_trip, || u32::MAX);
+            assert_eq!(next, NextAsk::At(at(100 + longest)));
+        }
+        assert!(acquisition.has_waited());
+        let slow = acquisition.on_split(at(0), Duration::from_secs(1), || u32::MAX);
+        assert_eq!(slow, NextAsk::At(at(0) + SPLIT_PAUSE_MAX));
+
+        let mut acquisition = Acquisition::new(ttl(10_000), false);
+        let answers = [(); 3].map(|()| acquisition.on_split(at(0), round_trip, || 0));
+        assert_eq!(answers, [NextAsk::At(at(0)), NextAsk::At(at(0)), NextAsk::GiveUp]);
     }
 
     #[test]

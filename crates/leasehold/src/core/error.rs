@@ -146,6 +146,11 @@ impl Error {
         self
     }
 
+    /// The message, without the name of the lock.
+    pub(crate) fn message(&self) -> &str {
+        &self.inner.message
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

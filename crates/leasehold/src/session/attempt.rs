@@ -134,7 +134,7 @@ impl Attempt {
                         () = self.session.host.sleep_until(at) => {}
                     }
                 }
-                (NextAsk::GiveUp, Ok(Acquired::Taken { .. })) => {
+                (NextAsk::GiveUp, Ok(Acquired::Taken { .. } | Acquired::Split { .. })) => {
                     tracing::debug!(key = %self.spec.key, "taken");
                     return Ok(None);
                 }
@@ -162,6 +162,10 @@ impl Attempt {
                 self.known = self.wake.is_some() && !self.spec.unqueued;
                 self.decisions.on_taken(now, *retry_in, || random_u32(&*self.session.host))
             }
+            Ok(Acquired::Split { round_trip }) => {
+                self.take_fresh_token();
+                self.decisions.on_split(now, *round_trip, || random_u32(&*self.session.host))
+            }
             Err(error) => {
                 if error.kind() != ErrorKind::Unknown {
                     self.known = known_before;
@@ -175,6 +179,18 @@ impl Attempt {
                 }
                 next
             }
+        }
+    }
+
+    /// Goes on by another token: the one so far is spent.
+    fn take_fresh_token(&mut self) {
+        self.known = false;
+        let spent = std::mem::replace(&mut self.owner, self.session.fresh_token());
+        if let Some(wake) = &self.wake {
+            self.session.lines.with(&self.spec.key, |line| {
+                line.stop_asking(&spent);
+                line.ask_as(self.owner.clone(), Arc::clone(wake));
+            });
         }
     }
 
@@ -206,6 +222,9 @@ impl Attempt {
         let line = match &self.wake {
             None => Line::Stand,
             Some(_) if *unqueued => Line::Stand,
+            Some(_) if !self.session.has_line => {
+                Line::Watch { waiter_ttl: ttl.waiter_ttl(), inbox: self.session.id.clone() }
+            }
             Some(_) => Line::Join {
                 waiter_ttl: ttl.waiter_ttl(),
                 handed_ttl: ttl.waiter_ttl().with_delay(*lock_delay),

@@ -93,6 +93,9 @@ pub(crate) struct Session {
     closed: AtomicBool,
     /// Whether nobody can ask for a lock any more: the last client and mutex are gone.
     unused: AtomicBool,
+    /// Whether the store has a line in which it makes somebody the owner. If not, who waits is
+    /// woken, and asks.
+    has_line: bool,
     /// Whether the store was asked for hints.
     listens: AtomicBool,
     /// Tells those who wait that the session was closed.
@@ -107,6 +110,7 @@ impl Session {
         id: ClientId,
         record: Option<ClientRecord>,
     ) -> Arc<Self> {
+        let has_line = store.capabilities().line;
         let session = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store,
@@ -118,6 +122,7 @@ impl Session {
             giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),
+            has_line,
             listens: AtomicBool::new(false),
             closing: Notify::new(),
         });

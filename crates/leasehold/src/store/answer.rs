@@ -24,6 +24,14 @@ pub enum Acquired {
         /// How many places are ahead of the asker's, or in the line if the asker has none.
         ahead: u32,
     },
+    /// Some nodes of a quorum granted it and others did not, and no majority can come of it. What
+    /// was granted is being given back, so the owner token is spent: whoever goes on asks by a
+    /// fresh one.
+    Split {
+        /// How long one round of asking takes about: those who split the votes come apart by random
+        /// pauses of that order.
+        round_trip: Duration,
+    },
 }
 
 /// The answer to a [`Renewal`](super::Renewal).
@@ -76,6 +84,17 @@ pub struct Snapshot {
     pub waiting: u32,
     /// The highest fencing token given so far, if the store still knows.
     pub fencing: Option<FencingToken>,
+    /// What each node of a quorum shows, in the order of its URLs. Empty for a single store.
+    pub votes: Vec<Vote>,
+}
+
+/// What one node of a quorum shows of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vote {
+    /// Which node: its URL without a password.
+    pub node: String,
+    /// The owner token that it has there, if any; or why it shows nothing.
+    pub holder: Result<Option<Vec<u8>>, String>,
 }
 
 impl Snapshot {
@@ -104,6 +123,11 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// The last of its fencing tokens.
+    pub(crate) fn fencing_last(&self) -> Option<u64> {
+        self.fencing.map(|block| block.first.get() + u64::from(block.count) - 1)
+    }
+
     /// The beginning of the owner token, as [`OwnerToken::hint`](crate::OwnerToken::hint) gives it:
     /// nothing of a short one. A foreign token may be any bytes.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AnyStore, MemoryStore};
+use super::{AnyStore, MemoryStore, Quorum};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 
@@ -32,23 +32,62 @@ const SCHEMES: &[&str] = &[
 /// [`ErrorKind::Config`] for a URL that is not understood; whatever the store says when it is
 /// opened.
 pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(not_understood(url, "it has no scheme"));
-    };
-    match scheme.to_ascii_lowercase().as_str() {
-        "memory" if rest.is_empty() => Ok(AnyStore::new(MemoryStore::new(host))),
-        "memory" => Ok(AnyStore::new(MemoryStore::shared(rest, host))),
-        // The last three are refused there, by a reason of their own.
+    match Opened::from_url(url, host)? {
         #[cfg(feature = "redis")]
-        "redis" | "unix" | "rediss" | "redis+sentinel" | "redis+cluster" => {
-            Ok(AnyStore::new(super::RedisStore::connect(url, host).await?))
+        Opened::Redis(store) => {
+            store.reach().await?;
+            Ok(AnyStore::new(store))
         }
-        #[cfg(feature = "sqlite")]
-        "sqlite" => {
-            let path = sqlite_path(rest).map_err(|reason| not_understood(url, reason))?;
-            Ok(AnyStore::new(super::SqliteStore::open(path.as_ref(), host)?))
+        Opened::Here(store) => Ok(store),
+    }
+}
+
+/// Opens the stores that `urls` name as a [`Quorum`]. A minority of them may be out of reach.
+///
+/// # Errors
+///
+/// As [`from_url`] and [`Quorum::connect`].
+pub async fn quorum_from_urls(
+    urls: &[impl AsRef<str>],
+    host: Arc<dyn Host>,
+) -> Result<AnyStore, Error> {
+    let open = |url: &str| match Opened::from_url(url, Arc::clone(&host))? {
+        #[cfg(feature = "redis")]
+        Opened::Redis(store) => Ok(AnyStore::new(store)),
+        Opened::Here(store) => Ok(store),
+    };
+    let stores = urls.iter().map(|url| open(url.as_ref())).collect::<Result<Vec<_>, Error>>()?;
+    Ok(AnyStore::new(Quorum::connect(stores, host).await?))
+}
+
+/// A store that is there, or has yet to be reached.
+enum Opened {
+    #[cfg(feature = "redis")]
+    Redis(super::RedisStore),
+    Here(AnyStore),
+}
+
+impl Opened {
+    fn from_url(url: &str, host: Arc<dyn Host>) -> Result<Self, Error> {
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return Err(not_understood(url, "it has no scheme"));
+        };
+        match scheme.to_ascii_lowercase().as_str() {
+            "memory" if rest.is_empty() => Ok(Self::Here(AnyStore::new(MemoryStore::new(host)))),
+            "memory" => Ok(Self::Here(AnyStore::new(MemoryStore::shared(rest, host)))),
+            // The last three are refused there, by a reason of their own.
+            #[cfg(feature = "redis")]
+            "redis" | "unix" | "rediss" | "redis+sentinel" | "redis+cluster" => {
+                let connector = super::redis::RedisConnector::new(url)?;
+                Ok(Self::Redis(super::RedisStore::open(connector, host)))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => {
+                let path = sqlite_path(rest).map_err(|reason| not_understood(url, reason))?;
+                Ok(Self::Here(AnyStore::new(super::SqliteStore::open(path.as_ref(), host)?)))
+            }
+            _ => Err(not_understood(url, "its scheme is not known to this build")),
         }
-        _ => Err(not_understood(url, "its scheme is not known to this build")),
     }
 }
 

@@ -14,6 +14,7 @@ mod hint;
 mod limit;
 pub mod memory;
 mod pattern;
+mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod request;
@@ -25,12 +26,13 @@ use std::future::Future;
 use std::sync::Weak;
 use std::time::Duration;
 
-pub use answer::{Acquired, Evicted, Holder, Page, Released, Renewed, Snapshot, Waiter};
+pub use answer::{Acquired, Evicted, Holder, Page, Released, Renewed, Snapshot, Vote, Waiter};
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
-pub use from_url::{from_url, redact_url};
+pub use from_url::{from_url, quorum_from_urls, redact_url};
 pub use hint::{Hint, HintSink};
 pub use memory::MemoryStore;
+pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use request::{Ask, Claim, ClientRecord, LeaseId, Line, Note, Otherwise, Renewal};

@@ -322,6 +322,7 @@ impl Entry {
             waiters: living().take(Snapshot::WAITERS_SHOWN_MAX).map(waiter).collect(),
             waiting: count(living().count()),
             fencing: FencingToken::new(self.counter),
+            votes: Vec::new(),
         }
     }
 }

@@ -130,6 +130,13 @@ impl RedisStore {
         connector: impl Connector,
         host: Arc<dyn Host>,
     ) -> Result<Self, Error> {
+        let store = Self::open(connector, host);
+        store.reach().await?;
+        Ok(store)
+    }
+
+    /// A store that is connected to with the first request.
+    pub(crate) fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
         let connector: Arc<dyn Connector> = Arc::new(connector);
         let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
         let shared = Shared {
@@ -140,8 +147,12 @@ impl RedisStore {
             records: Records::new(host),
             told_of_mute: AtomicBool::new(false),
         };
-        shared.asks.connect().await?;
-        Ok(Self { shared: Arc::new(shared) })
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Connects, unless it is connected already.
+    pub(crate) async fn reach(&self) -> Result<(), Error> {
+        self.shared.asks.connect().await
     }
 }
 
@@ -217,7 +228,7 @@ impl Store for RedisStore {
                     }
                 }
                 (Acquired::Granted { .. }, Some(_)) => shared.hints.granted(&key),
-                (_, None) => {}
+                (_, None) | (Acquired::Split { .. }, _) => {}
             }
             shared.notice_muteness(answered.hints_denied);
             if let Some(holder) = &answered.holder {

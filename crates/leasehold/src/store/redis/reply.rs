@@ -152,6 +152,7 @@ pub(super) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
         waiters: waiters.map(|pair| waiter(&pair[0], &pair[1])).collect(),
         waiting: u32::try_from(*waiting).map_err(|_| strange(key))?,
         fencing: counter,
+        votes: Vec::new(),
     })
 }
 

@@ -52,6 +52,7 @@ impl Inspect {
             waiters: self.waiters(turn)?,
             waiting: self.waiting(turn)?,
             fencing: FencingToken::new(row.counter),
+            votes: Vec::new(),
         })
     }
 

@@ -1,0 +1,146 @@
+//! Whether a node is a store of its own.
+//!
+//! Two URLs of one server, or of a primary and its replica, would make a majority of one. So before
+//! a node may vote, it takes a lease that nobody else has, and all others are looked at: whoever
+//! shows it too is the same store. A node that could not be asked is asked again, in the
+//! background.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::Shared;
+use super::node::Standing;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::moment::Moment;
+use crate::core::token::{ClientId, OwnerToken};
+use crate::core::ttl::Ttl;
+use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Store};
+
+/// For how long a node keeps what it is tried by, if it cannot be told to let go.
+const PROBE_TTL: Duration = Duration::from_secs(5);
+
+/// How often a node is tried that could not be asked.
+const TRIED_EVERY: Duration = Duration::from_secs(1);
+
+/// What a node is tried by.
+pub(super) const PROBE_PREFIX: &str = "leasehold:probe:";
+
+impl<S: Store> Shared<S> {
+    /// Tries all nodes that may not vote yet, side by side.
+    pub(super) async fn admit_all(&self) {
+        let candidates = (0..self.nodes.len())
+            .filter(|node| matches!(self.nodes[*node].standing(), Standing::Candidate(_)));
+        join_all(candidates.map(|node| self.admit(node))).await;
+    }
+
+    /// Tries those that may not vote yet, in the background, if it is time.
+    pub(super) fn admit_if_due(self: &Arc<Self>) {
+        if self.nodes.iter().all(|node| !matches!(node.standing(), Standing::Candidate(_))) {
+            return;
+        }
+        let now = self.host.now();
+        let due = Moment::from_nanos(self.tried_at.load(Ordering::Relaxed)) + TRIED_EVERY;
+        if now < due || self.is_trying.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        self.host.spawn_io(Box::pin(async move {
+            let trying = Trying(&shared);
+            shared.admit_all().await;
+            drop(trying);
+        }));
+    }
+
+    async fn admit(&self, node: usize) {
+        let standing = match self.is_same_as_another(node).await {
+            Ok(None) => Standing::Admitted,
+            Ok(Some(other)) => Standing::Refused(same_store(&self.nodes[other].label)),
+            Err(error) => Standing::Candidate(error),
+        };
+        if let Standing::Refused(error) = &standing {
+            tracing::error!(node = self.nodes[node].label, %error, "it may not vote");
+        }
+        self.nodes[node].stand(standing);
+    }
+
+    /// Which other node is the same store as this one.
+    async fn is_same_as_another(&self, node: usize) -> Result<Option<usize>, Error> {
+        let lease = self.probe();
+        let ask = Ask {
+            key: lease.key.clone(),
+            owner: lease.owner.clone(),
+            claim: lease.claim,
+            ttl: Ttl::new(PROBE_TTL).expect("within bounds"),
+            line: Line::Stand,
+            note: None,
+            reserve: 0,
+        };
+        let store = &self.nodes[node].store;
+        let asked = self.host.now();
+        match store.acquire(ask).await? {
+            Acquired::Granted { .. } => {}
+            Acquired::Taken { .. } | Acquired::Split { .. } => {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "it says that another has a name that was made up just now",
+                ));
+            }
+        }
+        self.nodes[node].answered_after(self.host.now().since(asked));
+        let others = (0..self.nodes.len()).filter(|other| *other != node);
+        let looks = others.map(|other| {
+            let look = self.nodes[other].store.inspect(lease.key.clone());
+            let owner = lease.owner.as_str().as_bytes();
+            async move {
+                // Who cannot be looked at now looks at this one before it may vote itself.
+                let seen = look.await.ok()?;
+                seen.holders.iter().any(|holder| holder.token == owner).then_some(other)
+            }
+        });
+        let seen = join_all(looks).await;
+        // Nobody waits for the answer: it would run out by itself.
+        drop(store.release(lease, Otherwise::Free));
+        Ok(seen.into_iter().flatten().next())
+    }
+
+    fn probe(&self) -> LeaseId {
+        let mut random = [0; OwnerToken::RANDOM_BYTES];
+        self.host.random(&mut random);
+        let owner = OwnerToken::from_random(random, &ClientId::from_random([0; ClientId::CHARS]));
+        let name = format!("{PROBE_PREFIX}{}", &owner.as_str()[..OwnerToken::RANDOM_BYTES]);
+        let key = Key::new(name).expect("letters, digits and colons");
+        self.host.random(&mut random);
+        let owner = OwnerToken::from_random(random, &ClientId::from_random([0; ClientId::CHARS]));
+        LeaseId { key, owner, claim: Claim::Exclusive }
+    }
+}
+
+/// That nodes are being tried.
+struct Trying<'a, S>(&'a Shared<S>);
+
+impl<S> Drop for Trying<'_, S> {
+    fn drop(&mut self) {
+        let now = self.0.host.now().as_nanos();
+        self.0.tried_at.store(now, Ordering::Relaxed);
+        self.0.is_trying.store(false, Ordering::Release);
+    }
+}
+
+/// What a node is told that has not been tried yet.
+pub(super) fn not_tried() -> Error {
+    Error::new(ErrorKind::Unavailable, "it was not reached yet; nothing was asked")
+}
+
+fn same_store(other: &str) -> Error {
+    Error::new(
+        ErrorKind::Config,
+        format!(
+            "it is the same store as {other}, or a replica of it, and would vote twice; name \
+             servers that are independent of one another"
+        ),
+    )
+}

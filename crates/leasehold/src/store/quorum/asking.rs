@@ -1,0 +1,164 @@
+//! One ask of all nodes.
+
+use std::sync::Arc;
+
+use super::ballot::{Ballot, Verdict};
+use super::leases::Known;
+use super::leaving::Leaving;
+use super::node::Standing;
+use super::side_by_side::{Heard, SideBySide};
+use super::{Shared, error};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::Moment;
+use crate::core::token::{FencingBlock, FencingToken};
+use crate::core::validity::valid_until;
+use crate::store::{Acquired, Ask, LeaseId, Renewal, Renewed, Store};
+
+/// What a node answers: to the ask, or to being raised.
+enum Answer {
+    Acquired(Acquired),
+    Raised(Renewed),
+}
+
+/// An ask that was submitted to all nodes.
+pub(super) struct Asking<S: Store> {
+    shared: Arc<Shared<S>>,
+    ask: Ask,
+    sent: Moment,
+    ballot: Ballot,
+    answers: SideBySide<S, Answer>,
+}
+
+impl<S: Store> Asking<S> {
+    /// Submits it.
+    pub(super) fn submit(shared: &Arc<Shared<S>>, ask: Ask) -> Self {
+        let mut ballot = Ballot::new(shared.nodes.len(), ask.reserve > 0);
+        let mut answers = SideBySide::new(shared);
+        let sent = shared.host.now();
+        for (number, node) in shared.nodes.iter().enumerate() {
+            match node.standing() {
+                Standing::Admitted => {
+                    let answer = node.store.acquire(ask.clone());
+                    let answer = async move { answer.await.map(Answer::Acquired) };
+                    answers.push(number, ask.ttl, Box::pin(answer));
+                }
+                Standing::Candidate(error) | Standing::Refused(error) => {
+                    ballot.failed(number, error);
+                }
+            }
+        }
+        Self { shared: Arc::clone(shared), ask, sent, ballot, answers }
+    }
+
+    /// Waits until the votes decide.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it takes nothing back: whoever does so releases the token.
+    pub(super) async fn decided(mut self) -> Result<Acquired, Error> {
+        loop {
+            match self.ballot.verdict() {
+                Verdict::Open => {}
+                Verdict::Granted(fencing) => return Ok(self.granted(fencing)),
+                Verdict::Taken { retry_in, ahead } => {
+                    return Ok(Acquired::Taken { retry_in, ahead });
+                }
+                Verdict::Split => {
+                    // On its way behind the ask, to every node that may have granted it.
+                    drop(Leaving::submit(&self.shared, self.lease()));
+                    return Ok(Acquired::Split { round_trip: self.shared.round_trip() });
+                }
+                // What the rest says tells whether anything was granted at all.
+                Verdict::Failed if self.ballot.is_waited_for() => {}
+                Verdict::Failed => return Err(self.failed()),
+            }
+            let Some((node, heard)) = self.answers.next().await else {
+                return Err(self.failed());
+            };
+            self.hear(node, heard);
+        }
+    }
+
+    fn hear(&mut self, node: usize, heard: Heard<Answer>) {
+        match heard {
+            Heard::Late => self.ballot.late(node),
+            Heard::Answer(Ok(Answer::Acquired(Acquired::Granted { fencing }))) => {
+                if self.ask.reserve > 0 && fencing.is_none() {
+                    self.ballot.failed(node, no_fencing_tokens());
+                } else {
+                    self.ballot.granted(node, fencing);
+                }
+            }
+            Heard::Answer(Ok(Answer::Acquired(Acquired::Taken { retry_in, ahead }))) => {
+                self.ballot.taken(node, retry_in, ahead);
+            }
+            Heard::Answer(Ok(Answer::Acquired(Acquired::Split { round_trip }))) => {
+                self.ballot.taken(node, Some(round_trip), 0);
+            }
+            Heard::Answer(Ok(Answer::Raised(Renewed::Renewed { fencing, .. }))) => {
+                let counter = fencing.map_or(0, super::ballot::last_of);
+                self.ballot.raised(node, counter);
+            }
+            Heard::Answer(Ok(Answer::Raised(Renewed::Lost))) => {
+                self.ballot.failed(node, lost_meanwhile());
+            }
+            Heard::Answer(Err(error)) => self.ballot.failed(node, error),
+        }
+        self.raise();
+    }
+
+    /// Raises the counters of the nodes that are behind, where the key is still ours.
+    fn raise(&mut self) {
+        let (behind, last) = self.ballot.behind();
+        for number in behind {
+            let renewal = Renewal {
+                lease: self.lease(),
+                ttl: self.ask.ttl,
+                at_least: FencingToken::new(last),
+                reserve: 0,
+                idle: false,
+            };
+            let answer = self.shared.nodes[number].store.renew(renewal);
+            let answer = async move { answer.await.map(Answer::Raised) };
+            self.answers.push(number, self.ask.ttl, Box::pin(answer));
+        }
+    }
+
+    fn lease(&self) -> LeaseId {
+        let Ask { key, owner, claim, .. } = &self.ask;
+        LeaseId { key: key.clone(), owner: owner.clone(), claim: *claim }
+    }
+
+    fn failed(&self) -> Error {
+        error::no_majority(&self.shared, &self.ballot).with_name(self.ask.key.as_str())
+    }
+
+    /// It is ours. Grants that come later are taken note of in the background.
+    fn granted(self, fencing: Option<FencingBlock>) -> Acquired {
+        let known = Known { fencing, valid_until: valid_until(self.sent, self.ask.ttl) };
+        let now = self.shared.host.now();
+        self.shared.leases.begin(self.ask.owner.clone(), known, now);
+        if !self.answers.is_empty() {
+            let host = Arc::clone(&self.shared.host);
+            host.spawn_io(Box::pin(self.aftermath()));
+        }
+        Acquired::Granted { fencing }
+    }
+
+    /// Brings the counters of late nodes in step, for as long as the lease is there.
+    async fn aftermath(mut self) {
+        while let Some((node, heard)) = self.answers.next().await {
+            if self.shared.leases.valid(&self.ask.owner, self.shared.host.now()).is_some() {
+                self.hear(node, heard);
+            }
+        }
+    }
+}
+
+fn no_fencing_tokens() -> Error {
+    Error::new(ErrorKind::Unavailable, "it granted the key without a fencing token")
+}
+
+fn lost_meanwhile() -> Error {
+    Error::new(ErrorKind::Unavailable, "it lost the key while its counter was raised")
+}

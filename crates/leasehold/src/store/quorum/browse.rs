@@ -1,0 +1,98 @@
+//! The tools' view of all nodes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::{Quorum, Shared, error};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::tally::{Tally, Verdict};
+use crate::store::{BoxAnswer, Browse, Evicted, PAGE_KEYS_MAX, Page, Store};
+
+impl<S: Store> Browse for Quorum<S> {
+    /// Lists what any node knows. A majority has to answer, or a key that is held could be missing.
+    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+        let shared = Arc::clone(&self.shared);
+        let asked: Vec<_> = browsers(&shared)
+            .map(|(node, browse)| (node, browse.list(pattern, cursor.clone())))
+            .collect();
+        Box::pin(async move {
+            let pages = hear_majority(&shared, asked).await?;
+            Ok(merge(pages))
+        })
+    }
+
+    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+        let shared = Arc::clone(&self.shared);
+        let asked: Vec<_> = browsers(&shared)
+            .map(|(node, browse)| (node, browse.evict(key.clone(), seen.clone(), reason.clone())))
+            .collect();
+        Box::pin(async move {
+            let said = hear_majority(&shared, asked).await?;
+            let is_evicted = |said: &&Evicted| **said == Evicted::Evicted;
+            let evicted = said.iter().filter(is_evicted).count();
+            // Without its majority, its lease has ended.
+            let is_over = evicted > shared.nodes.len() - Tally::new(shared.nodes.len()).majority();
+            Ok(if is_over { Evicted::Evicted } else { Evicted::Changed })
+        })
+    }
+}
+
+fn browsers<S: Store>(shared: &Shared<S>) -> impl Iterator<Item = (usize, &dyn Browse)> {
+    let nodes = shared.nodes.iter().enumerate().filter(|(_, node)| node.is_admitted());
+    nodes.filter_map(|(number, node)| Some((number, node.store.browse()?)))
+}
+
+async fn hear_majority<S, T>(
+    shared: &Shared<S>,
+    asked: Vec<(usize, BoxAnswer<T>)>,
+) -> Result<Vec<T>, Error> {
+    let answers = asked.into_iter().map(|(node, answer)| async move { (node, answer.await) });
+    let (mut said, mut failures) = (Vec::new(), Vec::new());
+    let mut tally = Tally::new(shared.nodes.len());
+    for (node, answer) in join_all(answers).await {
+        tally = tally.vote(answer.is_ok());
+        match answer {
+            Ok(answer) => said.push(answer),
+            Err(error) => failures.push((node, error)),
+        }
+    }
+    match tally.verdict() {
+        Verdict::Granted => Ok(said),
+        Verdict::Refused | Verdict::Pending => Err(error::not_seen(shared, &failures)),
+    }
+}
+
+/// One page of all, which ends where the first of those ends that go on.
+fn merge(pages: Vec<Page>) -> Page {
+    let end = pages.iter().filter_map(|page| page.next.clone()).min();
+    let keys: BTreeSet<Key> = pages.into_iter().flat_map(|page| page.keys).collect();
+    let is_within = |key: &Key| end.as_ref().is_none_or(|end| key <= end);
+    let mut keys: Vec<Key> = keys.into_iter().filter(is_within).collect();
+    let mut next = end;
+    if keys.len() > PAGE_KEYS_MAX {
+        keys.truncate(PAGE_KEYS_MAX);
+        next = keys.last().cloned();
+    }
+    Page { keys, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(names: &[&str], next: Option<&str>) -> Page {
+        let key = |name: &str| Key::new(name).expect("a good name");
+        Page { keys: names.iter().map(|name| key(name)).collect(), next: next.map(key) }
+    }
+
+    #[test]
+    fn a_page_of_all_ends_where_the_first_node_goes_on() {
+        let merged = merge(vec![page(&["a", "c"], Some("c")), page(&["b", "c", "d"], None)]);
+        assert_eq!(merged, page(&["a", "b", "c"], Some("c")));
+        let merged = merge(vec![page(&["a"], None), page(&["a", "z"], None)]);
+        assert_eq!(merged, page(&["a", "z"], None));
+    }
+}

@@ -1,0 +1,128 @@
+//! Errors that name every node.
+
+use super::Shared;
+use super::ballot::{Ballot, Vote};
+use super::node::Standing;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::tally::Tally;
+
+/// No majority granted a key, and not because others have it.
+pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
+    let votes = ballot.votes();
+    let failed = |vote: &Vote| match vote {
+        Vote::Failed(error) => Some(error.kind()),
+        _ => None,
+    };
+    let kinds: Vec<_> = votes.iter().filter_map(failed).collect();
+    // What was or may be granted somewhere has to be given back by whoever asked.
+    let may_be_granted = kinds.contains(&ErrorKind::Unknown)
+        || votes.iter().any(|vote| matches!(vote, Vote::Granted(_) | Vote::Open { .. }));
+    let kind = if may_be_granted { ErrorKind::Unknown } else { most_telling(&kinds) };
+    let granted = votes.iter().filter(|vote| matches!(vote, Vote::Granted(_))).count();
+    let said = said(shared, votes);
+    let (nodes, majority) = (votes.len(), ballot.majority());
+    let next = match kind {
+        ErrorKind::Unknown => "what was granted is given back",
+        _ => "nothing was taken",
+    };
+    Error::new(
+        kind,
+        format!(
+            "{granted} of {nodes} nodes granted the lock and {majority} are needed; {next}, see \
+             what each of them says: {}",
+            list(said)
+        ),
+    )
+}
+
+/// No majority could be reached in the first place, or some node is of no use: `kind`.
+pub(super) fn not_connected<S>(
+    shared: &Shared<S>,
+    failures: &[(usize, Error)],
+    kind: ErrorKind,
+) -> Error {
+    let said = failures.iter().map(|(node, error)| at(&shared.nodes[*node].label, error));
+    let nodes = shared.nodes.len();
+    let reached = nodes - failures.len();
+    Error::new(
+        kind,
+        format!(
+            "{reached} of {nodes} nodes can be used and {} are needed at least, each a store of \
+             its own; no lock was asked for, see what the others say: {}",
+            Tally::new(nodes).majority(),
+            list(said)
+        ),
+    )
+}
+
+/// What each node says.
+fn said<S>(shared: &Shared<S>, votes: &[Vote]) -> impl Iterator<Item = String> {
+    shared.nodes.iter().zip(votes).map(|(node, vote)| match vote {
+        Vote::Granted(_) => format!("{} granted it", node.label),
+        Vote::Taken { .. } => format!("{}: it is not ours there", node.label),
+        Vote::Open { .. } => format!("{} has not answered", node.label),
+        Vote::Failed(error) => at(&node.label, error),
+    })
+}
+
+/// A renewal that no majority has granted, though one may still have the lease.
+pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
+    Error::new(
+        ErrorKind::Unknown,
+        format!(
+            "fewer than {} of {} nodes renewed the lease; it lives on until its deadline, see what \
+             each of them says: {}",
+            ballot.majority(),
+            ballot.votes().len(),
+            list(said(shared, ballot.votes()))
+        ),
+    )
+}
+
+/// A release that no majority has answered.
+pub(super) fn not_released<S>(shared: &Shared<S>, failures: &[(usize, Error)]) -> Error {
+    unanswered(shared, failures, "what is left there runs out by itself")
+}
+
+/// No majority answered a look.
+pub(super) fn not_seen<S>(shared: &Shared<S>, failures: &[(usize, Error)]) -> Error {
+    unanswered(shared, failures, "nothing was changed")
+}
+
+fn unanswered<S>(shared: &Shared<S>, failures: &[(usize, Error)], state: &str) -> Error {
+    let said = shared.nodes.iter().enumerate().filter_map(|(number, node)| {
+        let failed = failures.iter().find(|(failed, _)| *failed == number);
+        match (failed, node.standing()) {
+            (Some((_, error)), _) => Some(at(&node.label, error)),
+            (None, Standing::Candidate(error) | Standing::Refused(error)) => {
+                Some(at(&node.label, &error))
+            }
+            (None, Standing::Admitted) => None,
+        }
+    });
+    let nodes = shared.nodes.len();
+    Error::new(
+        ErrorKind::Unknown,
+        format!(
+            "fewer than {} of {nodes} nodes answered; {state}, see what they say: {}",
+            Tally::new(nodes).majority(),
+            list(said)
+        ),
+    )
+}
+
+/// The kind that says best what to do where nothing was granted: what no retry mends comes first.
+fn most_telling(kinds: &[ErrorKind]) -> ErrorKind {
+    let order = [ErrorKind::Config, ErrorKind::Denied, ErrorKind::Unsupported];
+    order.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(ErrorKind::Unavailable)
+}
+
+/// What a node says, by its name. The name of the lock is said once, for all of them.
+fn at(label: &str, error: &Error) -> String {
+    let text = error.message();
+    if text.starts_with(label) { text.to_owned() } else { format!("{label}: {text}") }
+}
+
+fn list(said: impl Iterator<Item = String>) -> String {
+    said.collect::<Vec<_>>().join(" | ")
+}

@@ -1,0 +1,151 @@
+//! Releasing a token at all nodes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::side_by_side::{Heard, SideBySide};
+use super::{Shared, error};
+use crate::core::backoff::Backoff;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::tally::{Tally, Verdict};
+use crate::core::ttl::Ttl;
+use crate::host::random_u32;
+use crate::store::{LeaseId, Otherwise, Released, Store};
+
+/// For how long a node is told again that has not heard of a release. Longer leases run out there
+/// by themselves.
+const TOLD_FOR: Duration = Duration::from_secs(10);
+
+/// How often it is told.
+const TELLS: Backoff =
+    Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
+
+/// How many releases are told again at a time. One more runs out by itself.
+const TOLD_MAX: usize = 1_024;
+
+/// How many releases are being told again.
+pub(super) type Telling = AtomicUsize;
+
+/// A release that was submitted to all nodes, behind whatever was asked before. Dropped, it goes on
+/// in the background.
+pub(super) struct Leaving<S: Store> {
+    shared: Arc<Shared<S>>,
+    lease: LeaseId,
+    answers: SideBySide<S, Released>,
+    /// Who has to be told again.
+    unheard: Vec<usize>,
+}
+
+impl<S: Store> Leaving<S> {
+    /// Submits it. Nothing is put back from now on.
+    pub(super) fn submit(shared: &Arc<Shared<S>>, lease: LeaseId) -> Self {
+        shared.leases.end(&lease.owner);
+        let mut answers = SideBySide::new(shared);
+        for (number, node) in shared.nodes.iter().enumerate() {
+            if node.is_admitted() {
+                let answer = node.store.release(lease.clone(), Otherwise::Free);
+                answers.push(number, Ttl::DEFAULT, Box::pin(answer));
+            }
+        }
+        Self { shared: Arc::clone(shared), lease, answers, unheard: Vec::new() }
+    }
+
+    /// Waits until a majority has let go, or never had it.
+    pub(super) async fn decided(mut self) -> Result<Released, Error> {
+        let mut tally = Tally::new(self.shared.nodes.len());
+        let mut failures = Vec::new();
+        let (mut freed, mut not_held) = (0, 0);
+        while let Some((node, heard)) = self.answers.next().await {
+            let Heard::Answer(answer) = heard else { continue };
+            match &answer {
+                Ok(Released::NotHeld) => not_held += 1,
+                Ok(Released::Freed | Released::HandedOver | Released::Kept { .. }) => freed += 1,
+                Err(error) => failures.push((node, error.clone())),
+            }
+            self.note(node, &answer);
+            tally = tally.vote(answer.is_ok_and(|released| released != Released::NotHeld));
+            if tally.verdict() == Verdict::Granted {
+                return Ok(Released::Freed);
+            }
+            // No majority had it: the rest cannot change that.
+            if not_held > self.shared.nodes.len() - tally.majority() {
+                return Ok(Released::NotHeld);
+            }
+        }
+        if failures.is_empty() && freed + not_held == self.shared.nodes.len() {
+            return Ok(Released::NotHeld);
+        }
+        Err(error::not_released(&self.shared, &failures).with_name(self.lease.key.as_str()))
+    }
+
+    fn note(&mut self, node: usize, answer: &Result<Released, Error>) {
+        let may_be_repeated =
+            |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
+        if answer.as_ref().is_err_and(may_be_repeated) {
+            self.unheard.push(node);
+        }
+    }
+
+    fn take(&mut self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            lease: self.lease.clone(),
+            answers: std::mem::replace(&mut self.answers, SideBySide::new(&self.shared)),
+            unheard: std::mem::take(&mut self.unheard),
+        }
+    }
+
+    /// Hears the rest, and tells those again that have not answered.
+    async fn finish(mut self) {
+        while let Some((node, heard)) = self.answers.next().await {
+            if let Heard::Answer(answer) = heard {
+                self.note(node, &answer);
+            }
+        }
+        let telling = Told::begin(&self.shared);
+        let until = self.shared.host.now() + TOLD_FOR;
+        let mut pauses = TELLS.delays();
+        while telling.is_some() && !self.unheard.is_empty() && self.shared.host.now() < until {
+            let pause = pauses.next(random_u32(&*self.shared.host));
+            self.shared.host.sleep_until(self.shared.host.now() + pause).await;
+            for node in std::mem::take(&mut self.unheard) {
+                let store = &self.shared.nodes[node].store;
+                let answer = store.release(self.lease.clone(), Otherwise::Free);
+                self.answers.push(node, Ttl::DEFAULT, Box::pin(answer));
+            }
+            while let Some((node, heard)) = self.answers.next().await {
+                if let Heard::Answer(answer) = heard {
+                    self.note(node, &answer);
+                }
+            }
+        }
+    }
+}
+
+impl<S: Store> Drop for Leaving<S> {
+    fn drop(&mut self) {
+        if self.answers.is_empty() && self.unheard.is_empty() {
+            return;
+        }
+        let rest = self.take();
+        let host = Arc::clone(&self.shared.host);
+        host.spawn_io(Box::pin(rest.finish()));
+    }
+}
+
+/// Counts a release that is being told again.
+struct Told<S>(Arc<Shared<S>>);
+
+impl<S> Told<S> {
+    fn begin(shared: &Arc<Shared<S>>) -> Option<Self> {
+        let told = Self(Arc::clone(shared));
+        (shared.telling.fetch_add(1, Ordering::Relaxed) < TOLD_MAX).then_some(told)
+    }
+}
+
+impl<S> Drop for Told<S> {
+    fn drop(&mut self) {
+        self.0.telling.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,290 @@
+//! A lock over several independent stores: whoever has a majority of them has it.
+//!
+//! As in [Redlock](https://redis.io/docs/latest/develop/use/patterns/distributed-locks/): a
+//! minority of the nodes may be down, slow, or cut off. All nodes are asked at once, and the answer
+//! is there with the majority; the rest is heard in the background. What may be left behind on a
+//! node is given back there, whatever becomes of the caller.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `ballot` | what the answers of the nodes to one ask amount to |
+//! | `asking`, `renewing`, `leaving` | one ask, renewal or release of all nodes |
+//! | `side_by_side` | answers of several nodes, as they come |
+//! | `leases` | what is remembered of the leases that were granted |
+//! | `admission` | whether a node is a store of its own |
+//! | `hints` | the hints of all nodes as one |
+//! | `snapshot`, `browse` | what the nodes know, as one |
+
+mod admission;
+mod asking;
+mod ballot;
+mod browse;
+mod error;
+mod hints;
+mod leases;
+mod leaving;
+mod node;
+mod renewing;
+mod side_by_side;
+mod snapshot;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::{Either, join_all, ready};
+
+use self::asking::Asking;
+use self::hints::{Gathering, NodeHints};
+use self::leases::Leases;
+use self::leaving::{Leaving, Telling};
+use self::node::{Node, Standing};
+use self::renewing::Renewing;
+use super::{
+    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, Line, Otherwise, Reach, Released,
+    Renewal, Renewed, Snapshot, Store,
+};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::moment::Moment;
+use crate::core::tally::Tally;
+use crate::core::token::ClientId;
+use crate::host::Host;
+
+/// Leases that a majority of independent stores has to grant. Clones share it.
+///
+/// Every validity promise holds while fewer than half of the nodes forget what they granted, or
+/// have a clock that runs wrong. A node that was restarted without its data has forgotten: see
+/// GUARANTEES.md. Fencing tokens rise as long as no node's counter goes back.
+///
+/// Who waits is woken by every node, and asks all of them again: the order is that of arrival where
+/// nothing else happens, and not promised. An even number of nodes tolerates no more failures than
+/// one node less.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// use leasehold::Client;
+///
+/// // For instance `redis://a:6379`, `redis://b:6379`, `redis://c:6379`.
+/// let client = Client::quorum(["memory:", "memory:", "memory:"]).connect().await?;
+/// let guard = client.mutex("stock:42").lock().await?;
+/// # Ok(()) }
+/// ```
+pub struct Quorum<S> {
+    shared: Arc<Shared<S>>,
+}
+
+impl<S> Clone for Quorum<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+struct Shared<S> {
+    host: Arc<dyn Host>,
+    nodes: Vec<Node<S>>,
+    leases: Leases,
+    /// What takes the hints of the nodes, by client. The nodes know them weakly.
+    sinks: Mutex<HashMap<ClientId, Vec<Arc<NodeHints>>>>,
+    /// How many releases are being told again.
+    telling: Telling,
+    /// When nodes that may not vote yet were tried last, in nanoseconds.
+    tried_at: AtomicU64,
+    is_trying: AtomicBool,
+}
+
+impl<S> Shared<S> {
+    fn majority(&self) -> usize {
+        Tally::new(self.nodes.len()).majority()
+    }
+
+    /// How long it usually takes until a majority has answered.
+    fn round_trip(&self) -> Duration {
+        let mut round_trips: Vec<_> = self.nodes.iter().map(Node::round_trip).collect();
+        round_trips.sort_unstable();
+        round_trips[self.majority() - 1]
+    }
+}
+
+/// The most nodes that a quorum has.
+pub const NODES_MAX: usize = 15;
+
+impl<S: Store> Quorum<S> {
+    /// A quorum of these stores, which must be independent of one another: no two of them the same
+    /// server, or a primary and its replica. That is tried out before a node may vote, by a lease
+    /// of a name of its own (`leasehold:probe:…`). A minority may be out of reach: it is tried
+    /// again, and votes from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config) for no stores, more than [`NODES_MAX`], or two that are the
+    /// same; [`Unavailable`](ErrorKind::Unavailable), or what the nodes say, if no majority could
+    /// be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// What is left behind runs out in 5 seconds.
+    pub async fn connect(
+        stores: impl IntoIterator<Item = S>,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Error> {
+        let node = |store: S| {
+            let label = store.label();
+            Node::new(store, label, admission::not_tried())
+        };
+        let nodes: Vec<_> = stores.into_iter().map(node).collect();
+        if nodes.is_empty() || nodes.len() > NODES_MAX {
+            return Err(wrong_number(nodes.len()));
+        }
+        let shared = Arc::new(Shared {
+            host,
+            nodes,
+            leases: Leases::default(),
+            sinks: Mutex::default(),
+            telling: Telling::new(0),
+            tried_at: AtomicU64::new(Moment::default().as_nanos()),
+            is_trying: AtomicBool::new(false),
+        });
+        shared.admit_all().await;
+        let failure = |standing| match standing {
+            Standing::Admitted => None,
+            Standing::Candidate(error) | Standing::Refused(error) => Some(error),
+        };
+        let standings = || shared.nodes.iter().map(Node::standing).enumerate();
+        let failures: Vec<_> =
+            standings().filter_map(|(node, standing)| Some((node, failure(standing)?))).collect();
+        // What waiting does not mend is said now, also by a minority.
+        let is_final = |(_, error): &&(usize, Error)| !error.is_retryable();
+        let wrong = failures.iter().find(is_final).map(|(_, error)| error.kind());
+        let reached = shared.nodes.len() - failures.len();
+        if wrong.is_some() || reached < shared.majority() {
+            let kind = wrong.unwrap_or(ErrorKind::Unavailable);
+            return Err(error::not_connected(&shared, &failures, kind));
+        }
+        for (node, error) in &failures {
+            tracing::warn!(node = shared.nodes[*node].label, %error, "a node is out of reach");
+        }
+        Ok(Self { shared })
+    }
+}
+
+impl<S: Store> Store for Quorum<S> {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        if matches!(ask.line, Line::Join { .. }) {
+            return Either::Left(ready(Err(no_line(&ask.key))));
+        }
+        self.shared.admit_if_due();
+        Either::Right(Asking::submit(&self.shared, ask).decided())
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        Renewing::submit(&self.shared, renewal).decided()
+    }
+
+    /// Nothing is kept for the client: nodes that keep it, and others that do not, would split the
+    /// votes. It asks again.
+    fn release(
+        &self,
+        lease: LeaseId,
+        _otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        Leaving::submit(&self.shared, lease).decided()
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        let looks: Vec<_> =
+            self.shared.nodes.iter().map(|node| node.store.inspect(key.clone())).collect();
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let seen = join_all(looks).await;
+            let failed = |(node, seen): (usize, &Result<Snapshot, Error>)| {
+                seen.as_ref().err().map(|error| (node, error.clone()))
+            };
+            let failures: Vec<_> = seen.iter().enumerate().filter_map(failed).collect();
+            if seen.len() - failures.len() < shared.majority() {
+                return Err(error::not_seen(&shared, &failures).with_name(key.as_str()));
+            }
+            let labels = shared.nodes.iter().map(|node| node.label.clone());
+            let seen = seen.into_iter().map(|seen| seen.map_err(|error| error.to_string()));
+            Ok(snapshot::merge(labels.zip(seen).collect()))
+        }
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        let shared = Arc::downgrade(&self.shared);
+        let round_trip =
+            move || shared.upgrade().map_or(Duration::ZERO, |shared| shared.round_trip());
+        let nodes = self.shared.nodes.len();
+        let gathering = Gathering::new(Arc::clone(&self.shared.host), sink, nodes, round_trip);
+        let of_node = |node| Arc::new(NodeHints { node, gathering: Arc::clone(&gathering) });
+        let sinks: Vec<_> = (0..nodes).map(of_node).collect();
+        for (node, sink) in self.shared.nodes.iter().zip(&sinks) {
+            let sink: Arc<dyn HintSink> = sink.clone();
+            node.store.watch(inbox, Arc::downgrade(&sink));
+        }
+        // The map is whole at every moment: it is changed by single insertions.
+        let mut watching = self.shared.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        watching.retain(|_, sinks| sinks.first().is_some_and(|sink| sink.gathering.is_wanted()));
+        watching.insert(inbox.clone(), sinks);
+    }
+
+    fn listen(&self, inbox: &ClientId) {
+        for node in &self.shared.nodes {
+            node.store.listen(inbox);
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let all = |promised: fn(&Capabilities) -> bool| {
+            self.shared.nodes.iter().all(|node| promised(&node.store.capabilities()))
+        };
+        let capabilities = || self.shared.nodes.iter().map(|node| node.store.capabilities());
+        Capabilities {
+            fencing: all(|promised| promised.fencing),
+            watching: all(|promised| promised.watching),
+            hints: capabilities().map(|promised| promised.hints).min().unwrap_or(Reach::Nobody),
+            reach: capabilities().map(|promised| promised.reach).min().unwrap_or(Reach::Process),
+            browse: all(|promised| promised.browse),
+            durable: all(|promised| promised.durable),
+            ..Capabilities::NONE
+        }
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.capabilities().browse.then_some(self)
+    }
+
+    fn label(&self) -> String {
+        let labels: Vec<_> = self.shared.nodes.iter().map(|node| &*node.label).collect();
+        labels.join(", ")
+    }
+}
+
+impl<S: Store> fmt::Debug for Quorum<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Quorum({})", self.label())
+    }
+}
+
+/// Nodes that each made the head of their own line the owner would split the votes.
+fn no_line(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "a quorum hands nothing over; nothing was asked, watch it instead",
+    )
+    .with_name(key.as_str())
+}
+
+fn wrong_number(nodes: usize) -> Error {
+    Error::new(
+        ErrorKind::Config,
+        format!("a quorum has 1 to {NODES_MAX} nodes, not {nodes}; nothing was asked"),
+    )
+}

@@ -1,0 +1,123 @@
+//! One node of a quorum.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::core::error::Error;
+use crate::core::ttl::Ttl;
+
+/// The shortest time after which a node counts as late.
+const PATIENCE_MIN: Duration = Duration::from_millis(5);
+
+/// The round trip that is reckoned with where none was measured yet.
+const ROUND_TRIP_GUESSED: Duration = Duration::from_millis(1);
+
+/// A store, and what is known of it.
+pub(super) struct Node<S> {
+    pub(super) store: S,
+    pub(super) label: String,
+    /// Its usual round trip in nanoseconds, a moving mean; zero until the first answer.
+    usual: AtomicU64,
+    standing: Mutex<Standing>,
+}
+
+/// Whether a node may vote.
+#[derive(Clone, Debug)]
+pub(super) enum Standing {
+    /// It is a store of its own.
+    Admitted,
+    /// Not known yet, for this reason.
+    Candidate(Error),
+    /// It is the same store as another node.
+    Refused(Error),
+}
+
+impl<S> Node<S> {
+    pub(super) fn new(store: S, label: String, candidate: Error) -> Self {
+        let standing = Mutex::new(Standing::Candidate(candidate));
+        Self { store, label, usual: AtomicU64::new(0), standing }
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.lock().clone()
+    }
+
+    pub(super) fn is_admitted(&self) -> bool {
+        matches!(*self.lock(), Standing::Admitted)
+    }
+
+    pub(super) fn stand(&self, standing: Standing) {
+        *self.lock() = standing;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Standing> {
+        // It is whole at every moment: it is only ever replaced.
+        self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// It answered after that long.
+    pub(super) fn answered_after(&self, span: Duration) {
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let usual = self.usual.load(Ordering::Relaxed);
+        let mean = if usual == 0 { span } else { usual - usual / 8 + span / 8 };
+        // Two at a time may lose one of them, which is as good.
+        self.usual.store(mean.max(1), Ordering::Relaxed);
+    }
+
+    /// Its usual round trip.
+    pub(super) fn round_trip(&self) -> Duration {
+        match self.usual.load(Ordering::Relaxed) {
+            0 => ROUND_TRIP_GUESSED,
+            nanos => Duration::from_nanos(nanos),
+        }
+    }
+
+    /// After how long it counts as late: four times its usual round trip, from 5 ms to ttl/10.
+    pub(super) fn patience(&self, ttl: Ttl) -> Duration {
+        let longest = (ttl.get() / 10).max(PATIENCE_MIN);
+        match self.usual.load(Ordering::Relaxed) {
+            0 => longest,
+            nanos => Duration::from_nanos(nanos).saturating_mul(4).clamp(PATIENCE_MIN, longest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::error::ErrorKind;
+
+    #[test]
+    fn a_node_is_late_after_four_of_its_usual_round_trips() {
+        let ttl = |ms| Ttl::new(Duration::from_millis(ms)).expect("within bounds");
+        // usual round trip in µs, ttl in ms, patience in µs
+        for (usual, ttl_ms, patience) in [
+            (0, 10_000, 1_000_000),
+            (100, 10_000, 5_000),
+            (2_000, 10_000, 8_000),
+            (900_000, 10_000, 1_000_000),
+            (2_000, 50, 5_000),
+            (0, 20, 5_000),
+        ] {
+            let candidate = Error::new(ErrorKind::Unavailable, "new");
+            let node = Node::new((), "node".to_owned(), candidate);
+            if usual > 0 {
+                node.answered_after(Duration::from_micros(usual));
+            }
+            let patience = Duration::from_micros(patience);
+            assert_eq!(node.patience(ttl(ttl_ms)), patience, "{usual} {ttl_ms}");
+        }
+    }
+
+    #[test]
+    fn a_single_slow_answer_hardly_changes_what_is_usual() {
+        let node = Node::new((), String::new(), Error::new(ErrorKind::Unavailable, "new"));
+        for _ in 0..100 {
+            node.answered_after(Duration::from_millis(1));
+        }
+        node.answered_after(Duration::from_millis(9));
+        let usual = node.round_trip();
+        assert!(usual > Duration::from_millis(1) && usual < Duration::from_millis(3), "{usual:?}");
+    }
+}

@@ -1,0 +1,196 @@
+//! One renewal at all nodes.
+
+use std::sync::Arc;
+
+use super::ballot::{Ballot, Verdict, last_of};
+use super::leaving::Leaving;
+use super::node::Standing;
+use super::side_by_side::{Heard, SideBySide};
+use super::{Shared, error};
+use crate::core::error::Error;
+use crate::core::moment::Moment;
+use crate::core::token::{FencingBlock, FencingToken};
+use crate::core::validity::valid_until;
+use crate::store::{Acquired, Ask, Line, Otherwise, Renewal, Renewed, Store};
+
+/// What a node answers.
+enum Answer {
+    Renewed(Renewed),
+    /// To being raised.
+    Raised(Renewed),
+    /// It had lost the key, and was asked for it again.
+    PutBack(Acquired),
+}
+
+/// A renewal that was submitted to all nodes.
+pub(super) struct Renewing<S: Store> {
+    shared: Arc<Shared<S>>,
+    renewal: Renewal,
+    sent: Moment,
+    ballot: Ballot,
+    /// The fencing tokens that the nodes speak of, from the highest first to the highest last.
+    seen: Option<FencingBlock>,
+    wanted: bool,
+    /// Who has lost the lease.
+    lost: Vec<usize>,
+    answers: SideBySide<S, Answer>,
+}
+
+impl<S: Store> Renewing<S> {
+    pub(super) fn submit(shared: &Arc<Shared<S>>, renewal: Renewal) -> Self {
+        let mut answers = SideBySide::new(shared);
+        let sent = shared.host.now();
+        let mut ballot = Ballot::new(shared.nodes.len(), renewal.reserve > 0);
+        for (number, node) in shared.nodes.iter().enumerate() {
+            match node.standing() {
+                Standing::Admitted => {
+                    let answer = node.store.renew(renewal.clone());
+                    let answer = async move { answer.await.map(Answer::Renewed) };
+                    answers.push(number, renewal.ttl, Box::pin(answer));
+                }
+                Standing::Candidate(error) | Standing::Refused(error) => {
+                    ballot.failed(number, error);
+                }
+            }
+        }
+        let (shared, seen, lost) = (Arc::clone(shared), None, Vec::new());
+        Self { shared, renewal, sent, ballot, seen, wanted: false, lost, answers }
+    }
+
+    /// Waits until a majority has renewed it, or cannot any more.
+    pub(super) async fn decided(mut self) -> Result<Renewed, Error> {
+        loop {
+            match self.ballot.verdict() {
+                Verdict::Open => {}
+                Verdict::Granted(reserved) => return Ok(self.renewed(reserved)),
+                // Whatever the rest says, too few have it still.
+                _ if self.lost.len() > self.shared.nodes.len() - self.ballot.majority() => {
+                    // What a minority still keeps is in the way of the next owner.
+                    drop(Leaving::submit(&self.shared, self.renewal.lease.clone()));
+                    return Ok(Renewed::Lost);
+                }
+                // Those that failed may have it, and may answer the next time.
+                Verdict::Taken { .. } | Verdict::Split | Verdict::Failed => {}
+            }
+            let Some((node, heard)) = self.answers.next().await else { break };
+            // A lease that can still be renewed is worth waiting for those that are late.
+            if let Heard::Answer(answer) = heard {
+                self.hear(node, answer);
+            }
+        }
+        let key = self.renewal.lease.key.as_str();
+        Err(error::not_renewed(&self.shared, &self.ballot).with_name(key))
+    }
+
+    fn hear(&mut self, node: usize, answer: Result<Answer, Error>) {
+        match answer {
+            Ok(Answer::Renewed(Renewed::Renewed { fencing, wanted })) => {
+                self.wanted |= wanted;
+                self.ballot.granted(node, fencing);
+                self.seen = both(self.seen, fencing);
+                self.raise_behind();
+            }
+            Ok(Answer::Renewed(Renewed::Lost)) => {
+                self.ballot.taken(node, None, 0);
+                self.lost.push(node);
+            }
+            Ok(Answer::Raised(Renewed::Renewed { fencing, .. })) => {
+                self.ballot.raised(node, fencing.map_or(0, last_of));
+            }
+            Ok(Answer::Raised(Renewed::Lost)) => self.ballot.taken(node, None, 0),
+            // It is not asked before the majority has answered.
+            Ok(Answer::PutBack(_)) => {}
+            Err(error) => self.ballot.failed(node, error),
+        }
+    }
+
+    /// It is renewed. Nodes that lost it are given it back in the background: not before, or a
+    /// lease that somebody ended would come to life again.
+    fn renewed(mut self, reserved: Option<FencingBlock>) -> Renewed {
+        let owner = &self.renewal.lease.owner;
+        self.shared.leases.extend(owner, valid_until(self.sent, self.renewal.ttl));
+        if self.renewal.reserve > 0 || self.renewal.at_least.is_some() {
+            self.shared.leases.count(owner, reserved.or(self.seen));
+        }
+        // Who knows nothing of the lease, since another took it, believes the nodes.
+        let known = self.shared.leases.known(owner);
+        let fencing = known.map_or_else(|| reserved.or(self.seen), |known| known.fencing);
+        let renewed = Renewed::Renewed { fencing, wanted: self.wanted };
+        for node in std::mem::take(&mut self.lost) {
+            self.put_back(node);
+        }
+        if !self.answers.is_empty() {
+            let host = Arc::clone(&self.shared.host);
+            host.spawn_io(Box::pin(self.aftermath()));
+        }
+        renewed
+    }
+
+    /// Asks a node for the key again that it lost, or never had: only while the lease is valid.
+    fn put_back(&mut self, node: usize) {
+        let lease = &self.renewal.lease;
+        let leases = &self.shared.leases;
+        if leases.valid(&lease.owner, self.shared.host.now()).is_none() {
+            return;
+        }
+        let ask = Ask {
+            key: lease.key.clone(),
+            owner: lease.owner.clone(),
+            claim: lease.claim,
+            ttl: self.renewal.ttl,
+            line: Line::Stand,
+            note: None,
+            reserve: 0,
+        };
+        let store = &self.shared.nodes[node].store;
+        let answer = store.acquire(ask);
+        if leases.known(&lease.owner).is_none() {
+            // Released meanwhile: so is this, behind it.
+            drop(store.release(lease.clone(), Otherwise::Free));
+        }
+        let answer = async move { answer.await.map(Answer::PutBack) };
+        self.answers.push(node, self.renewal.ttl, Box::pin(answer));
+    }
+
+    /// Has the nodes that are behind count as far as the others, where the key is still ours.
+    fn raise_behind(&mut self) {
+        let (behind, last) = self.ballot.behind();
+        if self.renewal.reserve > 0 {
+            behind.into_iter().for_each(|node| self.raise(node, last));
+        }
+    }
+
+    fn raise(&mut self, node: usize, counter: u64) {
+        let at_least = FencingToken::new(counter);
+        let renewal = Renewal { at_least, reserve: 0, ..self.renewal.clone() };
+        let answer = self.shared.nodes[node].store.renew(renewal);
+        let answer = async move { answer.await.map(Answer::Raised) };
+        self.answers.push(node, self.renewal.ttl, Box::pin(answer));
+    }
+
+    /// Gives back what the late nodes have lost.
+    async fn aftermath(mut self) {
+        while let Some((node, heard)) = self.answers.next().await {
+            match heard {
+                Heard::Answer(Ok(Answer::Renewed(Renewed::Lost))) => self.put_back(node),
+                // Best effort: the next grant is higher all the same, by what the majority counts.
+                Heard::Answer(Ok(Answer::PutBack(Acquired::Granted { .. }))) => {
+                    let known = self.shared.leases.known(&self.renewal.lease.owner);
+                    if let Some(block) = known.and_then(|known| known.fencing) {
+                        self.raise(node, last_of(block));
+                    }
+                }
+                Heard::Answer(_) | Heard::Late => {}
+            }
+        }
+    }
+}
+
+/// From the higher first to the higher last.
+fn both(one: Option<FencingBlock>, other: Option<FencingBlock>) -> Option<FencingBlock> {
+    let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+    let first = one.first.max(other.first);
+    let last = last_of(one).max(last_of(other));
+    let count = u32::try_from(last - first.get() + 1).unwrap_or(1);
+    Some(FencingBlock { first, count })
+}

@@ -1,0 +1,95 @@
+//! Answers of several nodes, side by side.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Shared;
+use crate::core::error::Error;
+use crate::core::moment::Moment;
+use crate::core::ttl::Ttl;
+use crate::host::Sleep;
+use crate::store::BoxAnswer;
+
+/// What is heard of a node.
+pub(super) enum Heard<T> {
+    Answer(Result<T, Error>),
+    /// It takes longer than usual; its answer may still come.
+    Late,
+}
+
+/// Requests to some nodes that have no answer yet.
+pub(super) struct SideBySide<S, T> {
+    shared: Arc<Shared<S>>,
+    pending: Vec<Pending<T>>,
+    /// Armed for the first of them to be late, once it is seen that they do not answer at once.
+    timer: Option<(Moment, Sleep)>,
+}
+
+struct Pending<T> {
+    node: usize,
+    answer: BoxAnswer<T>,
+    sent: Moment,
+    /// From when on it counts as late; `None` once that was told.
+    late_at: Option<Moment>,
+}
+
+impl<S, T> SideBySide<S, T> {
+    pub(super) fn new(shared: &Arc<Shared<S>>) -> Self {
+        let pending = Vec::with_capacity(shared.nodes.len());
+        Self { shared: Arc::clone(shared), pending, timer: None }
+    }
+
+    /// Adds a request that was submitted just now.
+    pub(super) fn push(&mut self, node: usize, ttl: Ttl, answer: BoxAnswer<T>) {
+        let sent = self.shared.host.now();
+        let late_at = Some(sent + self.shared.nodes[node].patience(ttl));
+        self.pending.push(Pending { node, answer, sent, late_at });
+        self.timer = None;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// The next answer, or that a node is late; `None` once there is nothing to wait for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(super) async fn next(&mut self) -> Option<(usize, Heard<T>)> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Heard<T>)>> {
+        if self.pending.is_empty() {
+            return Poll::Ready(None);
+        }
+        loop {
+            for index in 0..self.pending.len() {
+                if let Poll::Ready(answer) = self.pending[index].answer.as_mut().poll(context) {
+                    let Pending { node, sent, .. } = self.pending.remove(index);
+                    if answer.is_ok() {
+                        let span = self.shared.host.now().since(sent);
+                        self.shared.nodes[node].answered_after(span);
+                    }
+                    return Poll::Ready(Some((node, Heard::Answer(answer))));
+                }
+            }
+            let first = self.pending.iter().filter_map(|pending| pending.late_at).min();
+            let Some(first) = first else { return Poll::Pending };
+            if first <= self.shared.host.now() {
+                let is_late = |pending: &&mut Pending<T>| pending.late_at == Some(first);
+                let late = self.pending.iter_mut().find(is_late).expect("it was just found");
+                late.late_at = None;
+                self.timer = None;
+                return Poll::Ready(Some((late.node, Heard::Late)));
+            }
+            if self.timer.as_ref().is_none_or(|(at, _)| *at != first) {
+                self.timer = Some((first, self.shared.host.sleep_until(first)));
+            }
+            let (_, timer) = self.timer.as_mut().expect("it was just armed");
+            std::task::ready!(timer.as_mut().poll(context));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What the nodes know of a key, as one.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use crate::core::tally::Tally;
+use crate::store::{Holder, Snapshot, Vote};
+
+/// What one node shows, by its name; or why it shows nothing.
+pub(super) type Seen = (String, Result<Snapshot, String>);
+
+/// Merges what the nodes show: the holder is who has a majority of them, and its lease ends when
+/// the majority does.
+pub(super) fn merge(seen: Vec<Seen>) -> Snapshot {
+    let majority = Tally::new(seen.len()).majority();
+    let votes = seen.iter().map(vote).collect();
+    let shown: Vec<Snapshot> = seen.into_iter().filter_map(|(_, shown)| shown.ok()).collect();
+    let fencing = shown.iter().filter_map(|snapshot| snapshot.fencing).max();
+    let holders = holder(&shown, majority).into_iter().collect();
+    let waiting = shown.iter().map(|snapshot| snapshot.waiting).max().unwrap_or_default();
+    // In the order of the node that shows most.
+    let longest = shown.into_iter().max_by_key(|snapshot| snapshot.waiters.len());
+    let waiters = longest.map(|snapshot| snapshot.waiters).unwrap_or_default();
+    Snapshot { holders, waiters, waiting, fencing, votes }
+}
+
+fn vote((node, shown): &Seen) -> Vote {
+    let holder = |snapshot: &Snapshot| snapshot.holders.first().map(|holder| holder.token.clone());
+    Vote { node: node.clone(), holder: shown.as_ref().map(holder).map_err(Clone::clone) }
+}
+
+fn holder(shown: &[Snapshot], majority: usize) -> Option<Holder> {
+    let holders = || shown.iter().filter_map(|snapshot| snapshot.holders.first());
+    let of = |token: &[u8]| holders().filter(|holder| holder.token == token).collect::<Vec<_>>();
+    let votes = holders().map(|holder| of(&holder.token)).find(|votes| votes.len() >= majority)?;
+    let mut left: Vec<Option<Duration>> = votes.iter().map(|holder| holder.ttl_left).collect();
+    // The longest first, and of those without an end first of all.
+    left.sort_unstable_by_key(|left| Reverse(left.unwrap_or(Duration::MAX)));
+    // The one that knows most of its holder.
+    let best = votes.iter().max_by_key(|holder| (holder.client.is_some(), holder.fencing_last()));
+    best.map(|holder| Holder { ttl_left: left[majority - 1], ..Holder::clone(holder) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(token: &str, left_ms: u64) -> Snapshot {
+        let holder = Holder {
+            token: token.as_bytes().to_vec(),
+            client: None,
+            why: None,
+            since: None,
+            ttl_left: Some(Duration::from_millis(left_ms)),
+            fencing: None,
+            idle: false,
+        };
+        Snapshot { holders: vec![holder], ..Snapshot::default() }
+    }
+
+    fn merged(shown: Vec<Result<Snapshot, String>>) -> Snapshot {
+        merge(shown.into_iter().enumerate().map(|(n, s)| (format!("n{n}"), s)).collect())
+    }
+
+    #[test]
+    fn who_has_a_majority_holds_it_for_as_long_as_the_majority_does() {
+        let seen = merged(vec![
+            Ok(held("a", 900)),
+            Ok(held("b", 5_000)),
+            Ok(held("a", 700)),
+            Err("down".to_owned()),
+            Ok(held("a", 800)),
+        ]);
+        assert_eq!(seen.holders.len(), 1);
+        assert_eq!(seen.holders[0].token, b"a");
+        assert_eq!(seen.holders[0].ttl_left, Some(Duration::from_millis(700)));
+        assert_eq!(seen.votes[1].holder, Ok(Some(b"b".to_vec())));
+        assert_eq!(seen.votes[3].holder, Err("down".to_owned()));
+    }
+
+    #[test]
+    fn nobody_holds_what_no_majority_says() {
+        let split = merged(vec![Ok(held("a", 9)), Ok(held("b", 9)), Ok(Snapshot::default())]);
+        assert_eq!(split.holders, []);
+        assert_eq!(split.votes.len(), 3);
+        let down = merged(vec![Ok(held("a", 9)), Err("down".into()), Err("down".into())]);
+        assert_eq!(down.holders, []);
+    }
+}
