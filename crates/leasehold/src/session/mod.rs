@@ -29,7 +29,7 @@ mod release;
 mod spec;
 mod wake;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -79,6 +79,10 @@ impl Drop for User {
 /// may publish; beyond this a grant runs out by itself, after a waiter's short lease.
 const GIVEN_BACK_MAX: usize = 256;
 
+/// How long the store is taken to listen once it was asked to. It may have had no right to, and be
+/// given it.
+const LISTENS_FOR: Duration = Duration::from_secs(1);
+
 /// What a client and its guards share. It lives as long as any of them.
 pub(crate) struct Session {
     /// For hints, which come by reference.
@@ -96,8 +100,8 @@ pub(crate) struct Session {
     /// Whether the store has a line in which it makes somebody the owner. If not, who waits is
     /// woken, and asks.
     has_line: bool,
-    /// Whether the store was asked for hints.
-    listens: AtomicBool,
+    /// When the store is to be asked for hints again, in nanoseconds.
+    listens_again_at: AtomicU64,
     /// Tells those who wait that the session was closed.
     closing: Notify,
 }
@@ -123,7 +127,7 @@ impl Session {
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),
             has_line,
-            listens: AtomicBool::new(false),
+            listens_again_at: AtomicU64::new(0),
             closing: Notify::new(),
         });
         let sink: Arc<dyn HintSink> = session.clone();

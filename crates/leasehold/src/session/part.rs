@@ -8,7 +8,7 @@ use super::asker::Asker;
 use super::held::{Held, Hold};
 use super::leaving::Leaving;
 use super::local_line::Told;
-use super::{ReleaseInFlight, Session};
+use super::{LISTENS_FOR, ReleaseInFlight, Session};
 use crate::core::key::Key;
 use crate::core::lease::{LeaseState, Lost, Parting};
 use crate::store::Store;
@@ -198,7 +198,9 @@ impl Session {
 
     /// Wants to be told of other clients that wait.
     pub(super) fn listen(&self) {
-        if !self.listens.swap(true, Ordering::AcqRel) {
+        let now = self.now();
+        if now.as_nanos() >= self.listens_again_at.load(Ordering::Relaxed) {
+            self.listens_again_at.store((now + LISTENS_FOR).as_nanos(), Ordering::Relaxed);
             self.store.listen(&self.id);
         }
     }

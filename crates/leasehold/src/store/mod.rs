@@ -117,6 +117,7 @@ pub trait Store: Send + Sync + 'static {
     /// Asks for the hints of `inbox` from now on, as one does who waits: a holder that keeps a
     /// lease idle, or passes it on among its own tasks, wants to be told who else waits. A store
     /// that opens a connection for hints opens it now, and says [`Hint::Missed`] once they come.
+    /// Repeating it is harmless, and helps where the right to listen was given since.
     fn listen(&self, inbox: &ClientId);
 
     /// What this store promises.

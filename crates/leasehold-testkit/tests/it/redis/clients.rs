@@ -302,3 +302,22 @@ fn a_step_of_the_servers_clock_forward_is_noticed_by_the_next_renewal() {
         assert!(next.fencing_token() > Some(token));
     });
 }
+
+#[test]
+fn who_was_given_the_right_to_listen_gives_an_idle_lock_up_when_it_is_wanted() {
+    play_alone(async |scene| {
+        scene.tell(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "+@all", "resetchannels"]);
+        let url = scene.server().url().replace("//", "//app:any@");
+        let (client, other) = (scene.client_of(&url).await, scene.client().await);
+        let mutex = client.mutex("a").keep_idle(Duration::from_secs(3_600));
+        drop(mutex.lock().await.expect("free"));
+        scene.pass(ms(1_000)).await;
+        scene.tell(&["ACL", "SETUSER", "app", "allchannels"]);
+        scene.pass(Duration::from_secs(61)).await;
+        drop(mutex.lock().await.expect("it is idle"));
+        scene.pass(ms(350)).await;
+        let wanted = other.mutex("a");
+        let waiting = scene.host.task(async move { wanted.lock().await.expect("given up") });
+        assert!(scene.time_of(&waiting).await <= SLACK);
+    });
+}

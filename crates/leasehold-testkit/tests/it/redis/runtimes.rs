@@ -225,6 +225,34 @@ fn the_inboxes_of_clients_that_are_gone_are_left() {
     });
 }
 
+/// Until its next renewal, nothing else would tell its client that another one waits.
+#[test]
+fn a_client_with_an_idle_lock_listens_on_when_the_runtime_that_listened_is_gone() {
+    let server = RedisServer::start();
+    let listens = async || {
+        for _ in 0..1_000 {
+            if !server.command(&["PUBSUB", "CHANNELS"]).array().is_empty() {
+                return true;
+            }
+            SystemHost.sleep_until(SystemHost.now() + Duration::from_millis(10)).await;
+        }
+        false
+    };
+    let client = run(async {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        let mutex = client.mutex("a").keep_idle(Duration::from_secs(3_600));
+        drop(mutex.lock().await.expect("free"));
+        assert!(listens().await, "it is idle");
+        client
+    });
+    run(async {
+        assert!(listens().await, "nobody tells it any more");
+        let other = Client::connect(&server.url()).await.expect("connected");
+        assert!(other.mutex("a").lock().await.expect("given up").is_held());
+    });
+    drop(client);
+}
+
 /// Polls on this thread and parks it in between.
 fn futures_executor<T>(task: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);

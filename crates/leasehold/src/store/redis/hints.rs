@@ -110,6 +110,10 @@ impl Hints {
         }
         let home = state.home;
         drop(state);
+        self.run(home);
+    }
+
+    fn run(self: &Arc<Self>, home: Home) {
         let (hints, news) = (Arc::downgrade(self), Arc::clone(&self.news));
         let running = Running { hints, news, has_ended: false };
         let task = running.run(Arc::clone(&self.host), Arc::clone(&self.connector));
@@ -197,7 +201,10 @@ impl Hints {
 
     /// The connection is gone: nobody is listened to. Returns whether anybody still wants to be.
     fn disconnected(&self) -> bool {
-        let mut state = self.state();
+        self.disconnect(&mut self.state())
+    }
+
+    fn disconnect(&self, state: &mut State) -> bool {
         state.tracked = None;
         state.inboxes.retain(|inbox, listening| {
             *listening = Listening::Wanted;
@@ -226,12 +233,19 @@ impl Hints {
         all > 2 * living
     }
 
-    fn stopped(&self, regularly: bool) {
+    /// The task is gone, or was dropped with its runtime: then it begins anew on the host's thread,
+    /// since who keeps a lease idle does not ask again.
+    fn stopped(self: &Arc<Self>, regularly: bool) {
         let mut state = self.state();
-        state.running = false;
+        let goes_on = !regularly && state.home == Home::Asker && self.disconnect(&mut state);
         if !regularly {
             state.home = Home::Host;
         }
+        if goes_on {
+            drop(state);
+            return self.run(Home::Host);
+        }
+        state.running = false;
         state.inboxes.clear();
         state.tracked = None;
     }
@@ -398,8 +412,7 @@ enum Ended {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The runtime of whoever waited may be gone, or do no input and output: the next who waits
-        // starts anew.
+        // The runtime of whoever waited may be gone, or do no input and output.
         if let Some(hints) = self.hints.upgrade() {
             hints.stopped(self.has_ended);
         }
