@@ -140,6 +140,8 @@ pub(crate) struct LeaseLife {
     deadline: Moment,
     renew_at: Moment,
     renewing: bool,
+    /// Whether another renewal is to follow at once.
+    renew_again: bool,
     fencing: Option<FencingBlock>,
     /// How many turns had a fencing token of the block.
     used: u32,
@@ -161,6 +163,7 @@ impl LeaseLife {
             deadline: valid_until(sent, ttl),
             renew_at: renewal_due(sent, ttl),
             renewing: false,
+            renew_again: false,
             fencing,
             used: 1,
             turn: 0,
@@ -256,7 +259,7 @@ impl LeaseLife {
             return Duty::GiveUp;
         }
         if self.renewed_at().is_some_and(|at| now >= at) {
-            self.renewing = true;
+            (self.renewing, self.renew_again) = (true, false);
             return Duty::Renew;
         }
         Duty::WaitUntil(self.due())
@@ -301,9 +304,11 @@ impl LeaseLife {
         }
     }
 
-    /// Has the store asked soon whether others wait: hints may have been missed.
+    /// Has the store asked soon whether others wait: hints may have been missed. A renewal that is
+    /// under way may have been carried out before.
     pub(crate) fn renew_soon(&mut self, now: Moment) {
         self.renew_at = self.renew_at.min(now);
+        self.renew_again = self.renewing;
     }
 
     /// Another client waits.
@@ -332,6 +337,9 @@ impl LeaseLife {
         self.deadline = self.deadline.max(valid_until(sent, self.ttl));
         self.renew_at = renewal_due(sent, self.ttl);
         self.delays.reset();
+        if std::mem::take(&mut self.renew_again) {
+            self.renew_at = now;
+        }
         if wanted {
             self.passing.want(now);
         } else {

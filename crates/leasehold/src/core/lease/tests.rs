@@ -35,6 +35,19 @@ fn a_lease_is_renewed_every_third_of_its_ttl() {
     assert_eq!(lease.duty(at(1_300)), Duty::WaitUntil(at(2_000)));
 }
 
+/// The one under way may have been carried out before whatever was missed.
+#[test]
+fn a_renewal_that_is_wanted_while_one_is_under_way_follows_it() {
+    let mut lease = lease();
+    assert_eq!(lease.duty(at(1_000)), Duty::Renew);
+    lease.renew_soon(at(1_001));
+    assert_eq!(lease.duty(at(1_001)), Duty::WaitUntil(at(TOLD_MS)), "one renewal at a time");
+    assert!(lease.on_renewed(at(1_100), at(1_000), block(7), false));
+    assert_eq!(lease.duty(at(1_100)), Duty::Renew);
+    assert!(lease.on_renewed(at(1_200), at(1_100), block(7), false));
+    assert_eq!(lease.duty(at(1_200)), Duty::WaitUntil(at(2_100)));
+}
+
 #[test]
 fn renewals_of_many_leases_fall_on_the_same_ticks() {
     // ttl and the moment of the grant, in ms; when the renewal is due, in ms
