@@ -123,8 +123,33 @@ fn a_request_that_nobody_waits_for_any_more_is_not_taken_back() {
         world.fake.set_silent(true);
         drop(world.release("a"));
         assert_eq!(world.asked_for(), ["a"]);
+        world.pass(LIMIT / 2).await;
+        assert_eq!(world.fake.open(), 1, "it may be answered yet");
+    });
+}
+
+/// A tool that looks every now and then, with less patience than the limit, over a connection whose
+/// other end is gone without a word.
+#[test]
+fn who_never_waits_until_the_limit_gets_another_connection_for_a_silent_one_all_the_same() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        for _ in 0..5 {
+            drop(world.release("a"));
+            world.pass(Duration::from_millis(300)).await;
+        }
+        assert_eq!(world.fake.attempts(), 2, "the silent one was given up");
+    });
+}
+
+#[test]
+fn a_connection_is_kept_on_which_an_answer_comes_that_nobody_waits_for() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        drop(world.release("a"));
+        world.fake.set_silent(false);
         world.pass(Duration::from_secs(5)).await;
-        assert_eq!(world.fake.open(), 1, "nobody missed an answer, so nobody suspects anything");
+        assert_eq!((world.fake.open(), world.fake.attempts()), (1, 1));
     });
 }
 

@@ -162,9 +162,7 @@ impl Answer {
             let Some(Waiting::Reply(mut sent)) = self.waiting.take() else {
                 unreachable!("it was just waited for")
             };
-            if let Some(Ok(_) | Err(LinkError::Refused { .. })) = &reply {
-                self.shared.answered.fetch_add(1, Ordering::Relaxed);
-            }
+            self.shared.note_answer(reply.as_ref());
             let failed = match reply {
                 Some(Ok(value)) => {
                     self.shared.learn(sent, &value);
@@ -213,7 +211,7 @@ impl Drop for Answer {
         let Some(waiting) = self.waiting.take() else { return };
         let (shared, deadline) = (Arc::clone(&self.shared), self.deadline);
         self.shared.host.spawn(Box::pin(async move {
-            let sent = match waiting {
+            let mut sent = match waiting {
                 Waiting::Reply(sent) => sent,
                 Waiting::Connection(mut sending) => {
                     // Its limit holds all the same: a release that was submitted after it may have
@@ -226,8 +224,14 @@ impl Drop for Answer {
                     sent
                 }
             };
-            // Not before the answer is there may the connection go.
-            let _answer = sent.reply.await;
+            // Not before the answer is there may the connection go, unless the server is silent:
+            // who always has less patience than the limit would never find that out.
+            let answer = shared.ticks.until(deadline, sent.reply.as_mut()).await;
+            shared.note_answer(answer.as_ref());
+            if answer.is_none() {
+                shared.suspect(sent.generation);
+                let _answer = sent.reply.await;
+            }
             drop(shared);
         }));
     }

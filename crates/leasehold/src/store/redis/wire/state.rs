@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub(super) ticks: Arc<Ticks>,
     pub(super) in_flight: AtomicUsize,
     /// How many answers have come.
-    pub(super) answered: AtomicUsize,
+    answered: AtomicUsize,
 }
 
 struct State {
@@ -210,6 +210,13 @@ impl Shared {
             }
             // Another connection, of which nothing is known yet.
             _ => sent.request.was_refused(&mut Known::default(), code, text),
+        }
+    }
+
+    /// Takes note of an answer, if it is one: the server is not silent.
+    pub(super) fn note_answer(&self, reply: Option<&Result<Value, LinkError>>) {
+        if let Some(Ok(_) | Err(LinkError::Refused { .. })) = reply {
+            self.answered.fetch_add(1, Ordering::Relaxed);
         }
     }
 
