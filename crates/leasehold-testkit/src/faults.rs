@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use leasehold::core::Moment;
 use leasehold::core::token::ClientId;
 use leasehold::core::validity::command_limit;
 use leasehold::host::Host;
@@ -73,6 +74,9 @@ struct Orders {
     /// Every so many requests, one meets a fault that is drawn.
     one_in: Option<usize>,
     delay_max: Duration,
+    /// A kind that is answered one after the other, how long each takes, and when the last of them
+    /// is done.
+    in_turn: Option<(Request, Duration, Moment)>,
     hints: Hints,
     counts: HashMap<Request, usize>,
     sinks: Vec<(ClientId, Arc<Relay>)>,
@@ -90,6 +94,7 @@ impl Faults {
             always: HashMap::new(),
             one_in: None,
             delay_max: Duration::ZERO,
+            in_turn: None,
             hints: Hints::default(),
             counts: HashMap::new(),
             sinks: Vec::new(),
@@ -134,6 +139,12 @@ impl Faults {
         self.orders().delay_max = most;
     }
 
+    /// From now on requests of that kind are answered one after the other, and each takes so long.
+    /// A server does not know for which of them nobody waits any more, so these take as long.
+    pub fn in_turn(&self, request: Request, takes: Duration) {
+        self.orders().in_turn = Some((request, takes, self.host.now()));
+    }
+
     /// From now on hints fare so.
     pub fn hints(&self, hints: Hints) {
         self.orders().hints = hints;
@@ -146,6 +157,7 @@ impl Faults {
         orders.always.clear();
         orders.one_in = None;
         orders.delay_max = Duration::ZERO;
+        orders.in_turn = None;
         orders.hints = Hints::Arrive;
     }
 
@@ -181,7 +193,9 @@ impl Faults {
         limit: Duration,
         submit: impl FnOnce() -> BoxAnswer<T>,
     ) -> BoxAnswer<T> {
+        let now = self.host.now();
         let (fault, delay) = self.orders().draw(request, limit);
+        let fault = fault.or_else(|| self.orders().queue(request, limit, now));
         // Before this returns, as the contract wants it.
         let answer = match fault {
             Some(Fault::Refuse | Fault::LoseRequest) => None,
@@ -240,6 +254,14 @@ impl Orders {
             _ => None,
         });
         (fault, delay)
+    }
+
+    /// What becomes of a request behind those of its kind that came before it.
+    fn queue(&mut self, request: Request, limit: Duration, now: Moment) -> Option<Fault> {
+        let (_, takes, done_at) = self.in_turn.as_mut().filter(|(kind, ..)| *kind == request)?;
+        *done_at = (*done_at).max(now) + *takes;
+        let late = done_at.since(now);
+        Some(if late < limit { Fault::Late(late) } else { Fault::LoseReply })
     }
 }
 

@@ -210,6 +210,18 @@ impl LeaseLife {
         matches!(self.state, LeaseState::Idle { .. })
     }
 
+    /// Until when the lease is ours unless it is renewed.
+    #[must_use]
+    pub(crate) const fn deadline(&self) -> Moment {
+        self.deadline
+    }
+
+    /// Whether it is ours, and a renewal that [`duty`](Self::duty) gave has no answer yet.
+    #[must_use]
+    pub(crate) const fn is_renewing(&self) -> bool {
+        self.renewing && self.is_ours()
+    }
+
     /// A renewal leaves. Returns whether it is to tell the store that the lease is idle.
     pub(crate) const fn show(&mut self) -> bool {
         self.shown_idle = self.is_idle();

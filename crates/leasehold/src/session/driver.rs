@@ -4,6 +4,7 @@
 //! It runs beside the user's runtime, so that an executor that is blocked or gone loses no lease.
 //! It ends when it has had nothing to do for a second, and is started again by the next lease.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -19,6 +20,12 @@ use crate::core::moment::Moment;
 use crate::core::validity::command_limit;
 use crate::host::random_u32;
 use crate::store::{Renewed, Store, within};
+
+/// How many renewals wait for an answer at a time, each with its limit. All at once, those of
+/// 100 000 leases would wait for one another at the store for longer than that, be late for it, be
+/// repeated, and be in their own way for ever. Over a network that takes 50 ms for an answer, this
+/// many are 20 000 a second.
+const RENEWALS_MAX: usize = 1_024;
 
 /// The answer to a renewal.
 struct Answer {
@@ -57,6 +64,7 @@ pub(super) async fn drive(mut driving: Driving) {
     driving.has_begun = true;
     let session = Arc::clone(&driving.session);
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
+    let mut renewals = Renewals::default();
     let mut idle_since = session.now();
     loop {
         let plan = session.registry.plan(session.now(), !work.is_empty(), &mut idle_since);
@@ -69,10 +77,13 @@ pub(super) async fn drive(mut driving: Driving) {
         }
         for (held, due) in plan.duties {
             match due {
-                Due::Renew => work.push(renewal(&session, held)),
+                Due::Renew => renewals.add(held),
                 Due::Lost(lost) => session.tell_lost(&held, lost),
                 Due::GiveUp => session.end_if_idle(&held),
             }
+        }
+        while let Some(held) = renewals.next() {
+            work.push(renewal(&session, held));
         }
         let Some(next) = plan.next else {
             driving.is_done = true;
@@ -81,14 +92,49 @@ pub(super) async fn drive(mut driving: Driving) {
         let mut timer = session.host.sleep_until(next);
         tokio::select! {
             biased;
-            Some(done) = work.next() => session.take_answer(done),
+            Some(done) = work.next() => session.take_answer(&mut renewals, done),
             () = session.registry.wake() => {}
             () = &mut timer => {}
         }
         // Whatever else came meanwhile, before the next look at everything that is due.
         while let Some(Some(done)) = work.next().now_or_never() {
-            session.take_answer(done);
+            session.take_answer(&mut renewals, done);
         }
+    }
+}
+
+/// The renewals that are due, and those that are under way.
+#[derive(Default)]
+struct Renewals {
+    /// What is lost first goes first.
+    due: BTreeMap<(Moment, u64), Arc<Held>>,
+    /// How many were ever due: it keeps apart what is lost at the same moment.
+    added: u64,
+    under_way: usize,
+}
+
+impl Renewals {
+    fn add(&mut self, held: Arc<Held>) {
+        let deadline = held.life().deadline();
+        self.added += 1;
+        self.due.insert((deadline, self.added), held);
+    }
+
+    /// The next one to leave, if there is room for it.
+    fn next(&mut self) -> Option<Arc<Held>> {
+        while self.under_way < RENEWALS_MAX {
+            let (_, held) = self.due.pop_first()?;
+            // Meanwhile it may have been lost, released, or renewed by its holder.
+            if held.life().is_renewing() {
+                self.under_way += 1;
+                return Some(held);
+            }
+        }
+        None
+    }
+
+    fn answered(&mut self) {
+        self.under_way -= 1;
     }
 }
 
@@ -106,8 +152,9 @@ fn renewal(session: &Session, held: Arc<Held>) -> Work {
 }
 
 impl Session {
-    fn take_answer(self: &Arc<Self>, answer: Option<Answer>) {
+    fn take_answer(self: &Arc<Self>, renewals: &mut Renewals, answer: Option<Answer>) {
         if let Some(Answer { held, sent, renewed }) = answer {
+            renewals.answered();
             self.on_renewal(&held, sent, renewed.as_ref());
         }
     }

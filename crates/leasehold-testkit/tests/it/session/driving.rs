@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use leasehold::core::token::ClientId;
 use leasehold::core::{Moment, WallTime};
@@ -17,7 +18,8 @@ use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Request};
 use tokio::sync::mpsc;
 
-use super::{ms, play};
+use super::{ms, play, play_on};
+use crate::stores;
 
 /// A virtual host that loses the first task it is given, as one whose runtime has ended does.
 struct Forgetful {
@@ -181,4 +183,28 @@ fn one_lost_reply_loses_no_lease_with_a_lock_delay() {
             assert!(guard.is_held(), "lost with a lock delay of {delay:?}");
         });
     }
+}
+
+/// Sent all at once, most would be late for their limit, be sent again, and be late once more
+/// behind those for which nobody waits any longer.
+#[test]
+fn more_leases_than_a_store_renews_within_the_limit_of_one_are_kept() {
+    const LEASES: u32 = 5_000;
+    play_on(stores::memory, 0, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        let mut guards = Vec::new();
+        for number in 0..LEASES {
+            guards.push(client.mutex(format!("{number}")).lock().await.expect("free"));
+        }
+        let brief = client.mutex("brief").ttl(ms(3_000)).lock().await.expect("free");
+        // All of them take 3 s, once in 3.3 s. Each may take 1 s, and the brief one 750 ms.
+        scene.faults.in_turn(Request::Renew, Duration::from_micros(600));
+        for _ in 0..6 {
+            scene.pass(ms(10_000)).await;
+            let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+            assert_eq!(lost, 0, "{} renewals", scene.faults.count(Request::Renew));
+        }
+        assert!(brief.is_held());
+        assert_eq!(guards.len(), LEASES as usize);
+    });
 }
