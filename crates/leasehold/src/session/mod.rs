@@ -198,9 +198,8 @@ impl HintSink for Session {
                 // future was dropped.
                 let ours = owner.client().is_some_and(|client| client == self.id);
                 let handed_over = HandOver { ask_no, fencing };
-                let wanted =
-                    self.lines.hand_over(&key, &owner, handed_over) || self.registry.knows(&owner);
-                if ours && !wanted {
+                let has_come = self.lines.hand_over(&key, &owner, handed_over);
+                if !has_come && ours && !self.registry.knows(&owner) {
                     self.give_back(key, owner);
                 }
             }

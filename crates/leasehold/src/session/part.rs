@@ -10,7 +10,7 @@ use super::leaving::Leaving;
 use super::local_line::Told;
 use super::{LISTENS_FOR, ReleaseInFlight, Session};
 use crate::core::key::Key;
-use crate::core::lease::{LeaseState, Lost, Parting};
+use crate::core::lease::{Lost, Parting};
 use crate::store::Store;
 
 /// What became of it.
@@ -124,12 +124,11 @@ impl Session {
         ReleaseInFlight::submit(Arc::clone(self), held.id.clone(), held.keeps_at_most())
     }
 
-    /// Gives up a lease that no guard has.
+    /// Releases a lease that was given up: its life has ended by now.
     pub(super) fn end(self: &Arc<Self>, held: &Arc<Held>) {
-        let was_ours = held.life().release(self.now());
-        if was_ours != Err(Lost::NotOurs) {
-            drop(self.release(held));
-        }
+        // Submitted before it is forgotten, so that a shutdown sees one or the other at every
+        // moment.
+        drop(self.release(held));
         self.registry.forget(held);
         self.forget_lease(held);
     }
@@ -139,7 +138,7 @@ impl Session {
         let now = self.now();
         let ended = self.lines.with(&held.id.key, |line| {
             let mut life = held.life();
-            let is_idle = matches!(life.state(), LeaseState::Idle { .. });
+            let is_idle = life.is_idle();
             if is_idle {
                 // A passed deadline is the driver's to notice; a release does no harm.
                 let _was_ours = life.release(now);
@@ -148,9 +147,7 @@ impl Session {
             is_idle
         });
         if ended {
-            drop(self.release(held));
-            self.registry.forget(held);
-            self.settle(&held.id.key);
+            self.end(held);
         }
     }
 

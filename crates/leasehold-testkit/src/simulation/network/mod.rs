@@ -345,14 +345,19 @@ mod tests {
     use crate::history::event::ProcessId;
     use crate::simulation::clock::ServerClock;
 
-    #[test]
-    fn who_waits_for_a_foreign_holder_is_told_of_its_release_over_the_network() {
+    fn one_process() -> (Arc<VirtualHost>, Network, Process, SimulatedConnector) {
         let host = VirtualHost::new(1);
         let log = Log::new(&host);
         let server = Server::new(ServerClock::default(), log.clone());
         let network = Network::new(&host, server, (1_000, 5_000), 1, log);
         let process = Process::new(ProcessId(0), &host, 0, 1);
         let connector = network.connector(&process);
+        (host, network, process, connector)
+    }
+
+    #[test]
+    fn who_waits_for_a_foreign_holder_is_told_of_its_release_over_the_network() {
+        let (host, _network, process, connector) = one_process();
         host.run(async {
             let foreign = connector.connect().await.expect("a server that is there");
             let set = Command::new("SET").arg("a").arg("foreign");
@@ -373,12 +378,7 @@ mod tests {
 
     #[test]
     fn what_a_partition_held_back_arrives_before_what_was_sent_behind_it() {
-        let host = VirtualHost::new(1);
-        let log = Log::new(&host);
-        let server = Server::new(ServerClock::default(), log.clone());
-        let network = Network::new(&host, server, (1_000, 5_000), 1, log);
-        let process = Process::new(ProcessId(0), &host, 0, 1);
-        let connector = network.connector(&process);
+        let (host, network, process, connector) = one_process();
         host.run(async {
             let connected = connector.connect().await.expect("a server that is there");
             let echo = |word: &str| connected.link.submit(Command::new("ECHO").arg(word));
