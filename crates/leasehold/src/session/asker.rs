@@ -83,7 +83,8 @@ impl Asker {
             }
             Ended::Asked(Ok(None)) => unreachable!("who waits is never told that it is taken"),
             Ended::Asked(Err(error)) => {
-                // They would hear the same, one after the other, each as late as this one.
+                // Whose asks would fare as this one would hear the same, one after the other, each
+                // as late as this one.
                 self.finish(Some(&error));
                 Err(error)
             }
@@ -108,7 +109,7 @@ impl Asker {
         drop(attempt);
         let told = session.lines.with(&spec.key, |line| {
             line.has_asker = false;
-            failure.map(|_| line.take_tasks())
+            failure.map(|_| line.take_tasks_like(&spec))
         });
         if let (Some(tasks), Some(failure)) = (told, failure) {
             for task in tasks {

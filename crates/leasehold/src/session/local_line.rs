@@ -68,7 +68,7 @@ pub(super) enum Told {
     Passed(Hold),
     /// It speaks with the store from now on.
     Ask(Asker),
-    /// Whoever asked on behalf of the line failed.
+    /// Whoever asked on behalf of the line failed, and so would this task.
     Failed(Error),
 }
 
@@ -158,6 +158,12 @@ impl LocalLine {
     /// Takes all tasks out, in order.
     pub(super) fn take_tasks(&mut self) -> impl Iterator<Item = Task> + use<> {
         std::mem::take(&mut self.tasks).into_values()
+    }
+
+    /// Takes those tasks out, in order, whose asks would fare as one for `spec`.
+    pub(super) fn take_tasks_like(&mut self, spec: &Spec) -> Vec<Task> {
+        let alike = self.tasks.extract_if(.., |_, task| task.spec.fares_as(spec));
+        alike.map(|(_, task)| task).collect()
     }
 
     /// What becomes of the lease when a task on these terms comes that nobody is ahead of.

@@ -30,6 +30,15 @@ impl Spec {
         if self.unqueued && !self.fencing { Claim::Plain } else { Claim::Exclusive }
     }
 
+    /// Whether an ask for this fares as one for `other` does. For how long an answer is waited for
+    /// follows from the ttl, and which rights it takes from what is written down.
+    pub(crate) fn fares_as(&self, other: &Self) -> bool {
+        let asked = |spec: &Self| {
+            (spec.kept_ttl(), spec.claim(), spec.fencing, spec.unqueued, spec.why.is_some())
+        };
+        asked(self) == asked(other)
+    }
+
     /// What the store is asked to keep.
     pub(crate) fn kept_ttl(&self) -> Ttl {
         self.ttl.with_delay(self.lock_delay)

@@ -273,6 +273,29 @@ fn a_store_that_cannot_be_asked_fails_all_that_wait_at_once() {
     });
 }
 
+/// For how long an answer is waited for follows from the ttl.
+#[test]
+fn a_failure_of_a_task_on_other_terms_says_nothing_to_one_that_waits_for_longer() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        // More than is waited for with a ttl of 300 ms, and less than with one of 3 s.
+        scene.faults.in_turn(Request::Acquire, ms(200));
+        let lock = |ttl, why: &str| {
+            let mutex = client.mutex("a").ttl(ttl).why(why);
+            scene.host.task(async move { mutex.lock().await.map(drop) })
+        };
+        let start = scene.host.now();
+        let brief = lock(ms(300), "first");
+        scene.host.settle().await;
+        let others = [lock(ms(3_000), "second"), lock(ms(300), "third")];
+        assert_eq!(brief.await.expect_err("no answer").kind(), ErrorKind::Unknown);
+        let [long, alike] = others;
+        assert_eq!(alike.await.expect_err("no answer").kind(), ErrorKind::Unknown);
+        assert!(scene.host.now().since(start) <= ms(2 * 75 + 10), "one failure for both");
+        long.await.expect("answered in its time");
+    });
+}
+
 /// A line that is gone and made anew has other tasks.
 #[test]
 fn a_task_that_was_told_and_goes_takes_nobody_else_with_it() {
