@@ -68,10 +68,10 @@ impl Attempt {
         // Now that this counts as under way: either it sees a shutdown, or the shutdown sees it.
         session.check_open()?;
         let owner = session.fresh_token();
-        let wake = waits.then(|| {
-            let wake = Arc::new(Wake::default());
-            session.lines.with(&spec.key, |line| line.ask_as(owner.clone(), Arc::clone(&wake)));
-            wake
+        let wake = waits.then(Arc::default);
+        session.lines.with(&spec.key, |line| match &wake {
+            Some(wake) => line.ask_as(owner.clone(), Arc::clone(wake)),
+            None => line.tries += 1,
         });
         let decisions = Acquisition::new(spec.ttl, waits);
         Ok(Self {
@@ -304,12 +304,14 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.wake.is_some() {
-            self.session.lines.with(&self.spec.key, |line| {
+        self.session.lines.with(&self.spec.key, |line| {
+            if self.wake.is_some() {
                 line.stop_asking(&self.owner);
                 line.outage = None;
-            });
-        }
+            } else {
+                line.tries -= 1;
+            }
+        });
         if self.known {
             self.session.release_in_background(self.lease_id(), self.spec.kept_ttl().get());
         }

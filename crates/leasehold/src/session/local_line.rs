@@ -46,7 +46,9 @@ pub(super) struct LocalLine {
     pub(super) lease: Option<Arc<Held>>,
     /// Whether a task speaks with the store on behalf of the line.
     pub(super) has_asker: bool,
-    /// Another client asked for the key while the store was asked for it on behalf of this line.
+    /// How many tasks ask the store beside the line, since they do not wait.
+    pub(super) tries: usize,
+    /// Another client asked for the key while the store was asked for it by a task of this one.
     pub(super) was_wanted: bool,
     /// Why the asker could not ask the store the last time, if it could not.
     pub(super) outage: Option<Error>,
@@ -124,7 +126,8 @@ impl LocalLines {
 
 impl LocalLine {
     fn is_vacant(&self) -> bool {
-        self.lease.is_none() && !self.has_asker && self.tasks.is_empty() && self.asking.is_empty()
+        let asks = self.has_asker || self.tries > 0 || !self.asking.is_empty();
+        self.lease.is_none() && !asks && self.tasks.is_empty()
     }
 
     pub(super) fn has_tasks(&self) -> bool {

@@ -220,7 +220,7 @@ impl Session {
     fn on_wanted(&self, key: &Key) {
         let now = self.now();
         let lease = self.lines.with(key, |line| {
-            line.was_wanted = line.lease.is_none() && line.has_asker;
+            line.was_wanted = line.lease.is_none() && (line.has_asker || line.tries > 0);
             line.lease.clone()
         });
         if let Some(lease) = lease {

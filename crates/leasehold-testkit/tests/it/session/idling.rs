@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::{Client, Mutex};
+use leasehold::store::Hint;
+use leasehold::{Client, Key, Mutex};
 use leasehold_testkit::faults::{Fault, Request};
 
 use super::{Scene, ms, play};
@@ -77,6 +78,22 @@ fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
         scene.pass(ms(100)).await;
         drop(guard);
         assert!(again.await.is_held());
+    });
+}
+
+/// A hint may overtake the answer to which it belongs.
+#[test]
+fn a_lock_that_was_wanted_before_a_try_knew_that_it_has_it_is_not_kept() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.next(Request::Acquire, Fault::Late(ms(50)));
+        let own = mutex(&client);
+        let trying = scene.host.task(async move { own.try_lock().await });
+        scene.pass(ms(10)).await;
+        scene.faults.forge(&Hint::Wanted { key: Key::new("a").expect("a name") });
+        drop(trying.await.expect("asked").expect("free"));
+        scene.pass(ms(10)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }
 
