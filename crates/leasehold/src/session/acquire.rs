@@ -74,7 +74,8 @@ impl Drop for Place {
             return;
         }
         let key = &self.spec.key;
-        self.session.lines.with(key, |line| line.remove(self.number));
+        // Without the lines in hand: a waker may do anything.
+        drop(self.session.lines.with(key, |line| line.remove(self.number)));
         // Whoever is first now may have other terms.
         self.session.settle(key);
     }

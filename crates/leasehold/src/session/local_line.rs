@@ -143,9 +143,9 @@ impl LocalLine {
         self.tasks.insert(number, task);
     }
 
-    /// Takes a task out that waits no more, if it is still there.
-    pub(super) fn remove(&mut self, number: u64) {
-        self.tasks.remove(&number);
+    /// Takes a task out that waits no more, if it is still there. To drop it wakes it.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Task> {
+        self.tasks.remove(&number)
     }
 
     /// Whether the first task wants just such a lease.

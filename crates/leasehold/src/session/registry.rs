@@ -220,7 +220,10 @@ impl Registry {
     fn rouse(&self, session: &Arc<Session>, mut state: MutexGuard<'_, State>, at: Moment) {
         match state.driver {
             Driver::SleepsUntil(until) if until <= at => {}
-            Driver::SleepsUntil(_) => self.wake.notify_one(),
+            Driver::SleepsUntil(_) => {
+                drop(state);
+                self.look_now();
+            }
             Driver::Absent => {
                 state.driver = Driver::SleepsUntil(at.min(session.now() + TICK));
                 drop(state);

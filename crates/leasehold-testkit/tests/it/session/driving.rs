@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;
@@ -206,5 +207,33 @@ fn more_leases_than_a_store_renews_within_the_limit_of_one_are_kept() {
         }
         assert!(brief.is_held());
         assert_eq!(guards.len(), LEASES as usize);
+    });
+}
+
+/// Looks at the line of a client whenever it is woken.
+struct Nosy(Client);
+
+impl std::task::Wake for Nosy {
+    fn wake(self: Arc<Self>) {
+        let mutex = self.0.mutex("a");
+        let tried =
+            Box::pin(mutex.try_lock()).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(tried.is_pending(), "it asks the store");
+    }
+}
+
+/// A line that is held while somebody is woken would hang here.
+#[test]
+fn a_waker_that_looks_at_the_line_that_its_task_leaves_hangs_nobody() {
+    play(0..3, async |scene| {
+        scene.faults.delay_up_to(ms(10));
+        let client = scene.client().await;
+        let held = client.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let mut waiting = Box::pin(mutex.lock());
+        let waker = Arc::new(Nosy(client)).into();
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waiting);
+        assert!(held.is_held());
     });
 }
