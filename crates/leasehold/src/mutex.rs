@@ -8,7 +8,7 @@ use crate::core::key::Key;
 use crate::core::lease::Lost;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
-use crate::session::{Spec, User, Wait, lost_error};
+use crate::session::{Hold, Spec, User, Wait, lost_error};
 use crate::store::Note;
 
 /// A lock across processes and machines that one owner holds at a time.
@@ -163,7 +163,8 @@ impl Mutex {
     ///
     /// Dropping the future gives back a grant that is on its way.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.take(Wait::No).await
+        let hold = self.user.session().try_acquire(self.spec()?).await;
+        Ok(self.named(hold)?.map(|hold| self.guard(hold)))
     }
 
     /// Waits for the lock, for as long as it takes.
@@ -179,8 +180,7 @@ impl Mutex {
     ///
     /// Dropping the future leaves the line, and gives back a grant that is on its way.
     pub async fn lock(&self) -> Result<Guard, Error> {
-        let guard = self.take(Wait::ForEver).await?;
-        Ok(guard.expect("who waits is told nothing but the lock or an error"))
+        self.wait(Wait::ForEver).await
     }
 
     /// Waits for the lock, for `wait` at most.
@@ -194,8 +194,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
-        let guard = self.take(Wait::Until(self.user.session().now() + wait)).await?;
-        Ok(guard.expect("who waits is told nothing but the lock or an error"))
+        self.wait(Wait::Until(self.user.session().now() + wait)).await
     }
 
     /// Waits for the lock, does `work` under it, and releases it. `work` is dropped at its next
@@ -234,12 +233,24 @@ impl Mutex {
         result.map_err(|error| error.with_name(&*self.name))
     }
 
-    async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let held = match (&self.spec, &self.bad_ttl) {
-            (Err(error), _) | (Ok(_), Some(error)) => return Err(error.clone()),
-            (Ok(spec), None) => self.user.session().acquire(spec, wait).await,
-        };
-        let hold = held.map_err(|error| error.with_name(&*self.name))?;
-        Ok(hold.map(|hold| Guard::new(hold, Arc::clone(&self.name))))
+    async fn wait(&self, wait: Wait) -> Result<Guard, Error> {
+        let hold = self.user.session().acquire(self.spec()?, wait).await;
+        Ok(self.guard(self.named(hold)?))
+    }
+
+    /// What is wanted, unless the name or the ttl was bad.
+    fn spec(&self) -> Result<&Arc<Spec>, Error> {
+        match (&self.spec, &self.bad_ttl) {
+            (Err(error), _) | (Ok(_), Some(error)) => Err(error.clone()),
+            (Ok(spec), None) => Ok(spec),
+        }
+    }
+
+    fn named<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        outcome.map_err(|error| error.with_name(&*self.name))
+    }
+
+    fn guard(&self, hold: Hold) -> Guard {
+        Guard::new(hold, Arc::clone(&self.name))
     }
 }

@@ -19,19 +19,12 @@ use crate::core::key::Key;
 use crate::core::lease::Taking;
 use crate::host::give_way;
 
-/// How an acquisition goes on after its first step.
+/// How a task goes on that wants to wait.
 enum Begun {
-    Taken(Hold),
-    Asks(Pin<Box<dyn Future<Output = Result<Option<Hold>, Error>> + Send>>),
-    Waits(Place),
-}
-
-/// Where a task finds itself that wants to wait.
-enum Joined {
     /// It has an idle lease of this client.
     Taken(Hold),
     /// It speaks with the store.
-    Asks(Asker),
+    Asks(Pin<Box<dyn Future<Output = Result<Hold, Error>> + Send>>),
     /// It waits for others.
     Waits(Place),
 }
@@ -82,7 +75,26 @@ impl Drop for Place {
 }
 
 impl Session {
-    /// Takes what `spec` says, or waits for it. `None` only without waiting: it is taken.
+    /// Takes what `spec` says without waiting for it. `None` if it is taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives back a grant that is on its way.
+    pub(crate) async fn try_acquire(
+        self: &Arc<Self>,
+        spec: &Arc<Spec>,
+    ) -> Result<Option<Hold>, Error> {
+        self.check_open()?;
+        // A loop that never has to wait must not keep its runtime from reading hints.
+        give_way().await;
+        if let Some(hold) = self.take_idle(spec) {
+            return Ok(Some(hold));
+        }
+        let mut attempt = Attempt::begin(self, spec, false)?;
+        Box::pin(async move { attempt.run().await }).await
+    }
+
+    /// Takes what `spec` says, or waits for it.
     ///
     /// # Cancel safety
     ///
@@ -91,49 +103,36 @@ impl Session {
         self: &Arc<Self>,
         spec: &Arc<Spec>,
         wait: Wait,
-    ) -> Result<Option<Hold>, Error> {
+    ) -> Result<Hold, Error> {
         self.check_open()?;
-        // A loop that never has to wait must not keep its runtime from reading hints.
+        // As above.
         give_way().await;
         // What asks the store is boxed: a task that waits in the local line needs no room for it.
         let mut place = match self.begin(spec, wait)? {
-            Begun::Taken(hold) => return Ok(Some(hold)),
+            Begun::Taken(hold) => return Ok(hold),
             Begun::Asks(asking) => return asking.await,
             Begun::Waits(place) => place,
         };
         let told = match wait {
             Wait::ForEver => (&mut place).await,
-            _ => Box::pin(self.until_told(&mut place, wait)).await?,
+            Wait::Until(_) => Box::pin(self.until_told(&mut place, wait)).await?,
         };
         drop(place);
         match told {
-            Told::Passed(hold) => Ok(Some(hold)),
+            Told::Passed(hold) => Ok(hold),
             Told::Failed(error) => Err(error),
-            Told::Ask(asker) => Box::pin(asker.run(wait)).await.map(Some),
+            Told::Ask(asker) => Box::pin(asker.run(wait)).await,
         }
     }
 
     /// The first step.
     fn begin(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Begun, Error> {
-        if wait == Wait::No {
-            if let Some(hold) = self.take_idle(spec) {
-                return Ok(Begun::Taken(hold));
-            }
-            let mut attempt = Attempt::begin(self, spec, false)?;
-            return Ok(Begun::Asks(Box::pin(async move { attempt.run().await })));
-        }
         if spec.strict_fifo {
             let (session, spec) = (Arc::clone(self), Arc::clone(spec));
-            let asking = async move { session.ask_alone(&spec, wait).await.map(Some) };
+            let asking = async move { session.ask_alone(&spec, wait).await };
             return Ok(Begun::Asks(Box::pin(asking)));
         }
-        Ok(match self.join(spec)? {
-            Joined::Taken(hold) => Begun::Taken(hold),
-            Joined::Asks(asker) => {
-                Begun::Asks(Box::pin(async move { asker.run(wait).await.map(Some) }))
-            }
-            Joined::Waits(place) => Begun::Waits(place),
-        })
+        self.join(spec, wait)
     }
 
     async fn until_told(&self, place: &mut Place, wait: Wait) -> Result<Told, Error> {
@@ -187,7 +186,7 @@ impl Session {
     }
 
     /// Joins the local line.
-    fn join(self: &Arc<Self>, spec: &Arc<Spec>) -> Result<Joined, Error> {
+    fn join(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Begun, Error> {
         let found = self.lines.with(&spec.key, |line| {
             self.check_open()?;
             if line.is_full() {
@@ -212,20 +211,21 @@ impl Session {
             Found::Full => return Err(too_many(&spec.key)),
             Found::Taken(hold) => {
                 self.registry.hurry(hold.held());
-                Joined::Taken(hold)
+                Begun::Taken(hold)
             }
             Found::Asks { leaving, others } => {
                 if let Some(lease) = others {
                     self.end_if_idle(&lease);
                 }
                 let leaving = leaving.map(|held| Leaving::submit(self, &held));
-                Joined::Asks(Asker::first(self, Arc::clone(spec), leaving))
+                let asker = Asker::first(self, Arc::clone(spec), leaving);
+                Begun::Asks(Box::pin(asker.run(wait)))
             }
             Found::Waits(place) => {
                 if !spec.unqueued {
                     self.listen();
                 }
-                Joined::Waits(place)
+                Begun::Waits(place)
             }
         })
     }

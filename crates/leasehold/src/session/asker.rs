@@ -165,7 +165,7 @@ impl Session {
     pub(super) async fn sleep(&self, wait: Wait) {
         match wait {
             Wait::Until(at) => self.host.sleep_until(at).await,
-            Wait::No | Wait::ForEver => pending().await,
+            Wait::ForEver => pending().await,
         }
     }
 }

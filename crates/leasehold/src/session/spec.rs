@@ -48,7 +48,6 @@ impl Spec {
 /// How long to wait for one's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    No,
     Until(Moment),
     ForEver,
 }
