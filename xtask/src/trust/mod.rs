@@ -32,6 +32,8 @@ const LIMITS: &str = "
   found shows that the checker bites there, and nowhere else.
 - That Redis and Valkey behave as simulated. The simulated server runs our real scripts, and is
   compared with real servers command by command, as far as we use them. It is still a model.
+- Anything about SQLite under faults. Simulation and fire are for Redis alone; SQLite has its own
+  tests, the suite that all stores pass, and random requests, on which all stores have to agree.
 - Anything about faults that are not in the table, about several of them beyond what was drawn, or
   about hardware that lies.
 - That only one process acts. No lease can promise that: a process may be stopped between looking

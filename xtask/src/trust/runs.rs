@@ -11,9 +11,10 @@ pub(super) const NOT_RUN: &str = "Not run yet.\n";
 const SIMULATION: &str = "
 ## Simulation
 
-The library as it is shipped, on virtual time: several clients, a server that runs the real scripts,
-a network and clocks, and faults, all drawn from one number, the *seed*. The same seed gives the
-same run on every machine. `cargo xtask sim --seeds N..N+1 --trace` shows one.
+The library as shipped, with its store for Redis, on virtual time: several clients, a simulated
+Redis server that runs the real scripts, a network and clocks, and faults, all drawn from one
+number, the *seed*. The same seed gives the same run on every machine; one is shown by
+`cargo xtask sim --seeds N..N+1 --trace`. The other stores, SQLite and memory, are not simulated.
 
 ";
 
