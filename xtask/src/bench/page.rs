@@ -21,6 +21,9 @@ one machine's; ratios travel better. Rerun before you rely on any.
 
 ";
 
+const GOALS_MISSED: &str =
+    "Each stands in bold in its table; why, where it is known, below that.\n\n";
+
 const RERUN: &str = "\
 ## Rerun
 
@@ -32,23 +35,53 @@ names another one, or another store. Leave the machine alone meanwhile.
 
 /// The page, given the files of the repository.
 pub(crate) fn render(read: impl Fn(&str) -> Option<String>) -> Result<String, String> {
-    let mut page = OPENING.to_owned();
+    let mut page = String::new();
+    let mut goals = Goals::default();
     for scenario in &SCENARIOS {
         page += &format!("## {}\n\n{}\n", scenario.name, scenario.measured);
         let path = record_path(scenario.name);
         match read(&path) {
-            Some(text) => page += &measured(scenario, &Record::read(&path, &text, SCHEMA)?)?,
+            Some(text) => {
+                page += &measured(scenario, &Record::read(&path, &text, SCHEMA)?, &mut goals)?;
+            }
             None => page += "Not run yet.\n\n",
         }
         if let Some(note) = read(&note_path(scenario.name)) {
             page += &format!("{}\n\n", note.trim());
         }
     }
-    Ok(page + RERUN)
+    Ok(format!("{OPENING}{}{page}{RERUN}", goals.summary()))
+}
+
+/// What came of the goals.
+#[derive(Default)]
+struct Goals {
+    set: usize,
+    /// Names of scenarios, one for each goal that was missed.
+    missed: Vec<&'static str>,
+}
+
+impl Goals {
+    /// What a reader wants to know first.
+    fn summary(&self) -> String {
+        if self.set == 0 {
+            return String::new();
+        }
+        let mut by_scenario = Vec::new();
+        for missed in self.missed.chunk_by(|one, other| one == other) {
+            by_scenario.push(format!("{} {}", missed.len(), missed[0]));
+        }
+        let met = self.set - self.missed.len();
+        let tail = match by_scenario.join(", ") {
+            none if none.is_empty() => ".\n\n".to_owned(),
+            missed => format!(", {} are missed ({missed}).\n{GOALS_MISSED}", self.missed.len()),
+        };
+        format!("**Of {} goals {met} are met**{tail}", self.set)
+    }
 }
 
 /// What was measured of one scenario.
-fn measured(scenario: &Scenario, record: &Record) -> Result<String, String> {
+fn measured(scenario: &Scenario, record: &Record, goals: &mut Goals) -> Result<String, String> {
     let machine = record.object("machine")?;
     let mut section = format!(
         "At commit `{}`, {}, on {} with {} cores ({}), {}; load before: {}.\n\n",
@@ -71,30 +104,44 @@ fn measured(scenario: &Scenario, record: &Record) -> Result<String, String> {
         }
         section += ":\n\n| Figure | Goal | Measured | Yardstick |\n|---|---|---|---|\n";
         for figure in run.list("figures")? {
-            section += &row(&figure)?;
+            goals.set += usize::from(figure.has("goal"));
+            let (row, is_reached) = row(&figure)?;
+            if !is_reached {
+                goals.missed.push(scenario.name);
+            }
+            section += &row;
         }
         section.push('\n');
     }
     Ok(section)
 }
 
-fn row(figure: &Record) -> Result<String, String> {
+/// The row of a figure, and whether its goal is reached, if it has one.
+fn row(figure: &Record) -> Result<(String, bool), String> {
     let [median, lowest, highest] =
         ["median", "lowest", "highest"].map(|name| figure.measure(name));
     let (median, lowest, highest) = (median?, lowest?, highest?);
     let unit = unit(&figure.text("unit")?);
+    // The goal as a number, or what is shown could look as if a missed one were met.
+    let mut bound = f64::NAN;
     let (goal, is_reached) = match figure.has("goal").then(|| figure.object("goal")).transpose()? {
         None => (String::new(), true),
         Some(goal) if goal.has("at_most") => {
             let most = goal.measure("at_most")?;
+            bound = most;
             (format!("≤ {}{unit}", number(most)), median <= most)
         }
         Some(goal) => {
             let least = goal.measure("at_least")?;
+            bound = least;
             (format!("≥ {}{unit}", number(least)), median >= least)
         }
     };
-    let mut measured = format!("{}{unit}", number(median));
+    let shown = match number(median) {
+        short if !is_reached && short == number(bound) => format!("{median:.4}"),
+        short => short,
+    };
+    let mut measured = format!("{shown}{unit}");
     let ends = [lowest, highest].map(number);
     if ends[0] != ends[1] {
         measured += &format!(" ({} to {})", ends[0], ends[1]);
@@ -112,7 +159,7 @@ fn row(figure: &Record) -> Result<String, String> {
         name += ", ratio";
         yardstick = format!("{ours}{unit} ÷ {theirs}{unit}, {}", beside.text("name")?);
     }
-    Ok(format!("| {name} | {goal} | {measured} | {yardstick} |\n"))
+    Ok((format!("| {name} | {goal} | {measured} | {yardstick} |\n"), is_reached))
 }
 
 /// A unit as it follows a number.
@@ -193,6 +240,7 @@ mod tests {
             "| 2 processes: p99 |  | 12 346 µs |  |",
             "| 2 processes: cycles | ≥ 500 000/s | 600 000/s (500 000 to 700 000) |  |",
             "\n\nIt is slow since it is far.\n\n",
+            "\n\n**Of 2 goals 1 are met**, 1 are missed (1 handoff).\nEach stands in bold",
         ] {
             assert!(page.contains(part), "no {part} in:\n{page}");
         }
@@ -203,6 +251,10 @@ mod tests {
         let better = RECORD.replace("\"median\":1.5", "\"median\":1.4");
         let page = render_of(&[("bench/records/handoff.json", &better)]).expect("rendered");
         assert!(!page.contains("missed"), "{page}");
+        assert!(page.contains("\n\n**Of 2 goals 2 are met**.\n\n## "), "{page}");
+        let hardly_worse = RECORD.replace("\"median\":1.5", "\"median\":1.4012");
+        let page = render_of(&[("bench/records/handoff.json", &hardly_worse)]).expect("rendered");
+        assert!(page.contains("≤ 1.4 × | **1.4012 × (1.25 to 1.62), missed**"), "{page}");
         let worse = better.replace("\"median\":600000.0", "\"median\":499999.0");
         let page = render_of(&[("bench/records/handoff.json", &worse)]).expect("rendered");
         assert!(page.contains("**499 999/s (500 000 to 700 000), missed**"), "{page}");
