@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use leasehold::ErrorKind;
 use leasehold::store::redis::RedisConnector;
 use leasehold::store::{AnyStore, Hint, RedisStore, Released, Store};
+use leasehold::{Error, ErrorKind};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{granted, released, renewed, taken};
 use leasehold_testkit::conformance::{Actor, World, key, ms};
@@ -22,6 +22,7 @@ const CHANGES: &str = "+client|tracking";
 const TOOLS: &str = "+scan +mget +zmscore";
 const KEYS: &str = "~app:* ~{app:* ~:lh:client:*";
 const CHANNELS: &str = "&:lh:inbox:*";
+const DATABASE: &str = "+select";
 
 struct Scene<'a> {
     world: &'a World,
@@ -31,13 +32,17 @@ struct Scene<'a> {
 impl Scene<'_> {
     /// A store of a user who has these rights and no others.
     async fn store_with(&self, rights: &str) -> AnyStore {
+        self.connect(rights, 0).await.expect("the user may connect")
+    }
+
+    async fn connect(&self, rights: &str, database: u8) -> Result<AnyStore, Error> {
         let words = ["ACL", "SETUSER", "app", "reset", "on", "nopass"];
         let words: Vec<_> = words.into_iter().chain(rights.split_whitespace()).collect();
         self.outside.server().command(&words);
         let url = self.outside.server().url().replace("//", "//app:any@");
+        let url = format!("{url}/{database}");
         let connector = self.outside.watch(RedisConnector::new(&url).expect("a URL"));
-        let store = RedisStore::connect_with(connector, self.world.host().clone()).await;
-        AnyStore::new(store.expect("the user may connect"))
+        RedisStore::connect_with(connector, self.world.host().clone()).await.map(AnyStore::new)
     }
 
     fn actor(&self, store: &AnyStore) -> Actor {
@@ -141,7 +146,7 @@ async fn is_denied(scene: &Scene<'_>, rights: &str, name: &str) -> bool {
     let store = scene.store_with(rights).await;
     let key = &key(name);
     let mut denied = false;
-    let mut note = |failed: Option<leasehold::Error>| {
+    let mut note = |failed: Option<Error>| {
         denied |= failed.is_some_and(|error| error.kind() == ErrorKind::Denied);
     };
     for (reserve, why) in [(1, None), (1, None), (4, Some("why")), (0, None)] {
@@ -188,12 +193,24 @@ fn without_any_one_of_the_rights_something_is_denied() {
     });
 }
 
+#[test]
+fn a_database_other_than_the_first_needs_the_right_to_choose_it() {
+    play(async |scene| {
+        let rights = format!("{LOCK} {KEYS}");
+        let denied = scene.connect(&rights, 1).await.expect_err("it may not");
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
+        assert!(denied.to_string().contains("`select`"), "{denied}");
+        let store = scene.connect(&format!("{rights} {DATABASE}"), 1).await.expect("it may");
+        granted(scene.actor(&store).ask(&key("app:x")).send().await);
+    });
+}
+
 /// They are what is documented.
 #[test]
 fn the_rights_stand_in_the_guarantees() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
     let guarantees = std::fs::read_to_string(path).expect("the page is there");
-    for rights in [LOCK, LINE, HINTS, CHANGES, TOOLS, KEYS, CHANNELS] {
+    for rights in [LOCK, LINE, HINTS, CHANGES, TOOLS, KEYS, CHANNELS, DATABASE] {
         let rights = rights.split_whitespace().collect::<Vec<_>>().join(" ");
         // As it stands in a table.
         let rights = rights.replace('|', "\\|");
