@@ -111,8 +111,9 @@ impl Mutex {
     ///
     /// The lock is given up as soon as another client waits for it, when the last client and mutex
     /// are gone, and at a shutdown. It is renewed while it is idle, and never kept past its
-    /// validity. To others it is taken, and `leasehold inspect` shows it as idle. A process that
-    /// dies keeps it for what is left of its ttl.
+    /// validity. To others it is taken, and `leasehold inspect` shows it as idle. Who only tries
+    /// ([`try_lock`](Self::try_lock), `leasehold run -n`) finds it taken, and does not have it
+    /// given up, however often. A process that dies keeps it for what is left of its ttl.
     ///
     /// Worth it where one process takes the same lock again and again and others rarely do. Without
     /// effect together with [`strict_fifo`](Self::strict_fifo).
