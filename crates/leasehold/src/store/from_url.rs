@@ -21,7 +21,7 @@ const SCHEMES: &[&str] = &[
 ///
 /// | URL | store |
 /// |---|---|
-/// | `redis://[[user]:password@]host[:port][/db]` | a Redis or Valkey server |
+/// | `redis://[[user]:password@]host[:port][/db]` | a Redis or Valkey server; default: port 6379, database 0 |
 /// | `unix:/path[?db=N]` | the same, over a socket on this machine |
 /// | `sqlite:/path`, `sqlite:path` | a file shared by the processes of one user on one machine |
 /// | `memory:` | one of its own in this process |
@@ -70,7 +70,7 @@ enum Opened {
 impl Opened {
     fn from_url(url: &str, host: Arc<dyn Host>) -> Result<Self, Error> {
         let Some((scheme, rest)) = url.split_once(':') else {
-            return Err(not_understood(url, "it has no scheme"));
+            return Err(no_scheme(url, "it has no scheme"));
         };
         match scheme.to_ascii_lowercase().as_str() {
             "memory" if rest.is_empty() => Ok(Self::Here(AnyStore::new(MemoryStore::new(host)))),
@@ -83,10 +83,13 @@ impl Opened {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
-                let path = sqlite_path(rest).map_err(|reason| not_understood(url, reason))?;
+                let path = sqlite_path(rest).map_err(|reason| {
+                    not_understood(url, reason, "write `sqlite:PATH` with the path of a file")
+                })?;
                 Ok(Self::Here(AnyStore::new(super::SqliteStore::open(path.as_ref(), host)?)))
             }
-            _ => Err(not_understood(url, "its scheme is not known to this build")),
+            "valkey" => Err(no_scheme(url, "a Valkey server is named by `redis://` too")),
+            _ => Err(no_scheme(url, "its scheme is not known to this build")),
         }
     }
 }
@@ -114,14 +117,16 @@ fn sqlite_path(rest: &str) -> Result<&str, &'static str> {
     }
 }
 
-fn not_understood(url: &str, reason: &str) -> Error {
+fn no_scheme(url: &str, reason: &str) -> Error {
+    not_understood(url, reason, &format!("use one of {}", SCHEMES.join(", ")))
+}
+
+fn not_understood(url: &str, reason: &str, what_to_do: &str) -> Error {
+    let shown = redact_url(url);
     Error::new(
         ErrorKind::Config,
         format!(
-            "the store URL `{}` is not understood: {reason}; nothing was asked, use one of \
-             {}",
-            redact_url(url),
-            SCHEMES.join(", ")
+            "the store URL `{shown}` is not understood: {reason}; nothing was asked, {what_to_do}"
         ),
     )
 }
@@ -183,13 +188,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_url_that_is_not_understood_says_what_would_be() {
-        let urls = ["", "nothing", "redis2://user:secret@host", "memory", "http://x"];
+        let urls = ["", "nothing", "redis2://user:secret@host", "valkey://:secret@h", "http://x"];
         let files = ["sqlite:", "sqlite://user:secret@host/x", "sqlite::memory:", "sqlite:~/x.db"];
-        for url in urls.into_iter().chain(files).chain(["sqlite:x.db?mode=ro&key=secret"]) {
+        let urls = urls.map(|url| (url, "`memory:`"));
+        let files = files.map(|url| (url, "write `sqlite:PATH`"));
+        let option = [("sqlite:x.db?mode=ro&key=secret", "write `sqlite:PATH`")];
+        for (url, advice) in urls.into_iter().chain(files).chain(option) {
             let error = from_url(url, SystemHost::shared()).await.expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Config);
             let text = error.to_string();
-            assert!(text.contains("memory:") && !text.contains("secret"), "{text}");
+            assert!(text.contains(advice) && !text.contains("secret"), "{text}");
         }
+        let valkey = from_url("valkey://h", SystemHost::shared()).await.expect_err("a scheme");
+        assert!(valkey.to_string().contains("named by `redis://` too"), "{valkey}");
     }
 }
