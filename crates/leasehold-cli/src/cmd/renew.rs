@@ -21,7 +21,7 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
         let lost = error.kind() == ErrorKind::Lost;
         let mut failure = Failure::from(error).about(&args.name);
         if lost {
-            failure.message.push_str("; stop the protected work, and acquire anew to go on");
+            failure.message.push_str(", and acquire anew to go on");
         }
         failure
     })?;

@@ -68,7 +68,8 @@ fn a_lease_that_is_not_ours_cannot_be_renewed_or_released(world: &World) {
     assert_eq!(world.state("x"), "held", "nothing was lost");
     finish(world.leasehold(["release", "x", "--token", token])).code(0);
     finish(world.leasehold(["release", "x", "--token", token])).code(79);
-    finish(with_ttl(world, ["renew", "x", "--token", token])).code(79);
+    let lost = finish(with_ttl(world, ["renew", "x", "--token", token]));
+    lost.code(79).says("stop what it protects, and acquire anew");
     world.assert_nothing_left();
 }
 
