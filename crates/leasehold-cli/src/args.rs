@@ -53,7 +53,8 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 struct GlobalArgs {
-    /// The store; default: LEASEHOLD_URL, else an SQLite file of this user
+    /// The store: redis://HOST:PORT/DB, unix:/SOCKET or sqlite:PATH; default: LEASEHOLD_URL, else an
+    /// SQLite file of this user
     #[arg(long, global = true, value_name = "URL", action = ArgAction::Append)]
     url: Vec<String>,
     /// A file whose first line is the URL, for URLs with passwords
@@ -69,7 +70,7 @@ struct GlobalArgs {
     /// When to colour messages
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: ColorArg,
-    /// Say only warnings and errors
+    /// Say only warnings and errors; with -n, that the lock is taken is neither
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
     /// Show the log of the library; twice for more. LEASEHOLD_LOG sets it in detail
@@ -170,7 +171,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::typed)]
     pub(crate) ttl: Typed,
     /// How long before the lease ends the command is told to stop, if it cannot be renewed. Must
-    /// be below half the ttl. Default: 5 s or a quarter of the ttl
+    /// be below half the ttl. Default: a quarter of the ttl, but no more than 5 s
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     pub(crate) grace: Option<Typed>,
     /// How the command is told to stop then

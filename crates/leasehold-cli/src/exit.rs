@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use leasehold::{Error, ErrorKind};
 use serde_json::Value;
 
+use crate::talk::Level;
+
 /// The table in `--help`. Scripts build on it: rows are added, never changed.
 pub(crate) const TABLE: &str = "\
 Exit codes:
@@ -80,12 +82,14 @@ pub(crate) struct Failure {
     pub(crate) name: Option<String>,
     /// Who has the lock, if that is why.
     pub(crate) holder: Option<Value>,
+    /// How serious it is: *taken* is an answer, and no error.
+    pub(crate) level: Level,
 }
 
 impl Failure {
     /// A failure of our own.
     pub(crate) fn new(exit: Exit, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { exit, kind, message: message.into(), name: None, holder: None }
+        Self { exit, kind, message: message.into(), name: None, holder: None, level: Level::Error }
     }
 
     /// Contradictory or impossible configuration.
@@ -143,6 +147,7 @@ impl From<Error> for Failure {
             message,
             name: error.name().map(str::to_owned),
             holder: None,
+            level: Level::Error,
         }
     }
 }

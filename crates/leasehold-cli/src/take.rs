@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
 use crate::signals::Signals;
-use crate::talk::Talk;
+use crate::talk::{Level, Talk};
 use crate::view;
 use crate::wait_message::WaitMessage;
 
@@ -87,6 +87,7 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
     let seen = tokio::time::timeout(DRAIN, client.inspect(name)).await;
     let seen = seen.ok().and_then(Result::ok);
     let holder = seen.as_ref().and_then(view::first_holder);
+    let is_endless = seen.as_ref().is_some_and(view::is_endless);
     let card = seen.and_then(|seen| view::card(name, &seen, SystemHost.wall(), None));
     let card = card.unwrap_or_else(|| format!("`{}` was taken", crate::output::escape(name)));
     let word = crate::output::shell_word(name);
@@ -99,12 +100,19 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
         // One line: this is what a cron job prints every minute.
         Wait::Never | Wait::ForEver => {
             let first = card.lines().next().unwrap_or_default();
-            format!("{first}; nothing was acquired, use -w 1m to wait")
+            let advice = if is_endless {
+                "its lease has no end: it is a foreign client's, or data that is no lock; nothing \
+                 was acquired, look what stands there before you wait"
+            } else {
+                "nothing was acquired, use -w 1m to wait"
+            };
+            format!("{first}; {advice}")
         }
     };
-    let kind = match wait {
-        Wait::AtMost(_) => ErrorKind::WaitElapsed.as_str(),
-        Wait::Never | Wait::ForEver => "taken",
+    // Who asks whether it is free has an answer; who waited in vain has failed.
+    let (kind, level) = match wait {
+        Wait::AtMost(_) => (ErrorKind::WaitElapsed.as_str(), Level::Error),
+        Wait::Never | Wait::ForEver => ("taken", Level::Info),
     };
-    Failure { holder, ..Failure::new(Exit::TAKEN, kind, message).about(name) }
+    Failure { holder, level, ..Failure::new(Exit::TAKEN, kind, message).about(name) }
 }

@@ -80,9 +80,9 @@ impl Talk {
             if let Some(holder) = &failure.holder {
                 fields["holder"] = holder.clone();
             }
-            self.object(Level::Error, "error", fields);
+            self.object(failure.level, "error", fields);
         } else {
-            self.lines(Level::Error, &escape_lines(&failure.message));
+            self.lines(failure.level, &escape_lines(&failure.message));
         }
     }
 

@@ -104,6 +104,11 @@ pub(crate) fn state(seen: &Snapshot) -> &'static str {
     }
 }
 
+/// Whether it frees itself never, whatever becomes of its holder: it was not taken by us.
+pub(crate) fn is_endless(seen: &Snapshot) -> bool {
+    seen.holders.iter().any(|holder| holder.ttl_left.is_none())
+}
+
 /// A span in whole milliseconds.
 pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
@@ -163,7 +168,8 @@ pub(crate) fn card(
 
 fn lease(holder: &Holder) -> String {
     holder.ttl_left.map_or_else(
-        || "lease without an end, taken by a foreign client".to_owned(),
+        // A key of another application looks like this, too.
+        || "lease without an end: a foreign client's, or data that is no lock".to_owned(),
         |left| format!("free in {} unless its holder renews it", human(left)),
     )
 }
@@ -350,7 +356,10 @@ mod tests {
         seen.holders[0].token = b"\xff\x1babcdefghijklmnop".to_vec();
         let text = text("x", &seen, NOW);
         assert!(text.contains("a client that left no record"), "{text}");
-        assert!(text.contains("without an end, taken by a foreign client"), "{text}");
+        assert!(
+            text.contains("without an end: a foreign client's, or data that is no lock"),
+            "{text}"
+        );
         assert!(text.contains("\\u{1b}ab…") && !text.contains('\u{1b}'), "{text}");
     }
 

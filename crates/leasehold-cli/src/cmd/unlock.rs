@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Evicted, Holder};
-use leasehold::{Client, Identity};
+use leasehold::{Client, Identity, Snapshot};
 use serde_json::json;
 
 use super::Context;
@@ -41,7 +41,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         context.talk.lines(Level::Warning, &card);
     }
     if !args.yes {
-        confirm(context, args)?;
+        confirm(context, args, &seen)?;
     }
     let mut ended = 0;
     for holder in chosen {
@@ -79,7 +79,7 @@ fn changed(args: &Unlock, what: &str) -> Failure {
 }
 
 /// Has the name typed: a habit of pressing `y` is no decision.
-fn confirm(context: &Context, args: &Unlock) -> Result<(), Failure> {
+fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Failure> {
     let word = shell_word(&args.name);
     if !std::io::stdin().is_terminal() {
         return Err(Failure::new(
@@ -97,7 +97,12 @@ fn confirm(context: &Context, args: &Unlock) -> Result<(), Failure> {
         Level::Warning,
         "confirm",
         Some(&args.name),
-        "its holder may still act until it notices; type the name to end its lease:",
+        if view::is_endless(seen) {
+            "its lease has no end, so this may be data that is no lock: its key would be deleted; \
+             type the name to do it:"
+        } else {
+            "its holder may still act until it notices; type the name to end its lease:"
+        },
     );
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);

@@ -55,6 +55,12 @@ fn a_taken_lock_ends_with_75_or_the_code_of_choice(world: &World) {
     refused.code(75).says("is held by").says("use -w 1m to wait");
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
     finish(world.leasehold(["run", "x", "-w", "0", "--", "true"])).code(75);
+    // What a cron job writes is mailed to somebody, on every host but one.
+    for command in [&["run", "x", "-qn", "--", "true"][..], &["acquire", "x", "-qn", "--ttl", "1s"]]
+    {
+        let quiet = finish(world.leasehold(command));
+        assert_eq!(quiet.code(75).stderr, "", "{command:?}");
+    }
     finish(world.leasehold(["run", "x", "-n", "-E", "0", "--", "false"])).code(0);
     finish(world.leasehold(["run", "x", "-w", "50ms", "-E", "9", "--", "true"]))
         .code(9)
