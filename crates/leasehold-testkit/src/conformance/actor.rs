@@ -138,6 +138,14 @@ impl Actor {
         boxed(self.store.release(self.lease(key), Otherwise::Free))
     }
 
+    /// A release that leaves the key to whoever asks first.
+    pub fn free(
+        &self,
+        key: &Key,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
+        boxed(self.store.release(self.lease(key), Otherwise::Wake))
+    }
+
     /// A release of another claim.
     pub fn release_as(
         &self,

@@ -104,6 +104,14 @@ macro_rules! for_each_case {
                 a_hand_over_repeats_the_number_of_the_last_ask,
                 the_key_is_never_held_twice_and_nobody_is_forgotten,
             }
+            coexisting {
+                a_release_that_wakes_frees_the_key_that_it_could_hand_over,
+                who_is_woken_keeps_its_place_and_its_turn,
+                a_release_that_wakes_leaves_the_line_as_any,
+                a_release_that_wakes_without_a_line_is_as_any,
+                a_release_that_wakes_by_another_ends_nothing,
+                a_release_that_wakes_passes_by_the_dead,
+            }
             hints {
                 a_hand_over_is_told_to_the_new_owner_alone,
                 a_hand_over_by_an_ask_is_told_too,

@@ -28,6 +28,7 @@ mod world;
 
 mod browsing;
 mod capabilities;
+mod coexisting;
 mod expiry;
 mod fencing;
 mod granting;

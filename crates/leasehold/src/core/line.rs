@@ -9,7 +9,7 @@
 //! | held by the asker | any | granted again, same fencing | – |
 //! | held by another | any | taken; takes or refreshes its place | – (not held) |
 //! | free, or the owner's at release | nobody, or the asker | granted; its place goes | freed, or kept if asked so |
-//! | the same | another who joined | the key is handed to the head; taken | handed over to the head |
+//! | the same | another who joined | the key is handed to the head; taken | handed over to the head; under [`Wish::Wake`] freed, and the head is told |
 //! | the same | another who only watches | granted | freed; the head is told |
 //! | the same | hidden behind 8 dead places | taken, ask again at once | freed; any ask goes on from there |
 
@@ -114,6 +114,17 @@ pub fn decide_ask(holding: Holding, front: Front, head_is_asker: bool) -> AskDec
     }
 }
 
+/// What an owner that releases would have of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish<K> {
+    /// That the key goes to who is next in line, and is free if nobody waits.
+    Free,
+    /// That it goes to who is next, and stays with its client, as it said, if nobody waits.
+    Keep(K),
+    /// That it is free in any case, for those too that stand in no line. Who is next is told.
+    Wake,
+}
+
 /// What to do with a release by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseDecision<K> {
@@ -125,12 +136,13 @@ pub enum ReleaseDecision<K> {
     Keep(K),
 }
 
-/// Decides about a release by the owner, who would rather keep the lease if nobody waits (`keep`).
+/// Decides about a release by the owner.
 #[must_use]
-pub fn decide_release<K>(front: Front, keep: Option<K>) -> ReleaseDecision<K> {
-    match (front.head, keep) {
+pub fn decide_release<K>(front: Front, wish: Wish<K>) -> ReleaseDecision<K> {
+    match (front.head, wish) {
+        (_, Wish::Wake) => ReleaseDecision::Free,
         (Head::Alive(Stance::Joined), _) => ReleaseDecision::HandOver,
-        (Head::Nobody, Some(keep)) => ReleaseDecision::Keep(keep),
+        (Head::Nobody, Wish::Keep(keep)) => ReleaseDecision::Keep(keep),
         (Head::Nobody | Head::Alive(Stance::Watching) | Head::Unexamined, _) => {
             ReleaseDecision::Free
         }
@@ -197,21 +209,24 @@ mod tests {
     }
 
     #[test]
-    fn a_release_hands_over_before_it_frees_or_keeps() {
+    fn a_release_hands_over_before_it_frees_or_keeps_unless_it_is_to_wake() {
         let table = [
-            (Head::Nobody, None, ReleaseDecision::Free),
-            (Head::Nobody, Some(7), ReleaseDecision::Keep(7)),
-            (Head::Alive(Joined), None, ReleaseDecision::HandOver),
-            (Head::Alive(Joined), Some(7), ReleaseDecision::HandOver),
-            (Head::Alive(Watching), Some(7), ReleaseDecision::Free),
-            (Head::Unexamined, Some(7), ReleaseDecision::Free),
+            (Head::Nobody, Wish::Free, ReleaseDecision::Free),
+            (Head::Nobody, Wish::Keep(7), ReleaseDecision::Keep(7)),
+            (Head::Nobody, Wish::Wake, ReleaseDecision::Free),
+            (Head::Alive(Joined), Wish::Free, ReleaseDecision::HandOver),
+            (Head::Alive(Joined), Wish::Keep(7), ReleaseDecision::HandOver),
+            (Head::Alive(Joined), Wish::Wake, ReleaseDecision::Free),
+            (Head::Alive(Watching), Wish::Free, ReleaseDecision::Free),
+            (Head::Alive(Watching), Wish::Keep(7), ReleaseDecision::Free),
+            (Head::Alive(Watching), Wish::Wake, ReleaseDecision::Free),
+            (Head::Unexamined, Wish::Free, ReleaseDecision::Free),
+            (Head::Unexamined, Wish::Keep(7), ReleaseDecision::Free),
+            (Head::Unexamined, Wish::Wake, ReleaseDecision::Free),
         ];
-        for (head, keep, decision) in table {
-            assert_eq!(
-                decide_release(Front { dead: 0, head }, keep),
-                decision,
-                "{head:?} {keep:?}"
-            );
+        for (head, wish, decision) in table {
+            let decided = decide_release(Front { dead: 0, head }, wish);
+            assert_eq!(decided, decision, "{head:?} {wish:?}");
         }
     }
 }

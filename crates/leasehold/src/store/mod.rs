@@ -94,7 +94,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static;
 
     /// Ends the lease *and* the place in line of its owner, and hands the key to the head of the
-    /// line if somebody waits. Anybody else's lease stays untouched.
+    /// line if somebody waits; under [`Otherwise::Wake`] it frees the key and tells the head.
+    /// Anybody else's lease stays untouched.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::core::key::Key;
-use crate::core::line::Stance;
+use crate::core::line::{Stance, Wish};
 use crate::core::token::{ClientId, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 
@@ -137,7 +137,8 @@ pub struct Renewal {
     pub idle: bool,
 }
 
-/// What happens to a released lease if nobody waits.
+/// What happens to a released lease where nobody waits for it in line; [`Wake`](Self::Wake) says it
+/// also of where somebody does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Otherwise {
     /// It ends.
@@ -154,16 +155,22 @@ pub enum Otherwise {
         /// but at least one.
         reserve: u32,
     },
+    /// It ends, also where it could be handed over: the key is free for whoever asks first, in line
+    /// or not, and the head of the line is told so ([`Hint::MaybeFree`](super::Hint::MaybeFree))
+    /// and keeps its place. For keys that are locked by others too, who poll and stand in no line:
+    /// while keys are handed over, a line that never empties starves them.
+    Wake,
 }
 
 impl Otherwise {
-    /// By whom, for how long, and with how many fencing tokens the lease is to be kept.
-    pub(crate) fn keep(&self) -> Option<Keep<'_>> {
+    /// As `core` decides about it.
+    pub(crate) fn wish(&self) -> Wish<Keep<'_>> {
         match self {
-            Self::Free => None,
+            Self::Free => Wish::Free,
             Self::Keep { owner, ttl, reserve } => {
-                Some(Keep { owner, ttl: *ttl, reserve: *reserve })
+                Wish::Keep(Keep { owner, ttl: *ttl, reserve: *reserve })
             }
+            Self::Wake => Wish::Wake,
         }
     }
 }

@@ -135,7 +135,8 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
             let idle = random.once_in(3);
             Request::Renew { lease, ttl: span, raise, reserve: reserve / 4, idle }
         }
-        20..26 => Request::Release(lease, Otherwise::Free),
+        20..24 => Request::Release(lease, Otherwise::Free),
+        24 | 25 => Request::Release(lease, Otherwise::Wake),
         26 | 27 => {
             // Fresh, or that of one who has no place in line, which comes to the same.
             let fresh = format!("heir-{}", random.below(1_000_000));

@@ -151,7 +151,8 @@ impl Player {
                 let _ =
                     self.store.renew(Renewal { lease, ttl: span, at_least, reserve, idle }).await;
             }
-            17..22 => drop(self.store.release(lease, Otherwise::Free).await),
+            17..20 => drop(self.store.release(lease, Otherwise::Free).await),
+            20 | 21 => drop(self.store.release(lease, Otherwise::Wake).await),
             22 => {
                 let owner = self.owners[self.random.below(self.owners.len())].0.clone();
                 let keep = Otherwise::Keep { owner, ttl: span, reserve };

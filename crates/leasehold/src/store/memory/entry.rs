@@ -253,7 +253,7 @@ impl Entry {
             return Released::NotHeld;
         }
         let front = self.drop_dead(now);
-        match decide_release(front, otherwise.keep()) {
+        match decide_release(front, otherwise.wish()) {
             ReleaseDecision::HandOver => {
                 self.hand_over(now, wall, &lease.key, mail);
                 Released::HandedOver

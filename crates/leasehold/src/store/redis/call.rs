@@ -84,6 +84,7 @@ impl<'a> Call<'a> {
                 let command = command.arg(lease.owner.as_str());
                 match otherwise {
                     Otherwise::Free => command,
+                    Otherwise::Wake => command.arg("wake"),
                     Otherwise::Keep { owner, ttl, reserve } => command
                         .number(millis(*ttl))
                         .number((*reserve).into())
@@ -222,6 +223,7 @@ mod tests {
         );
         let release = |otherwise| Call::Release { lease: &lease, otherwise, cold: false };
         assert_args(release(&Otherwise::Free), &["anna"]);
+        assert_args(release(&Otherwise::Wake), &["anna", "wake"]);
         let owner = OwnerToken::new("anna-2").expect("a token");
         assert_args(
             release(&Otherwise::Keep { owner, ttl: ttl(20), reserve: 2 }),

@@ -40,10 +40,13 @@ impl Step {
         match self {
             Self::Acquire(ask) => (ask.reserve > 0).then_some(&ask.key),
             Self::Renew(renewal) => (renewal.reserve > 0).then_some(&renewal.lease.key),
-            Self::Release(lease, otherwise) => {
-                otherwise.keep().filter(|keep| keep.reserve > 0).map(|_| &lease.key)
+            Self::Release(lease, Otherwise::Keep { reserve, .. }) => {
+                (*reserve > 0).then_some(&lease.key)
             }
-            Self::Evict { .. } | Self::Inspect(_) | Self::Living(_) => None,
+            Self::Release(_, Otherwise::Free | Otherwise::Wake)
+            | Self::Evict { .. }
+            | Self::Inspect(_)
+            | Self::Living(_) => None,
         }
     }
 }

@@ -3,7 +3,8 @@
 -- without functions, since a waiter waits for this step. Every other release is answered by
 -- release.lua.
 -- KEYS, ARGV, replies  as release_at_once.lua says
-local heads = is_held and has_line and call('ZRANGE', LINE, '0', '1') or {}
+local may_hand_over = is_held and has_line and ARGV[2] ~= 'wake'
+local heads = may_hand_over and call('ZRANGE', LINE, '0', '1') or {}
 if heads[1] then
   local head = heads[1]
   local ends, handed_ttl, ask_no, inbox, why = string.match(

@@ -28,7 +28,7 @@ impl Step for Release {
     }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Released>> {
-        if self.otherwise != Otherwise::Free {
+        if matches!(self.otherwise, Otherwise::Keep { .. }) {
             return Ok(None);
         }
         const SQL: &str = "UPDATE locks SET version = version + 1, owner = NULL, expires = 0,
@@ -78,7 +78,7 @@ pub(super) fn end_lease(
     } else {
         (Front::EMPTY, None)
     };
-    match decide_release(front, otherwise.keep()) {
+    match decide_release(front, otherwise.wish()) {
         ReleaseDecision::HandOver => {
             let (seq, _) = first.expect("a living head has a row");
             line_rows::hand_over(turn, row, key, seq)?;

@@ -1,0 +1,102 @@
+//! A release that frees the key for whoever asks first, where others lock it who stand in no line.
+
+use leasehold::store::{Capabilities, Hint, Reach, Released, Renewed};
+
+use super::check::{first, free_after, granted, released, taken};
+use super::world::{World, key, ms};
+
+pub(super) const PROMISE: &str =
+    "a release that wakes frees the key and tells the head of the line";
+
+pub(super) fn needs(capabilities: &Capabilities) -> bool {
+    capabilities.line
+}
+
+/// Nobody holds it then, so that one who stands in no line can have it.
+pub(super) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    taken(carl.ask(&key("a")).join().send().await);
+    world.settle().await;
+    released(anna.free(&key("a")).await, Released::Freed);
+    let snapshot = world.inspect(&key("a")).await;
+    assert!(snapshot.holders.is_empty(), "{:?}", snapshot.holders);
+    assert_eq!(snapshot.waiting, 2, "who waits, waits on");
+    assert_eq!(anna.renew(&key("a"), 1_000).await.expect("an answer"), Renewed::Lost);
+    if world.capabilities().hints != Reach::Nobody {
+        bert.hint(|hint| (*hint == Hint::MaybeFree { key: key("a") }).then_some(())).await;
+    }
+}
+
+/// Between clients of ours the order is that of the line: an ask that finds the key free hands it
+/// to the head.
+pub(super) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    let before = granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    taken(carl.ask(&key("a")).join().send().await);
+    released(anna.free(&key("a")).await, Released::Freed);
+    taken(anna.another().ask(&key("a")).send().await);
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.holders[0].token, bert.owner().as_str().as_bytes());
+    let handed = granted(bert.ask(&key("a")).send().await);
+    released(bert.free(&key("a")).await, Released::Freed);
+    let last = granted(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+    if world.capabilities().fencing {
+        assert!(first(handed) >= free_after(before, 1), "tokens rise");
+        assert!(first(last) >= free_after(handed, 1), "tokens rise");
+    }
+    assert_eq!(world.inspect(&key("a")).await.waiting, 0, "a grant removes the place");
+}
+
+/// It ends the place of its owner too.
+pub(super) async fn a_release_that_wakes_leaves_the_line_as_any(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    released(bert.free(&key("a")).await, Released::NotHeld);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 0);
+    released(anna.release(&key("a")).await, Released::Freed);
+}
+
+/// There is nobody to be told.
+pub(super) async fn a_release_that_wakes_without_a_line_is_as_any(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    released(anna.free(&key("a")).await, Released::Freed);
+    released(anna.free(&key("a")).await, Released::NotHeld);
+    granted(bert.ask(&key("a")).send().await);
+}
+
+/// Nor does it wake anybody for nothing.
+pub(super) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join().send().await);
+    world.settle().await;
+    released(carl.free(&key("a")).await, Released::NotHeld);
+    world.settle().await;
+    assert!(!bert.hints().contains(&Hint::MaybeFree { key: key("a") }));
+    let snapshot = world.inspect(&key("a")).await;
+    assert_eq!(snapshot.holders[0].token, anna.owner().as_str().as_bytes());
+    assert_eq!(snapshot.waiting, 1);
+}
+
+/// Who is woken is the first who lives.
+pub(super) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    let before = granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join_as(1, 500, 500).send().await);
+    taken(carl.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
+    world.settle().await;
+    world.pass(ms(600)).await;
+    released(anna.free(&key("a")).await, Released::Freed);
+    if world.capabilities().hints != Reach::Nobody {
+        carl.hint(|hint| (*hint == Hint::MaybeFree { key: key("a") }).then_some(())).await;
+    }
+    let after = granted(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
+    if world.capabilities().fencing {
+        assert!(first(after) >= free_after(before, 1), "tokens rise");
+    }
+}
