@@ -62,6 +62,7 @@ impl Mutex {
                 keep_idle: Duration::ZERO,
                 strict_fifo: false,
                 unqueued: false,
+                coexist: false,
             })
         });
         Self { user, name, spec, bad_ttl: None }
@@ -145,6 +146,26 @@ impl Mutex {
     /// and are not woken. That one alone holds it is true in any case.
     pub fn unqueued(self) -> Self {
         self.changed(|spec| spec.unqueued = true)
+    }
+
+    /// Leaves clients that are not Leasehold's a chance: a release frees the key for whoever asks
+    /// first, and wakes the first in line, instead of handing the key over. Default: off.
+    ///
+    /// For names that others lock too who ask again and again and stand in no line: go-zero,
+    /// redsync, the Jedis recipe and their like. While locks are handed over, the key is never
+    /// free, and a line that never empties starves them. Whether one of them waits nobody can
+    /// know, so this costs as if one always did: a client passes the lock on among its own tasks
+    /// for 64 times and 20 ms at most; between clients the key is left alone for 5 to 10 ms, by the
+    /// first in line, which gives way once while it waits, and by the client that had it; and
+    /// [`keep_idle`](Self::keep_idle) has no effect. Who asks more often than every 5 ms has the
+    /// key then, who asks less often now and then. Among Leasehold's own clients the order stays
+    /// first come first served, and that one alone holds it is true in any case.
+    ///
+    /// Every client of that name has to lock it in this way: one that does not hands over.
+    /// [`try_lock`](Self::try_lock) does not wait: on a free key for which others of ours wait, it
+    /// hands it to the first of them.
+    pub fn coexist(self) -> Self {
+        self.changed(|spec| spec.coexist = true)
     }
 
     /// Takes the lock if it is free and nobody waits for it, without waiting: `None` if not.

@@ -16,6 +16,9 @@
 //! Who waits without a place in line *polls*: it asks again after a random pause that grows, or
 //! when the holder's lease ends.
 //!
+//! Where others are to have their chance who stand in no line, it *gives way* when a hint says for
+//! the first time that the key may be free: it asks a little later.
+//!
 //! A grant comes too late if what is left of it is less than [`Ttl::min_validity`]: it is not acted
 //! on, but it is not given up either, so that the acquisition keeps its turn.
 
@@ -25,6 +28,7 @@ use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::ErrorKind;
 use crate::core::line::{PLACES_MAX, REAPED_MAX};
 use crate::core::moment::Moment;
+use crate::core::passing::given_way;
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 
@@ -85,6 +89,8 @@ pub(crate) struct Acquisition {
     failures: Delays,
     /// The pauses of one who polls; none where there is a place in line.
     polls: Option<Delays>,
+    /// Whether it gives way when the key may be free next.
+    gives_way: bool,
 }
 
 impl Acquisition {
@@ -102,6 +108,7 @@ impl Acquisition {
             splits: 0,
             failures: Backoff::DEFAULT.delays(),
             polls: None,
+            gives_way: false,
         }
     }
 
@@ -110,6 +117,19 @@ impl Acquisition {
     pub(crate) const fn polling(mut self) -> Self {
         self.polls = Some(POLLS.delays());
         self
+    }
+
+    /// For a key that others lock too who stand in no line.
+    #[must_use]
+    pub(crate) const fn giving_way(mut self) -> Self {
+        self.gives_way = true;
+        self
+    }
+
+    /// A hint says that the key may be free. For how long to leave it to others, if at all: that
+    /// happens once, so that others who come and go all the time do not starve this one.
+    pub(crate) fn on_free(&mut self, random: impl FnOnce() -> u32) -> Option<Duration> {
+        std::mem::take(&mut self.gives_way).then(|| given_way(random()))
     }
 
     /// How long one who polls waits before its first ask if its client had the key just now: others
@@ -370,6 +390,14 @@ mod tests {
         assert_eq!(Acquisition::new(ttl(10_000), true).pause(|| 0), None);
         let mut polls = Acquisition::new(ttl(10_000), true).polling();
         assert_eq!(polls.pause(|| 0), Some(Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn only_one_that_gives_way_does_and_only_once() {
+        assert_eq!(Acquisition::new(ttl(10_000), true).on_free(|| 0), None);
+        let mut gives_way = Acquisition::new(ttl(10_000), true).giving_way();
+        assert_eq!(gives_way.on_free(|| 0), Some(Duration::from_millis(5)));
+        assert_eq!(gives_way.on_free(|| 0), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::core::backoff::Backoff;
 use crate::core::moment::Moment;
 
 /// How often a lease is passed on at most once another client waits.
@@ -20,6 +21,16 @@ pub(crate) const TURN_BLOCK: u32 = PASSES_MAX + 1;
 
 /// How many fencing tokens are reserved where a lease is kept because nobody else waits.
 pub(crate) const KEPT_BLOCK: u32 = 1_024;
+
+/// For how long at most a key is left alone that somebody else may want who stands in no line.
+const GIVEN_WAY: Duration = Duration::from_millis(10);
+
+/// For how long: between the half and all of it, so that clients do not march in step. Whoever
+/// polls more often than that has the key, whoever polls less often has it sometimes; one round
+/// trip, which is what a hint takes, would be as good as nothing.
+pub(crate) fn given_way(random: u32) -> Duration {
+    Backoff { first: GIVEN_WAY, longest: GIVEN_WAY }.delays().next(random)
+}
 
 /// Whether another client waits, as far as is known, and what was passed since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +85,12 @@ mod tests {
 
     fn at(ms: u64) -> Moment {
         Moment::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_key_is_left_alone_for_5_to_10_ms() {
+        assert_eq!(given_way(0), Duration::from_millis(5));
+        assert_eq!(given_way(u32::MAX), Duration::from_millis(10));
     }
 
     #[test]

@@ -73,14 +73,26 @@ impl Attempt {
             Some(wake) => line.ask_as(owner.clone(), Arc::clone(wake)),
             None => line.tries += 1,
         });
-        let decisions = Acquisition::new(spec.ttl, waits);
+        let now = session.now();
+        let mut decisions = Acquisition::new(spec.ttl, waits);
+        let mut not_before = None;
+        if spec.unqueued {
+            decisions = decisions.polling();
+        } else if spec.coexist && waits {
+            decisions = decisions.giving_way();
+            not_before = session.rests.end_of(&spec.key, now);
+        }
+        if not_before.is_some() {
+            // This client had the key just now.
+            decisions.take_as_answered();
+        }
         Ok(Self {
             session: Arc::clone(session),
             spec: Arc::clone(spec),
             owner,
-            decisions: if spec.unqueued { decisions.polling() } else { decisions },
+            decisions,
             wake,
-            not_before: None,
+            not_before,
             known: false,
             outage: None,
             _counted: counted,
@@ -92,7 +104,9 @@ impl Attempt {
     pub(super) fn after_others(mut self) -> Self {
         self.decisions.take_as_answered();
         let pause = self.decisions.pause(|| random_u32(&*self.session.host));
-        self.not_before = pause.map(|pause| self.session.now() + pause);
+        if let Some(pause) = pause {
+            self.not_before = Some(self.session.now() + pause);
+        }
         self
     }
 
@@ -125,13 +139,8 @@ impl Attempt {
                 (NextAsk::Hold, _) => unreachable!("only a grant is held"),
                 (NextAsk::Now, _) => {}
                 (NextAsk::At(at), _) => {
-                    tokio::select! {
-                        biased;
-                        (life, turn) = self.handed_over() => {
-                            return Ok(Some(self.hold(life, turn)));
-                        }
-                        () = self.woken() => {}
-                        () = self.session.host.sleep_until(at) => {}
+                    if let Some((life, turn)) = self.handed_over_before(at).await {
+                        return Ok(Some(self.hold(life, turn)));
                     }
                 }
                 (NextAsk::GiveUp, Ok(Acquired::Taken { .. } | Acquired::Split { .. })) => {
@@ -254,7 +263,26 @@ impl Attempt {
         if is_passed_on { TURN_BLOCK } else { 1 }
     }
 
-    async fn woken(&self) {
+    /// Ends when it is time for the next ask, at `at` or at the first hint, or when the key was
+    /// handed over, with its lease.
+    async fn handed_over_before(&mut self, mut at: Moment) -> Option<(LeaseLife, Turn)> {
+        loop {
+            let may_be_free = tokio::select! {
+                biased;
+                handed_over = self.handed_over() => return Some(handed_over),
+                may_be_free = self.woken() => may_be_free,
+                () = self.session.host.sleep_until(at) => return None,
+            };
+            if !may_be_free {
+                return None;
+            }
+            // Whoever finds the key free meanwhile may still hand it over.
+            let given_way = self.decisions.on_free(|| random_u32(&*self.session.host))?;
+            at = self.session.now() + given_way;
+        }
+    }
+
+    async fn woken(&self) -> bool {
         match &self.wake {
             Some(wake) => wake.woken().await,
             None => pending().await,
@@ -282,12 +310,16 @@ impl Attempt {
     /// The lease is ours: the driver takes care of it from now on.
     fn hold(&mut self, mut life: LeaseLife, turn: Turn) -> Hold {
         let key = &self.spec.key;
-        if self.decisions.has_waited() || self.spec.unqueued {
-            // Most likely somebody came meanwhile. The store says so if nobody did. Without a line
-            // it never knows.
-            life.want(self.session.now());
+        let now = self.session.now();
+        if self.spec.others_wait_unseen() {
+            // The store never knows.
+            life.want(now);
         }
         let held = Held::new(self.lease_id(), Arc::clone(&self.spec), life);
+        if self.decisions.has_waited() {
+            // Most likely somebody came meanwhile. The store says so if nobody did.
+            held.want(now);
+        }
         self.session.registry.adopt(&self.session, Arc::clone(&held));
         self.known = false;
         if !self.spec.strict_fifo {
@@ -313,7 +345,7 @@ impl Drop for Attempt {
             }
         });
         if self.known {
-            self.session.release_in_background(self.lease_id(), self.spec.kept_ttl().get());
+            self.session.release_in_background(self.lease_id(), &self.spec);
         }
     }
 }

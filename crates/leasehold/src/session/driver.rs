@@ -171,7 +171,9 @@ impl Session {
         let mut life = held.life();
         let (counted, lost) = match renewed {
             Ok(Renewed::Renewed { fencing, wanted }) => {
-                (life.on_renewed(now, sent, *fencing, *wanted || held.spec.unqueued), false)
+                held.note_wanted(*wanted);
+                let wanted = *wanted || held.spec.others_wait_unseen();
+                (life.on_renewed(now, sent, *fencing, wanted), false)
             }
             Ok(Renewed::Lost) => (false, life.on_lost()),
             Err(_) => {
@@ -191,7 +193,7 @@ impl Session {
             LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),
             // The store renewed what the holder was told to be lost: it must not keep it.
             LeaseState::Lost(_) if renewed.is_ok_and(|renewed| *renewed != Renewed::Lost) => {
-                self.release_in_background(held.id.clone(), held.keeps_at_most());
+                self.release_in_background(held.id.clone(), &held.spec);
             }
             _ => {}
         }
@@ -204,7 +206,7 @@ impl Session {
         held.tell();
         if lost == Lost::Deadline {
             // Before it is forgotten, so that a shutdown sees one or the other at every moment.
-            self.release_in_background(held.id.clone(), held.keeps_at_most());
+            self.release_in_background(held.id.clone(), &held.spec);
         }
         self.registry.forget(held);
         self.forget_lease(held);

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::registry::Slot;
 use super::spec::Spec;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::lease::{LeaseLife, LeaseState, Lost, Turn};
+use crate::core::moment::Moment;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::store::{LeaseId, Renewal, Store};
 
@@ -21,6 +23,8 @@ pub(crate) struct Held {
     pub(crate) id: LeaseId,
     pub(super) spec: Arc<Spec>,
     life: Mutex<LeaseLife>,
+    /// Whether another client was heard of that waits in line.
+    was_wanted: AtomicBool,
     /// Where it stands in the registry, which alone reads and writes this.
     slot: Mutex<Option<Slot>>,
     over: Notify,
@@ -32,6 +36,7 @@ impl Held {
             id,
             spec,
             life: Mutex::new(life),
+            was_wanted: AtomicBool::new(false),
             slot: Mutex::default(),
             over: Notify::new(),
         })
@@ -59,6 +64,23 @@ impl Held {
 
     pub(super) fn set_slot(&self, slot: Option<Slot>) {
         *self.slot.lock().expect("a slot is only copied") = slot;
+    }
+
+    /// Another client waits in line.
+    pub(super) fn want(&self, now: Moment) {
+        self.note_wanted(true);
+        self.life().want(now);
+    }
+
+    /// The store says whether another client waits in line. What was heard before stays true:
+    /// whoever keeps away for nothing loses little by it.
+    pub(super) fn note_wanted(&self, wanted: bool) {
+        self.was_wanted.fetch_or(wanted, Ordering::Relaxed);
+    }
+
+    /// Whether another client was heard of that waits in line.
+    pub(super) fn was_wanted(&self) -> bool {
+        self.was_wanted.load(Ordering::Relaxed)
     }
 
     pub(super) fn life(&self) -> MutexGuard<'_, LeaseLife> {

@@ -88,8 +88,7 @@ impl Drop for Leaving {
             return;
         }
         for lease in [&self.left, &self.heir] {
-            let keeps_at_most = self.spec.kept_ttl().get();
-            self.session.release_in_background(lease.clone(), keeps_at_most);
+            self.session.release_in_background(lease.clone(), &self.spec);
         }
     }
 }

@@ -238,7 +238,7 @@ impl LocalLines {
     pub(super) fn wake(&self, key: &Key) -> bool {
         let asking: Vec<_> = self.with(key, |line| line.asking().collect());
         // Without the lines in hand: a waker may do anything.
-        asking.iter().for_each(|wake| wake.wake());
+        asking.iter().for_each(|wake| wake.may_be_free());
         !asking.is_empty()
     }
 

@@ -14,6 +14,7 @@
 //! | `part` | what becomes of a lease when its guard ends: passed on, kept idle, released |
 //! | `registry` | all leases that are held and all releases that are not confirmed |
 //! | `driver` | the one future that renews, watches deadlines, and follows releases up |
+//! | `rests` | how long a client keeps away from a key that it left to others |
 //! | `release` | a release that is on its way, and what becomes of it if nobody waits for it |
 
 mod acquire;
@@ -26,6 +27,7 @@ mod local_line;
 mod part;
 mod registry;
 mod release;
+mod rests;
 mod spec;
 mod wake;
 
@@ -44,6 +46,7 @@ pub(crate) use self::spec::{Spec, Wait};
 use self::held::Held;
 use self::local_line::{LocalLines, Told};
 use self::registry::Registry;
+use self::rests::Rests;
 use self::wake::HandOver;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -51,7 +54,7 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
-use crate::store::{AnyStore, Claim, ClientRecord, Hint, HintSink, LeaseId, Store};
+use crate::store::{AnyStore, Claim, ClientRecord, Hint, HintSink, LeaseId, Otherwise, Store};
 
 /// Somebody who can ask for locks: a client, or a mutex of one. When the last of them is gone, no
 /// lease is kept idle any more.
@@ -93,6 +96,7 @@ pub(crate) struct Session {
     record: Option<Arc<ClientRecord>>,
     registry: Registry,
     lines: LocalLines,
+    rests: Rests,
     giving_back: Arc<Semaphore>,
     closed: AtomicBool,
     /// Whether nobody can ask for a lock any more: the last client and mutex are gone.
@@ -123,6 +127,7 @@ impl Session {
             record: record.map(Arc::new),
             registry: Registry::default(),
             lines: LocalLines::default(),
+            rests: Rests::default(),
             giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),
@@ -150,10 +155,10 @@ impl Session {
     }
 
     /// Submits the release of a token that nobody waits for, and follows it up: before this
-    /// returns, the request is on its way. `keeps_at_most` is how long the store would keep the key
-    /// or place by itself.
-    pub(crate) fn release_in_background(self: &Arc<Self>, lease: LeaseId, keeps_at_most: Duration) {
-        drop(ReleaseInFlight::submit(Arc::clone(self), lease, keeps_at_most));
+    /// returns, the request is on its way. `spec` is what the token was for.
+    fn release_in_background(self: &Arc<Self>, lease: LeaseId, spec: &Spec) {
+        let keeps_at_most = spec.kept_ttl().get();
+        drop(ReleaseInFlight::submit(Arc::clone(self), lease, spec.otherwise(), keeps_at_most));
     }
 
     /// Closes the session: nothing new is asked, who waits is told. Then waits for what is held to
@@ -224,7 +229,7 @@ impl Session {
             line.lease.clone()
         });
         if let Some(lease) = lease {
-            lease.life().want(now);
+            lease.want(now);
             // If it is idle, the driver gives it up: a hint must not call the store.
             self.registry.hurry(&lease);
         }
@@ -271,7 +276,10 @@ impl Session {
         self.host.spawn(Box::pin(async move {
             // What is handed over is kept for no longer than a place in line.
             let keeps_at_most = Ttl::MAX.waiter_ttl().get();
-            let _followed_up = ReleaseInFlight::submit(session, lease, keeps_at_most).await;
+            // What it was for is forgotten. Where others are to have their chance, the release of
+            // its future, which came before, was to wake.
+            let release = ReleaseInFlight::submit(session, lease, Otherwise::Free, keeps_at_most);
+            let _followed_up = release.await;
             drop(permit);
         }));
     }

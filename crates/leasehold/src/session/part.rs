@@ -11,6 +11,8 @@ use super::local_line::Told;
 use super::{LISTENS_FOR, ReleaseInFlight, Session};
 use crate::core::key::Key;
 use crate::core::lease::{Lost, Parting};
+use crate::core::passing::given_way;
+use crate::host::random_u32;
 use crate::store::Store;
 
 /// What became of it.
@@ -101,15 +103,25 @@ impl Session {
         }
     }
 
-    /// Releases a lease for which the next task is going to ask. Where there is no line, others may
-    /// wait all the same, and the store cannot say whether this client may have it again.
+    /// Releases a lease for which the next task is going to ask. Where others may wait who stand in
+    /// no line, the store cannot say whether this client may have it again.
     fn leave(self: &Arc<Self>, held: &Arc<Held>) -> Option<Leaving> {
-        if !held.spec.unqueued {
+        if !held.spec.others_wait_unseen() {
             return Some(Leaving::submit(self, held));
         }
         drop(self.release(held));
+        self.rest(held);
         self.registry.forget(held);
         None
+    }
+
+    /// Keeps away for a while from a key that others are to have their chance for.
+    fn rest(&self, held: &Held) {
+        if held.spec.coexist {
+            let now = self.now();
+            let until = now + given_way(random_u32(&*self.host));
+            self.rests.begin(&held.id.key, now, until);
+        }
     }
 
     /// For how long a lease may be kept that nobody uses.
@@ -121,7 +133,11 @@ impl Session {
 
     /// Submits the release of a lease.
     fn release(self: &Arc<Self>, held: &Held) -> ReleaseInFlight {
-        ReleaseInFlight::submit(Arc::clone(self), held.id.clone(), held.keeps_at_most())
+        if held.was_wanted() {
+            self.rest(held);
+        }
+        let (lease, otherwise) = (held.id.clone(), held.spec.otherwise());
+        ReleaseInFlight::submit(Arc::clone(self), lease, otherwise, held.keeps_at_most())
     }
 
     /// Releases a lease that was given up: its life has ended by now.
@@ -165,7 +181,7 @@ impl Session {
         let now = self.now();
         self.lines.with(&held.id.key, |line| {
             if std::mem::take(&mut line.was_wanted) {
-                held.life().want(now);
+                held.want(now);
             }
             line.lease = Some(Arc::clone(held));
         });

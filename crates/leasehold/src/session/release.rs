@@ -20,12 +20,18 @@ pub(crate) struct ReleaseInFlight(Option<FollowUp>);
 
 impl ReleaseInFlight {
     /// Submits the release of `lease`, which the store would keep for `keeps_at_most` by itself.
-    pub(crate) fn submit(session: Arc<Session>, lease: LeaseId, keeps_at_most: Duration) -> Self {
+    pub(crate) fn submit(
+        session: Arc<Session>,
+        lease: LeaseId,
+        otherwise: Otherwise,
+        keeps_at_most: Duration,
+    ) -> Self {
         let counted = Counted::new(session);
         let session = &counted.session;
         let keeps_until = session.now() + keeps_at_most;
-        let answer = session.store.release(lease.clone(), Otherwise::Free);
-        Self(Some(FollowUp { lease, keeps_until, answer: Some(Box::pin(answer)), counted }))
+        let answer = session.store.release(lease.clone(), otherwise.clone());
+        let answer = Some(Box::pin(answer) as BoxAnswer<Released>);
+        Self(Some(FollowUp { lease, otherwise, keeps_until, answer, counted }))
     }
 
     /// Looks for the answer, and settles what becomes of the rest.
@@ -72,6 +78,7 @@ impl Drop for ReleaseInFlight {
 /// A release that nobody waits for.
 pub(super) struct FollowUp {
     lease: LeaseId,
+    otherwise: Otherwise,
     keeps_until: Moment,
     answer: Option<BoxAnswer<Released>>,
     counted: Counted,
@@ -112,7 +119,7 @@ impl FollowUp {
         loop {
             let answer = match self.answer.take() {
                 Some(answer) => answer,
-                None => Box::pin(session.store.release(self.lease.clone(), Otherwise::Free)),
+                None => Box::pin(session.store.release(self.lease.clone(), self.otherwise.clone())),
             };
             if self.conclude(&answer.await) {
                 return;

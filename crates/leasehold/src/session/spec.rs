@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
-use crate::store::Claim;
+use crate::store::{Claim, Otherwise};
 
 /// What is wanted, and how. A lease is passed on between tasks that want the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(crate) struct Spec {
     pub(crate) strict_fifo: bool,
     /// Nobody has a place in the store's line: who waits asks again and again.
     pub(crate) unqueued: bool,
+    /// Others lock the key too, who poll and stand in no line: a release frees it for them.
+    pub(crate) coexist: bool,
 }
 
 impl Spec {
@@ -37,6 +39,16 @@ impl Spec {
             (spec.kept_ttl(), spec.claim(), spec.fencing, spec.unqueued, spec.why.is_some())
         };
         asked(self) == asked(other)
+    }
+
+    /// What becomes of the key that is released.
+    pub(crate) const fn otherwise(&self) -> Otherwise {
+        if self.coexist { Otherwise::Wake } else { Otherwise::Free }
+    }
+
+    /// Whether others may wait of whom the store does not know.
+    pub(crate) const fn others_wait_unseen(&self) -> bool {
+        self.unqueued || self.coexist
     }
 
     /// What the store is asked to keep.

@@ -1,5 +1,6 @@
 //! How one who asks for a key is woken.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -16,7 +17,9 @@ pub(super) struct HandOver {
 /// Wakes one who asks: it may be worthwhile to ask again, or the key was handed to it.
 #[derive(Debug, Default)]
 pub(super) struct Wake {
-    may_be_free: Notify,
+    ask_again: Notify,
+    /// Whether it was said that the key may be free, and not only that hints were missed.
+    may_be_free: AtomicBool,
     handed_over: Notify,
     /// The latest of its kind. An earlier one says nothing more.
     latest: Mutex<Option<HandOver>>,
@@ -29,7 +32,13 @@ impl Wake {
 
     /// It may be worthwhile to ask again.
     pub(super) fn wake(&self) {
-        self.may_be_free.notify_one();
+        self.ask_again.notify_one();
+    }
+
+    /// It is, since the key may be free.
+    pub(super) fn may_be_free(&self) {
+        self.may_be_free.store(true, Ordering::Release);
+        self.wake();
     }
 
     pub(super) fn hand_over(&self, handed_over: HandOver) {
@@ -37,9 +46,11 @@ impl Wake {
         self.handed_over.notify_one();
     }
 
-    /// Ends when it may be worthwhile to ask again, be it that this was said before.
-    pub(super) async fn woken(&self) {
-        self.may_be_free.notified().await;
+    /// Ends when it may be worthwhile to ask again, be it that this was said before. Returns
+    /// whether that is because the key may be free.
+    pub(super) async fn woken(&self) -> bool {
+        self.ask_again.notified().await;
+        self.may_be_free.swap(false, Ordering::AcqRel)
     }
 
     /// Ends when the key was handed over.

@@ -1,6 +1,7 @@
 //! What only the Redis store does.
 
 mod clients;
+mod coexisting;
 mod connecting;
 mod fake;
 mod flooding;

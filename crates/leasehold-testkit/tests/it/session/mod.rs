@@ -1,6 +1,7 @@
 //! What a client promises, on virtual time, with faults to order.
 
 mod cancelling;
+mod coexisting;
 mod driving;
 mod failing;
 mod handed_over;

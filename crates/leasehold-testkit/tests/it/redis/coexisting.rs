@@ -1,0 +1,137 @@
+//! Other clients on the same key, which poll and stand in no line.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use leasehold::{Client, Mutex};
+use leasehold_testkit::servers::Reply;
+
+use super::clients::{Scene, ms, play};
+
+/// How often one who polls asks.
+const POLLS_MS: u64 = 3;
+
+/// A client that is none of ours: `SET NX PX` until it has it, and compare before it deletes.
+struct Foreigner<'a> {
+    scene: &'a Scene,
+    token: &'static str,
+}
+
+impl Foreigner<'_> {
+    fn tries(&self) -> bool {
+        let words = ["SET", "a", self.token, "NX", "PX", "60000"];
+        self.scene.server().command(&words) != Reply::Nil
+    }
+
+    /// Polls until it has it, or until `most` grants of ours came before. Returns how many did.
+    async fn waits(&self, ours: &AtomicUsize, most: usize) -> usize {
+        let before = ours.load(Ordering::Relaxed);
+        loop {
+            let came_before = ours.load(Ordering::Relaxed) - before;
+            if came_before > most || self.tries() {
+                return came_before;
+            }
+            self.scene.pass(ms(POLLS_MS)).await;
+        }
+    }
+
+    fn releases(&self) {
+        let script = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
+                      return redis.call('DEL', KEYS[1]) end return 0";
+        let words = ["EVAL", script, "1", "a", self.token];
+        assert_eq!(self.scene.server().command(&words).int(), 1, "nobody took it from us");
+    }
+}
+
+/// Clients of ours that want the key all the time: each task locks it anew as soon as it has
+/// released it. Returns the count of their grants.
+async fn crowd(
+    scene: &Scene,
+    clients: usize,
+    tasks: usize,
+    mutex: fn(&Client) -> Mutex,
+) -> Arc<AtomicUsize> {
+    let grants = Arc::new(AtomicUsize::new(0));
+    for _ in 0..clients {
+        let client = scene.client().await;
+        for _ in 0..tasks {
+            let (host, mutex, grants) = (scene.host.clone(), mutex(&client), grants.clone());
+            let _goes_on = scene.host.task(async move {
+                loop {
+                    let guard = mutex.lock().await.expect("in turn");
+                    let is_even = grants.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+                    host.advance(ms(2)).await;
+                    assert!(guard.is_held());
+                    if is_even {
+                        let _released = guard.release().await.expect("asked");
+                    }
+                }
+            });
+        }
+    }
+    scene.pass(ms(50)).await;
+    assert!(grants.load(Ordering::Relaxed) > 0);
+    grants
+}
+
+fn coexisting(client: &Client) -> Mutex {
+    client.mutex("a").coexist()
+}
+
+/// As many grants of ours as there are until the client that has the key has to leave it: one of
+/// one task, or those of 20 ms.
+#[test]
+fn who_polls_has_its_turn_though_our_line_never_empties() {
+    // clients, tasks of each, how many grants of ours come before that of the foreigner at most
+    for (clients, tasks, most) in [(3, 1, 1), (2, 4, 11), (1, 6, 11)] {
+        play(async |scene| {
+            let ours = crowd(scene, clients, tasks, coexisting).await;
+            let foreigner = Foreigner { scene, token: "foreign" };
+            for _ in 0..10 {
+                let came_before = foreigner.waits(&ours, most).await;
+                assert!(came_before <= most, "{came_before} grants of {clients} × {tasks} before");
+                scene.pass(ms(7)).await;
+                let before = ours.load(Ordering::Relaxed);
+                foreigner.releases();
+                while ours.load(Ordering::Relaxed) == before {
+                    scene.pass(ms(1)).await;
+                }
+            }
+        });
+    }
+}
+
+/// What it is for: the key is never free, and an ask of ours hands it on too.
+#[test]
+fn without_coexisting_who_polls_waits_for_as_long_as_our_line_does_not_empty() {
+    play(async |scene| {
+        let ours = crowd(scene, 3, 1, |client| client.mutex("a")).await;
+        let foreigner = Foreigner { scene, token: "foreign" };
+        assert_eq!(foreigner.waits(&ours, 500).await, 501);
+    });
+}
+
+/// The first of ours gives way once, for 10 ms at most, and then it is as quick as it can be.
+#[test]
+fn those_who_poll_all_the_time_do_not_starve_our_line() {
+    play(async |scene| {
+        let ours = crowd(scene, 2, 2, coexisting).await;
+        let foreigners = ["one", "two", "three"].map(|token| Foreigner { scene, token });
+        let mut in_a_row = 0;
+        for turn in 0..300 {
+            let before = ours.load(Ordering::Relaxed);
+            let foreigner = &foreigners[turn % 3];
+            if foreigner.tries() {
+                in_a_row += 1;
+                assert!(in_a_row <= 8, "{in_a_row} turns of others in a row");
+                scene.pass(ms(1)).await;
+                foreigner.releases();
+            }
+            scene.pass(ms(1)).await;
+            if ours.load(Ordering::Relaxed) > before {
+                in_a_row = 0;
+            }
+        }
+        assert!(ours.load(Ordering::Relaxed) > 20);
+    });
+}

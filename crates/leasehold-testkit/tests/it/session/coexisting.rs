@@ -1,0 +1,218 @@
+//! Leaving others a chance who poll and stand in no line.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use leasehold::host::Host;
+use leasehold::store::{Snapshot, Store as _};
+use leasehold::{Client, Guard, Key, Mutex};
+use leasehold_testkit::faults::{Fault, Request};
+use leasehold_testkit::virtual_host::Joined;
+
+use super::{Scene, ms, play};
+
+/// A key is left alone for at least so long, and for twice that at most.
+const LEFT_ALONE_MS: u64 = 5;
+
+fn coexisting(client: &Client) -> Mutex {
+    client.mutex("a").coexist()
+}
+
+async fn look(scene: &Scene) -> Snapshot {
+    let store = scene.store().await;
+    store.inspect(Key::new("a").expect("a name")).await.expect("answered")
+}
+
+/// Has `client` wait for the lock, and lets it come to rest.
+async fn wait(scene: &Scene, client: &Client) -> Joined<Guard> {
+    let mutex = coexisting(client);
+    let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+    scene.host.settle().await;
+    assert!(!waiting.is_finished());
+    waiting
+}
+
+/// The key is nobody's for a while, and then that of who waits.
+#[track_caller]
+fn assert_free(seen: &Snapshot, waiting: u32) {
+    assert!(seen.holders.is_empty(), "{:?} is not the chance of others", seen.holders);
+    assert_eq!(seen.waiting, waiting);
+}
+
+#[test]
+fn a_release_frees_the_key_for_a_while_and_who_waits_has_it_then() {
+    for is_dropped in [false, true] {
+        play(0..5, async |scene| {
+            let (one, other) = (scene.calm_client().await, scene.calm_client().await);
+            let held = coexisting(&one).lock().await.expect("free");
+            let waiting = wait(scene, &other).await;
+            if is_dropped {
+                drop(held);
+            } else {
+                let _released = held.release().await.expect("asked");
+            }
+            scene.pass(ms(LEFT_ALONE_MS - 1)).await;
+            assert_free(&look(scene).await, 1);
+            assert!(!waiting.is_finished());
+            // SQLite takes note of other processes within some milliseconds more.
+            scene.pass(ms(LEFT_ALONE_MS + 6)).await;
+            assert!(waiting.is_finished(), "woken, not found by a poll");
+            assert!(waiting.await.is_held());
+        });
+    }
+}
+
+/// What a key costs that nobody else wants.
+#[test]
+fn without_anybody_else_it_is_locked_and_released_without_a_pause() {
+    play(0..5, async |scene| {
+        let client = scene.calm_client().await;
+        let began = scene.host.now();
+        for _ in 0..50 {
+            let guard = coexisting(&client).lock().await.expect("free");
+            let _released = guard.release().await.expect("asked");
+        }
+        assert_eq!(scene.host.now(), began);
+    });
+}
+
+/// Its ask would find the key free and hand it on before anybody else knows.
+#[test]
+fn who_locks_again_at_once_leaves_the_key_alone_too() {
+    play(0..5, async |scene| {
+        let (one, other) = (scene.calm_client().await, scene.calm_client().await);
+        let held = coexisting(&one).lock().await.expect("free");
+        let waiting = wait(scene, &other).await;
+        // In another process SQLite tells of it with the next renewal.
+        scene.pass(ms(1_350)).await;
+        drop(held);
+        let mutex = coexisting(&one);
+        let again = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(LEFT_ALONE_MS - 1)).await;
+        assert_free(&look(scene).await, 1);
+        scene.pass(ms(LEFT_ALONE_MS + 6)).await;
+        let guard = waiting.await;
+        assert!(guard.is_held() && !again.is_finished(), "who came first has it first");
+        let _released = guard.release().await.expect("asked");
+        assert!(again.await.is_held());
+    });
+}
+
+/// A time to wait that is over while the key is left alone is nobody's outage.
+#[test]
+fn who_waits_for_less_than_the_key_is_left_alone_is_told_that_the_wait_elapsed() {
+    play(0..5, async |scene| {
+        let (one, other) = (scene.calm_client().await, scene.calm_client().await);
+        let held = coexisting(&one).lock().await.expect("free");
+        let waiting = wait(scene, &other).await;
+        scene.pass(ms(1_350)).await;
+        drop(held);
+        let error = coexisting(&one).lock_timeout(ms(1)).await.expect_err("others have their turn");
+        assert_eq!(error.kind(), leasehold::ErrorKind::WaitElapsed);
+        assert!(waiting.await.is_held());
+    });
+}
+
+/// Nobody announces that he polls, so it is taken for granted that somebody does.
+#[test]
+fn the_tasks_of_a_client_leave_the_lock_after_64_passes_or_20_ms() {
+    // how long each task holds it, how many tasks have it before it is freed
+    for (holds_ms, most) in [(0, 65), (5, 5)] {
+        play(0..5, async |scene| {
+            let client = scene.client().await;
+            let served = Arc::new(AtomicUsize::new(0));
+            // Without fencing tokens, which are reserved for as many turns as can be seen.
+            let mutex = coexisting(&client).fencing(false);
+            let held = mutex.lock().await.expect("free");
+            let mut tasks = Vec::new();
+            for _ in 0..200 {
+                let (host, mutex) = (scene.host.clone(), mutex.clone());
+                let served = served.clone();
+                tasks.push(scene.host.task(async move {
+                    let guard = mutex.lock().await.expect("in turn");
+                    served.fetch_add(1, Ordering::Relaxed);
+                    if holds_ms > 0 {
+                        host.advance(ms(holds_ms)).await;
+                    }
+                    drop(guard);
+                }));
+            }
+            scene.host.settle().await;
+            drop(held);
+            let until = scene.host.now() + ms(1_000);
+            while scene.faults.count(Request::Release) == 0 && scene.host.now() < until {
+                scene.pass(ms(1)).await;
+            }
+            let had_it = served.load(Ordering::Relaxed);
+            assert!((1..=most).contains(&had_it), "{had_it} had it before it was freed");
+            scene.pass(ms(LEFT_ALONE_MS - 2)).await;
+            assert_free(&look(scene).await, 0);
+            for task in tasks {
+                task.await;
+            }
+            assert_eq!(served.load(Ordering::Relaxed), 200);
+        });
+    }
+}
+
+/// Whatever becomes of the first request.
+#[test]
+fn a_release_that_is_repeated_in_the_background_frees_the_key_too() {
+    for fault in [Fault::Refuse, Fault::LoseRequest] {
+        play(0..5, async |scene| {
+            let (one, other) = (scene.client().await, scene.calm_client().await);
+            let held = coexisting(&one).lock().await.expect("free");
+            let waiting = wait(scene, &other).await;
+            scene.faults.next(Request::Release, fault);
+            drop(held);
+            let until = scene.host.now() + ms(2_500);
+            while !look(scene).await.holders.is_empty() {
+                assert!(scene.host.now() < until, "it was handed over, or left to run out");
+                scene.pass(ms(1)).await;
+            }
+            assert!(!waiting.is_finished());
+            assert!(waiting.await.is_held());
+        });
+    }
+}
+
+/// The grant that was on its way for it is given back to everybody.
+#[test]
+fn a_dropped_future_frees_the_key_too() {
+    play(0..5, async |scene| {
+        let (one, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.next(Request::Acquire, Fault::Late(ms(100)));
+        let mutex = coexisting(&one);
+        {
+            let mut asking = std::pin::pin!(mutex.lock());
+            std::future::poll_fn(|context| {
+                assert!(asking.as_mut().poll(context).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            scene.host.settle().await;
+            assert_eq!(look(scene).await.holders.len(), 1, "granted, and not told yet");
+            let _waiting = wait(scene, &other).await;
+        }
+        scene.pass(ms(LEFT_ALONE_MS - 1)).await;
+        assert_free(&look(scene).await, 1);
+    });
+}
+
+/// A lease that its client gave up for lost, and that the store still keeps.
+#[test]
+fn a_lease_that_was_lost_is_released_for_everybody() {
+    play(0..5, async |scene| {
+        let (one, other) = (scene.client().await, scene.calm_client().await);
+        let held = coexisting(&one).lock().await.expect("free");
+        let waiting = wait(scene, &other).await;
+        scene.faults.from_now_on(Request::Renew, Fault::LoseRequest);
+        let _lost = held.lost().await;
+        let lost_at = scene.host.now();
+        scene.pass(ms(1)).await;
+        assert_free(&look(scene).await, 1);
+        assert!(!waiting.is_finished(), "it gives way first");
+        assert!(waiting.await.is_held());
+        assert!(scene.host.now().since(lost_at) < ms(100));
+    });
+}

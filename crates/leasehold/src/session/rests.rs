@@ -1,0 +1,77 @@
+//! How long a client keeps away from a key that it left to others.
+//!
+//! Its own next ask would be at the store before anybody else knows that the key is free, and one
+//! that finds it free hands it to the head of the line: whoever polls and stands in no line would
+//! never have it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::core::key::Key;
+use crate::core::moment::Moment;
+
+/// Of how many keys this is remembered at most. From others a client does not keep away.
+const KEYS_MAX: usize = 1_024;
+
+/// The keys that a client keeps away from, and until when.
+#[derive(Debug, Default)]
+pub(super) struct Rests(Mutex<HashMap<Key, Moment>>);
+
+impl Rests {
+    fn ends(&self) -> MutexGuard<'_, HashMap<Key, Moment>> {
+        // The map is whole at every moment: it is changed by single steps.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps away from `key` until then.
+    pub(super) fn begin(&self, key: &Key, now: Moment, until: Moment) {
+        let mut ends = self.ends();
+        if ends.len() >= KEYS_MAX {
+            ends.retain(|_, end| *end > now);
+        }
+        if ends.len() < KEYS_MAX {
+            ends.insert(key.clone(), until);
+        }
+    }
+
+    /// Until when to keep away from `key`, if it is not over at `now`.
+    pub(super) fn end_of(&self, key: &Key, now: Moment) -> Option<Moment> {
+        self.ends().get(key).copied().filter(|end| *end > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Moment {
+        Moment::from_nanos(nanos)
+    }
+
+    fn key(number: usize) -> Key {
+        Key::new(format!("k{number}")).expect("a name")
+    }
+
+    #[test]
+    fn a_key_is_kept_away_from_until_then() {
+        let rests = Rests::default();
+        rests.begin(&key(0), at(5), at(15));
+        assert_eq!(rests.end_of(&key(0), at(14)), Some(at(15)));
+        assert_eq!(rests.end_of(&key(0), at(15)), None);
+        assert_eq!(rests.end_of(&key(1), at(5)), None);
+    }
+
+    #[test]
+    fn what_is_over_makes_room_and_what_is_not_is_kept() {
+        let rests = Rests::default();
+        for number in 0..KEYS_MAX {
+            rests.begin(&key(number), at(0), at(10 + number as u64 % 2));
+        }
+        rests.begin(&key(KEYS_MAX), at(9), at(20));
+        assert_eq!(rests.end_of(&key(KEYS_MAX), at(9)), None, "there is no room");
+        rests.begin(&key(KEYS_MAX), at(10), at(20));
+        assert_eq!(rests.end_of(&key(KEYS_MAX), at(10)), Some(at(20)));
+        assert_eq!(rests.ends().len(), KEYS_MAX / 2 + 1);
+        assert_eq!(rests.end_of(&key(1), at(10)), Some(at(11)));
+    }
+}
