@@ -1,7 +1,7 @@
 //! Small habits that reviews would otherwise repeat.
 
 use super::Finding;
-use super::repository::{LIBRARY, Repository};
+use super::repository::{LIBRARIES, Repository};
 use super::source::Source;
 
 fn each_rust_file(
@@ -53,10 +53,11 @@ pub(super) fn tests_neither_sleep_nor_hide(repository: &Repository) -> Vec<Findi
 
 /// Library code returns an error, or says with `expect` why there is none.
 pub(super) fn library_code_does_not_unwrap(repository: &Repository) -> Vec<Finding> {
-    each_rust_file(repository, LIBRARY, |source| {
+    let unwraps = |source: &Source| {
         let found = source.find(".unwrap()").into_iter().filter(|(_, in_test)| !in_test);
         found.map(|(line, _)| (line, "say why with `expect`, or return an error".into())).collect()
-    })
+    };
+    LIBRARIES.into_iter().flat_map(|library| each_rust_file(repository, library, unwraps)).collect()
 }
 
 /// Whoever reads a name can look it up: no globs but `use super::*` in tests.

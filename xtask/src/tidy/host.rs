@@ -1,7 +1,7 @@
 //! Where time, tasks and randomness may be named.
 
 use super::Finding;
-use super::repository::{LIBRARY, Repository};
+use super::repository::{LIBRARIES, LIBRARY, Repository};
 
 /// Core is words and decisions: it takes time as an argument and randomness as bytes.
 pub(super) fn core_is_pure(repository: &Repository) -> Vec<Finding> {
@@ -32,8 +32,8 @@ pub(super) fn core_is_pure(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// Production code of the library gets time, tasks and randomness from `host.rs` alone, so that the
-/// same code runs on virtual time.
+/// Production code of the libraries gets time, tasks and randomness from `host.rs` alone, so that
+/// the same code runs on virtual time.
 pub(super) fn time_tasks_and_randomness_come_from_the_host(
     repository: &Repository,
 ) -> Vec<Finding> {
@@ -48,8 +48,9 @@ pub(super) fn time_tasks_and_randomness_come_from_the_host(
         "getrandom",
     ];
     let mut findings = Vec::new();
-    for (file, name, source) in repository.rust(LIBRARY) {
-        if name == "host.rs" {
+    let files = LIBRARIES.into_iter().flat_map(|library| repository.rust(library));
+    for (file, _, source) in files {
+        if file.path == format!("{LIBRARY}host.rs") {
             continue;
         }
         for banned in BANNED {
@@ -104,8 +105,12 @@ mod tests {
                 ),
                 ("crates/leasehold/src/lease.rs", "thread_local! {}"),
                 ("crates/leasehold-cli/src/main.rs", naming),
+                ("crates/leasehold-compat/src/host.rs", naming),
             ],
             &[
+                "crates/leasehold-compat/src/host.rs:1",
+                "crates/leasehold-compat/src/host.rs:1",
+                "crates/leasehold-compat/src/host.rs:2",
                 "crates/leasehold/src/client.rs:1",
                 "crates/leasehold/src/client.rs:1",
                 "crates/leasehold/src/client.rs:2",

@@ -7,6 +7,9 @@ use super::source::Source;
 /// Where the library's source lies.
 pub(crate) const LIBRARY: &str = "crates/leasehold/src/";
 
+/// All that users add to their programs.
+pub(crate) const LIBRARIES: [&str; 2] = [LIBRARY, "crates/leasehold-compat/src/"];
+
 /// All text files of the repository, by their path from its root.
 #[derive(Debug)]
 pub(crate) struct Repository {

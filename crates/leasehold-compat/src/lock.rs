@@ -1,0 +1,106 @@
+//! What all of these locks are: a key that holds the value of its owner, for a time.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold::host::{Host, SystemHost};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Released, Store};
+use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
+
+/// One key on a store.
+pub(crate) struct Lock<S> {
+    store: S,
+    host: Arc<dyn Host>,
+    /// A bad name surfaces at the first call.
+    key: Result<Key, Error>,
+}
+
+impl<S: Store> Lock<S> {
+    pub(crate) fn new(store: S, key: &str) -> Self {
+        Self { store, host: SystemHost::shared(), key: Key::new(key) }
+    }
+
+    pub(crate) fn on(self, host: Arc<dyn Host>) -> Self {
+        Self { host, ..self }
+    }
+
+    pub(crate) fn host(&self) -> &dyn Host {
+        &*self.host
+    }
+
+    /// Sets the key if it is free, or the owner's already. Submitted when this returns.
+    pub(crate) fn acquire(
+        &self,
+        owner: &OwnerToken,
+        ttl: Ttl,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        let answer = self.lease(owner).map(|LeaseId { key, owner, claim }| {
+            let line = Line::Stand;
+            self.store.acquire(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 })
+        });
+        async move { Ok(matches!(answer?.await?, Acquired::Granted { .. })) }
+    }
+
+    /// Deletes the key if it is the owner's. Submitted when this returns.
+    pub(crate) fn release(
+        &self,
+        owner: &OwnerToken,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        // Who else wants the key may stand in no line.
+        let answer = self.lease(owner).map(|lease| self.store.release(lease, Otherwise::Wake));
+        async move { Ok(answer?.await? != Released::NotHeld) }
+    }
+
+    /// With nothing beside the key, and whoever may wait in line for it: as the namesakes do.
+    fn lease(&self, owner: &OwnerToken) -> Result<LeaseId, Error> {
+        Ok(LeaseId { key: self.key.clone()?, owner: owner.clone(), claim: Claim::Plain })
+    }
+
+    /// Waits for the answer to what `ask` submits, for `limit` at most. Asks nothing if that is
+    /// over already.
+    pub(crate) async fn within<T, A: Future<Output = Result<T, Error>>>(
+        &self,
+        limit: Duration,
+        ask: impl FnOnce() -> A,
+    ) -> Result<T, Error> {
+        if limit.is_zero() {
+            let message = "the timeout had elapsed before; nothing was asked";
+            return Err(self.named(Error::new(ErrorKind::Unavailable, message)));
+        }
+        let mut timer = self.host.sleep_until(self.host.now() + limit);
+        let mut answer = pin!(ask());
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = answer.as_mut().poll(context) {
+                return Poll::Ready(answer);
+            }
+            timer.as_mut().poll(context).map(|()| {
+                let message = format!(
+                    "no answer came within {limit:?}; what was asked may still take effect, \
+                     repeat it"
+                );
+                Err(self.named(Error::new(ErrorKind::Unknown, message)))
+            })
+        })
+        .await
+    }
+
+    fn named(&self, error: Error) -> Error {
+        match &self.key {
+            Ok(key) => error.with_name(key.as_str()),
+            Err(_) => error,
+        }
+    }
+}
+
+impl<S> fmt::Debug for Lock<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            Ok(key) => write!(f, "{key:?}"),
+            Err(error) => write!(f, "{error}"),
+        }
+    }
+}

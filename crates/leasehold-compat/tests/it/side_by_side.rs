@@ -1,0 +1,122 @@
+//! All of them on one key, beside Leasehold's own clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use leasehold_compat::gozero::RedisLock;
+use leasehold_compat::jedis::RedisDistributedLock;
+
+use crate::world::{World, ms, play, raw};
+
+#[test]
+fn a_release_wakes_who_waits_with_leaseholds_mutex() {
+    play(async |world| {
+        let client = world.client().await;
+        let lock = RedisLock::new_on(world.store().await, "a", world.host());
+        lock.set_expire(60);
+        for coexists in [false, true] {
+            assert!(lock.acquire().await.expect("an answer"));
+            let mutex = client.mutex("a");
+            let mutex = if coexists { mutex.coexist() } else { mutex };
+            let waiting = world.host.task(async move { mutex.lock().await.expect("in turn") });
+            world.pass(ms(350)).await;
+            assert!(!waiting.is_finished());
+            assert!(lock.release().await.expect("an answer"));
+            // One that coexists leaves the key alone for a while.
+            world.pass(ms(if coexists { 10 } else { 0 })).await;
+            assert!(waiting.is_finished(), "woken, not found by a poll");
+            let guard = waiting.await;
+            assert!(!lock.acquire().await.expect("an answer"), "it is the mutex's");
+            let _released = guard.release().await.expect("asked");
+        }
+    });
+}
+
+/// Who is inside, and how often each was.
+#[derive(Clone, Default)]
+struct Inside {
+    busy: Arc<AtomicBool>,
+    turns: Arc<[AtomicU32; 4]>,
+}
+
+impl Inside {
+    fn enter(&self, who: usize) {
+        assert!(!self.busy.swap(true, Ordering::SeqCst), "two are inside");
+        self.turns[who].fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn leave(&self) {
+        assert!(self.busy.swap(false, Ordering::SeqCst), "somebody else left for us");
+    }
+}
+
+async fn with_mutex(world: &World, inside: &Inside) {
+    let mutex = world.client().await.mutex("a").coexist();
+    let (host, inside) = (world.host.clone(), inside.clone());
+    let _goes_on = world.host.task(async move {
+        loop {
+            let guard = mutex.lock().await.expect("in turn");
+            inside.enter(0);
+            host.advance(ms(3)).await;
+            inside.leave();
+            let _released = guard.release().await.expect("asked");
+        }
+    });
+}
+
+async fn with_gozero(world: &World, inside: &Inside) {
+    let lock = RedisLock::new_on(world.store().await, "a", world.host());
+    lock.set_expire(5);
+    let (host, inside) = (world.host.clone(), inside.clone());
+    let _goes_on = world.host.task(async move {
+        loop {
+            if lock.acquire().await.expect("an answer") {
+                inside.enter(1);
+                host.advance(ms(3)).await;
+                inside.leave();
+                assert!(lock.release().await.expect("an answer"));
+            }
+            host.advance(ms(4)).await;
+        }
+    });
+}
+
+async fn with_jedis(world: &World, inside: &Inside) {
+    let lock = RedisDistributedLock::new_on(world.store().await, "a", world.host());
+    let (host, inside) = (world.host.clone(), inside.clone());
+    let _goes_on = world.host.task(async move {
+        loop {
+            if let Some(value) = lock.lock().await.expect("an answer") {
+                inside.enter(2);
+                host.advance(ms(3)).await;
+                inside.leave();
+                assert!(lock.release(&value).await.expect("an answer"));
+            }
+            host.advance(ms(4)).await;
+        }
+    });
+}
+
+/// X0: nobody is ever inside with another, and each has its turns.
+#[test]
+fn all_of_them_and_the_recipe_itself_take_turns_on_one_key() {
+    play(async |world| {
+        let inside = Inside::default();
+        for _ in 0..2 {
+            with_mutex(world, &inside).await;
+            with_gozero(world, &inside).await;
+            with_jedis(world, &inside).await;
+        }
+        for _ in 0..400 {
+            if raw::takes(world, "a", "theirs", 5_000) {
+                inside.enter(3);
+                world.pass(ms(3)).await;
+                inside.leave();
+                assert!(raw::releases(world, "a", "theirs"));
+            }
+            world.pass(ms(5)).await;
+        }
+        let turns = inside.turns.each_ref().map(|turns| turns.load(Ordering::SeqCst));
+        assert!(turns.iter().all(|turns| *turns >= 5), "{turns:?}");
+    });
+}
