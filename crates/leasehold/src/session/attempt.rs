@@ -265,20 +265,24 @@ impl Attempt {
 
     /// Ends when it is time for the next ask, at `at` or at the first hint, or when the key was
     /// handed over, with its lease.
-    async fn handed_over_before(&mut self, mut at: Moment) -> Option<(LeaseLife, Turn)> {
-        loop {
-            let may_be_free = tokio::select! {
-                biased;
-                handed_over = self.handed_over() => return Some(handed_over),
-                may_be_free = self.woken() => may_be_free,
-                () = self.session.host.sleep_until(at) => return None,
-            };
-            if !may_be_free {
-                return None;
-            }
-            // Whoever finds the key free meanwhile may still hand it over.
-            let given_way = self.decisions.on_free(|| random_u32(&*self.session.host))?;
-            at = self.session.now() + given_way;
+    async fn handed_over_before(&mut self, at: Moment) -> Option<(LeaseLife, Turn)> {
+        let may_be_free = tokio::select! {
+            biased;
+            handed_over = self.handed_over() => return Some(handed_over),
+            may_be_free = self.woken() => may_be_free,
+            () = self.session.host.sleep_until(at) => return None,
+        };
+        if !may_be_free {
+            return None;
+        }
+        let given_way = self.decisions.on_free(|| random_u32(&*self.session.host))?;
+        let at = self.session.now() + given_way;
+        // Another hint would say the same once more. Whoever finds the key free meanwhile may still
+        // hand it over.
+        tokio::select! {
+            biased;
+            handed_over = self.handed_over() => Some(handed_over),
+            () = self.session.host.sleep_until(at) => None,
         }
     }
 
