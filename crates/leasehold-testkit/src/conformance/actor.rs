@@ -107,6 +107,17 @@ impl Actor {
         self.renew_at_least(key, ttl_ms, None, 0)
     }
 
+    /// A renewal of another claim.
+    pub fn renew_as(
+        &self,
+        key: &Key,
+        claim: Claim,
+        ttl_ms: u64,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static + use<> {
+        let (lease, ttl) = (LeaseId { claim, ..self.lease(key) }, ttl(ttl_ms));
+        boxed(self.store.renew(Renewal { lease, ttl, at_least: None, reserve: 0, idle: false }))
+    }
+
     /// A renewal of a lease that is kept with no guard in use.
     pub fn renew_idle(
         &self,

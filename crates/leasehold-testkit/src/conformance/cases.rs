@@ -35,6 +35,7 @@ macro_rules! for_each_case {
                 a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it,
                 a_plain_lease_is_renewed_as_any,
                 a_plain_lock_and_a_usual_one_exclude_each_other,
+                a_plain_lease_never_has_fencing_tokens,
             }
             expiry {
                 a_lease_lives_for_all_of_its_ttl,

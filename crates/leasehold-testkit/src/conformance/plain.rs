@@ -84,3 +84,17 @@ pub(super) async fn a_plain_lock_and_a_usual_one_exclude_each_other(world: &Worl
     released(bert.release(&key("a")).await, Released::Freed);
     granted(ask(&anna.another(), &key("a"), 10_000).await);
 }
+
+/// Also beside the counter that a lock with fencing left on the same key.
+pub(super) async fn a_plain_lease_never_has_fencing_tokens(world: &World) {
+    let client = acquainted(world).await;
+    for _ in 0..3 {
+        let (fenced, anna) = (client.another(), client.another());
+        granted(fenced.ask(&key("a")).send().await);
+        released(fenced.release(&key("a")).await, Released::Freed);
+        assert_eq!(granted(ask(&anna, &key("a"), 1_000).await), None);
+        assert_eq!(granted(ask(&anna, &key("a"), 1_000).await), None, "asked again");
+        assert_eq!(renewed(anna.renew_as(&key("a"), Claim::Plain, 2_000).await).0, None);
+        released(release(&anna, &key("a")).await, Released::Freed);
+    }
+}

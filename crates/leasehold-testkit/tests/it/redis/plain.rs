@@ -136,3 +136,24 @@ fn a_lock_leaves_no_place_and_no_counter_whatever_else_its_key_was_used_for() {
         }
     });
 }
+
+/// As one command does that sets a free key, whether it is asked for by that or by a script.
+#[test]
+fn who_asks_for_the_lock_alone_has_a_free_key_whoever_waits_in_line() {
+    play_as_user(&["+@all"], async |world, _, anna| {
+        let bert = world.actor();
+        for turn in 0..3 {
+            let held = world.actor();
+            granted(held.ask(&key("a")).send().await);
+            taken(bert.ask(&key("a")).join().send().await);
+            released(held.free(&key("a")).await, Released::Freed);
+            // The first ask on a connection is by a script.
+            granted(anna.ask(&key("a")).claim(Claim::Plain).reserve(0).send().await);
+            let waiting = world.inspect(&key("a")).await.waiting;
+            assert_eq!(waiting, 1, "turn {turn}: the place stays");
+            released(anna.release_as(&key("a"), Claim::Plain).await, Released::Freed);
+            granted(bert.ask(&key("a")).send().await);
+            released(bert.release(&key("a")).await, Released::Freed);
+        }
+    });
+}

@@ -2,7 +2,9 @@
 
 use super::keys::Keys;
 use super::link::{Command, Digits};
-use super::scripts::{ACQUIRE, EVICT, INSPECT, LIVING, RELEASE, RELEASE_PLAIN, RENEW, Script};
+use super::scripts::{
+    ACQUIRE, ACQUIRE_PLAIN, EVICT, INSPECT, LIVING, RELEASE, RELEASE_PLAIN, RENEW, Script,
+};
 use crate::core::key::Key;
 use crate::core::line::Stance;
 use crate::core::ttl::Ttl;
@@ -44,9 +46,10 @@ impl<'a> Call<'a> {
     /// The script that carries it out.
     pub(super) fn script(self) -> &'static Script {
         match self {
+            Self::Acquire { .. } if self.is_plain() => &ACQUIRE_PLAIN,
             Self::Acquire { .. } => &ACQUIRE,
             Self::Renew { .. } => &RENEW,
-            Self::Release { .. } if self.is_plain_release() => &RELEASE_PLAIN,
+            Self::Release { .. } if self.is_plain() => &RELEASE_PLAIN,
             Self::Release { .. } => &RELEASE,
             Self::Evict { .. } => &EVICT,
             Self::Inspect { .. } => &INSPECT,
@@ -54,24 +57,26 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether there is nothing to release but the lock itself.
-    fn is_plain_release(self) -> bool {
-        matches!(
-            self,
-            Self::Release {
-                lease: LeaseId { claim: Claim::Plain, .. },
-                otherwise: Otherwise::Free,
-                ..
+    /// Whether there is nothing to take or release but the lock itself.
+    fn is_plain(self) -> bool {
+        match self {
+            Self::Acquire { ask, .. } => ask.claim == Claim::Plain && ask.reserve == 0,
+            Self::Release { lease, otherwise, .. } => {
+                lease.claim == Claim::Plain && *otherwise == Otherwise::Free
             }
-        )
+            _ => false,
+        }
     }
 
     /// Adds keys and arguments, as the headers of the scripts have them.
     fn complete(self, command: Command) -> Command {
         let keys = Keys::of(self.key());
         let command =
-            if self.is_plain_release() { keys.add_lock_to(command) } else { keys.add_to(command) };
+            if self.is_plain() { keys.add_lock_to(command) } else { keys.add_to(command) };
         match self {
+            Self::Acquire { ask, .. } if self.is_plain() => {
+                command.arg(ask.owner.as_str()).number(millis(ask.ttl))
+            }
             Self::Acquire { ask, cold } => acquire(command, ask, cold),
             Self::Renew { renewal, cold } => command
                 .arg(renewal.lease.owner.as_str())
@@ -235,11 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_lock_is_one_command_and_its_release_a_script_of_one_key() {
+    fn a_plain_lock_is_one_command_or_script_and_its_release_a_script_of_one_key() {
         let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::Stand, None) };
         let command = set(&plain);
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["SET", "a", "anna", "NX", "GET", "PX", "10000"]);
+        let command = Call::Acquire { ask: &plain, cold: false }.by_hash();
+        let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
+        assert_eq!(args, ["1", "a", "anna", "10000"]);
         let lease = LeaseId { claim: Claim::Plain, ..lease() };
         let otherwise = Otherwise::Free;
         let release = Call::Release { lease: &lease, otherwise: &otherwise, cold: false };

@@ -245,11 +245,19 @@ impl Store for RedisStore {
         let shared = &self.shared;
         shared.records.refresh_if_due(&renewal.lease.owner, &shared.renewals);
         let key = renewal.lease.key.clone();
+        let is_plain = renewal.lease.claim == Claim::Plain;
         let limit = command_limit(renewal.ttl);
         let answer = shared.renewals.submit(limit, Scripted::new(Step::Renew(renewal)));
         async move {
             let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
-            reply::renewed(&key, &answer)
+            Ok(match reply::renewed(&key, &answer)? {
+                // Nothing is noted of such a lease, so the script takes it for one that has the
+                // last token of a counter that others left beside the key.
+                Renewed::Renewed { wanted, .. } if is_plain => {
+                    Renewed::Renewed { fencing: None, wanted }
+                }
+                renewed => renewed,
+            })
         }
     }
 

@@ -42,6 +42,7 @@ pub(super) static EVICT: Script =
 pub(super) static INSPECT: Script = script!(4: "prelude.lua", "counter.lua", "inspect.lua");
 pub(super) static LIVING: Script = script!(5: "prelude.lua", "counter.lua", "living.lua");
 pub(super) static RELEASE_PLAIN: Script = script!(6: "release_plain.lua");
+pub(super) static ACQUIRE_PLAIN: Script = script!(7: "acquire_plain.lua");
 
 impl Script {
     const fn new(number: u32, source: &'static str) -> Self {
