@@ -19,6 +19,7 @@
 //! | wait for a lock, or try | [`Mutex::lock`], [`Mutex::lock_timeout`], [`Mutex::try_lock`], [`Mutex::with`] |
 //! | know whether it is still yours | [`Guard::is_held`], [`Guard::lost`], [`Guard::remaining`] |
 //! | stop a paused holder's late write | [`Guard::fencing_token`] |
+//! | share a name with other libraries, which poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
 //! | write a store of your own | [`store::Store`], [`Client::with_store`] |
