@@ -76,33 +76,46 @@ impl<S: Store> Leaving<S> {
         if failures.is_empty() && freed + not_held == self.shared.nodes.len() {
             return Ok(Released::NotHeld);
         }
+        // Whoever hears that repeats it, if it matters. Both at once would be one too many.
+        self.unheard.clear();
         Err(error::not_released(&self.shared, &failures).with_name(self.lease.key.as_str()))
     }
 
     fn note(&mut self, node: usize, answer: &Result<Released, Error>) {
-        let may_be_repeated =
-            |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
-        if answer.as_ref().is_err_and(may_be_repeated) {
+        if has_to_be_told_again(answer) {
             self.unheard.push(node);
         }
     }
+}
 
-    fn take(&mut self) -> Self {
-        Self {
+impl<S: Store> Drop for Leaving<S> {
+    fn drop(&mut self) {
+        if self.answers.is_empty() && self.unheard.is_empty() {
+            return;
+        }
+        let rest = Rest {
             shared: Arc::clone(&self.shared),
             lease: self.lease.clone(),
             answers: std::mem::replace(&mut self.answers, SideBySide::new(&self.shared)),
             unheard: std::mem::take(&mut self.unheard),
-        }
+        };
+        let host = Arc::clone(&self.shared.host);
+        host.spawn_io(Box::pin(rest.finish()));
     }
+}
 
+/// What is left of a release that nobody waits for any more. Dropped, or at its end, it is over.
+struct Rest<S: Store> {
+    shared: Arc<Shared<S>>,
+    lease: LeaseId,
+    answers: SideBySide<S, Released>,
+    unheard: Vec<usize>,
+}
+
+impl<S: Store> Rest<S> {
     /// Hears the rest, and tells those again that have not answered.
     async fn finish(mut self) {
-        while let Some((node, heard)) = self.answers.next().await {
-            if let Heard::Answer(answer) = heard {
-                self.note(node, &answer);
-            }
-        }
+        self.hear_all().await;
         let telling = Told::begin(&self.shared);
         let until = self.shared.host.now() + TOLD_FOR;
         let mut pauses = TELLS.delays();
@@ -114,24 +127,25 @@ impl<S: Store> Leaving<S> {
                 let answer = store.release(self.lease.clone(), Otherwise::Free);
                 self.answers.push(node, Ttl::DEFAULT, Box::pin(answer));
             }
-            while let Some((node, heard)) = self.answers.next().await {
-                if let Heard::Answer(answer) = heard {
-                    self.note(node, &answer);
-                }
+            self.hear_all().await;
+        }
+    }
+
+    async fn hear_all(&mut self) {
+        while let Some((node, heard)) = self.answers.next().await {
+            if let Heard::Answer(answer) = heard
+                && has_to_be_told_again(&answer)
+            {
+                self.unheard.push(node);
             }
         }
     }
 }
 
-impl<S: Store> Drop for Leaving<S> {
-    fn drop(&mut self) {
-        if self.answers.is_empty() && self.unheard.is_empty() {
-            return;
-        }
-        let rest = self.take();
-        let host = Arc::clone(&self.shared.host);
-        host.spawn_io(Box::pin(rest.finish()));
-    }
+fn has_to_be_told_again(answer: &Result<Released, Error>) -> bool {
+    let may_be_repeated =
+        |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
+    answer.as_ref().is_err_and(may_be_repeated)
 }
 
 /// Counts a release that is being told again.
