@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::tally::{Tally, Verdict as Majority};
 use crate::core::token::{FencingBlock, FencingToken};
 
@@ -62,9 +62,9 @@ pub(super) struct Ballot {
     votes: Vec<Vote>,
 }
 
-/// The last token of a block.
+/// The last token of a block. One of none, which no store may answer, counts as one of one.
 pub(super) fn last_of(block: FencingBlock) -> u64 {
-    block.first.get() + u64::from(block.count) - 1
+    block.first.get() + u64::from(block.count.max(1)) - 1
 }
 
 impl Ballot {
@@ -111,6 +111,15 @@ impl Ballot {
     /// Whether a node has yet to answer, and is not late.
     pub(super) fn is_waited_for(&self) -> bool {
         self.votes.iter().any(|vote| matches!(vote, Vote::Open { late: false }))
+    }
+
+    /// Whether a node has granted it, or may have.
+    pub(super) fn may_be_granted(&self) -> bool {
+        self.votes.iter().any(|vote| match vote {
+            Vote::Granted(_) => true,
+            Vote::Failed(error) => error.kind() == ErrorKind::Unknown,
+            Vote::Open { .. } | Vote::Taken { .. } => false,
+        })
     }
 
     fn grants(&self) -> impl Iterator<Item = &Granted> {
@@ -210,7 +219,6 @@ impl Ballot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::error::ErrorKind;
 
     const OPEN: Vote = Vote::Open { late: false };
     const LATE: Vote = Vote::Open { late: true };
