@@ -18,7 +18,7 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
-use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Store};
+use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Snapshot, Store};
 
 /// For how long a node keeps what it is tried by, if it cannot be told to let go.
 const PROBE_TTL: Duration = Duration::from_secs(5);
@@ -95,16 +95,23 @@ impl<S: Store> Shared<S> {
         let looks = others.map(|other| {
             let look = self.nodes[other].store.inspect(lease.key.clone());
             let owner = lease.owner.as_str().as_bytes();
-            async move {
-                // Who cannot be looked at now looks at this one before it may vote itself.
-                let seen = look.await.ok()?;
-                seen.holders.iter().any(|holder| holder.token == owner).then_some(other)
-            }
+            let is_owner = move |seen: Snapshot| seen.holders.iter().any(|it| it.token == owner);
+            async move { (other, look.await.map(is_owner)) }
         });
         let seen = join_all(looks).await;
         // Nobody waits for the answer: it would run out by itself.
         drop(store.release(lease, Otherwise::Free));
-        Ok(seen.into_iter().flatten().next())
+        for (other, is_same) in seen {
+            match is_same {
+                Ok(true) => return Ok(Some(other)),
+                // Who may not vote yet looks at this one before it may. Who votes does not.
+                Err(error) if self.nodes[other].is_admitted() => {
+                    return Err(not_compared(&self.nodes[other].label, &error));
+                }
+                Ok(false) | Err(_) => {}
+            }
+        }
+        Ok(None)
     }
 
     fn probe(&self) -> LeaseId {
@@ -133,6 +140,16 @@ impl<S> Drop for Trying<'_, S> {
 /// What a node is told that has not been tried yet.
 pub(super) fn not_tried() -> Error {
     Error::new(ErrorKind::Unavailable, "it was not reached yet; nothing was asked")
+}
+
+fn not_compared(other: &str, error: &Error) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "whether it is the same store as {other} could not be seen; nothing was asked: {}",
+            error.message()
+        ),
+    )
 }
 
 fn same_store(other: &str) -> Error {
