@@ -169,6 +169,10 @@ impl Attempt {
             Ok(Acquired::Taken { retry_in, .. }) => {
                 // Who takes no place has nothing to give back.
                 self.known = self.wake.is_some() && !self.spec.unqueued;
+                if !self.known && !self.session.has_line {
+                    // Nodes of a quorum that have not answered yet give back what they may grant.
+                    self.take_fresh_token();
+                }
                 self.decisions.on_taken(now, *retry_in, || random_u32(&*self.session.host))
             }
             Ok(Acquired::Split { round_trip }) => {

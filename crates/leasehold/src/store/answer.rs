@@ -16,7 +16,9 @@ pub enum Acquired {
         /// The fencing tokens of this grant; `None` if none were reserved.
         fencing: Option<FencingBlock>,
     },
-    /// It is another's.
+    /// It is another's. Nodes of a quorum that have not answered yet may still grant it to one who
+    /// takes no place, and have it given back: whoever asks again without one does so by a fresh
+    /// owner token.
     Taken {
         /// When asking again may help: the time left of the holder's lease, zero for at once,
         /// `None` if it has no end.

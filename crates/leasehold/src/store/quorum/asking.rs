@@ -12,7 +12,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::core::validity::valid_until;
-use crate::store::{Acquired, Ask, LeaseId, Renewal, Renewed, Store};
+use crate::store::{Acquired, Ask, LeaseId, Line, Renewal, Renewed, Store};
 
 /// What a node answers: to the ask, or to being raised.
 enum Answer {
@@ -60,7 +60,10 @@ impl<S: Store> Asking<S> {
             match self.ballot.verdict() {
                 Verdict::Open => {}
                 Verdict::Granted(fencing) => return Ok(self.granted(fencing)),
+                // Who waits goes on by the same token, and would keep what the rest grants.
+                Verdict::Taken { .. } if self.waits() && self.ballot.is_waited_for() => {}
                 Verdict::Taken { retry_in, ahead } => {
+                    self.hear_out();
                     return Ok(Acquired::Taken { retry_in, ahead });
                 }
                 Verdict::Split => {
@@ -77,6 +80,27 @@ impl<S: Store> Asking<S> {
             };
             self.hear(node, heard);
         }
+    }
+
+    fn waits(&self) -> bool {
+        self.ask.line != Line::Stand
+    }
+
+    /// It is taken, and who does not wait goes away: what the rest grants is given back.
+    fn hear_out(mut self) {
+        let is_over = self.answers.is_empty() && !self.ballot.may_be_granted();
+        if self.waits() || is_over {
+            return;
+        }
+        let host = Arc::clone(&self.shared.host);
+        host.spawn_io(Box::pin(async move {
+            while let Some((node, heard)) = self.answers.next().await {
+                self.hear(node, heard);
+            }
+            if self.ballot.may_be_granted() {
+                drop(Leaving::submit(&self.shared, self.lease()));
+            }
+        }));
     }
 
     fn hear(&mut self, node: usize, heard: Heard<Answer>) {
@@ -156,7 +180,8 @@ impl<S: Store> Asking<S> {
 }
 
 fn no_fencing_tokens() -> Error {
-    Error::new(ErrorKind::Unavailable, "it granted the key without a fencing token")
+    // It has to be given back all the same.
+    Error::new(ErrorKind::Unknown, "it granted the key without a fencing token")
 }
 
 fn lost_meanwhile() -> Error {
