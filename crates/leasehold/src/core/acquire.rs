@@ -6,8 +6,8 @@
 //! | who waits, before any answer | hold | ask again | wait | ask again, once | give up |
 //! | who waits, after an answer | hold | ask again | wait | wait (back-off) | wait (back-off) |
 //!
-//! Whoever asks again does so by the same token. Any other failure ends the acquisition. A hint
-//! ends a wait.
+//! Whoever asks again does so by the same token, but at a quorum: who has no place there, or split
+//! the votes, goes on by a fresh one. Any other failure ends the acquisition. A hint ends a wait.
 //!
 //! Who waits may also be handed the key, and is told so unasked: *handed over*. It holds at once if
 //! that leaves enough validity, counted from the moment at which the ask left that the store had
@@ -198,6 +198,7 @@ impl Acquisition {
     ) -> NextAsk {
         self.answered = true;
         self.failures.reset();
+        self.splits = 0;
         if !self.waits {
             // Perhaps nobody holds it, and whose turn it is hides behind dead places.
             let is_hidden = retry_in == Some(Duration::ZERO) && self.asked < HIDDEN_ASKS_MAX;
@@ -231,7 +232,7 @@ impl Acquisition {
         if !self.waits && self.splits >= SPLITS_MAX {
             return NextAsk::GiveUp;
         }
-        let longest = round_trip.saturating_mul(1 << self.splits.min(6)).min(SPLIT_PAUSE_MAX);
+        let longest = round_trip.saturating_mul(1 << self.splits.min(30)).min(SPLIT_PAUSE_MAX);
         NextAsk::At(now + longest.mul_f64(f64::from(random()) / f64::from(u32::MAX)))
     }
 
@@ -296,13 +297,16 @@ mod tests {
     fn votes_that_were_split_are_asked_for_again_after_longer_and_longer_pauses() {
         let round_trip = Duration::from_millis(1);
         let mut acquisition = Acquisition::new(ttl(10_000), true);
-        for longest in [2, 4, 8, 16, 32, 64, 64] {
+        for longest in [2, 4, 8, 16, 32, 64, 128, 250, 250] {
             let next = acquisition.clone().on_split(at(100), round_trip, || 0);
             assert_eq!(next, NextAsk::At(at(100)), "at once, if chance says so");
             let next = acquisition.on_split(at(100), round_trip, || u32::MAX);
             assert_eq!(next, NextAsk::At(at(100 + longest)));
         }
         assert!(acquisition.has_waited());
+        acquisition.on_taken(at(100), None, || 0);
+        let next = acquisition.clone().on_split(at(100), round_trip, || u32::MAX);
+        assert_eq!(next, NextAsk::At(at(102)), "others have it, and no votes are split any more");
         let slow = acquisition.on_split(at(0), Duration::from_secs(1), || u32::MAX);
         assert_eq!(slow, NextAsk::At(at(0) + SPLIT_PAUSE_MAX));
 
