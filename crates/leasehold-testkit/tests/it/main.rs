@@ -7,6 +7,7 @@ mod chaos;
 mod conformance;
 mod differential;
 mod fuzz;
+mod quorum;
 mod redis;
 mod session;
 mod simulated_redis;

@@ -1,0 +1,142 @@
+//! Which nodes may vote.
+
+use std::sync::Arc;
+
+use leasehold::ErrorKind;
+use leasehold::host::Host;
+use leasehold::store::{AnyStore, Quorum};
+use leasehold_testkit::faults::{Fault, Faults, Request};
+
+use super::{Scene, TTL, ms, play};
+
+/// Asks now and then, so that nodes that may not vote yet are tried again.
+async fn ask_for_a_while(scene: &Scene, client: &leasehold::Client) {
+    for _ in 0..5 {
+        let _taken_or_not = client.mutex("other").try_lock().await;
+        scene.pass(ms(1_100)).await;
+    }
+}
+
+#[test]
+fn one_store_does_not_vote_twice() {
+    play(&[2, 3], 0..3, async |scene| {
+        let host: Arc<dyn Host> = scene.host.clone();
+        let stores = scene.nodes.iter().chain([&scene.nodes[0]]).cloned();
+        let error = Quorum::connect(stores, host).await.expect_err("two are the same");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("memory:n0"), "{error}");
+    });
+}
+
+#[test]
+fn a_number_of_nodes_that_makes_no_quorum_is_refused() {
+    play(&[16], 0..1, async |scene| {
+        let host: Arc<dyn Host> = scene.host.clone();
+        let many = Quorum::connect(scene.nodes.clone(), host.clone()).await;
+        assert_eq!(many.expect_err("too many").kind(), ErrorKind::Config);
+        let none = Quorum::connect(Vec::<AnyStore>::new(), host).await;
+        assert_eq!(none.expect_err("none").kind(), ErrorKind::Config);
+    });
+}
+
+#[test]
+fn without_a_majority_there_is_no_quorum() {
+    for fault in [Fault::Refuse, Fault::LoseRequest] {
+        play(&[1, 2, 3, 4, 5], 0..1, async |scene| {
+            for faults in &scene.faults[scene.minority()..] {
+                faults.all_from_now_on(fault);
+            }
+            let host: Arc<dyn Host> = scene.host.clone();
+            let error = Quorum::connect(scene.faulty(), host).await.expect_err("no majority");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            for number in scene.minority()..scene.nodes.len() {
+                assert!(error.to_string().contains(&format!("memory:n{number}")), "{error}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_node_that_was_out_of_reach_votes_once_it_was_tried() {
+    play(&[3], 0..3, async |scene| {
+        scene.faults[2].all_from_now_on(Fault::Refuse);
+        let client = scene.client().await;
+        drop(client.mutex("a").lock().await.expect("a majority is there"));
+        scene.faults[2].heal();
+        ask_for_a_while(scene, &client).await;
+        scene.faults[0].all_from_now_on(Fault::Refuse);
+        let guard = client.mutex("a").lock().await.expect("a majority is there");
+        scene.pass(TTL * 2).await;
+        assert!(guard.is_held());
+    });
+}
+
+/// Four stores that are three: it must not be by the two votes of one that a lock is taken.
+fn twins(scene: &Scene) -> (Vec<AnyStore>, Faults) {
+    let faults = Faults::new(scene.host.clone());
+    let twin = AnyStore::new(faults.decorate(scene.nodes[scene.nodes.len() - 1].clone()));
+    (scene.faulty().into_iter().chain([twin]).collect(), faults)
+}
+
+#[test]
+fn two_ways_to_one_store_that_were_closed_at_first_are_not_both_admitted() {
+    play(&[4], 0..5, async |scene| {
+        let (stores, twin) = twins(scene);
+        scene.faults[3].all_from_now_on(Fault::Refuse);
+        twin.all_from_now_on(Fault::Refuse);
+        let client = scene.client_of(scene.quorum(stores).await, TTL).await;
+        scene.faults[3].heal();
+        twin.heal();
+        ask_for_a_while(scene, &client).await;
+        scene.faults[0].all_from_now_on(Fault::Refuse);
+        scene.faults[1].all_from_now_on(Fault::Refuse);
+        let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
+        assert!(error.to_string().contains("same store"), "{error}");
+    });
+}
+
+/// Whether it is the same store as one that votes cannot be seen while that one does not answer.
+#[test]
+fn a_node_is_not_admitted_while_one_that_votes_cannot_be_looked_at() {
+    play(&[4], 0..5, async |scene| {
+        let (stores, twin) = twins(scene);
+        twin.all_from_now_on(Fault::Refuse);
+        let client = scene.client_of(scene.quorum(stores).await, TTL).await;
+        twin.heal();
+        scene.faults[3].from_now_on(Request::Inspect, Fault::Refuse);
+        ask_for_a_while(scene, &client).await;
+        scene.faults[0].all_from_now_on(Fault::Refuse);
+        scene.faults[1].all_from_now_on(Fault::Refuse);
+        let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    });
+}
+
+/// One that could be looked at again is admitted, if it is another.
+#[test]
+fn a_node_is_admitted_once_all_that_vote_were_looked_at() {
+    play(&[3], 0..3, async |scene| {
+        scene.faults[2].all_from_now_on(Fault::Refuse);
+        let client = scene.client().await;
+        scene.faults[2].heal();
+        scene.faults[1].from_now_on(Request::Inspect, Fault::Refuse);
+        ask_for_a_while(scene, &client).await;
+        scene.faults[1].heal();
+        ask_for_a_while(scene, &client).await;
+        scene.faults[1].all_from_now_on(Fault::Refuse);
+        assert!(client.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+#[test]
+fn what_nodes_are_tried_by_is_gone() {
+    use leasehold::store::Browse as _;
+    play(&[5], 0..1, async |scene| {
+        let _client = scene.client().await;
+        scene.host.settle().await;
+        for node in &scene.nodes {
+            let page = node.list("*", None).await.expect("it is in memory");
+            assert!(page.keys.is_empty(), "{page:?}");
+        }
+    });
+}

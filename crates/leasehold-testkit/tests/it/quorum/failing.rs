@@ -1,0 +1,194 @@
+//! Some nodes are down, refuse, are silent or slow.
+
+use leasehold::ErrorKind;
+use leasehold::core::Ttl;
+use leasehold::core::validity::command_limit;
+use leasehold::host::Host as _;
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::{TTL, ms, play};
+
+const FAULTS: [Fault; 4] =
+    [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply, Fault::Late(ms(400))];
+
+#[test]
+fn a_minority_that_fails_is_not_waited_for() {
+    for fault in FAULTS {
+        play(&[3, 4, 5, 7], 0..3, async |scene| {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            for faults in &scene.faults[..scene.minority()] {
+                faults.all_from_now_on(fault);
+            }
+            let begun = scene.host.now();
+            let guard = client.mutex("a").lock().await.expect("free");
+            assert_eq!(scene.host.now(), begun, "{fault:?}");
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "{fault:?}");
+            // Over several renewals.
+            scene.pass(ms(20_000)).await;
+            assert!(guard.is_held(), "{fault:?}");
+            guard.renew().await.expect("a majority renews it");
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "{fault:?}");
+            let begun = scene.host.now();
+            let released = guard.release().await.expect("a majority lets go of it");
+            assert_eq!(released, leasehold::Release::Released);
+            assert_eq!(scene.host.now(), begun, "{fault:?}");
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_some(), "{fault:?}");
+            scene.pass(TTL + ms(100)).await;
+            scene.assert_nothing_is_left("a", &format!("after {fault:?}")).await;
+        });
+    }
+}
+
+#[test]
+fn a_majority_that_fails_is_an_error_in_time_that_names_each_node_and_leaves_nothing() {
+    for fault in [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply] {
+        play(&[1, 2, 3, 4, 5], 0..3, async |scene| {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let failing = scene.nodes.len() - scene.minority();
+            for faults in &scene.faults[..failing] {
+                faults.all_from_now_on(fault);
+            }
+            let begun = scene.host.now();
+            let error = client.mutex("a").try_lock().await.expect_err("no majority answers");
+            // One repetition where the outcome is unknown.
+            let limit = command_limit(Ttl::new(TTL).expect("within bounds")) * 2;
+            assert!(scene.host.now().since(begun) <= limit, "{fault:?}");
+            let is_known = fault == Fault::Refuse && scene.minority() == 0;
+            let kind = if is_known { ErrorKind::Unavailable } else { ErrorKind::Unknown };
+            assert_eq!(error.kind(), kind, "{fault:?} {error}");
+            for number in 0..scene.nodes.len() {
+                assert!(error.to_string().contains(&format!("memory:n{number}")), "{error}");
+            }
+            scene.faults.iter().for_each(|faults| faults.heal());
+            // The limit of a release that is under way, and the pause before the next.
+            scene.pass(ms(1_000 + 1_000)).await;
+            scene.assert_nothing_is_left("a", &format!("after {fault:?}")).await;
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_some(), "{fault:?}");
+        });
+    }
+}
+
+#[test]
+fn a_lock_that_a_majority_says_is_taken_is_refused_without_the_rest() {
+    play(&[3, 4, 5], 0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        for faults in &scene.faults[..scene.minority()] {
+            faults.all_from_now_on(Fault::LoseRequest);
+        }
+        let begun = scene.host.now();
+        assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
+        assert_eq!(scene.host.now(), begun);
+    });
+}
+
+/// The holder has a majority, and the others are free: what they grant meanwhile is given back.
+#[test]
+fn a_grant_that_comes_after_the_refusal_is_given_back() {
+    for fault in [Fault::Late(ms(100)), Fault::LoseReply] {
+        play(&[3, 5], 0..5, async |scene| {
+            let (client, holder) = (scene.client().await, scene.client().await);
+            let rest = || scene.faults[..scene.minority()].iter();
+            rest().for_each(|faults| faults.next(Request::Acquire, Fault::Refuse));
+            let guard = holder.mutex("a").ttl(ms(60_000)).lock().await.expect("free");
+            for mutex in [client.mutex("a"), client.mutex("a").unqueued()] {
+                rest().for_each(|faults| faults.next(Request::Acquire, fault));
+                assert!(mutex.try_lock().await.expect("asked").is_none());
+            }
+            rest().for_each(|faults| faults.from_now_on(Request::Acquire, fault));
+            let unqueued = client.mutex("a").unqueued();
+            let error = unqueued.lock_timeout(ms(500)).await.expect_err("it is held");
+            assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+            rest().for_each(|faults| faults.heal());
+            scene.pass(ms(1_500)).await;
+            let held = scene.held_by("a").await;
+            let held = held.iter().filter(|held| **held).count();
+            assert_eq!(held, scene.nodes.len() - scene.minority(), "{fault:?}");
+            drop(guard);
+            scene.host.settle().await;
+            scene.assert_nothing_is_left("a", "after the release").await;
+        });
+    }
+}
+
+#[test]
+fn who_waits_gets_the_lock_although_a_minority_fails() {
+    for fault in FAULTS {
+        play(&[3, 5], 0..3, async |scene| {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let held = other.mutex("a").lock().await.expect("free");
+            for faults in &scene.faults[..scene.minority()] {
+                faults.all_from_now_on(fault);
+            }
+            let waiting = scene.host.task(async move { client.mutex("a").lock().await });
+            scene.pass(ms(1_200)).await;
+            drop(held);
+            let guard = scene.host.within(ms(1_300), waiting).await.expect("in time");
+            assert!(guard.expect("it is free").is_held(), "{fault:?}");
+        });
+    }
+}
+
+/// Whoever answers a release too late is told again, and not for ever.
+#[test]
+fn a_release_that_a_node_missed_is_told_again() {
+    for fault in [Fault::Refuse, Fault::LoseRequest] {
+        play(&[3, 5], 0..3, async |scene| {
+            let client = scene.client().await;
+            let long = client.mutex("a").ttl(ms(3_600_000));
+            let guard = long.lock().await.expect("free");
+            scene.faults[0].from_now_on(Request::Release, fault);
+            drop(guard);
+            scene.pass(ms(300)).await;
+            assert!(scene.held_by("a").await[0]);
+            scene.faults[0].heal();
+            scene.pass(ms(1_100)).await;
+            scene.assert_nothing_is_left("a", "although it was told again").await;
+
+            // One that never answers is left alone in the end.
+            let guard = long.lock().await.expect("free");
+            scene.faults[0].from_now_on(Request::Release, fault);
+            drop(guard);
+            scene.pass(ms(15_000)).await;
+            let told = scene.faults[0].count(Request::Release);
+            scene.pass(ms(60_000)).await;
+            assert_eq!(scene.faults[0].count(Request::Release), told, "{fault:?}");
+        });
+    }
+}
+
+/// The session repeats what had no answer, so the quorum does not do it too.
+#[test]
+fn a_release_that_no_majority_hears_is_not_repeated_by_everybody() {
+    play(&[3], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").ttl(ms(60_000)).lock().await.expect("free");
+        scene.faults.iter().for_each(|faults| faults.from_now_on(Request::Release, Fault::Refuse));
+        drop(guard);
+        scene.pass(ms(20_000)).await;
+        // One each second, but for the first ones.
+        let told = scene.faults[0].count(Request::Release);
+        assert!(told < 60, "told {told} times");
+        scene.faults.iter().for_each(|faults| faults.heal());
+        scene.pass(ms(1_100)).await;
+        scene.assert_nothing_is_left("a", "although it was released").await;
+    });
+}
+
+/// More of them than are told again at a time: the rest runs out by itself, and costs nothing.
+#[test]
+fn many_releases_that_a_node_missed_are_not_told_without_end() {
+    const LOCKS: usize = 1_500;
+    play(&[3], 0..1, async |scene| {
+        let client = scene.client().await;
+        scene.faults[0].from_now_on(Request::Release, Fault::Refuse);
+        for lock in 0..LOCKS {
+            drop(client.mutex(format!("lock {lock}")).lock().await.expect("free"));
+        }
+        scene.pass(ms(15_000)).await;
+        let told = scene.faults[0].count(Request::Release);
+        assert!(told < LOCKS * 40, "told {told} times");
+        scene.pass(ms(60_000)).await;
+        assert_eq!(scene.faults[0].count(Request::Release), told);
+    });
+}

@@ -1,0 +1,125 @@
+//! What the nodes say unasked, as one.
+
+use std::sync::{Arc, Mutex};
+
+use leasehold::OwnerToken;
+use leasehold::core::Moment;
+use leasehold::core::token::ClientId;
+use leasehold::host::Host;
+use leasehold::store::{Hint, HintSink, Store as _};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::faults::Request;
+
+use super::{Scene, TTL, key, ms, play};
+
+/// Takes note of every hint, and when it came.
+struct Notes {
+    host: Arc<VirtualHost>,
+    heard: Mutex<Vec<(Moment, Hint)>>,
+}
+
+impl HintSink for Notes {
+    fn hint(&self, hint: Hint) {
+        self.heard.lock().expect("no panic").push((self.host.now(), hint));
+    }
+}
+
+impl Notes {
+    fn take(&self) -> Vec<(Moment, Hint)> {
+        std::mem::take(&mut self.heard.lock().expect("no panic"))
+    }
+}
+
+/// Has nodes send these hints, and returns what one who listens hears, and when it was sent.
+async fn heard(scene: &Scene, hints: &[(usize, Hint)]) -> (Moment, Vec<(Moment, Hint)>) {
+    let quorum = scene.quorum(scene.faulty()).await;
+    let heard = Mutex::default();
+    let notes = Arc::new(Notes { host: scene.host.clone(), heard });
+    let sink: Arc<dyn HintSink> = notes.clone();
+    quorum.watch(&ClientId::from_random([5; ClientId::CHARS]), Arc::downgrade(&sink));
+    let sent = scene.host.now();
+    for (node, hint) in hints {
+        scene.faults[*node].forge(hint);
+    }
+    scene.pass(ms(1_000)).await;
+    (sent, notes.take())
+}
+
+fn free() -> Hint {
+    Hint::MaybeFree { key: key("a") }
+}
+
+#[test]
+fn what_a_majority_says_is_heard_once_and_at_once() {
+    for hint in [free(), Hint::Missed] {
+        play(&[3, 5], 0..3, async |scene| {
+            let hints: Vec<_> = (0..scene.nodes.len()).map(|node| (node, hint.clone())).collect();
+            let (sent, heard) = heard(scene, &hints).await;
+            assert_eq!(heard, [(sent, hint.clone())]);
+        });
+    }
+}
+
+#[test]
+fn what_one_node_says_is_heard_after_about_a_round_trip() {
+    for hint in [free(), Hint::Missed] {
+        play(&[3, 5], 0..10, async |scene| {
+            // So that the usual round trip is known.
+            scene.faults.iter().for_each(|faults| faults.delay_up_to(ms(20)));
+            let twice = [(0, hint.clone()), (0, hint.clone())];
+            let (sent, heard) = heard(scene, &twice).await;
+            let [(at, what)] = &heard[..] else { panic!("heard {heard:?}") };
+            assert_eq!(*what, hint);
+            assert!(at.since(sent) <= ms(40), "{:?}", at.since(sent));
+        });
+    }
+}
+
+#[test]
+fn what_is_said_again_later_is_heard_again() {
+    play(&[3], 0..3, async |scene| {
+        let quorum = scene.quorum(scene.faulty()).await;
+        let notes = Arc::new(Notes { host: scene.host.clone(), heard: Mutex::default() });
+        let sink: Arc<dyn HintSink> = notes.clone();
+        quorum.watch(&ClientId::from_random([5; ClientId::CHARS]), Arc::downgrade(&sink));
+        for _ in 0..3 {
+            scene.faults.iter().for_each(|faults| faults.forge(&free()));
+            scene.faults[1].forge(&free());
+            scene.pass(ms(100)).await;
+            // The second time of one node is something new, and not lost.
+            let heard = notes.take();
+            assert!((1..=2).contains(&heard.len()), "{heard:?}");
+        }
+    });
+}
+
+/// No node can give away what takes a majority.
+#[test]
+fn a_grant_that_a_node_speaks_of_is_no_grant() {
+    play(&[3], 0..3, async |scene| {
+        let owner = OwnerToken::new("ABCDEFGHIJKLMNOPQRSTUV").expect("a good token");
+        let granted = Hint::Granted { key: key("a"), owner, fencing: None, ask_no: 1 };
+        let hints: Vec<_> = (0..3).map(|node| (node, granted.clone())).collect();
+        let (sent, heard) = heard(scene, &hints).await;
+        assert_eq!(heard, [(sent, free())]);
+    });
+}
+
+/// Hints of all nodes that a connection was lost cost one ask, and not one each.
+#[test]
+fn hints_that_may_have_been_missed_at_all_nodes_cost_one_ask() {
+    play(&[3, 5], 0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").ttl(TTL * 100).lock().await.expect("free");
+        let waiting = scene.host.task(async move { client.mutex("a").lock().await.map(drop) });
+        scene.pass(ms(100)).await;
+        let before = scene.counts(Request::Acquire);
+        scene.faults.iter().for_each(|faults| faults.forge(&Hint::Missed));
+        scene.pass(ms(100)).await;
+        let after = scene.counts(Request::Acquire);
+        for (after, before) in after.iter().zip(before) {
+            assert_eq!(after - before, 1);
+        }
+        drop(waiting);
+    });
+}

@@ -1,0 +1,105 @@
+//! A node that answers whatever it likes.
+
+use std::future::{Future, ready};
+use std::sync::Weak;
+
+use leasehold::core::token::{ClientId, FencingBlock};
+use leasehold::store::{
+    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, Otherwise,
+    Released, Renewal, Renewed, Snapshot, Store,
+};
+use leasehold::{Error, FencingToken, Key};
+
+use super::{Scene, TTL, ms, play};
+
+/// Grants everything to everybody, with the same fencing tokens.
+#[derive(Clone)]
+struct Liar {
+    /// What it speaks of where it does not lie.
+    store: MemoryStore,
+    fencing: Option<FencingBlock>,
+}
+
+impl Store for Liar {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let fencing = self.fencing.filter(|_| ask.reserve > 0);
+        ready(Ok(Acquired::Granted { fencing }))
+    }
+
+    fn renew(&self, _: Renewal) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        ready(Ok(Renewed::Renewed { fencing: self.fencing, wanted: true }))
+    }
+
+    fn release(
+        &self,
+        _: LeaseId,
+        _: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        ready(Ok(Released::HandedOver))
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.store.inspect(key)
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.store.watch(inbox, sink);
+    }
+
+    fn listen(&self, _: &ClientId) {}
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.store.browse()
+    }
+
+    fn label(&self) -> String {
+        "a liar".to_owned()
+    }
+}
+
+fn with_a_liar(scene: &Scene, fencing: Option<FencingBlock>) -> Vec<AnyStore> {
+    let mut nodes: Vec<_> = scene.nodes.iter().cloned().map(AnyStore::new).collect();
+    nodes[0] = AnyStore::new(Liar { store: scene.nodes[0].clone(), fencing });
+    nodes
+}
+
+fn blocks() -> impl Iterator<Item = Option<FencingBlock>> {
+    let block = |(first, count)| {
+        Some(FencingBlock { first: FencingToken::new(first).expect("within bounds"), count })
+    };
+    let odd = [(1, 1), (1, 0), (1, u32::MAX), (7, 64), (1 << 40, 1), (FencingToken::MAX, 1)];
+    [None].into_iter().chain(odd.map(block))
+}
+
+#[test]
+fn one_liar_makes_no_second_holder() {
+    for block in blocks() {
+        play(&[3, 5], 0..3, async |scene| {
+            let client = scene.client_of(scene.quorum(with_a_liar(scene, block)).await, TTL).await;
+            let other = scene.client_of(scene.quorum(with_a_liar(scene, block)).await, TTL).await;
+            let held = client.mutex("a").fencing(false).lock().await.expect("free");
+            for _ in 0..3 {
+                assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "{block:?}");
+                scene.pass(TTL).await;
+                assert!(held.is_held(), "{block:?}");
+            }
+            drop(held);
+            scene.pass(ms(300)).await;
+            // Whether it can be had with a fencing token is up to the liar; not that it rises.
+            let mut last = 0;
+            for _ in 0..3 {
+                let Ok(Some(guard)) = other.mutex("b").try_lock().await else { break };
+                let fence = guard.fencing_token().expect("it has one").get();
+                assert!(fence > last, "{fence} after {last} beside {block:?}");
+                last = fence;
+                assert!(client.mutex("b").try_lock().await.is_ok_and(|got| got.is_none()));
+                drop(guard);
+                scene.pass(ms(300)).await;
+            }
+        });
+    }
+}

@@ -1,0 +1,155 @@
+//! What a node has not, or has lost, comes with the next renewal, and only then.
+
+use leasehold::{ErrorKind, Lost, Release};
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::{TTL, ms, play};
+
+#[test]
+fn a_node_that_was_down_at_the_grant_is_filled_on_renewal() {
+    play(&[3, 5], 0..3, async |scene| {
+        let client = scene.client().await;
+        scene.faults[0].next(Request::Acquire, Fault::Refuse);
+        let guard = client.mutex("a").lock().await.expect("free");
+        assert!(!scene.held_by("a").await[0]);
+        scene.pass(TTL / 2).await;
+        assert_eq!(scene.held_by("a").await, vec![true; scene.nodes.len()]);
+        // And it counts: others of the majority may go now.
+        for faults in scene.faults.iter().rev().take(scene.minority()) {
+            faults.all_from_now_on(Fault::Refuse);
+        }
+        scene.pass(TTL * 3).await;
+        assert!(guard.is_held());
+        scene.faults.iter().for_each(|faults| faults.heal());
+        drop(guard);
+        scene.host.settle().await;
+        scene.pass(TTL).await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}
+
+#[test]
+fn a_node_that_lost_the_key_gets_it_back_on_renewal() {
+    play(&[3, 5], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        for node in 0..scene.nodes.len() {
+            scene.forget(node, "a").await;
+            scene.pass(TTL / 2).await;
+            assert!(scene.held_by("a").await[node]);
+        }
+        assert!(guard.is_held());
+        drop(guard);
+        scene.host.settle().await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}
+
+#[test]
+fn a_node_gets_nothing_back_while_no_majority_renews() {
+    play(&[3], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.forget(0, "a").await;
+        scene.faults[1].from_now_on(Request::Renew, Fault::Refuse);
+        assert_eq!(guard.lost().await, Lost::Deadline);
+        assert!(!scene.held_by("a").await[0]);
+        scene.faults[1].heal();
+        scene.pass(TTL).await;
+        scene.assert_nothing_is_left("a", "after it was lost").await;
+    });
+}
+
+#[test]
+fn a_lease_that_a_majority_has_lost_is_lost_and_goes_everywhere() {
+    play(&[3, 4, 5], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        let majority = scene.nodes.len() / 2 + 1;
+        for node in 0..majority {
+            scene.forget(node, "a").await;
+        }
+        assert_eq!(guard.lost().await, Lost::NotOurs);
+        scene.host.settle().await;
+        scene.assert_nothing_is_left("a", "after it was lost").await;
+        scene.pass(TTL).await;
+        scene.assert_nothing_is_left("a", "later").await;
+    });
+}
+
+#[test]
+fn an_evicted_lease_does_not_come_back() {
+    play(&[3, 5], 0..3, async |scene| {
+        let (client, operator) = (scene.client().await, scene.calm_client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        let token = guard.token().as_str().as_bytes().to_vec();
+        let evicted = operator.evict("a", &token, "stuck").await.expect("asked");
+        assert_eq!(evicted, leasehold::store::Evicted::Evicted);
+        assert_eq!(guard.lost().await, Lost::NotOurs);
+        scene.pass(TTL * 2).await;
+        scene.assert_nothing_is_left("a", "after the eviction").await;
+    });
+}
+
+/// The release overtakes no fill: whenever it comes, nothing is left.
+#[test]
+fn a_release_at_any_moment_of_a_fill_leaves_nothing() {
+    for after in 0..60 {
+        play(&[3], after..after + 1, async |scene| {
+            let client = scene.far_client([ms(3), ms(8), ms(1)]).await;
+            let guard = client.mutex("a").lock().await.expect("free");
+            scene.pass(ms(20)).await;
+            let node = usize::try_from(after % 3).expect("small");
+            scene.forget(node, "a").await;
+            let renewing = async {
+                guard.renew().await.expect("a majority renews it");
+            };
+            let _cut = scene.host.within(ms(after), renewing).await;
+            drop(guard);
+            scene.pass(ms(50)).await;
+            scene.assert_nothing_is_left("a", &format!("released after {after} ms")).await;
+        });
+    }
+}
+
+#[test]
+fn a_detached_lease_is_renewed_and_released_by_another_handle() {
+    play(&[3, 5], 0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let token = client.mutex("a").lock().await.expect("free").detach();
+        scene.pass(TTL / 2).await;
+        let lease = other.lease("a", token.clone());
+        lease.renew(TTL * 2).await.expect("a majority renews it");
+        scene.pass(TTL).await;
+        assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
+        // What a node has lost, another handle cannot know to be right.
+        scene.forget(0, "a").await;
+        lease.renew(TTL * 2).await.expect("a majority renews it");
+        scene.host.settle().await;
+        assert!(!scene.held_by("a").await[0]);
+        assert_eq!(lease.release().await.expect("asked"), Release::Released);
+        scene.assert_nothing_is_left("a", "after the release").await;
+        assert_eq!(lease.release().await.expect("asked"), Release::NotHeld);
+        let error = lease.renew(TTL).await.expect_err("released");
+        assert_eq!(error.kind(), ErrorKind::Lost);
+        drop(client.lease("a", token));
+    });
+}
+
+/// A process that did not run for longer than its ttl puts nothing back.
+#[test]
+fn a_process_that_was_paused_past_its_lease_revives_nothing() {
+    play(&[3], 0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults[0].next(Request::Renew, Fault::Refuse);
+        scene.host.suspend(TTL * 2);
+        let taken = other.mutex("a").lock().await.expect("its lease has ended");
+        scene.pass(TTL / 2).await;
+        assert!(!guard.is_held());
+        assert!(taken.is_held());
+        let seen = other.inspect("a").await.expect("asked");
+        let theirs = Ok(Some(taken.token().as_str().as_bytes().to_vec()));
+        assert!(seen.votes.iter().all(|vote| vote.holder == theirs), "{seen:?}");
+    });
+}

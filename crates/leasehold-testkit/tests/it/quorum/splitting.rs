@@ -1,0 +1,100 @@
+//! Several take the votes from one another.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::host::Host as _;
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::far::Far;
+use super::{TTL, ms, play};
+
+/// Each contender is near to another node, so that each has the first vote of one.
+#[test]
+fn everybody_who_splits_the_votes_gets_the_lock_in_the_end() {
+    play(&[2, 3, 4, 5], 0..10, async |scene| {
+        let held = Arc::new(AtomicUsize::new(0));
+        let fences: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let mut contenders = Vec::new();
+        for contender in 0..6_u64 {
+            let ways = (0..5_u64).map(|node| ms(1 + (contender * 7 + node * 4) % 9));
+            let client = scene.far_client(ways).await;
+            let (host, held, fences) = (scene.host.clone(), held.clone(), fences.clone());
+            contenders.push(scene.host.task(async move {
+                for _ in 0..4 {
+                    let guard = client.mutex("a").lock().await.expect("it becomes free");
+                    assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                    let fence = guard.fencing_token().expect("it has one").get();
+                    fences.lock().expect("no panic").push(fence);
+                    host.sleep_until(host.now() + ms(5)).await;
+                    held.fetch_sub(1, Ordering::SeqCst);
+                    drop(guard);
+                }
+            }));
+        }
+        for contender in contenders {
+            scene.host.within(ms(60_000), contender).await.expect("it gets the lock");
+        }
+        let fences = fences.lock().expect("no panic").clone();
+        assert_eq!(fences.len(), 24);
+        assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+        scene.pass(ms(500)).await;
+        scene.assert_nothing_is_left("a", "after all have had it").await;
+    });
+}
+
+/// A node that was down at the grant grants to whoever waits, again and again.
+#[test]
+fn waiters_that_split_the_votes_with_a_holder_do_not_hammer_the_nodes() {
+    const WAITERS: usize = 5;
+    play(&[3], 0..3, async |scene| {
+        let holder = scene.client().await;
+        scene.faults[2].next(Request::Acquire, Fault::Refuse);
+        let guard = holder.mutex("a").ttl(ms(300_000)).lock().await.expect("free");
+        let mut waiting = Vec::new();
+        let mut far = Vec::new();
+        for _ in 0..WAITERS {
+            let way = Duration::from_micros(100);
+            let node = |node: &_| Far::new(&scene.host, Clone::clone(node), way);
+            let nodes: Vec<_> = scene.nodes.iter().map(node).collect();
+            far.push(nodes[0].clone());
+            let client = scene.client_of(scene.quorum(nodes).await, TTL).await;
+            waiting.push(scene.host.task(async move {
+                let guard = client.mutex("a").lock().await.expect("it becomes free");
+                drop(guard);
+            }));
+        }
+        scene.pass(ms(20_000)).await;
+        let asks: usize = far.iter().map(Far::asks).sum();
+        assert!(asks / WAITERS < 400, "each asked {} times in 20 s", asks / WAITERS);
+        drop(guard);
+        for waiter in waiting {
+            scene.host.within(ms(5_000), waiter).await.expect("it gets the lock");
+        }
+    });
+}
+
+/// Waiters give back what they were granted there, so that the holder's renewal finds it free.
+#[test]
+fn a_node_that_waiters_keep_asking_for_is_filled_all_the_same() {
+    play(&[3], 0..5, async |scene| {
+        let holder = scene.client().await;
+        scene.faults[2].next(Request::Acquire, Fault::Refuse);
+        let guard = holder.mutex("a").lock().await.expect("free");
+        let mut waiting = Vec::new();
+        for _ in 0..5 {
+            let client = scene.far_client([ms(1); 3]).await;
+            waiting.push(scene.host.task(async move { client.mutex("a").lock().await.map(drop) }));
+        }
+        scene.pass(ms(15_000)).await;
+        let seen = holder.inspect("a").await.expect("asked");
+        let ours = Ok(Some(guard.token().as_str().as_bytes().to_vec()));
+        assert_eq!(seen.votes[2].holder, ours);
+        drop(guard);
+        for waiter in waiting {
+            let locked = scene.host.within(ms(5_000), waiter).await.expect("it gets the lock");
+            locked.expect("it becomes free");
+        }
+    });
+}

@@ -1,0 +1,89 @@
+//! The terms of a lock, over several nodes.
+
+use leasehold::ErrorKind;
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::{TTL, ms, play};
+
+#[test]
+fn a_plain_lock_is_taken_kept_and_released() {
+    play(&[3, 5], 0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.client().await);
+        let plain = |client: &leasehold::Client| client.mutex("a").unqueued().fencing(false);
+        scene.faults[0].next(Request::Acquire, Fault::Refuse);
+        let guard = plain(&client).lock().await.expect("free");
+        assert_eq!(guard.fencing_token(), None);
+        assert!(plain(&other).try_lock().await.expect("asked").is_none());
+        // Filled by a renewal, as any other.
+        scene.pass(TTL * 2).await;
+        assert!(guard.is_held());
+        assert_eq!(scene.held_by("a").await, vec![true; scene.nodes.len()]);
+        let waiting = scene.host.task(async move { plain(&other).lock().await.map(drop) });
+        scene.pass(ms(300)).await;
+        drop(guard);
+        let waited = scene.host.within(ms(1_100), waiting).await.expect("it polls");
+        waited.expect("it becomes free");
+        scene.pass(ms(100)).await;
+        scene.assert_nothing_is_left("a", "after both").await;
+    });
+}
+
+#[test]
+fn a_lock_delay_keeps_every_node_for_longer_than_the_holder_counts_on() {
+    play(&[3], 0..3, async |scene| {
+        let store = scene.quorum(scene.faulty()).await;
+        let builder = leasehold::Client::with_store(store).host(scene.host.clone()).ttl(TTL);
+        let client = builder.lock_delay(ms(2_000)).connect().await.expect("connected");
+        let other = scene.calm_client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        // A node that lost it has it back for as long.
+        scene.forget(0, "a").await;
+        guard.renew().await.expect("a majority renews it");
+        scene.host.settle().await;
+        let _left_to_expire = guard.detach();
+        scene.pass(ms(4_900)).await;
+        assert_eq!(scene.held_by("a").await, [true; 3]);
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        scene.pass(ms(200)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+#[test]
+fn the_shortest_ttl_is_kept_while_a_minority_is_silent() {
+    play(&[3, 5], 0..3, async |scene| {
+        let client = scene.client().await;
+        let (mutex, other) = (client.mutex("a").ttl(ms(10)), scene.calm_client().await);
+        for faults in &scene.faults[..scene.minority()] {
+            faults.all_from_now_on(Fault::LoseRequest);
+        }
+        let guard = mutex.lock().await.expect("free");
+        scene.pass(ms(500)).await;
+        assert!(guard.is_held());
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+        drop(guard);
+        scene.pass(ms(20)).await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}
+
+#[test]
+fn a_shutdown_while_the_votes_are_split_leaves_nothing() {
+    play(&[3], 0..10, async |scene| {
+        let holder = scene.client().await;
+        scene.faults[2].next(Request::Acquire, Fault::Refuse);
+        let guard = holder.mutex("a").ttl(TTL * 10).lock().await.expect("free");
+        let client = scene.far_client([ms(1), ms(1), ms(2)]).await;
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.map(drop) });
+        scene.pass(ms(scene.host.seed() * 3 + 1)).await;
+        let shut = client.shutdown(ms(100)).await;
+        assert_eq!(shut.left_to_expire, 0);
+        assert_eq!(waiting.await.expect_err("closed").kind(), ErrorKind::Closed);
+        scene.pass(ms(50)).await;
+        assert_eq!(scene.held_by("a").await, [true, true, false]);
+        drop(guard);
+        scene.host.settle().await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}
