@@ -47,11 +47,10 @@ impl<S: Store> Shared<S> {
         if now < due || self.is_trying.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = Arc::clone(self);
+        // Made here: a task that is dropped before it has begun ends, too.
+        let trying = Trying(Arc::clone(self));
         self.host.spawn_io(Box::pin(async move {
-            let trying = Trying(&shared);
-            shared.admit_all().await;
-            drop(trying);
+            trying.0.admit_all().await;
         }));
     }
 
@@ -62,7 +61,7 @@ impl<S: Store> Shared<S> {
             Err(error) => Standing::Candidate(error),
         };
         if let Standing::Refused(error) = &standing {
-            tracing::error!(node = self.nodes[node].label, %error, "it may not vote");
+            tracing::error!(node = self.nodes[node].label, cause = %error, "it may not vote");
         }
         self.nodes[node].stand(standing);
     }
@@ -127,9 +126,9 @@ impl<S: Store> Shared<S> {
 }
 
 /// That nodes are being tried.
-struct Trying<'a, S>(&'a Shared<S>);
+struct Trying<S>(Arc<Shared<S>>);
 
-impl<S> Drop for Trying<'_, S> {
+impl<S> Drop for Trying<S> {
     fn drop(&mut self) {
         let now = self.0.host.now().as_nanos();
         self.0.tried_at.store(now, Ordering::Relaxed);
