@@ -91,12 +91,35 @@ pub struct Snapshot {
 }
 
 /// What one node of a quorum shows of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Vote {
     /// Which node: its URL without a password.
     pub node: String,
-    /// The owner token that it has there, if any; or why it shows nothing.
+    /// The owner token that it has there, if any; or why it shows nothing. The token is shown in
+    /// part only by `Debug`.
     pub holder: Result<Option<Vec<u8>>, String>,
+}
+
+impl Vote {
+    /// The beginning of the owner token there, as [`Holder::token_hint`] gives it; `None` if nobody
+    /// has the key there, or nothing is shown.
+    #[must_use]
+    pub fn holder_hint(&self) -> Option<String> {
+        self.holder.as_ref().ok()?.as_deref().map(hint)
+    }
+}
+
+impl fmt::Debug for Vote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holder = self.holder.as_ref().map(|holder| holder.as_deref().map(hint));
+        f.debug_struct("Vote").field("node", &self.node).field("holder", &holder).finish()
+    }
+}
+
+/// The beginning of an owner token, nothing of a short one.
+fn hint(token: &[u8]) -> String {
+    let shown = if token.len() < OwnerToken::HINTED_BYTES_MIN { 0 } else { 4 };
+    String::from_utf8_lossy(&token[..shown]).into_owned()
 }
 
 impl Snapshot {
@@ -134,8 +157,7 @@ impl Holder {
     /// nothing of a short one. A foreign token may be any bytes.
     #[must_use]
     pub fn token_hint(&self) -> String {
-        let shown = if self.token.len() < OwnerToken::HINTED_BYTES_MIN { 0 } else { 4 };
-        String::from_utf8_lossy(&self.token[..shown]).into_owned()
+        hint(&self.token)
     }
 }
 
@@ -198,6 +220,21 @@ mod tests {
             };
             assert_eq!(holder.token_hint(), hint);
             assert!(!format!("{holder:?}").contains("secret"));
+        }
+    }
+
+    #[test]
+    fn a_vote_shows_no_more_of_a_token_than_its_holder_does() {
+        let vote = |holder| Vote { node: "a".to_owned(), holder };
+        for (holder, hint, shown) in [
+            (Ok(Some(b"abcdefghijklmnop".to_vec())), Some("abcd"), r#"Ok(Some("abcd"))"#),
+            (Ok(Some(b"secret".to_vec())), Some(""), r#"Ok(Some(""))"#),
+            (Ok(None), None, "Ok(None)"),
+            (Err("down".to_owned()), None, r#"Err("down")"#),
+        ] {
+            let vote = vote(holder);
+            assert_eq!(vote.holder_hint().as_deref(), hint);
+            assert_eq!(format!("{vote:?}"), format!("Vote {{ node: \"a\", holder: {shown} }}"));
         }
     }
 }
