@@ -4,7 +4,9 @@ use super::Shared;
 use super::ballot::{Ballot, Vote};
 use super::node::Standing;
 use crate::core::error::{Error, ErrorKind};
-use crate::core::tally::Tally;
+
+/// What stands before what the nodes say. The command breaks the line there, and at each `|`.
+const SEE: &str = "see what the nodes say:";
 
 /// No majority granted a key, and not because others have it.
 pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
@@ -28,8 +30,8 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     Error::new(
         kind,
         format!(
-            "{granted} of {nodes} nodes granted the lock and {majority} are needed; {next}, see \
-             what each of them says: {}",
+            "{granted} of {nodes} nodes granted the lock and {majority} are needed; {next}, {SEE} \
+             {}",
             list(said)
         ),
     )
@@ -42,14 +44,17 @@ pub(super) fn not_connected<S>(
     kind: ErrorKind,
 ) -> Error {
     let said = failures.iter().map(|(node, error)| at(&shared.nodes[*node].label, error));
-    let nodes = shared.nodes.len();
+    let (nodes, needed) = (shared.nodes.len(), shared.majority());
     let reached = nodes - failures.len();
+    let why = if reached < needed {
+        format!("and {needed} are needed at least, each a store of its own")
+    } else {
+        "and what is wrong with the rest does not mend itself".to_owned()
+    };
     Error::new(
         kind,
         format!(
-            "{reached} of {nodes} nodes can be used and {} are needed at least, each a store of \
-             its own; no lock was asked for, see what the others say: {}",
-            Tally::new(nodes).majority(),
+            "{reached} of {nodes} nodes can be used, {why}; no lock was asked for, {SEE} {}",
             list(said)
         ),
     )
@@ -70,8 +75,7 @@ pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     Error::new(
         ErrorKind::Unknown,
         format!(
-            "fewer than {} of {} nodes renewed the lease; it lives on until its deadline, see what \
-             each of them says: {}",
+            "fewer than {} of {} nodes renewed the lease; it lives on until its deadline, {SEE} {}",
             ballot.majority(),
             ballot.votes().len(),
             list(said(shared, ballot.votes()))
@@ -90,23 +94,32 @@ pub(super) fn not_seen<S>(shared: &Shared<S>, failures: &[(usize, Error)]) -> Er
 }
 
 fn unanswered<S>(shared: &Shared<S>, failures: &[(usize, Error)], state: &str) -> Error {
-    let said = shared.nodes.iter().enumerate().filter_map(|(number, node)| {
-        let failed = failures.iter().find(|(failed, _)| *failed == number);
-        match (failed, node.standing()) {
-            (Some((_, error)), _) => Some(at(&node.label, error)),
-            (None, Standing::Candidate(error) | Standing::Refused(error)) => {
-                Some(at(&node.label, &error))
+    let failures: Vec<_> = shared
+        .nodes
+        .iter()
+        .enumerate()
+        .filter_map(|(number, node)| {
+            let failed = failures.iter().find(|(failed, _)| *failed == number);
+            match (failed, node.standing()) {
+                (Some((_, error)), _) => Some((&node.label, error.clone())),
+                (None, Standing::Candidate(error) | Standing::Refused(error)) => {
+                    Some((&node.label, error))
+                }
+                (None, Standing::Admitted) => None,
             }
-            (None, Standing::Admitted) => None,
-        }
-    });
-    let nodes = shared.nodes.len();
+        })
+        .collect();
+    let kinds: Vec<_> = failures.iter().map(|(_, error)| error.kind()).collect();
+    // Who is asked again may be answered where but one of them was merely out of reach.
+    let is_final = failures.iter().all(|(_, error)| !error.is_retryable());
+    let kind = if is_final { most_telling(&kinds) } else { ErrorKind::Unknown };
     Error::new(
-        ErrorKind::Unknown,
+        kind,
         format!(
-            "fewer than {} of {nodes} nodes answered; {state}, see what they say: {}",
-            Tally::new(nodes).majority(),
-            list(said)
+            "fewer than {} of {} nodes answered; {state}, {SEE} {}",
+            shared.majority(),
+            shared.nodes.len(),
+            list(failures.iter().map(|(label, error)| at(label, error)))
         ),
     )
 }
@@ -115,6 +128,12 @@ fn unanswered<S>(shared: &Shared<S>, failures: &[(usize, Error)], state: &str) -
 fn most_telling(kinds: &[ErrorKind]) -> ErrorKind {
     let order = [ErrorKind::Config, ErrorKind::Denied, ErrorKind::Unsupported];
     order.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(ErrorKind::Unavailable)
+}
+
+/// What a node says, where it is named beside.
+pub(super) fn without_label<'a>(label: &str, error: &'a Error) -> &'a str {
+    let text = error.message();
+    text.strip_prefix(label).and_then(|text| text.strip_prefix(": ")).unwrap_or(text)
 }
 
 /// What a node says, by its name. The name of the lock is said once, for all of them.

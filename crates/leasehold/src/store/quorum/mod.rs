@@ -166,7 +166,8 @@ impl<S: Store> Quorum<S> {
             return Err(error::not_connected(&shared, &failures, kind));
         }
         for (node, error) in &failures {
-            tracing::warn!(node = shared.nodes[*node].label, %error, "a node is out of reach");
+            // No `error`: the quorum answers all the same.
+            tracing::warn!(node = shared.nodes[*node].label, cause = %error, "it is out of reach");
         }
         Ok(Self { shared })
     }
@@ -185,6 +186,8 @@ impl<S: Store> Store for Quorum<S> {
         &self,
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        // A holder that asks for nothing else is to have the node that came back, too.
+        self.shared.admit_if_due();
         Renewing::submit(&self.shared, renewal).decided()
     }
 
@@ -199,8 +202,15 @@ impl<S: Store> Store for Quorum<S> {
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        let looks: Vec<_> =
-            self.shared.nodes.iter().map(|node| node.store.inspect(key.clone())).collect();
+        self.shared.admit_if_due();
+        let looks = self.shared.nodes.iter().map(|node| match node.standing() {
+            Standing::Admitted => Either::Left(node.store.inspect(key.clone())),
+            // What it shows is no vote: a replica shows what its primary has.
+            Standing::Candidate(error) | Standing::Refused(error) => {
+                Either::Right(ready(Err(error)))
+            }
+        });
+        let looks: Vec<_> = looks.collect();
         let shared = Arc::clone(&self.shared);
         async move {
             let seen = join_all(looks).await;
@@ -212,8 +222,12 @@ impl<S: Store> Store for Quorum<S> {
                 return Err(error::not_seen(&shared, &failures).with_name(key.as_str()));
             }
             let labels = shared.nodes.iter().map(|node| node.label.clone());
-            let seen = seen.into_iter().map(|seen| seen.map_err(|error| error.to_string()));
-            Ok(snapshot::merge(labels.zip(seen).collect()))
+            let why = |label: &str, error: Error| error::without_label(label, &error).to_owned();
+            let seen = labels.zip(seen).map(|(label, seen)| {
+                let seen = seen.map_err(|error| why(&label, error));
+                (label, seen)
+            });
+            Ok(snapshot::merge(seen.collect()))
         }
     }
 
