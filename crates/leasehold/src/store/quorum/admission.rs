@@ -90,24 +90,22 @@ impl<S: Store> Shared<S> {
             }
         }
         self.nodes[node].answered_after(self.host.now().since(asked));
-        let others = (0..self.nodes.len()).filter(|other| *other != node);
-        let looks = others.map(|other| {
-            let look = self.nodes[other].store.inspect(lease.key.clone());
-            let owner = lease.owner.as_str().as_bytes();
-            let is_owner = move |seen: Snapshot| seen.holders.iter().any(|it| it.token == owner);
-            async move { (other, look.await.map(is_owner)) }
-        });
-        let seen = join_all(looks).await;
+        let looks = self.nodes.iter().map(|other| other.store.inspect(lease.key.clone()));
+        let looks = join_all(looks).await;
         // Nobody waits for the answer: it would run out by itself.
-        drop(store.release(lease, Otherwise::Free));
-        for (other, is_same) in seen {
-            match is_same {
-                Ok(true) => return Ok(Some(other)),
+        drop(store.release(lease.clone(), Otherwise::Free));
+        let owner = lease.owner.as_str().as_bytes();
+        let is_there = |seen: Snapshot| seen.holders.iter().any(|holder| holder.token == owner);
+        for (other, seen) in looks.into_iter().enumerate() {
+            match seen.map(is_there) {
+                Ok(true) if other != node => return Ok(Some(other)),
+                // Without the right to look, say, it would not be seen to be another one.
+                Err(error) if other == node => return Err(error),
                 // Who may not vote yet looks at this one before it may. Who votes does not.
                 Err(error) if self.nodes[other].is_admitted() => {
                     return Err(not_compared(&self.nodes[other].label, &error));
                 }
-                Ok(false) | Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
         }
         Ok(None)
