@@ -53,11 +53,12 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 struct GlobalArgs {
-    /// The store: redis://HOST:PORT/DB, unix:/SOCKET or sqlite:PATH; default: LEASEHOLD_URL, else an
-    /// SQLite file of this user
+    /// The store: redis://HOST:PORT/DB, unix:/SOCKET or sqlite:PATH. Several, each by --url, make a
+    /// quorum: a lock is had by who has it at most of them. Default: LEASEHOLD_URL, else an SQLite
+    /// file of this user
     #[arg(long, global = true, value_name = "URL", action = ArgAction::Append)]
     url: Vec<String>,
-    /// A file whose first line is the URL, for URLs with passwords
+    /// A file with the URL, for URLs with passwords; those of a quorum one a line
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
     url_file: Option<PathBuf>,
     /// Goes before every name, so that applications on one store do not meet; default:

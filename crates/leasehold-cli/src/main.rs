@@ -14,6 +14,7 @@ mod signals;
 mod supervise;
 mod take;
 mod talk;
+mod urls;
 mod view;
 mod wait_message;
 

@@ -1,14 +1,15 @@
 //! Which store we speak to, and with what rights to talk about it.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
+use leasehold::store::redact_url;
 use leasehold::{Client, Identity};
 
 use crate::exit::Failure;
 use crate::talk::{Level, Talk};
+use crate::urls::{absolute, after_scheme, has_password, in_file, split};
 
 /// Where a namespace is inherited from.
 pub(crate) const NAMESPACE: &str = "LEASEHOLD_NAMESPACE";
@@ -24,7 +25,7 @@ pub(crate) struct StoreFlags {
     pub(crate) namespace: Option<String>,
 }
 
-/// Where a URL came from.
+/// Where the URLs came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Flag,
@@ -36,7 +37,10 @@ enum Source {
 /// The store that was chosen.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    url: String,
+    /// One, or those of a quorum.
+    urls: Vec<String>,
+    /// The same ones, from whatever directory.
+    urls_for_child: String,
     source: Source,
     namespace: Option<String>,
 }
@@ -44,38 +48,26 @@ pub(crate) struct Settings {
 impl Settings {
     /// Chooses: flags before the environment before the default.
     pub(crate) fn resolve(flags: &StoreFlags) -> Result<Self, Failure> {
-        Self::choose(flags, |name| std::env::var_os(name))
+        let here = std::env::current_dir().ok();
+        Self::choose(flags, |name| std::env::var_os(name), here.as_deref())
     }
 
-    fn choose(flags: &StoreFlags, env: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+    fn choose(
+        flags: &StoreFlags,
+        env: impl Fn(&str) -> Option<OsString>,
+        here: Option<&Path>,
+    ) -> Result<Self, Failure> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
-        let (url, source) = if let [first, more @ ..] = &flags.urls[..] {
-            if !more.is_empty() {
-                return Err(Failure::new(
-                    crate::exit::Exit::CONFIG,
-                    leasehold::ErrorKind::Unsupported.as_str(),
-                    "several --url make a quorum of stores, which this version cannot do yet; \
-                     the store was not contacted, name one store",
-                ));
-            }
-            (first.clone(), Source::Flag)
+        let (urls, source) = if !flags.urls.is_empty() {
+            (flags.urls.iter().flat_map(|text| split(text)).collect(), Source::Flag)
         } else if let Some(path) = &flags.url_file {
-            (first_line(path)?, Source::File)
-        } else if let Some(url) = env("LEASEHOLD_URL") {
-            if url.is_empty() {
-                // A job that lost its configuration must not take a lock that nobody else sees.
-                return Err(Failure::config(
-                    "LEASEHOLD_URL is empty; the store was not contacted, name one in it, or unset \
-                     it for the embedded store of this machine",
-                ));
-            }
-            let url = url.into_string().map_err(|_| {
-                Failure::config("LEASEHOLD_URL is not valid UTF-8; the store was not contacted")
-            })?;
-            (url, Source::Environment)
+            (in_file(path)?, Source::File)
+        } else if let Some(text) = env("LEASEHOLD_URL") {
+            (split(&inherited_urls(text)?), Source::Environment)
         } else {
-            (default_url(set)?, Source::Default)
+            (vec![default_url(set)?], Source::Default)
         };
+        let urls_for_child = for_child(&urls, here)?;
         let inherited = || match set(NAMESPACE).map(OsString::into_string) {
             Some(Err(_)) => Err(Failure::config(format!(
                 "{NAMESPACE} is not valid UTF-8; the store was not contacted"
@@ -89,12 +81,12 @@ impl Settings {
         };
         // An empty flag takes an inherited namespace away.
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
-        Ok(Self { url, source, namespace })
+        Ok(Self { urls, urls_for_child, source, namespace })
     }
 
     /// Connects, after what there is to say about the choice.
     pub(crate) async fn connect(&self, who: Identity, talk: &Talk) -> Result<Client, Failure> {
-        if self.source == Source::Flag && has_password(&self.url) {
+        if self.source == Source::Flag && self.urls.iter().any(|url| has_password(url)) {
             talk.notice(
                 Level::Warning,
                 "password-in-arguments",
@@ -106,7 +98,11 @@ impl Settings {
         if self.source == Source::Default {
             announce_default(talk);
         }
-        let mut builder = Client::builder(&self.url).identity(who);
+        let builder = match &self.urls[..] {
+            [url] => Client::builder(url),
+            urls => Client::quorum(urls),
+        };
+        let mut builder = builder.identity(who);
         if let Some(namespace) = &self.namespace {
             builder = builder.namespace(namespace);
         }
@@ -115,7 +111,7 @@ impl Settings {
 
     /// Refuses a store in which nobody else could see the lock.
     pub(crate) fn refuse_private(&self, name: &str) -> Result<(), Failure> {
-        if after_scheme(&self.url, "memory").is_none() {
+        if !self.urls.iter().any(|url| after_scheme(url, "memory").is_some()) {
             return Ok(());
         }
         let message = "a memory: store lives in this process only, no other command would see the \
@@ -128,11 +124,37 @@ impl Settings {
         self.namespace.clone()
     }
 
-    /// The URL for the environment of a command, so that it reaches the same store from whatever
+    /// The URLs for the environment of a command, so that it reaches the same store from whatever
     /// directory it moves to.
-    pub(crate) fn url_for_child(&self) -> String {
-        let here = std::env::current_dir().ok();
-        absolute(&self.url, here.as_deref()).unwrap_or_else(|| self.url.clone())
+    pub(crate) fn urls_for_child(&self) -> String {
+        self.urls_for_child.clone()
+    }
+}
+
+fn inherited_urls(text: OsString) -> Result<String, Failure> {
+    if text.is_empty() {
+        // A job that lost its configuration must not take a lock that nobody else sees.
+        return Err(Failure::config(
+            "LEASEHOLD_URL is empty; the store was not contacted, name one in it, or unset it for \
+             the embedded store of this machine",
+        ));
+    }
+    text.into_string().map_err(|_| {
+        Failure::config("LEASEHOLD_URL is not valid UTF-8; the store was not contacted")
+    })
+}
+
+/// The URLs as LEASEHOLD_URL carries them.
+fn for_child(urls: &[String], here: Option<&Path>) -> Result<String, Failure> {
+    let urls: Vec<_> = urls.iter().map(|url| absolute(url, here)).collect();
+    match urls.iter().find(|url| url.contains(char::is_whitespace)) {
+        // The commands that run under the lock could not tell where it ends.
+        Some(url) if urls.len() > 1 => Err(Failure::config(format!(
+            "several URLs make a quorum, and `{}` among them has white space in it, which stands \
+             between URLs in LEASEHOLD_URL; the store was not contacted, write it without",
+            redact_url(url)
+        ))),
+        _ => Ok(urls.join(" ")),
     }
 }
 
@@ -146,20 +168,6 @@ fn announce_default(talk: &Talk) {
             "using the embedded store: only this user on this machine sees these locks; \
              --url names another store",
         );
-    }
-}
-
-fn first_line(path: &Path) -> Result<String, Failure> {
-    let refused = |reason: &str| {
-        Failure::config(format!(
-            "--url-file {}: {reason}; the store was not contacted",
-            path.display()
-        ))
-    };
-    let text = fs::read_to_string(path).map_err(|error| refused(&error.to_string()))?;
-    match text.lines().next().map(str::trim) {
-        Some(url) if !url.is_empty() => Ok(url.to_owned()),
-        _ => Err(refused("its first line holds no URL")),
     }
 }
 
@@ -185,24 +193,6 @@ fn default_url(set: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure
     Ok(format!("sqlite:{file}"))
 }
 
-fn has_password(url: &str) -> bool {
-    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
-    authority.rsplit_once('@').is_some_and(|(user, _)| {
-        user.split_once(':').is_some_and(|(_, password)| !password.is_empty())
-    })
-}
-
-/// What follows the scheme, whose case does not matter.
-fn after_scheme<'a>(url: &'a str, scheme: &str) -> Option<&'a str> {
-    let (given, rest) = url.split_once(':')?;
-    given.eq_ignore_ascii_case(scheme).then_some(rest)
-}
-
-fn absolute(url: &str, here: Option<&Path>) -> Option<String> {
-    let file = after_scheme(url, "sqlite").filter(|file| !file.starts_with('/'))?;
-    Some(format!("sqlite:{}", here?.join(file).to_str()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,8 +201,8 @@ mod tests {
         let get = |name: &str| {
             env.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
         };
-        Settings::choose(flags, get)
-            .map(|settings| (settings.url, settings.source))
+        Settings::choose(flags, get, Some(Path::new("/srv")))
+            .map(|settings| (settings.urls_for_child, settings.source))
             .map_err(|failure| failure.message)
     }
 
@@ -255,39 +245,30 @@ mod tests {
         ] {
             let flags = StoreFlags { namespace: flag.map(str::to_owned), ..url("a:") };
             let get = |name: &str| inherited.filter(|_| name == NAMESPACE).map(OsString::from);
-            let settings = Settings::choose(&flags, get).expect("a store");
+            let settings = Settings::choose(&flags, get, None).expect("a store");
             assert_eq!(settings.namespace.as_deref(), namespace, "{flag:?} {inherited:?}");
         }
     }
 
     #[test]
-    fn several_urls_are_refused_for_now() {
-        let flags = StoreFlags { urls: vec!["a:".into(), "b:".into()], ..StoreFlags::default() };
-        let refusal = chosen(&flags, &[]).expect_err("two URLs");
-        assert!(refusal.contains("quorum"), "{refusal}");
+    fn several_urls_are_a_quorum_which_is_handed_on_whole() {
+        let is = |text: &str, source| Ok((text.to_owned(), source));
+        let urls = ["redis://a", "sqlite:b.db", "unix:/c redis://d"].map(str::to_owned);
+        let flags = StoreFlags { urls: urls.into(), ..StoreFlags::default() };
+        let whole = "redis://a sqlite:/srv/b.db unix:/c redis://d";
+        assert_eq!(chosen(&flags, &[]), is(whole, Source::Flag));
+        let none = StoreFlags::default();
+        let env = [("LEASEHOLD_URL", whole)];
+        assert_eq!(chosen(&none, &env), is(whole, Source::Environment));
+        let env = [("LEASEHOLD_URL", "sqlite:/my locks.db")];
+        assert_eq!(chosen(&none, &env), is("sqlite:/my locks.db", Source::Environment));
     }
 
     #[test]
-    fn a_password_is_noticed() {
-        for (url, password) in [
-            ("redis://user:secret@host", true),
-            ("redis://:secret@host", true),
-            ("redis://user@host", false),
-            ("redis://user:@host", false),
-            ("redis://host:6379/0", false),
-            ("sqlite:/a@b:c", false),
-        ] {
-            assert_eq!(has_password(url), password, "{url}");
-        }
-    }
-
-    #[test]
-    fn a_relative_file_stays_the_same_file_after_a_change_of_directory() {
-        let here = Some(Path::new("/srv"));
-        assert_eq!(absolute("sqlite:a/b.db", here).as_deref(), Some("sqlite:/srv/a/b.db"));
-        assert_eq!(absolute("SQLite:b.db", here).as_deref(), Some("sqlite:/srv/b.db"));
-        assert_eq!(absolute("sqlite:/a/b.db", here), None);
-        assert_eq!(absolute("redis://host", here), None);
-        assert_eq!(absolute("sqlite:a/b.db", None), None);
+    fn a_blank_in_a_url_of_a_quorum_is_refused_without_its_password() {
+        let urls = ["redis://a", "redis://:hunter2 @b"].map(str::to_owned);
+        let flags = StoreFlags { urls: urls.into(), ..StoreFlags::default() };
+        let refusal = chosen(&flags, &[]).expect_err("a blank");
+        assert!(refusal.contains("white space") && !refusal.contains("hunter2"), "{refusal}");
     }
 }

@@ -82,7 +82,8 @@ impl Talk {
             }
             self.object(failure.level, "error", fields);
         } else {
-            self.lines(failure.level, &escape_lines(&failure.message));
+            let text = escape_lines(&failure.message);
+            self.lines(failure.level, &if self.terminal { node_by_node(&text) } else { text });
         }
     }
 
@@ -124,6 +125,15 @@ impl Talk {
         // stderr is gone, and the lock must not depend on it.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
+}
+
+/// What each node of a quorum says, on a line of its own: for people, where it is long. A log keeps
+/// its one line.
+fn node_by_node(text: &str) -> String {
+    let Some((head, nodes)) = text.split_once(", see what the nodes say: ") else {
+        return text.to_owned();
+    };
+    format!("{head}, see what the nodes say:\n{}", nodes.replace(" | ", "\n"))
 }
 
 fn escape_lines(text: &str) -> String {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::Snapshot;
 use leasehold::core::WallTime;
-use leasehold::store::{ClientRecord, Holder, Waiter};
+use leasehold::store::{ClientRecord, Holder, Vote, Waiter};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,6 +20,16 @@ pub(crate) struct LockObject {
     holders: Vec<HolderObject>,
     waiters: Vec<WaiterObject>,
     fence: Option<String>,
+    /// Of a quorum only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    votes: Vec<VoteObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct VoteObject {
+    node: String,
+    holder_hint: Option<String>,
+    error: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,6 +65,17 @@ impl LockObject {
             holders: seen.holders.iter().map(HolderObject::new).collect(),
             waiters: (1..).zip(&seen.waiters).map(|(at, who)| WaiterObject::new(at, who)).collect(),
             fence: seen.fencing.map(|fence| fence.to_string()),
+            votes: seen.votes.iter().map(VoteObject::new).collect(),
+        }
+    }
+}
+
+impl VoteObject {
+    fn new(vote: &Vote) -> Self {
+        Self {
+            node: vote.node.clone(),
+            holder_hint: vote.holder_hint(),
+            error: vote.holder.as_ref().err().cloned(),
         }
     }
 }
@@ -202,7 +223,23 @@ pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
         let who = who(waiter.client.as_ref());
         out.push_str(&format!("    {position}. {who}{}\n", time.unwrap_or_default()));
     }
+    out.push_str(&votes(&seen.votes));
     out
+}
+
+/// Who has the key at each node of a quorum, a line for each; nothing for a single store.
+fn votes(votes: &[Vote]) -> String {
+    let width = votes.iter().map(|vote| escape(&vote.node).chars().count()).max();
+    let heads = ["  nodes    "].into_iter().chain(std::iter::repeat("           "));
+    let line = |(head, vote): (&str, &Vote)| {
+        let shown = match (&vote.holder, vote.holder_hint()) {
+            (Err(error), _) => escape(error),
+            (Ok(_), Some(hint)) => format!("{}…", escape(&hint)),
+            (Ok(_), None) => "nobody".to_owned(),
+        };
+        format!("{head}{:width$}  {shown}\n", escape(&vote.node), width = width.unwrap_or_default())
+    };
+    heads.zip(votes).map(line).collect()
 }
 
 /// The heads of [`row`].
@@ -329,6 +366,33 @@ mod tests {
         let free = serde_json::to_value(LockObject::new("x", &Snapshot::default())).expect("JSON");
         assert_eq!(free["state"], "free");
         assert_eq!(free["fence"], Value::Null);
+    }
+
+    #[test]
+    fn of_a_quorum_it_is_shown_who_has_it_where_and_no_more_of_the_token() {
+        let vote = |node: &str, holder| Vote { node: node.to_owned(), holder };
+        let votes = vec![
+            vote("redis://a/0", Ok(Some(b"abcdefghijklmnop".to_vec()))),
+            vote("redis://bb/0", Ok(None)),
+            vote("redis://c/0", Err("no server\x1b[2J listens there".to_owned())),
+            vote("redis://d/0", Ok(Some(b"secret".to_vec()))),
+        ];
+        let seen = Snapshot { votes, ..seen() };
+        let object = serde_json::to_value(LockObject::new("deploy", &seen)).expect("JSON");
+        let expected = json!([
+            { "node": "redis://a/0", "holder_hint": "abcd", "error": null },
+            { "node": "redis://bb/0", "holder_hint": null, "error": null },
+            {
+                "node": "redis://c/0", "holder_hint": null,
+                "error": "no server\u{1b}[2J listens there",
+            },
+            { "node": "redis://d/0", "holder_hint": "", "error": null },
+        ]);
+        assert_eq!(object["votes"], expected);
+        let lines = "  nodes    redis://a/0   abcd…\n           redis://bb/0  nobody\n           \
+                     redis://c/0   no server\\u{1b}[2J listens there\n           \
+                     redis://d/0   …\n";
+        assert!(text("deploy", &seen, NOW).ends_with(lines), "{}", text("deploy", &seen, NOW));
     }
 
     #[test]

@@ -191,7 +191,7 @@ fn environment(
         ("LEASEHOLD_EXPIRES_AT_MS", Some(expires.as_unix_millis().to_string())),
         ("LEASEHOLD_TTL_MS", Some(ttl.as_millis().to_string())),
         ("LEASEHOLD_STORE", Some(client.store_label())),
-        ("LEASEHOLD_URL", Some(context.settings.url_for_child())),
+        ("LEASEHOLD_URL", Some(context.settings.urls_for_child())),
         (NAMESPACE, context.settings.namespace_for_child()),
     ]
 }

@@ -102,10 +102,10 @@ fn a_password_in_the_arguments_is_warned_about_and_never_shown() {
 }
 
 #[test]
-fn a_url_file_gives_its_first_line_or_says_what_is_wrong() {
+fn a_url_file_gives_its_line_or_says_what_is_wrong() {
     let world = World::sqlite();
-    fs::write(world.path("url"), format!("{}\nrest\n", world.url())).expect("a file");
-    fs::write(world.path("empty"), "\n").expect("a file");
+    fs::write(world.path("url"), format!("# ours\n\n{}\n", world.url())).expect("a file");
+    fs::write(world.path("empty"), "\n# redis://old\n").expect("a file");
     let with = |file: &str| {
         let mut command = world.bare();
         command.args(["--url-file", file, "run", "x", "--", "true"]);
@@ -117,10 +117,30 @@ fn a_url_file_gives_its_first_line_or_says_what_is_wrong() {
 }
 
 #[test]
-fn several_stores_are_refused_for_now() {
+fn one_of_several_urls_that_is_not_understood_is_named_without_the_others_passwords() {
     let world = World::sqlite();
-    let done = finish(world.leasehold(["--url", "sqlite:/b.db", "run", "x", "--", "true"]));
-    done.code(78).says("quorum");
+    for (url, words) in [
+        ("redis2://user:hunter2@host", "redis2://…@host"),
+        ("sqlite:/a blank", "`sqlite:/a blank`"),
+        ("redis://:hunter2 @host", "white space"),
+    ] {
+        let urls = ["--url", "redis://:hunter2@127.0.0.1:1", "--url", url];
+        let mut command = world.bare();
+        command.args(urls).args(["run", "x", "--", "touch", "began"]);
+        let done = finish(command);
+        done.code(78).says(words);
+        assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
+    }
+    assert!(!world.path("began").exists());
+}
+
+#[test]
+fn more_stores_than_a_quorum_may_have_are_refused() {
+    let world = World::sqlite();
+    let urls: Vec<_> = (0..16).map(|node| format!("sqlite:{node}.db")).collect();
+    let mut command = world.bare();
+    command.env("LEASEHOLD_URL", urls.join(" ")).args(["run", "x", "--", "true"]);
+    finish(command).code(78).says("1 to 15 nodes, not 16");
 }
 
 #[test]
@@ -145,6 +165,9 @@ fn a_store_that_no_other_process_could_see_is_refused() {
             let done = finish(command);
             done.code(78).says("no other command would see the lock");
             assert_eq!(done.stdout, "");
+            let mut command = world.leasehold(["--url", url]);
+            command.args(args);
+            finish(command).code(78).says("no other command would see the lock");
         }
     }
     assert!(!world.path("began").exists());

@@ -175,3 +175,17 @@ fn the_embedded_store_introduces_itself_on_a_terminal() {
     terminal.expect("only this user on this machine sees these locks");
     terminal.ends_with(0);
 }
+
+#[test]
+fn what_the_nodes_of_a_quorum_say_stands_on_lines_of_their_own() {
+    let world = World::sqlite();
+    let mut command = world.bare();
+    command
+        .env("LEASEHOLD_URL", "unix:/nowhere/a unix:/nowhere/b")
+        .args(["run", "x", "--", "true"]);
+    let mut terminal = Terminal::start(&command);
+    terminal.expect("see what the nodes say:");
+    terminal.expect("    unix:/nowhere/a: no server listens");
+    terminal.expect("    unix:/nowhere/b: no server listens");
+    terminal.ends_with(69);
+}

@@ -5,6 +5,7 @@ mod losing;
 mod lying;
 mod monitor;
 mod passwords;
+mod quorum;
 mod reaching;
 mod refusing;
 mod restarting;

@@ -1,0 +1,394 @@
+//! A quorum of servers.
+
+use std::ffi::OsStr;
+use std::process::Command;
+
+use leasehold_testkit::servers::RedisServer;
+use serde_json::{Value, json};
+
+use crate::harness::{Done, World, finish, start, until};
+
+/// A home, and servers that are a quorum.
+struct Nodes {
+    world: World,
+    servers: Vec<RedisServer>,
+}
+
+impl Nodes {
+    fn start(count: usize) -> Self {
+        Self::of((0..count).map(|_| RedisServer::start()).collect())
+    }
+
+    fn of(servers: Vec<RedisServer>) -> Self {
+        Self { world: World::sqlite(), servers }
+    }
+
+    fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(RedisServer::url).collect()
+    }
+
+    fn leasehold<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        by_flags(&self.world, &self.urls(), args)
+    }
+
+    fn run(&self, flags: &[&str], script: &str) -> Command {
+        let mut command = self.leasehold(["run", "x"]);
+        command.args(flags).args(["--", "sh", "-c", script]);
+        command
+    }
+
+    fn inspect(&self) -> Value {
+        let seen = finish(self.leasehold(["inspect", "x", "--json"]));
+        serde_json::from_str(&seen.code(0).stdout).expect("JSON")
+    }
+
+    /// Nothing was begun, and every node is named.
+    #[track_caller]
+    fn assert_refused(&self, code: i32, words: &str) -> Done {
+        let begin = ["run", "x", "--", "touch", "began"];
+        let done = finish(self.leasehold(begin));
+        done.code(code).says(words);
+        assert!(!self.world.path("began").exists());
+        done
+    }
+}
+
+fn by_flags<S: AsRef<OsStr>>(
+    world: &World,
+    urls: &[String],
+    args: impl IntoIterator<Item = S>,
+) -> Command {
+    let mut command = world.bare();
+    for url in urls {
+        command.args(["--url", url]);
+    }
+    command.args(args);
+    command
+}
+
+#[test]
+fn one_of_three_servers_may_be_down() {
+    let nodes = Nodes::start(3);
+    nodes.servers[1].kill();
+    let mut holder = start(nodes.run(&["--why", "because"], "echo up; read line; exit 3"));
+    holder.expect("up");
+    let lock = nodes.inspect();
+    assert_eq!(lock["state"], "held");
+    assert_eq!(lock["schema"], "leasehold.v1.lock");
+    let hint = &lock["holders"][0]["token_hint"];
+    for (node, server) in nodes.servers.iter().enumerate() {
+        let vote = &lock["votes"][node];
+        assert_eq!(vote["node"], format!("{}/0", server.url()));
+        let is_up = node != 1;
+        assert_eq!(&vote["holder_hint"], if is_up { hint } else { &Value::Null }, "{vote}");
+        let error = vote["error"].as_str();
+        assert_eq!(error.is_none(), is_up, "{vote}");
+        assert!(error.is_none_or(|error| error.contains("no server listens there")), "{vote}");
+    }
+    let listed = finish(nodes.leasehold(["ls"]));
+    assert!(listed.code(0).stdout.contains("because"), "{}", listed.stdout);
+    let text = finish(nodes.leasehold(["inspect", "x"])).stdout;
+    let hinted = format!("{}…", hint.as_str().expect("a hint"));
+    assert_eq!(text.matches(&hinted).count(), 3, "two nodes and the holder:\n{text}");
+    assert_eq!(text.matches("no server listens there").count(), 1, "{text}");
+    holder.tell("end");
+    let done = holder.end();
+    done.code(3);
+    assert_eq!(done.stderr, "");
+    assert_eq!(nodes.inspect()["state"], "free");
+}
+
+/// At once, whatever is still on its way to the third server when two have let go.
+#[test]
+fn each_run_ends_as_its_command_does_and_leaves_no_lock() {
+    let nodes = Nodes::start(3);
+    for code in 1..=20 {
+        let done = finish(nodes.run(&[], &format!("exit {code}")));
+        done.code(code);
+        assert_eq!(done.stderr, "");
+    }
+    for server in &nodes.servers {
+        until("the lock is free there", || server.command(&["EXISTS", "x"]).int() == 0);
+    }
+}
+
+#[test]
+fn two_runs_exclude_each_other_and_the_second_goes_on_when_the_first_has_ended() {
+    let nodes = Nodes::start(3);
+    let mut holder = start(nodes.run(&[], "echo up $LEASEHOLD_FENCE; read line; exit 0"));
+    let first = holder.line();
+    // In another order, as another machine may have them.
+    let urls: Vec<_> = nodes.urls().into_iter().rev().collect();
+    let tried = ["run", "x", "-n", "--", "touch", "began"];
+    finish(by_flags(&nodes.world, &urls, tried)).code(75).says("is held by");
+    let waited = ["run", "x", "--", "sh", "-c", "echo up $LEASEHOLD_FENCE"];
+    let mut waiter = start(by_flags(&nodes.world, &urls, waited));
+    waiter.expect_message("is held by");
+    holder.tell("end");
+    holder.end().code(0);
+    let second = waiter.line();
+    waiter.end().code(0);
+    let fence = |line: &str| line.strip_prefix("up ").and_then(|fence| fence.parse::<u64>().ok());
+    assert!(fence(&first).expect("a number") < fence(&second).expect("a number"));
+    assert!(!nodes.world.path("began").exists());
+}
+
+/// The wait is served by the majority: that one node is out of reach is no silence.
+#[test]
+fn who_waits_while_one_server_is_down_is_not_told_that_the_store_is_silent() {
+    let nodes = Nodes::start(3);
+    nodes.servers[2].kill();
+    let mut holder = start(nodes.run(&[], "echo up; read line; exit 0"));
+    holder.expect("up");
+    let mut waiter = start(nodes.run(&["-w", "10m"], "echo mine"));
+    waiter.expect_message("is held by");
+    holder.tell("end");
+    holder.end().code(0);
+    waiter.expect("mine");
+    let done = waiter.end();
+    assert!(!done.code(0).stderr.contains("does not answer"), "{}", done.stderr);
+}
+
+#[test]
+fn a_run_outlives_one_server_and_ends_its_command_when_the_majority_is_gone() {
+    let nodes = Nodes::start(3);
+    let script = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done";
+    let mut holder = start(nodes.run(&["--ttl", "2s"], script));
+    holder.expect("up");
+    let lease = |server: &RedisServer| server.command(&["PTTL", "x"]).int();
+    nodes.servers[0].kill();
+    for server in &nodes.servers[1..] {
+        // Each renewal is a third of the ttl after the last one.
+        for _ in 0..3 {
+            until("it falls below a renewal's worth", || lease(server) < 1_500);
+            until("it is renewed", || lease(server) > 1_700);
+        }
+    }
+    assert_eq!(nodes.inspect()["state"], "held");
+    nodes.servers[1].kill();
+    holder.end().code(79).says("telling the command to stop");
+}
+
+#[test]
+fn calls_inside_a_run_reach_its_whole_quorum_wherever_they_are() {
+    let nodes = Nodes::start(3);
+    let exe = env!("CARGO_BIN_EXE_leasehold");
+    let urls = nodes.urls();
+    std::fs::write(nodes.world.path("urls"), format!("# three\n{}\n", urls.join("\n\n")))
+        .expect("a file");
+    let script = format!(
+        "cd /; echo $LEASEHOLD_URL; echo $LEASEHOLD_STORE; {exe} inspect x --json; \
+         {exe} run inner -- {exe} ls --json"
+    );
+    let mut command = nodes.world.bare();
+    command.args(["--url-file", "urls", "run", "x", "--", "sh", "-c", &script]);
+    let done = finish(command);
+    let mut lines = done.code(0).stdout.lines();
+    assert_eq!(lines.next(), Some(&*urls.join(" ")));
+    let labels: Vec<_> = urls.iter().map(|url| format!("{url}/0")).collect();
+    assert_eq!(lines.next(), Some(&*labels.join(", ")));
+    let mut object = || serde_json::from_str::<Value>(lines.next().expect("one more")).expect("it");
+    let seen = object();
+    assert_eq!((&seen["state"], seen["votes"].as_array().map(Vec::len)), (&json!("held"), Some(3)));
+    assert_eq!([object()["name"].clone(), object()["name"].clone()], ["inner", "x"]);
+    assert_eq!(done.stderr, "");
+    let inside = format!("{exe} run x -- true");
+    finish(nodes.run(&[], &inside)).code(78).says("waiting for it would never end");
+}
+
+#[test]
+fn acquire_renew_release_and_unlock_work_over_a_quorum() {
+    let nodes = Nodes::start(3);
+    let taken = finish(nodes.leasehold(["acquire", "x", "--ttl", "1m", "--json"]));
+    let grant: Value = serde_json::from_str(&taken.code(0).stdout).expect("JSON");
+    let token = grant["token"].as_str().expect("a token");
+    finish(nodes.leasehold(["renew", "x", "--token", token, "--ttl", "2m"])).code(0);
+    finish(nodes.leasehold(["release", "x", "--token", token])).code(0);
+    finish(nodes.leasehold(["release", "x", "--token", token])).code(79);
+    finish(nodes.leasehold(["acquire", "x", "--ttl", "1m"])).code(0);
+    nodes.servers[2].kill();
+    let unlock = ["unlock", "x", "--force", "--yes", "--why", "the test"];
+    finish(nodes.leasehold(unlock)).code(0).says("was ended");
+    assert_eq!(nodes.inspect()["state"], "free");
+    assert_eq!(finish(nodes.leasehold(["ls"])).code(0).stdout, "");
+}
+
+#[test]
+fn two_urls_of_one_server_are_refused_however_they_are_written() {
+    let nodes = Nodes::start(2);
+    let [one, other] = &nodes.servers[..] else { unreachable!("two were started") };
+    let port = one.port();
+    for second in
+        [one.url(), format!("{}/0", one.url()), format!("redis://localhost:{port}"), one.unix_url()]
+    {
+        for urls in [vec![one.url(), second.clone()], vec![one.url(), other.url(), second.clone()]]
+        {
+            let command = by_flags(&nodes.world, &urls, ["run", "x", "--", "touch", "began"]);
+            let done = finish(command);
+            done.code(78).says("is the same store as").says("independent of one another");
+        }
+    }
+    assert!(!nodes.world.path("began").exists());
+}
+
+#[test]
+fn a_replica_never_votes_beside_its_primary() {
+    let primary = RedisServer::builder().config("repl-diskless-sync-delay", "0").start();
+    let replicaof = format!("127.0.0.1 {}", primary.port());
+    let replica = RedisServer::builder().config("replicaof", &replicaof).start();
+    until("it is a copy", || {
+        replica.command(&["INFO", "replication"]).text().contains("master_link_status:up")
+    });
+    let third = RedisServer::start();
+    third.kill();
+    let nodes = Nodes::of(vec![primary, replica, third]);
+    let done = finish(nodes.leasehold(["run", "x", "--", "touch", "began"]));
+    // It is known to be the same if the replica has heard of it already, else of no use by itself.
+    assert!([69, 78].contains(&done.status.code().expect("a code")), "{done:?}");
+    done.says("replica").says(&nodes.urls()[1]);
+    assert!(!nodes.world.path("began").exists());
+}
+
+#[test]
+fn a_proxy_before_a_server_is_that_server() {
+    let one = RedisServer::start();
+    let port = one.port();
+    let nodes = Nodes::of(vec![one, RedisServer::start()]);
+    let proxied = leasehold_testkit::servers::Proxy::to(port);
+    let urls = [nodes.urls()[0].clone(), nodes.urls()[1].clone(), proxied.url()];
+    let done = finish(by_flags(&nodes.world, &urls, ["run", "x", "--", "touch", "began"]));
+    done.code(78).says("is the same store as");
+    assert!(!nodes.world.path("began").exists());
+}
+
+/// The lock is put where it was not, or the loss of one more server would end it.
+#[test]
+fn a_server_that_comes_back_during_a_run_counts_for_it() {
+    let nodes = Nodes::start(3);
+    nodes.servers[0].kill();
+    let mut holder = start(nodes.run(&["--ttl", "2s"], "echo up; read line; exit 3"));
+    holder.expect("up");
+    nodes.servers[0].restart();
+    let has_it = |server: &RedisServer| server.command(&["EXISTS", "x"]).int() == 1;
+    until("it has the lock there, too", || has_it(&nodes.servers[0]));
+    nodes.servers[1].kill();
+    let lease = || nodes.servers[2].command(&["PTTL", "x"]).int();
+    for _ in 0..3 {
+        until("it falls below a renewal's worth", || lease() < 1_500);
+        until("it is renewed", || lease() > 1_700);
+    }
+    holder.tell("end");
+    holder.end().code(3);
+}
+
+#[test]
+fn one_url_is_no_quorum_and_an_even_number_makes_one() {
+    let nodes = Nodes::start(4);
+    let urls = nodes.urls();
+    for (count, may_be_down) in [(1, 0), (2, 0), (4, 1)] {
+        let urls = &urls[..count];
+        let ask = || finish(by_flags(&nodes.world, urls, ["run", "x", "--", "echo", "mine"]));
+        let seen = finish(by_flags(&nodes.world, urls, ["inspect", "x", "--json"]));
+        let seen: Value = serde_json::from_str(&seen.code(0).stdout).expect("JSON");
+        let votes = seen["votes"].as_array().map(Vec::len);
+        assert_eq!(votes, (count > 1).then_some(count));
+        for down in 0..=may_be_down {
+            assert_eq!(ask().code(0).stdout, "mine\n", "{down} of {count} are down");
+            nodes.servers[down].kill();
+        }
+        let done = ask();
+        done.code(69).says("no server listens there");
+        if count > 1 {
+            done.says(&format!("{} of {count} nodes", count - may_be_down - 1));
+        }
+        (0..=may_be_down).for_each(|down| nodes.servers[down].restart());
+    }
+}
+
+#[test]
+fn when_all_servers_are_down_each_of_them_is_named() {
+    let nodes = Nodes::start(3);
+    nodes.servers.iter().for_each(RedisServer::kill);
+    let done = nodes.assert_refused(69, "0 of 3 nodes can be used");
+    assert_eq!(done.stderr.lines().count(), 1, "a log has one line:\n{}", done.stderr);
+    for url in nodes.urls() {
+        done.says(&format!("{url}/0: no server listens there"));
+    }
+    for args in [&["ls", "--json"][..], &["inspect", "x", "--json"]] {
+        let done = finish(nodes.leasehold(args));
+        let error: Value = serde_json::from_str(&done.code(69).stderr).expect("JSON");
+        assert_eq!(error["kind"], "unavailable");
+    }
+}
+
+#[test]
+fn a_wrong_password_at_one_of_three_is_said_and_not_outvoted() {
+    let guarded = RedisServer::builder().config("requirepass", "hunter2").start();
+    let port = guarded.port();
+    let nodes = Nodes::of(vec![RedisServer::start(), guarded, RedisServer::start()]);
+    let mut urls = nodes.urls();
+    for (url, code) in [
+        (format!("redis://:hunter3@127.0.0.1:{port}"), 77),
+        (format!("redis://:hunter2@127.0.0.1:{port}"), 0),
+    ] {
+        urls[1].clone_from(&url);
+        let mut command = nodes.world.bare();
+        command.env("LEASEHOLD_URL", urls.join(" ")).args(["run", "x", "-v", "--", "true"]);
+        let done = finish(command);
+        done.code(code);
+        assert!(!done.stderr.contains("hunter"), "{}", done.stderr);
+        if code != 0 {
+            done.says("2 of 3 nodes can be used").says("does not accept this user and password");
+        }
+        let done = finish(by_flags(&nodes.world, &urls, ["inspect", "x"]));
+        done.code(code).says("can be seen by everybody");
+    }
+}
+
+#[test]
+fn a_key_of_another_type_at_one_server_is_outvoted_shown_and_left_alone() {
+    let nodes = Nodes::start(3);
+    nodes.servers[0].command(&["RPUSH", "x", "data"]);
+    finish(nodes.run(&[], "exit 7")).code(7);
+    let votes = nodes.inspect()["votes"].clone();
+    let error = votes[0]["error"].as_str().expect("it shows none");
+    assert!(error.contains("not a lock of this kind"), "{votes}");
+    assert_eq!((&votes[1]["error"], &votes[2]["error"]), (&Value::Null, &Value::Null));
+    nodes.servers[1..].iter().for_each(|server| drop(server.command(&["RPUSH", "x", "data"])));
+    let done = nodes.assert_refused(78, "not a lock of this kind");
+    for (server, url) in nodes.servers.iter().zip(nodes.urls()) {
+        done.says(&url);
+        assert_eq!(server.command(&["LRANGE", "x", "0", "-1"]).texts(), ["data"]);
+    }
+    finish(nodes.leasehold(["inspect", "x"])).code(78).says("not a lock of this kind");
+}
+
+/// The rights of GUARANTEES.md. Who may not look at a node could not tell it from another.
+#[test]
+fn the_documented_rights_are_enough_and_without_those_of_the_probe_nothing_begins() {
+    let take = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl +time \
+                +hset +hget +hmget +zrank +zcard";
+    let nodes = Nodes::start(2);
+    let of_lock = "~x ~{x}:* ~:lh:client:*";
+    let of_probe = "~leasehold:probe:* ~{leasehold:probe:*";
+    for (user, rights, is_enough) in [
+        ("whole", format!("{take} +zrange +zcount {of_lock} {of_probe}"), true),
+        ("blind", format!("{take} {of_lock} {of_probe}"), false),
+        ("keyless", format!("{take} +zrange +zcount {of_lock}"), false),
+    ] {
+        let mut urls = Vec::new();
+        for server in &nodes.servers {
+            let rights = format!("ACL SETUSER {user} on >word resetchannels -@all {rights}");
+            server.command(&rights.split_whitespace().collect::<Vec<_>>());
+            urls.push(format!("redis://{user}:word@127.0.0.1:{}", server.port()));
+        }
+        let done = finish(by_flags(&nodes.world, &urls, ["run", "x", "--", "echo", "mine"]));
+        if is_enough {
+            assert_eq!(done.code(0).stdout, "mine\n");
+        } else {
+            done.code(77).says("0 of 2 nodes can be used").says("no right");
+            let twice = [urls[0].clone(), urls[0].clone()];
+            finish(by_flags(&nodes.world, &twice, ["run", "x", "--", "true"])).code(77);
+        }
+    }
+}
