@@ -73,8 +73,14 @@ impl Client {
     }
 
     /// As [`builder`](Self::builder), for a [`Quorum`](crate::store::Quorum) of the stores that
-    /// `urls` name, which have to be independent of one another. A minority of them may be out of
-    /// reach.
+    /// `urls` name, 1 to [`NODES_MAX`](crate::store::NODES_MAX) of them, which have to be
+    /// independent of one another: then a minority may be out of reach. Every client names the same
+    /// ones.
+    ///
+    /// To connect fails with [`Config`](ErrorKind::Config) for two URLs of one store, with
+    /// [`Denied`](ErrorKind::Denied) if one of them refuses us, and with
+    /// [`Unavailable`](ErrorKind::Unavailable) if no majority can be reached. The message names
+    /// each node that cannot be used.
     pub fn quorum(urls: impl IntoIterator<Item = impl Into<String>>) -> ClientBuilder {
         ClientBuilder::new(Source::Quorum(urls.into_iter().map(Into::into).collect()))
     }

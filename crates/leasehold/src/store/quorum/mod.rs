@@ -56,9 +56,14 @@ use crate::host::Host;
 
 /// Leases that a majority of independent stores has to grant. Clones share it.
 ///
-/// Every validity promise holds while fewer than half of the nodes forget what they granted, or
-/// have a clock that runs wrong. A node that was restarted without its data has forgotten: see
-/// GUARANTEES.md. Fencing tokens rise as long as no node's counter goes back.
+/// Validity windows do not overlap, whatever nodes are down, slow or cut off. A node that was
+/// restarted without its data, or whose clock stepped forward, has forgotten what it granted. Such
+/// nodes, and those that were out of reach when a lease was granted, have to be fewer than half of
+/// all together. The next renewal puts the lease where it is not. Fencing tokens rise as long as
+/// no node's counter goes back. See *Several stores* in GUARANTEES.md.
+///
+/// All clients have to name the same nodes, in whatever order: nobody checks that. A node that
+/// notices by itself that it has forgotten is not built yet.
 ///
 /// Who waits is woken by every node, and asks all of them again: the order is that of arrival where
 /// nothing else happens, and not promised. An even number of nodes tolerates no more failures than
