@@ -1,7 +1,8 @@
 //! Real servers as nodes that are killed and paused, in real time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::Vote;
 use leasehold::{Client, Release};
 use leasehold_testkit::servers::{PATIENCE, RedisServer};
@@ -16,13 +17,13 @@ async fn open() -> ([RedisServer; 3], Client) {
 
 /// Does something again and again until the nodes show what is wanted.
 async fn until(client: &Client, again: impl AsyncFn(), is_so: impl Fn(&[Vote]) -> bool) {
-    let begun = Instant::now();
+    let begun = SystemHost.now();
     loop {
         let seen = client.inspect("a").await.expect("a majority answers");
         if is_so(&seen.votes) {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "it never came to that: {seen:?}");
+        assert!(SystemHost.now().since(begun) < PATIENCE, "it never came to that: {seen:?}");
         again().await;
     }
 }
