@@ -35,6 +35,9 @@ const STEP_LIMIT: Duration = Duration::from_secs(2);
 const RECONNECT: Backoff =
     Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(5) };
 
+/// How long after the end of a runtime hints are taken on the host's thread.
+const GOES_ON_AFTER: Duration = Duration::from_millis(100);
+
 /// How long a missing right is taken for granted: it may be given, or a password be set right.
 const DENIED_FOR: Duration = Duration::from_mins(1);
 
@@ -233,21 +236,39 @@ impl Hints {
         all > 2 * living
     }
 
-    /// The task is gone, or was dropped with its runtime: then it begins anew on the host's thread,
-    /// since who keeps a lease idle does not ask again.
+    /// The task is gone, or was dropped with its runtime: then it begins anew on the host's thread
+    /// after a while, since who keeps a lease idle does not ask again.
     fn stopped(self: &Arc<Self>, regularly: bool) {
         let mut state = self.state();
         let goes_on = !regularly && state.home == Home::Asker && self.disconnect(&mut state);
         if !regularly {
             state.home = Home::Host;
         }
+        state.running = false;
         if goes_on {
             drop(state);
-            return self.run(Home::Host);
+            return self.go_on_later();
         }
-        state.running = false;
         state.inboxes.clear();
         state.tracked = None;
+    }
+
+    /// Not at once: most runtimes end with their process, which is not to open one more connection
+    /// on its way out.
+    fn go_on_later(self: &Arc<Self>) {
+        let sleep = self.host.sleep_until(self.host.now() + GOES_ON_AFTER);
+        let hints = Arc::downgrade(self);
+        self.host.spawn(Box::pin(async move {
+            sleep.await;
+            let Some(hints) = hints.upgrade() else { return };
+            let mut state = hints.state();
+            state.inboxes.retain(|inbox, _| hints.sinks.has(inbox));
+            if state.inboxes.is_empty() || std::mem::replace(&mut state.running, true) {
+                return;
+            }
+            drop(state);
+            hints.run(Home::Host);
+        }));
     }
 }
 
