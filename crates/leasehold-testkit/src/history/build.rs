@@ -155,6 +155,12 @@ impl Tale {
         self.tell(What::Sent { process, call, request, key, token })
     }
 
+    /// The process sends that to a node of a quorum.
+    pub(super) fn sends_to(self, node: u32, process: u32, request: Request, token: &str) -> Self {
+        let (process, key, token) = (ProcessId(process), self.key.clone(), token.into());
+        self.tell(What::SentTo { node, process, request, key, token })
+    }
+
     /// The server carries a request out; the owner was `before`, and is `after` from now on.
     pub(super) fn serves(self, request: Request, token: &str, before: &str, after: &str) -> Self {
         let (key, token, left) = (self.key.clone(), token.into(), Duration::from_secs(10));
@@ -259,6 +265,11 @@ pub(super) fn one_of_each() -> Vec<Event> {
     let tale = tale.serves(Request::Evict, "A", "A", "").compares("A", 1.0, "A", 0.1);
     let tale = tale.loses("A").gives_up("A").stops(1).resumes(1).crashes(1);
     let tale = tale.serves(Request::Keep, "A", "A", "A").reserves(7, 65).keeps("A", 0.5).hints(1);
-    let tale = tale.tries(2).over().sees("a", None).sees("{a}:lh:fence", Some(0.001));
+    let tale = tale
+        .sends_to(2, 1, ASK, "A")
+        .tries(2)
+        .over()
+        .sees("a", None)
+        .sees("{a}:lh:fence", Some(0.001));
     tale.events
 }

@@ -151,6 +151,19 @@ pub enum What {
         /// By which owner token.
         token: Name,
     },
+    /// A process has sent a request to one node of a quorum.
+    SentTo {
+        /// To which.
+        node: u32,
+        /// Who.
+        process: ProcessId,
+        /// What was asked.
+        request: Request,
+        /// On which key.
+        key: Name,
+        /// By which owner token.
+        token: Name,
+    },
     /// The server carried a request out. One that it refused, be it for want of memory, is not
     /// told.
     Served {

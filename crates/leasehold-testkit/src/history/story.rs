@@ -231,7 +231,7 @@ impl<'a> Story<'a> {
                 self.lives.entry(*process).or_default().crashed.get_or_insert(at);
                 self.weather.disturb(at, at);
             }
-            What::Sent { key, .. } => {
+            What::Sent { key, .. } | What::SentTo { key, .. } => {
                 self.ours.insert(key);
             }
             What::Served { .. } => self.tell_served(number, at, &event.what),

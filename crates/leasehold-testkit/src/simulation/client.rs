@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::store::RedisStore;
-use leasehold::{Client, Identity};
+use leasehold::store::{Quorum, RedisStore};
+use leasehold::{Client, ClientBuilder, Error, Identity};
 
+use super::network::SimulatedConnector;
 use super::process::Process;
 use super::worker::Worker;
 use super::world::World;
@@ -37,19 +38,20 @@ impl Life {
         let working = Arc::new(AtomicUsize::new(1));
         let life = Self { process: process.clone(), working: Arc::clone(&working) };
         let seed = random.next_u64();
-        let connector = world.network.connector(&process);
+        let connectors: Vec<_> =
+            world.networks.iter().map(|network| network.connector(&process)).collect();
         let (world, host) = (Arc::clone(world), Arc::new(process.clone()));
         process.spawn(Box::pin(async move {
             let mut seeds = SeededRandom::new(seed);
             loop {
-                let store = loop {
-                    match RedisStore::connect_with(connector.clone(), host.clone()).await {
-                        Ok(store) => break store,
+                let builder = loop {
+                    match connect(&connectors, &host).await {
+                        Ok(builder) => break builder,
                         Err(_) => host.sleep_until(host.now() + CONNECTS_AGAIN_AFTER).await,
                     }
                 };
                 let identity = Identity::anonymous();
-                let client = Client::with_store(store)
+                let client = builder
                     .host(host.clone())
                     .ttl(plan.ttl)
                     .lock_delay(world.plan.lock_delay)
@@ -104,4 +106,18 @@ impl Life {
     pub(super) fn is_over(&self) -> bool {
         self.process.is_dead() || self.working.load(Ordering::Relaxed) == 0
     }
+}
+
+/// A client of the one server, or of the quorum of several.
+pub(super) async fn connect(
+    connectors: &[SimulatedConnector],
+    host: &Arc<Process>,
+) -> Result<ClientBuilder, Error> {
+    if let [connector] = connectors {
+        let store = RedisStore::connect_with(connector.clone(), host.clone()).await?;
+        return Ok(Client::with_store(store));
+    }
+    let open = |connector: &SimulatedConnector| RedisStore::open(connector.clone(), host.clone());
+    let stores = connectors.iter().map(open);
+    Ok(Client::with_store(Quorum::connect(stores, host.clone()).await?))
 }

@@ -14,6 +14,8 @@ use crate::history::event::{CallId, Event, What};
 pub(super) struct Log {
     host: Arc<VirtualHost>,
     written: Arc<Mutex<Written>>,
+    /// Which node of a quorum writes; `None` for everybody else.
+    node: Option<u32>,
 }
 
 #[derive(Default)]
@@ -25,7 +27,18 @@ struct Written {
 
 impl Log {
     pub(super) fn new(host: &Arc<VirtualHost>) -> Self {
-        Self { host: Arc::clone(host), written: Arc::default() }
+        Self { host: Arc::clone(host), written: Arc::default(), node: None }
+    }
+
+    /// The same one, for a node of a quorum.
+    pub(super) fn of_node(&self, node: usize) -> Self {
+        let node = u32::try_from(node).expect("a quorum of a few nodes");
+        Self { node: Some(node), ..self.clone() }
+    }
+
+    /// Which node of a quorum writes to it. What one of several nodes does says nothing of leases.
+    pub(super) const fn node(&self) -> Option<u32> {
+        self.node
     }
 
     /// That happened just now.

@@ -1,14 +1,17 @@
 //! The library on a simulated server, network and clocks: everything follows from a seed.
 //!
-//! What runs is the production session, core and Redis store; the server is a model that carries
-//! out the very scripts of the store (see [`redis`]).
+//! What runs is the production session, core and stores; a server is a model that carries out the
+//! very scripts of the Redis store (see [`redis`]). One world in eight has a quorum of such
+//! servers.
 
 mod client;
 mod clock;
+mod contention;
 mod fault;
 mod log;
 mod nemesis;
 mod network;
+mod nodes;
 mod plan;
 mod process;
 pub mod redis;
@@ -18,7 +21,9 @@ mod terms;
 mod worker;
 mod world;
 
+pub use contention::{Contended, Contention};
 pub use fault::Fault;
+pub use nodes::Nodes;
 pub use plan::{ClientPlan, Plan, PlannedFault};
 pub use process::Process;
 pub use run::{Ran, run};

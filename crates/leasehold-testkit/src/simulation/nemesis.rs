@@ -8,7 +8,7 @@ use leasehold::host::Host;
 
 use super::client::Life;
 use super::fault::Fault;
-use super::network::Mischief;
+use super::network::{Mischief, Network};
 use super::plan::PlannedFault;
 use super::world::World;
 use crate::history::event::What;
@@ -60,7 +60,31 @@ impl Nemesis {
     }
 
     fn begin(&self, planned: &PlannedFault) {
-        let network = &self.world.network;
+        match planned.fault {
+            Fault::ClientStop | Fault::ClientSuspend => self.each(planned, |life, _| {
+                self.world.look_at(&life.process);
+                self.world.log.push(What::Stopped { process: life.process.id() });
+                match planned.fault {
+                    Fault::ClientStop => life.process.stop(),
+                    _ => life.process.suspend(),
+                }
+            }),
+            Fault::ClientCrash => self.each_number(planned, |number| self.kill(number)),
+            Fault::DroppedFuture => self.dropping(planned, true),
+            Fault::ClockDrift => {}
+            _ => self.networks(planned).for_each(|network| self.begin_at(network, planned)),
+        }
+    }
+
+    /// The networks of the nodes that a fault concerns.
+    fn networks(&self, planned: &PlannedFault) -> impl Iterator<Item = &Network> {
+        let networks = self.world.networks.iter().enumerate();
+        let nodes = planned.nodes;
+        networks.filter(move |(node, _)| nodes.has(*node)).map(|(_, network)| network)
+    }
+
+    /// What is wrong with one node, or on the way to it.
+    fn begin_at(&self, network: &Network, planned: &PlannedFault) {
         match planned.fault {
             Fault::Reset => self.each(planned, |life, _| network.reset(&life.process)),
             Fault::SubscriberKill => network.kill_subscribers(),
@@ -73,25 +97,14 @@ impl Nemesis {
             Fault::Flushall => network.with_server(|server| server.forget(None)),
             Fault::ClockStepForward => network.with_server(|server| server.step(planned.much)),
             Fault::ClockStepBack => network.with_server(|server| server.step_back(planned.much)),
-            Fault::ClientStop | Fault::ClientSuspend => self.each(planned, |life, _| {
-                self.world.look_at(&life.process);
-                self.world.log.push(What::Stopped { process: life.process.id() });
-                match planned.fault {
-                    Fault::ClientStop => life.process.stop(),
-                    _ => life.process.suspend(),
-                }
-            }),
-            Fault::ClientCrash => self.each_number(planned, |number| self.kill(number)),
-            Fault::DroppedFuture => self.dropping(planned, true),
-            Fault::ClockDrift => {}
-            _ => self.trouble(planned),
+            _ => self.trouble(network, planned),
         }
     }
 
     /// What is wrong with the network of a client.
-    fn trouble(&self, planned: &PlannedFault) {
+    fn trouble(&self, network: &Network, planned: &PlannedFault) {
         self.each(planned, |life, random| {
-            self.world.network.trouble(&life.process, |trouble| match planned.fault {
+            network.trouble(&life.process, |trouble| match planned.fault {
                 Fault::Delay => trouble.delay_max = Duration::from_millis(planned.much),
                 Fault::Loss => {
                     let one_in = usize::try_from(planned.much).expect("drawn small");
@@ -115,7 +128,20 @@ impl Nemesis {
     }
 
     fn end(&self, planned: &PlannedFault) {
-        let network = &self.world.network;
+        match planned.fault {
+            Fault::ClientStop | Fault::ClientSuspend => self.each(planned, |life, _| {
+                if !life.process.is_dead() {
+                    self.world.log.push(What::Resumed { process: life.process.id() });
+                }
+                life.process.resume();
+            }),
+            Fault::ClientCrash => self.each_number(planned, |number| self.start_again(number)),
+            Fault::DroppedFuture => self.dropping(planned, false),
+            _ => self.networks(planned).for_each(|network| self.end_at(network, planned)),
+        }
+    }
+
+    fn end_at(&self, network: &Network, planned: &PlannedFault) {
         match planned.fault {
             Fault::Delay => self.each(planned, |life, _| {
                 network.trouble(&life.process, |trouble| trouble.delay_max = Duration::ZERO);
@@ -139,21 +165,7 @@ impl Nemesis {
                 let tenths = usize::try_from(planned.much % 20).expect("small");
                 network.restart_server(|server| server.forget(Some(tenths)));
             }
-            Fault::ClientStop | Fault::ClientSuspend => self.each(planned, |life, _| {
-                if !life.process.is_dead() {
-                    self.world.log.push(What::Resumed { process: life.process.id() });
-                }
-                life.process.resume();
-            }),
-            Fault::ClientCrash => self.each_number(planned, |number| self.start_again(number)),
-            Fault::DroppedFuture => self.dropping(planned, false),
-            Fault::Reset
-            | Fault::SubscriberKill
-            | Fault::ScriptFlush
-            | Fault::Flushall
-            | Fault::ClockDrift
-            | Fault::ClockStepForward
-            | Fault::ClockStepBack => {}
+            _ => {}
         }
     }
 
@@ -187,7 +199,9 @@ impl Nemesis {
         self.world.look_at(&process);
         self.world.died(&process);
         process.kill();
-        self.world.network.closed_by_death(&process);
+        for network in &self.world.networks {
+            network.closed_by_death(&process);
+        }
     }
 
     fn start_again(&self, number: usize) {

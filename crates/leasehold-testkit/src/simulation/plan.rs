@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::clock::ServerClock;
 use super::fault::Fault;
+use super::nodes::{self, Nodes};
 use crate::history::{Bounds, model};
 use crate::virtual_host::SeededRandom;
 
@@ -22,7 +23,8 @@ pub struct Plan {
     pub lock_delay: Duration,
     /// What goes wrong, and when.
     pub faults: Vec<PlannedFault>,
-    pub(super) clock: ServerClock,
+    /// The clocks of the nodes: of one server, or of a quorum.
+    pub(super) clocks: Vec<ServerClock>,
     pub(super) delay_us: (u64, u64),
 }
 
@@ -66,6 +68,8 @@ pub struct PlannedFault {
     pub client: Option<usize>,
     /// How much: what it means depends on the fault.
     pub much: u64,
+    /// Which nodes it concerns, if it concerns any.
+    pub nodes: Nodes,
 }
 
 /// Clocks may differ by 1 % over one ttl, so each side has a little less than half of that.
@@ -76,6 +80,12 @@ const LISTENS_AGAIN_WITHIN: Duration = Duration::from_secs(6);
 
 /// How long what the dead have left is waited for in the shortest of worlds.
 const ENDS_IN_LEAST: Duration = Duration::from_secs(3);
+
+/// How long those who split the votes of a quorum take in all to come apart, at most.
+const SPLITS_IN: Duration = Duration::from_millis(500);
+
+/// How long a node keeps what a quorum tries it by.
+const PROBES_KEPT_FOR: Duration = Duration::from_secs(5);
 
 impl Plan {
     /// The world that `seed` stands for, which goes on for `time` at least: the last seconds of it
@@ -102,13 +112,26 @@ impl Plan {
             span,
             keys: 1 + random.below(4),
             lock_delay: Duration::from_millis([0, 0, 0, 50, 500][random.below(5)]),
-            clock: if drifts { clock(&mut random) } else { ServerClock::default() },
+            clocks: vec![if drifts { clock(&mut random) } else { ServerClock::default() }],
             delay_us: [(50, 200), (100, 1_000), (1_000, 5_000)][random.below(3)],
             faults: Vec::new(),
             clients,
         };
         plan.faults = faults(&mut random, &plan);
+        nodes::draw(seed, &mut plan);
         plan
+    }
+
+    /// How many nodes there are: one is a server, and more are a quorum.
+    #[must_use]
+    pub const fn nodes(&self) -> usize {
+        self.clocks.len()
+    }
+
+    /// Whether a majority of several nodes has to grant a lease.
+    #[must_use]
+    pub const fn is_quorum(&self) -> bool {
+        self.nodes() > 1
     }
 
     /// How long a task rests at most before it takes the next lock: the longer the more there are,
@@ -144,11 +167,12 @@ impl Plan {
     pub fn bounds(&self) -> Bounds {
         let ttl_max = self.ttl_max();
         let message = Duration::from_micros(self.delay_us.1);
+        let splits = if self.is_quorum() { SPLITS_IN } else { Duration::ZERO };
         Bounds {
             lock_delay: self.lock_delay + self.steps_back(),
             // What is asked, answered and told, and a grant that comes too late and is asked for
             // again.
-            slack: Duration::from_millis(50) + message * 8,
+            slack: Duration::from_millis(50) + message * 8 + splits,
             reconnect: LISTENS_AGAIN_WITHIN,
             // What was queued while the connection was made is sent once it is.
             queued: Duration::from_secs(2),
@@ -161,6 +185,7 @@ impl Plan {
     #[must_use]
     pub fn kept_for(&self) -> Duration {
         let kept = self.ttl_max() + self.lock_delay + self.waiter_ttl_max() + self.lock_delay;
+        let kept = if self.is_quorum() { kept.max(PROBES_KEPT_FOR) } else { kept };
         kept + Bounds::drift(kept) + self.steps_back() + Duration::from_secs(1)
     }
 
@@ -196,7 +221,7 @@ fn drift_ppm(random: &mut SeededRandom) -> i64 {
 
 /// One of the shapes, or several at once. Wave and jitter together stay below the 2 ms that are
 /// allowed beside the drift, with the whole milliseconds that the server counts in.
-fn clock(random: &mut SeededRandom) -> ServerClock {
+pub(super) fn clock(random: &mut SeededRandom) -> ServerClock {
     let mut clock = ServerClock::default();
     if random.once_in(2) {
         clock.faster_ppm = drift_ppm(random);
@@ -266,7 +291,8 @@ fn planned(random: &mut SeededRandom, fault: Fault, at: Duration, plan: &Plan) -
     };
     let all = random.once_in(4);
     let client = (!all).then(|| random.below(plan.clients.len()));
-    PlannedFault { fault, at, lasts: Duration::from_millis(lasts_ms), client, much }
+    let lasts = Duration::from_millis(lasts_ms);
+    PlannedFault { fault, at, lasts, client, much, nodes: Nodes::FIRST }
 }
 
 #[cfg(test)]
@@ -275,16 +301,23 @@ mod tests {
 
     #[test]
     fn every_world_is_as_large_and_as_troubled_as_promised() {
+        let mut quorums = 0;
         for seed in 0..2_000 {
             let plan = Plan::new(seed, Duration::from_secs(30));
             assert!((3..=8).contains(&plan.clients.len()));
             assert!((1..=4).contains(&plan.keys));
             assert!(plan.faults.len() >= 5);
+            assert!([1, 3, 4, 5].contains(&plan.nodes()));
+            quorums += u32::from(plan.is_quorum());
+            let hits = |node| plan.faults.iter().any(|one| one.nodes.has(node));
+            assert!(plan.is_quorum() || hits(0) && !hits(1));
+            assert!(!plan.is_quorum() || plan.is_covered(), "a node that forgets: seed {seed}");
             let kinds = |some: &[Fault]| plan.faults.iter().any(|one| some.contains(&one.fault));
             assert!(
                 !(kinds(&Fault::FORGETTING) && kinds(&Fault::STEPS)),
                 "a server that forgets and whose clock steps: seed {seed}"
             );
         }
+        assert!((200..300).contains(&quorums), "{quorums} of 2 000 worlds have a quorum");
     }
 }

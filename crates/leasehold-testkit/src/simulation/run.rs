@@ -47,9 +47,16 @@ pub fn run(plan: &Plan) -> Ran {
     let host = VirtualHost::new(plan.seed);
     let mut seeds = SeededRandom::new(plan.seed.rotate_left(17) ^ 0xbeef);
     let log = Log::new(&host);
-    let server = Server::new(plan.clock.clone(), log.clone());
-    let network = Network::new(&host, server, plan.delay_us, seeds.next_u64(), log.clone());
-    let world = World::new(&host, plan.clone(), network, log.clone());
+    let seed = seeds.next_u64();
+    let nodes = plan.clocks.iter().enumerate().map(|(node, clock)| {
+        let log = if plan.is_quorum() { log.of_node(node) } else { log.clone() };
+        let server = Server::new(clock.clone(), log.clone());
+        // Far apart, and that of a single server is as it always was.
+        let seed = seed.wrapping_add(0x5eed_0000_0000 * node as u64);
+        Network::new(&host, server, plan.delay_us, seed, log)
+    });
+    let networks = nodes.collect();
+    let world = World::new(&host, plan.clone(), networks, log.clone());
     let began = host.now();
     host.run(play(&world, SeededRandom::new(seeds.next_u64())));
     let simulated = host.now().since(began);
@@ -63,7 +70,9 @@ pub fn run(plan: &Plan) -> Ran {
 
 async fn play(world: &Arc<World>, random: SeededRandom) {
     let host = &world.host;
-    if !world.plan.clock.is_right() || world.plan.clients.iter().any(|one| one.faster_ppm != 0) {
+    if world.plan.clocks.iter().any(|clock| !clock.is_right())
+        || world.plan.clients.iter().any(|one| one.faster_ppm != 0)
+    {
         let (fault, kind) = (world.number(), Arc::from(Fault::ClockDrift.name()));
         world.log.push(What::FaultBegan { fault, kind });
         world.log.push(What::FaultEnded { fault });
@@ -97,11 +106,13 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
     tell_keys(world);
 }
 
-/// What is on the server.
+/// What is on the servers.
 fn tell_keys(world: &World) {
     let now = world.host.now();
-    for (name, left) in world.network.with_server(|server| server.keys(now)) {
-        world.log.push(What::Key { name: name.into(), left });
+    for network in &world.networks {
+        for (name, left) in network.with_server(|server| server.keys(now)) {
+            world.log.push(What::Key { name: name.into(), left });
+        }
     }
 }
 

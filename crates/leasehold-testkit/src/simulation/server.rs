@@ -79,7 +79,8 @@ impl Server {
             let left = after.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
             let after = after.map(|(owner, _)| owner);
             // What was refused took no place; if it changed the owner all the same, that is told.
-            if executed.reply.is_ok() || after != before {
+            let is_told = self.log.node().is_none();
+            if is_told && (executed.reply.is_ok() || after != before) {
                 let block = told_block(&executed, after.as_deref());
                 self.log.push(What::Served {
                     request,

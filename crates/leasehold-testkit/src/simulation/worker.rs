@@ -105,8 +105,8 @@ impl Worker {
         let (polls, is_woken) = (self.cut(), self.random.once_in(2));
         let wait = self.ms(2_500);
         let (kind, limit) = match way {
-            0..3 => (CallKind::TryLock, Some(2 * REQUEST_LIMIT)),
-            3..6 => (CallKind::Lock, Some(wait + REQUEST_LIMIT)),
+            0..3 => (CallKind::TryLock, Some(2 * self.request_limit())),
+            3..6 => (CallKind::Lock, Some(wait + self.request_limit())),
             _ => (CallKind::Lock, None),
         };
         let call = self.world.called(&self.process, key, kind, limit);
@@ -217,8 +217,14 @@ impl Worker {
         }
     }
 
+    /// How long one request may take: in a quorum one to each node, and one more to those whose
+    /// fencing counters are behind.
+    fn request_limit(&self) -> Duration {
+        if self.world.plan.is_quorum() { 2 * REQUEST_LIMIT } else { REQUEST_LIMIT }
+    }
+
     fn called(&self, key: &Name, kind: CallKind) -> CallId {
-        self.world.called(&self.process, key, kind, Some(REQUEST_LIMIT))
+        self.world.called(&self.process, key, kind, Some(self.request_limit()))
     }
 
     /// After how many polls the next call is dropped.

@@ -20,7 +20,8 @@ use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId, What, Wi
 pub(super) struct World {
     pub(super) host: Arc<VirtualHost>,
     pub(super) plan: Plan,
-    pub(super) network: Network,
+    /// One for each node.
+    pub(super) networks: Vec<Network>,
     pub(super) log: Log,
     /// Until when the clients go on.
     pub(super) end: Moment,
@@ -50,7 +51,7 @@ impl World {
     pub(super) fn new(
         host: &Arc<VirtualHost>,
         plan: Plan,
-        network: Network,
+        networks: Vec<Network>,
         log: Log,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -59,7 +60,7 @@ impl World {
             late_end: host.now() + plan.span * 2,
             dropping: plan.clients.iter().map(|_| AtomicBool::new(false)).collect(),
             plan,
-            network,
+            networks,
             log,
             windows: Mutex::default(),
             calls: AtomicU32::new(0),
@@ -181,7 +182,9 @@ impl World {
                 window.until = until;
                 self.log.push(What::Extended { window: *id, until });
             }
-            let owner = self.network.with_server(|server| server.owner(now, &window.key));
+            // Of several nodes none can say whose it is.
+            let [network] = &self.networks[..] else { continue };
+            let owner = network.with_server(|server| server.owner(now, &window.key));
             let (owner, left) = owner.map_or((None, Duration::ZERO), |(owner, left)| {
                 (Some(if owner == window.token { Arc::clone(&window.token) } else { owner }), left)
             });

@@ -5,6 +5,7 @@
 mod capabilities;
 mod chaos;
 mod conformance;
+mod contention;
 mod differential;
 mod fuzz;
 mod quorum;

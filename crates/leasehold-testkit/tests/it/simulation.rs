@@ -55,3 +55,13 @@ fn what_is_queued_for_a_connection_does_not_outlive_its_release() {
 fn what_reaches_the_server_after_its_call_is_held_against_nobody() {
     let _ran = holds(116_113_366_506_341);
 }
+
+/// A client was killed, or its runtime ended, while a release went on in the background: dropped,
+/// it was spawned again, dropped there, spawned again, until the stack was full.
+#[test]
+fn a_release_at_a_quorum_goes_with_the_runtime_that_ends() {
+    for seed in [32, 61] {
+        assert!(Plan::new(seed, USUAL).is_quorum());
+        let _ran = holds(seed);
+    }
+}

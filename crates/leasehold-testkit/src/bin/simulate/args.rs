@@ -8,7 +8,7 @@ use leasehold_testkit::history::Invariant;
 
 pub(crate) const USAGE: &str = "\
 usage: simulate [--seeds A..B] [--time 30s] [--jobs N] [--json FILE] [--hashes] [--trace]
-                [--until-violation INVARIANT] [--commit HASH]
+                [--until-violation INVARIANT] [--contention] [--commit HASH]
 
 --seeds             which worlds: A to B, without B (default: 0..100)
 --time              for how long the clients of each go on, on its own clock (default: 30s)
@@ -17,6 +17,7 @@ usage: simulate [--seeds A..B] [--time 30s] [--jobs N] [--json FILE] [--hashes] 
 --hashes            prints what stands for all that happened, seed by seed
 --trace             prints all that happened
 --until-violation   stops at the first seed that breaks this invariant; fails if none does
+--contention        instead: ten clients that want one lock of five nodes all the time
 --commit            what the record says was run (default: unknown)";
 
 /// What is to be done.
@@ -36,6 +37,7 @@ pub(crate) enum Mode {
     Check,
     Hashes,
     UntilViolation(Invariant),
+    Contention,
 }
 
 impl Args {
@@ -59,6 +61,7 @@ impl Args {
                 "--json" => args.json = Some(value()?.into()),
                 "--commit" => args.commit = value()?,
                 "--trace" => args.trace = true,
+                "--contention" => args.mode = Mode::Contention,
                 "--hashes" => args.mode = Mode::Hashes,
                 "--until-violation" => args.mode = Mode::UntilViolation(value()?.parse()?),
                 _ => return Err(format!("`{word}` is not understood")),

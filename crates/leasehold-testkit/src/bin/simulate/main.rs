@@ -3,6 +3,7 @@
 //! `cargo xtask sim` builds it and passes its arguments on.
 
 mod args;
+mod contention;
 mod record;
 mod sweep;
 
@@ -19,11 +20,14 @@ fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
+    if args.mode == Mode::Contention {
+        return contention::run(&args);
+    }
     let sweep = Sweep::run(&args);
     match args.mode {
         Mode::Hashes => sweep.print_hashes(),
         Mode::UntilViolation(invariant) => return sweep.print_found(invariant),
-        Mode::Check => sweep.print_verdict(),
+        Mode::Check | Mode::Contention => sweep.print_verdict(),
     }
     if let Some(path) = &args.json
         && let Err(error) = record::write(path, &args, &sweep)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use leasehold::core::Moment;
 
-use crate::history::event::{Event, Request, What};
+use crate::history::event::{ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Story, Window};
 
@@ -15,12 +15,18 @@ use crate::history::story::{Story, Window};
 /// done so: then the client renews it and has windows again. It never asks by it again, as it would
 /// if it had not heard the answer.
 ///
+/// Each node of a quorum is sent a token for itself: what is spent at one is so there, and for
+/// windows everywhere. A loss spends it at all of them; a node that is given the lease back may be
+/// sent that ask as late as a renewal.
+///
 /// Asks and releases share a connection, so they are sent in the order in which they were
 /// submitted. Renewals have one of their own, and two connections have no common order: a renewal
 /// that was submitted before, and waited for its connection, is sent after. So one passes that is
 /// sent within `queued` of it, and where nothing is wrong within `slack`.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut spent: HashMap<&str, Spent> = HashMap::new();
+    let mut left_at: HashMap<&str, Spent> = HashMap::new();
+    let mut at_nodes: HashMap<(u32, &str), Spent> = HashMap::new();
     let mut offered: HashMap<&str, Spent> = HashMap::new();
     let mut violations = Vec::new();
     for event in story.events {
@@ -31,6 +37,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             }
             What::Granted { window, token, .. } => {
                 let left = spent.get(&**token).filter(|spent| spent.how == RELEASED);
+                let left = left.or_else(|| left_at.get(&**token));
                 let left = left.or_else(|| offered.get(&**token).filter(|left| !left.is_kept));
                 violations.extend(left.map(|left| begun(story.window(*window), left)));
             }
@@ -48,15 +55,38 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             What::Extended { window, .. } => {
                 violations.extend(relied_on_again(story.window(*window), event.at));
             }
+            What::SentTo { node, request: Request::Release, token, .. } => {
+                let released = || Spent { at: event.at, how: RELEASED, is_kept: false };
+                at_nodes.entry((*node, token)).or_insert_with(released);
+                left_at.entry(token).or_insert_with(released);
+            }
+            What::SentTo { node, process, request, token, .. } => {
+                let lost = spent.get(&**token);
+                let spent = at_nodes.get(&(*node, &**token)).or(lost);
+                let sent = Sent {
+                    process: *process,
+                    request: *request,
+                    token,
+                    at: event.at,
+                    is_to_node: true,
+                };
+                violations.extend(spent.and_then(|spent| used(story, &sent, spent)));
+            }
             What::Sent { request: Request::Release, token, .. } => {
                 spent.entry(token).or_insert(Spent { at: event.at, how: RELEASED, is_kept: false });
             }
-            What::Sent { request, token, .. } => {
+            What::Sent { process, request, token, .. } => {
                 let is_ask = matches!(request, Request::Ask { .. });
                 let offered = offered.get(&**token).filter(|left| is_ask || !left.is_kept);
                 let spent = spent.get(&**token).or(offered);
-                let found = spent.and_then(|spent| used(story, event, *request, spent));
-                violations.extend(found);
+                let sent = Sent {
+                    process: *process,
+                    request: *request,
+                    token,
+                    at: event.at,
+                    is_to_node: false,
+                };
+                violations.extend(spent.and_then(|spent| used(story, &sent, spent)));
             }
             _ => {}
         }
@@ -94,15 +124,25 @@ fn relied_on_again(window: &Window<'_>, at: Moment) -> Option<Violation> {
     })
 }
 
-fn used(story: &Story<'_>, event: &Event, request: Request, spent: &Spent) -> Option<Violation> {
-    let What::Sent { process, token, .. } = &event.what else { return None };
+/// A request by a token.
+struct Sent<'a> {
+    process: ProcessId,
+    request: Request,
+    token: &'a str,
+    at: Moment,
+    /// Whether it goes to one of several nodes.
+    is_to_node: bool,
+}
+
+fn used(story: &Story<'_>, sent: &Sent<'_>, spent: &Spent) -> Option<Violation> {
+    let Sent { process, request, token, at, .. } = *sent;
     let may_have_waited = match request {
-        Request::Ask { .. } => false,
+        Request::Ask { .. } => sent.is_to_node && spent.how == LOST,
         Request::Renew => true,
         Request::Release | Request::Keep | Request::Evict => return None,
     };
-    let since = story.life(*process).ran(spent.at, event.at);
-    let is_calm = story.weather.is_calm(spent.at, event.at);
+    let since = story.life(process).ran(spent.at, at);
+    let is_calm = story.weather.is_calm(spent.at, at);
     let waits = if is_calm { story.bounds.slack } else { story.bounds.queued };
     if may_have_waited && since <= waits {
         return None;
@@ -110,7 +150,7 @@ fn used(story: &Story<'_>, event: &Event, request: Request, spent: &Spent) -> Op
     let how = spent.how;
     Some(Violation {
         invariant: Invariant::SpentToken,
-        at: event.at,
+        at,
         text: format!("process {} sends {request:?} by {token}, {since:?} after {how}", process.0),
         promised: true,
     })
@@ -194,5 +234,25 @@ mod tests {
     fn a_window_that_begins_after_the_release_is_found() {
         let tale = tale().takes(1, "A", 1, 9.898).at(1.0).gives_up("A").sends(1, Release, "A");
         tale.takes(1, "A", 2, 9.898).at(2.0).gives_up("A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_node_of_a_quorum_that_was_not_told_of_the_release_may_be_asked_and_another_not() {
+        let split = || tale().sends_to(0, 1, ASK, "A").sends_to(1, 1, ASK, "A");
+        let split = || split().sends_to(0, 1, Release, "A");
+        split().sends_to(1, 1, Release, "A").sends_to(0, 1, ASK, "B").passes();
+        split().at(0.1).sends_to(1, 1, ASK, "A").passes();
+        split().at(0.1).sends_to(0, 1, ASK, "A").breaks(SpentToken);
+        split().at(0.1).takes(1, "A", 1, 9.898).gives_up("A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_lost_lease_that_a_node_is_given_back_is_found() {
+        let lost = |queued| {
+            let tale = tale().fault("partition").takes(1, "A", 1, 9.898).at(9.898).loses("A");
+            tale.at(9.898 + queued).sends_to(2, 1, ASK, "A")
+        };
+        lost(0.5).passes();
+        lost(1.5).breaks(SpentToken);
     }
 }

@@ -185,7 +185,8 @@ impl State {
                 let _nobody_waits = confirm.send(is_there);
             }
             (Incoming::News(news), Some(messages)) => {
-                if let News::Published(message) = &news
+                if self.log.node().is_none()
+                    && let News::Published(message) = &news
                     && let Some(key) = message.payload.strip_prefix(b"w ")
                 {
                     let key = String::from_utf8_lossy(key).into();

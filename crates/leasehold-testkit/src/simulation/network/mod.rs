@@ -233,7 +233,10 @@ impl Network {
         if let Some(asked) = state.server.is_asked(command) {
             let super::server::Asked { request, key, token } = asked;
             let (process, call) = (process.id(), state.log.present());
-            state.log.push(What::Sent { process, call, request, key, token });
+            state.log.push(match state.log.node() {
+                None => What::Sent { process, call, request, key, token },
+                Some(node) => What::SentTo { node, process, request, key, token },
+            });
         }
     }
 }

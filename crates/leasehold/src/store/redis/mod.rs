@@ -135,8 +135,9 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// A store that is connected to with the first request.
-    pub(crate) fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
+    /// A store that is connected to with the first request, over connections of your own making: it
+    /// need not be there yet, as a node of a [`Quorum`](crate::store::Quorum) may be down.
+    pub fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
         let connector: Arc<dyn Connector> = Arc::new(connector);
         let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
         let shared = Shared {

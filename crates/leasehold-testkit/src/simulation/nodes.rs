@@ -1,0 +1,57 @@
+//! The nodes of a world: one server, or those of a quorum.
+
+use super::clock::ServerClock;
+use super::fault::Fault;
+use super::plan::Plan;
+use crate::virtual_host::SeededRandom;
+
+/// Some of the nodes of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes(u16);
+
+impl Nodes {
+    /// The first of them: the only one of most worlds.
+    pub const FIRST: Self = Self(1);
+
+    /// Whether this node is one of them.
+    #[must_use]
+    pub const fn has(self, node: usize) -> bool {
+        self.0 >> node & 1 == 1
+    }
+
+    /// That many out of `all`.
+    fn some(random: &mut SeededRandom, number: usize, all: usize) -> Self {
+        let mut nodes = Self(0);
+        while (nodes.0.count_ones() as usize) < number {
+            nodes.0 |= 1 << random.below(all);
+        }
+        nodes
+    }
+}
+
+/// One world in so many has a quorum of nodes: they are several times the work.
+const QUORUM_ONE_IN: usize = 8;
+
+/// Makes a world that of a quorum, if its seed says so: drawn apart, so that all other worlds are
+/// what they would be without.
+pub(super) fn draw(seed: u64, plan: &mut Plan) {
+    let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0x0000_5ea7_b0a7);
+    if random.below(QUORUM_ONE_IN) != QUORUM_ONE_IN / 2 {
+        return;
+    }
+    let all = [3, 3, 3, 5, 5, 4][random.below(6)];
+    let drifts = !plan.clocks[0].is_right();
+    plan.clocks = (0..all)
+        .map(|_| if drifts { super::plan::clock(&mut random) } else { ServerClock::default() })
+        .collect();
+    for planned in &mut plan.faults {
+        if !Fault::COVERED.contains(&planned.fault) {
+            // No quorum outlives nodes that forget: what it promises then, it promises by luck.
+            planned.fault = [Fault::ServerRestart, Fault::Partition][random.below(2)];
+        }
+        let minority = (all - 1) / 2;
+        // All at once now and then: then nobody gets anything, and nothing is broken.
+        let number = if random.once_in(8) { all } else { 1 + random.below(minority) };
+        planned.nodes = Nodes::some(&mut random, number, all);
+    }
+}

@@ -1,0 +1,16 @@
+//! Ten clients that want one lock of five nodes, all the time.
+
+use leasehold_testkit::simulation::Contention;
+
+/// A node that granted the lock after the others had said no kept it for nobody: nobody had it then
+/// for a second at a time.
+#[test]
+fn who_contends_for_a_quorum_gets_turns_for_few_requests() {
+    for seed in 0..3 {
+        let broken = Contention::of_seed(seed).run().broken();
+        assert_eq!(
+            broken, None,
+            "seed {seed}; more: cargo xtask sim --contention --seeds 0..10000"
+        );
+    }
+}
