@@ -67,7 +67,9 @@ fn waiters_that_split_the_votes_with_a_holder_do_not_hammer_the_nodes() {
         }
         scene.pass(ms(20_000)).await;
         let asks: usize = far.iter().map(Far::asks).sum();
-        assert!(asks / WAITERS < 400, "each asked {} times in 20 s", asks / WAITERS);
+        // Two asks for each pause of 125 ms on average: one that splits the votes, and one on the
+        // hint that another gave them back. With pauses of 64 round trips it is ten times that.
+        assert!(asks / WAITERS < 800, "each asked {} times in 20 s", asks / WAITERS);
         drop(guard);
         for waiter in waiting {
             scene.host.within(ms(5_000), waiter).await.expect("it gets the lock");
