@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | go-zero's `redis.RedisLock` | [`gozero::RedisLock`] | `key` → 16 letters and digits, `PX` |
 //! | the Jedis recipe, `RedisDistributedLock` | [`jedis::RedisDistributedLock`] | `key` → a UUID, `PX` |
+//! | redsync v4's `Redsync` and `Mutex` | [`redsync::Redsync`] | on most of several servers: `name` → 16 bytes in Base64, `PX` |
 //!
 //! Each contends with its namesake, with any other client that sets a key with `NX` and `PX` and
 //! compares before it deletes, and with [`leasehold::Mutex`], all on one key.
@@ -40,6 +41,7 @@
 
 pub mod gozero;
 pub mod jedis;
+pub mod redsync;
 
 mod lock;
 mod value;

@@ -37,6 +37,19 @@ pub(crate) fn uuid_v4(host: &dyn Host) -> OwnerToken {
     token(&text)
 }
 
+/// Sixteen random bytes in Base64 (RFC 4648, section 4), with padding: 24 characters.
+pub(crate) fn base64_of_16_bytes(host: &dyn Host) -> OwnerToken {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut bytes = [0; 16];
+    host.random(&mut bytes);
+    // 128 bits, and four more of zero: 22 characters of six bits each.
+    let bits = u128::from_be_bytes(bytes);
+    let six_from = |at: u32| if at < 126 { bits >> (122 - at) } else { bits << 4 };
+    let chars = (0..22).map(|char| ALPHABET[(six_from(char * 6) & 63) as usize]);
+    let text: String = chars.chain(*b"==").map(char::from).collect();
+    token(&text)
+}
+
 fn token(text: &str) -> OwnerToken {
     OwnerToken::new(text).expect("a few printable characters are a token")
 }
@@ -57,6 +70,41 @@ mod tests {
         assert_eq!(drawn.iter().collect::<HashSet<_>>().len(), 200, "no two are the same");
         let used: HashSet<_> = drawn.iter().flat_map(|token| token.as_str().bytes()).collect();
         assert_eq!(used, LETTERS_AND_DIGITS.iter().copied().collect());
+    }
+
+    #[test]
+    fn base64_is_as_others_write_it() {
+        struct Given([u8; 16]);
+        impl Host for Given {
+            fn now(&self) -> leasehold::core::Moment {
+                unreachable!("nothing is timed")
+            }
+            fn wall(&self) -> leasehold::core::WallTime {
+                unreachable!("nothing is timed")
+            }
+            fn sleep_until(&self, _at: leasehold::core::Moment) -> leasehold::host::Sleep {
+                unreachable!("nothing is timed")
+            }
+            fn spawn(&self, _task: leasehold::host::Task) {
+                unreachable!("nothing is run")
+            }
+            fn spawn_blocking(&self, _name: &str, _task: leasehold::host::Task) {
+                unreachable!("nothing is run")
+            }
+            fn random(&self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.0);
+            }
+        }
+        let counting = std::array::from_fn(|at| u8::try_from(at).expect("few"));
+        let table = [
+            ([0; 16], "AAAAAAAAAAAAAAAAAAAAAA=="),
+            ([0xff; 16], "/////////////////////w=="),
+            (counting, "AAECAwQFBgcICQoLDA0ODw=="),
+            (*b"leasehold=fence!", "bGVhc2Vob2xkPWZlbmNlIQ=="),
+        ];
+        for (bytes, text) in table {
+            assert_eq!(base64_of_16_bytes(&Given(bytes)).as_str(), text);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod gozero;
 mod jedis;
 mod race;
+mod redsync;
 mod side_by_side;
 mod wire;
 mod world;

@@ -8,11 +8,11 @@ use leasehold::store::RedisStore;
 use leasehold_compat::gozero::RedisLock;
 use leasehold_testkit::servers::RedisServer;
 
-/// Names the server to the second process.
-const URL: &str = "LEASEHOLD_COMPAT_RACE";
+/// Names the server, or several with a space between them, to the second process.
+pub(crate) const URL: &str = "LEASEHOLD_COMPAT_RACE";
 
 /// What an answer of the second process begins with, amid what the test runner says.
-const MARK: &str = "answer: ";
+pub(crate) const MARK: &str = "answer: ";
 
 const ROUNDS: u32 = 100;
 
@@ -38,7 +38,7 @@ async fn second(url: &str) {
 }
 
 /// The second process.
-struct Second {
+pub(crate) struct Second {
     child: Child,
     words: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
@@ -46,7 +46,7 @@ struct Second {
 
 impl Second {
     /// This very program, which runs this very test and finds that it is the second.
-    fn start(url: &str, test: &str) -> Self {
+    pub(crate) fn start(url: &str, test: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("it runs"))
             .args(["--exact", test, "--nocapture"])
             .env(URL, url)
@@ -59,11 +59,11 @@ impl Second {
         Self { child, words, lines }
     }
 
-    fn tell(&mut self, word: &str) {
+    pub(crate) fn tell(&mut self, word: &str) {
         writeln!(self.words, "{word}").expect("it reads");
     }
 
-    fn answer(&mut self) -> bool {
+    pub(crate) fn answer(&mut self) -> bool {
         let lines = self.lines.by_ref().map(|line| line.expect("a line"));
         let answer = lines.filter_map(|line| line.strip_prefix(MARK).map(str::to_owned)).next();
         answer.expect("it answers").parse().expect("yes or no")

@@ -1,0 +1,122 @@
+//! All nodes side by side, and what their answers amount to.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use leasehold::host::Sleep;
+use leasehold::{Error as Cause, ErrorKind};
+
+use super::error::Error;
+use super::nodes::{Asked, Said};
+
+/// What all of them said, or as many as there was reason to wait for.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// How many said yes.
+    pub(super) yes: usize,
+    /// What the others said; none if nobody said otherwise.
+    pub(super) error: Option<Error>,
+}
+
+/// When a round has ended.
+#[derive(Clone, Copy)]
+pub(super) struct Rule {
+    pub(super) quorum: usize,
+    /// Whether it has ended as soon as a quorum agrees.
+    pub(super) fail_fast: bool,
+}
+
+/// What was said so far.
+struct Tally {
+    rule: Rule,
+    yes: usize,
+    taken: Vec<usize>,
+    errors: Vec<(usize, Error)>,
+}
+
+impl Rule {
+    /// Waits for the answers, until `limit` if there is one. Those that are not waited for may
+    /// still take effect.
+    pub(super) async fn gather(self, mut asked: Vec<Asked>, mut limit: Option<Sleep>) -> Outcome {
+        let mut tally = Tally::new(self);
+        poll_fn(|context| {
+            let mut at = 0;
+            while at < asked.len() {
+                let Poll::Ready(answer) = asked[at].1.as_mut().poll(context) else {
+                    at += 1;
+                    continue;
+                };
+                let (node, _) = asked.remove(at);
+                tally.count(node, answer);
+                if tally.is_decided() {
+                    return Poll::Ready(());
+                }
+            }
+            if asked.is_empty() {
+                return Poll::Ready(());
+            }
+            match &mut limit {
+                Some(limit) => limit.as_mut().poll(context),
+                None => Poll::Pending,
+            }
+        })
+        .await;
+        if !tally.is_decided() {
+            for (node, _) in asked {
+                let message =
+                    "no answer came in time; what was asked of this node may still take effect";
+                tally.count(node, Err(Cause::new(ErrorKind::Unknown, message)));
+            }
+        }
+        tally.outcome()
+    }
+
+    /// The round that was not begun, since the time for it had elapsed.
+    pub(super) fn too_late(self, nodes: impl Iterator<Item = usize>) -> Outcome {
+        let mut tally = Tally::new(self);
+        for node in nodes {
+            let message = "the timeout had elapsed before; nothing was asked";
+            tally.count(node, Err(Cause::new(ErrorKind::Unavailable, message)));
+        }
+        tally.outcome()
+    }
+}
+
+impl Tally {
+    const fn new(rule: Rule) -> Self {
+        Self { rule, yes: 0, taken: Vec::new(), errors: Vec::new() }
+    }
+
+    fn count(&mut self, node: usize, answer: Result<Said, Cause>) {
+        let error = match answer {
+            Ok(Said::Yes) => {
+                self.yes += 1;
+                return;
+            }
+            Ok(Said::Taken) => {
+                self.taken.push(node);
+                Error::NodeTaken { node }
+            }
+            Ok(Said::Expired) => Error::LockAlreadyExpired,
+            Err(source) => Error::Redis { node, source },
+        };
+        self.errors.push((node, error));
+    }
+
+    /// Whether nobody else is waited for.
+    fn is_decided(&self) -> bool {
+        let Rule { quorum, fail_fast } = self.rule;
+        fail_fast && (self.yes >= quorum || self.taken.len() >= quorum)
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let error = if self.taken.len() >= self.rule.quorum {
+            self.taken.sort_unstable();
+            Some(Error::Taken { nodes: self.taken })
+        } else {
+            self.errors.sort_by_key(|(node, _)| *node);
+            Error::join(self.errors.into_iter().map(|(_, error)| error).collect())
+        };
+        Outcome { yes: self.yes, error }
+    }
+}

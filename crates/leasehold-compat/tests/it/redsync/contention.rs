@@ -1,0 +1,164 @@
+//! Many who want one lock at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use leasehold::host::SystemHost;
+use leasehold::store::{Quorum, RedisStore};
+use leasehold::{Client, Identity};
+use leasehold_compat::redsync::{Mutex, Redsync};
+use leasehold_testkit::servers::RedisServer;
+
+use super::world::{NAME, Nodes, play_on_new};
+use crate::race::{MARK, Second, URL};
+use crate::world::ms;
+
+/// Who is inside, and how often each was.
+#[derive(Clone, Default)]
+struct Inside {
+    busy: Arc<AtomicBool>,
+    turns: Arc<[AtomicU32; 3]>,
+}
+
+impl Inside {
+    fn enter(&self, who: usize) {
+        assert!(!self.busy.swap(true, Ordering::SeqCst), "two are inside");
+        self.turns[who].fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn leave(&self) {
+        assert!(self.busy.swap(false, Ordering::SeqCst), "somebody else left for us");
+    }
+}
+
+async fn with_redsync(nodes: &Nodes, inside: &Inside) {
+    let mutex = nodes.mutex().await.with_tries(1_000).with_shuffle_pools(true);
+    let (host, inside) = (nodes.host.clone(), inside.clone());
+    let _goes_on = nodes.host.task(async move {
+        loop {
+            mutex.lock().await.expect("in some of so many tries");
+            inside.enter(0);
+            host.advance(ms(3)).await;
+            inside.leave();
+            assert!(mutex.unlock().await.expect("it is ours"));
+            host.advance(ms(40)).await;
+        }
+    });
+}
+
+/// Leasehold's own quorum, on the same servers.
+async fn with_leasehold(nodes: &Nodes, inside: &Inside) {
+    let quorum = Quorum::connect(nodes.stores().await, nodes.host.clone()).await;
+    let builder = Client::with_store(quorum.expect("most are there")).host(nodes.host.clone());
+    let client = builder.identity(Identity::anonymous()).connect().await.expect("connected");
+    let mutex = client.mutex(NAME).coexist();
+    let (host, inside) = (nodes.host.clone(), inside.clone());
+    let _goes_on = nodes.host.task(async move {
+        loop {
+            let guard = mutex.lock().await.expect("in turn");
+            inside.enter(1);
+            host.advance(ms(3)).await;
+            inside.leave();
+            let _released = guard.release().await.expect("asked");
+            host.advance(ms(40)).await;
+        }
+    });
+}
+
+/// The recipe itself, one node after the other.
+async fn with_recipe(nodes: &Nodes, alive: &[usize], rounds: u32, inside: &Inside) {
+    for round in 0..rounds {
+        let value = format!("theirs{round}");
+        let got = alive.iter().filter(|node| nodes.takes(**node, &value, 5_000)).count();
+        if got >= 2 {
+            inside.enter(2);
+            nodes.pass(ms(3)).await;
+            inside.leave();
+        }
+        for node in alive {
+            nodes.releases(*node, &value);
+        }
+        nodes.pass(ms(17)).await;
+    }
+}
+
+/// X0: nobody is ever inside with another, and each has its turns.
+#[test]
+fn redsync_and_leaseholds_quorum_and_the_recipe_take_turns() {
+    for one_is_down in [false, true] {
+        play_on_new(3, async |nodes| {
+            let inside = Inside::default();
+            for _ in 0..3 {
+                with_redsync(nodes, &inside).await;
+            }
+            for _ in 0..2 {
+                with_leasehold(nodes, &inside).await;
+            }
+            let alive: &[_] = if one_is_down { &[0, 2] } else { &[0, 1, 2] };
+            if one_is_down {
+                nodes.server(1).kill();
+            }
+            with_recipe(nodes, alive, 60, &inside).await;
+            let turns = inside.turns.each_ref().map(|turns| turns.load(Ordering::SeqCst));
+            assert!(turns.iter().all(|turns| *turns >= 5), "one is down {one_is_down}: {turns:?}");
+        });
+    }
+}
+
+const ROUNDS: u32 = 60;
+
+async fn mutex(urls: &str) -> Mutex<RedisStore> {
+    let mut stores = Vec::new();
+    for url in urls.split(' ') {
+        let store = RedisStore::connect(url, SystemHost::shared()).await;
+        stores.push(store.expect("the server is there"));
+    }
+    Redsync::new(stores).new_mutex(NAME).with_expiry(ms(60_000))
+}
+
+/// Carries out what it is told, line by line, and says what came of it.
+async fn second(urls: &str) {
+    let mutex = mutex(urls).await;
+    println!("\n{MARK}true");
+    for word in std::io::stdin().lines() {
+        let answer = match word.expect("a line").as_str() {
+            "try" => mutex.try_lock().await.is_ok(),
+            "unlock" => mutex.unlock().await.unwrap_or(false),
+            other => panic!("`{other}` is not understood"),
+        };
+        println!("\n{MARK}{answer}");
+    }
+}
+
+#[tokio::test]
+async fn of_two_processes_that_try_at_once_one_has_it_at_most() {
+    if let Ok(urls) = std::env::var(URL) {
+        return second(&urls).await;
+    }
+    let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
+    let urls = servers.each_ref().map(RedisServer::url).join(" ");
+    let mine = mutex(&urls).await;
+    let test = "redsync::contention::of_two_processes_that_try_at_once_one_has_it_at_most";
+    let mut other = Second::start(&urls, test);
+    assert!(other.answer(), "it is ready");
+    let mut won = [0, 0];
+    for round in 0..ROUNDS {
+        other.tell("try");
+        // Every second time the other one has a start, since it takes longer to be told.
+        let theirs_first = (round % 2 == 0).then(|| other.answer());
+        let is_mine = mine.try_lock().await.is_ok();
+        let is_theirs = theirs_first.unwrap_or_else(|| other.answer());
+        // Of votes that are split, nobody has a quorum.
+        assert!(!(is_mine && is_theirs), "round {round}: one has it, and not both");
+        won[0] += u32::from(is_mine);
+        won[1] += u32::from(is_theirs);
+        let unlocked = mine.unlock().await.unwrap_or(false);
+        other.tell("unlock");
+        assert_eq!((unlocked, other.answer()), (is_mine, is_theirs), "round {round}");
+        for server in &servers {
+            let keys = server.command(&["KEYS", "*"]).texts();
+            assert!(keys.is_empty(), "round {round}: {keys:?}");
+        }
+    }
+    assert!(won.iter().all(|won| *won > 0), "each has it at times, {won:?} of {ROUNDS}");
+}
