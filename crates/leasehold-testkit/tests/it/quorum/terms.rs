@@ -1,6 +1,6 @@
 //! The terms of a lock, over several nodes.
 
-use leasehold::ErrorKind;
+use leasehold::{ErrorKind, Release};
 use leasehold_testkit::faults::{Fault, Request};
 
 use super::{TTL, ms, play};
@@ -85,5 +85,27 @@ fn a_shutdown_while_the_votes_are_split_leaves_nothing() {
         drop(guard);
         scene.host.settle().await;
         scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}
+
+/// A client of one node alone is in line there.
+#[test]
+fn who_coexists_frees_every_node_and_hands_none_over() {
+    play(&[3], 0..3, async |scene| {
+        for coexists in [false, true] {
+            let client = scene.client().await;
+            let mutex = client.mutex("a");
+            let mutex = if coexists { mutex.coexist() } else { mutex };
+            let guard = mutex.lock().await.expect("free");
+            let alone = scene.client_of(scene.nodes[0].clone(), TTL).await;
+            let waiting = scene.host.task(async move { alone.mutex("a").lock().await });
+            scene.pass(ms(50)).await;
+            let released = guard.release().await.expect("a majority lets go");
+            assert_eq!(released, Release::Released);
+            assert_eq!(scene.held_by("a").await, [!coexists, false, false]);
+            let waited = scene.host.within(ms(1_100), waiting).await.expect("it is woken");
+            drop(waited.expect("it is free there"));
+            scene.pass(ms(50)).await;
+        }
     });
 }

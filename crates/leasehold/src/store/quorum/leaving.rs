@@ -38,13 +38,18 @@ pub(super) struct Leaving<S: Store> {
 }
 
 impl<S: Store> Leaving<S> {
-    /// Submits it. Nothing is put back from now on.
+    /// Submits it.
     pub(super) fn submit(shared: &Arc<Shared<S>>, lease: LeaseId) -> Self {
+        Self::submit_as(shared, lease, Otherwise::Free)
+    }
+
+    /// Submits it in that way. Nothing is put back from now on.
+    pub(super) fn submit_as(shared: &Arc<Shared<S>>, lease: LeaseId, otherwise: Otherwise) -> Self {
         shared.leases.end(&lease.owner);
         let mut answers = SideBySide::new(shared);
         for (number, node) in shared.nodes.iter().enumerate() {
             if node.is_admitted() {
-                let answer = node.store.release(lease.clone(), Otherwise::Free);
+                let answer = node.store.release(lease.clone(), otherwise.clone());
                 answers.push(number, Ttl::DEFAULT, Box::pin(answer));
             }
         }

@@ -201,9 +201,13 @@ impl<S: Store> Store for Quorum<S> {
     fn release(
         &self,
         lease: LeaseId,
-        _otherwise: Otherwise,
+        otherwise: Otherwise,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        Leaving::submit(&self.shared, lease).decided()
+        let otherwise = match otherwise {
+            Otherwise::Keep { .. } => Otherwise::Free,
+            otherwise @ (Otherwise::Free | Otherwise::Wake) => otherwise,
+        };
+        Leaving::submit_as(&self.shared, lease, otherwise).decided()
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
