@@ -65,3 +65,10 @@ fn a_release_at_a_quorum_goes_with_the_runtime_that_ends() {
         let _ran = holds(seed);
     }
 }
+
+/// A node forgot its scripts, and an ask that was still heard of in the background was sent once
+/// more, behind the release of its token.
+#[test]
+fn an_ask_of_a_quorum_is_not_sent_again_behind_its_release() {
+    let _ran = holds(22_720_061_101_191);
+}

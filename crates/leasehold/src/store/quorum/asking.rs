@@ -171,7 +171,8 @@ impl<S: Store> Asking<S> {
 
     /// Brings the counters of late nodes in step, for as long as the lease is there.
     async fn aftermath(mut self) {
-        while let Some((node, heard)) = self.answers.next().await {
+        let owner = self.ask.owner.clone();
+        while let Some((node, heard)) = self.answers.next_of(&owner).await {
             if self.shared.leases.valid(&self.ask.owner, self.shared.host.now()).is_some() {
                 self.hear(node, heard);
             }

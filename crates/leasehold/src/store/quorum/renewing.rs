@@ -170,7 +170,8 @@ impl<S: Store> Renewing<S> {
 
     /// Gives back what the late nodes have lost.
     async fn aftermath(mut self) {
-        while let Some((node, heard)) = self.answers.next().await {
+        let owner = self.renewal.lease.owner.clone();
+        while let Some((node, heard)) = self.answers.next_of(&owner).await {
             match heard {
                 Heard::Answer(Ok(Answer::Renewed(Renewed::Lost))) => self.put_back(node),
                 // Best effort: the next grant is higher all the same, by what the majority counts.

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use super::Shared;
 use crate::core::error::Error;
 use crate::core::moment::Moment;
+use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 use crate::host::Sleep;
 use crate::store::BoxAnswer;
@@ -59,6 +60,17 @@ impl<S, T> SideBySide<S, T> {
     /// Nothing is lost.
     pub(super) async fn next(&mut self) -> Option<(usize, Heard<T>)> {
         poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// As [`next`](Self::next), until the lease of `owner` ends. A request whose answer is still
+    /// asked for may be sent once more, where the server forgot a script, and that must not happen
+    /// behind its release.
+    pub(super) async fn next_of(&mut self, owner: &OwnerToken) -> Option<(usize, Heard<T>)> {
+        poll_fn(|context| match self.shared.leases.known(owner) {
+            Some(_) => self.poll_next(context),
+            None => Poll::Ready(None),
+        })
+        .await
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Heard<T>)>> {
