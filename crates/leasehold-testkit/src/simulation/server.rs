@@ -217,8 +217,8 @@ fn asked(script: &str, command: &Command) -> Option<Asked> {
             Request::Ask { place: waiter_ttl_ms.map(Duration::from_millis) }
         }
         "renew" => Request::Renew,
-        // For how long to keep it follows.
-        "release" if argv(1).is_some() => Request::Keep,
+        // For how long to keep it follows, or that the key is to be free.
+        "release" if argv(1).is_some_and(|word| word != "wake") => Request::Keep,
         "release" => Request::Release,
         "evict" => Request::Evict,
         _ => return None,

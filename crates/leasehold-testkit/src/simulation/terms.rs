@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Mutex};
 
-use super::plan::ClientPlan;
+use super::plan::Plan;
 use crate::virtual_host::SeededRandom;
 
 /// What a task wants of one lock.
@@ -14,18 +14,21 @@ pub(super) struct Terms {
     why: Option<&'static str>,
     is_fenced: bool,
     is_strict: bool,
+    coexists: bool,
     /// For how long its client keeps it with no guard.
     pub(super) keep_idle: Duration,
 }
 
 impl Terms {
     /// Those of a client, or others now and then if its tasks do not agree.
-    pub(super) fn draw(plan: &ClientPlan, random: &mut SeededRandom) -> Self {
+    pub(super) fn draw(world: &Plan, client: usize, random: &mut SeededRandom) -> Self {
+        let plan = &world.clients[client];
         let mut terms = Self {
             ttl: plan.ttl,
             why: plan.why,
             is_fenced: plan.is_fenced,
             is_strict: plan.is_strict,
+            coexists: world.coexists,
             keep_idle: if plan.is_strict { Duration::ZERO } else { plan.keep_idle },
         };
         if plan.is_mixed {
@@ -45,6 +48,7 @@ impl Terms {
         let mutex = client.mutex(name).ttl(self.ttl).fencing(self.is_fenced);
         let mutex = mutex.keep_idle(self.keep_idle);
         let mutex = if self.is_strict { mutex.strict_fifo() } else { mutex };
+        let mutex = if self.coexists { mutex.coexist() } else { mutex };
         match self.why {
             Some(why) => mutex.why(why),
             None => mutex,

@@ -63,7 +63,7 @@ impl Worker {
     pub(super) async fn work(mut self, until: Option<Moment>) {
         while self.world.goes_on() && until.is_none_or(|until| self.process.now() < until) {
             let key = Arc::clone(&self.keys[self.random.below(self.keys.len())]);
-            let terms = Terms::draw(&self.world.plan.clients[self.number], &mut self.random);
+            let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
             let way = self.random.below(10);
             if let Some((window, guard)) = self.lock(&key, &terms, way).await {
                 let span = self.span();
@@ -87,7 +87,7 @@ impl Worker {
         self.process.sleep_until(Moment::from_nanos(begins)).await;
         let key = Arc::clone(&self.keys[self.number % self.keys.len()]);
         for _ in 0..self.random.below(RUSH_MAX) {
-            let terms = Terms::draw(&self.world.plan.clients[self.number], &mut self.random);
+            let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
             let Some((window, guard)) = self.lock(&key, &terms, LOCKS).await else { return };
             let span = Duration::from_nanos(self.random.next_u64() % 200_000);
             self.hold(&key, window, guard, span, terms.keep_idle).await;
