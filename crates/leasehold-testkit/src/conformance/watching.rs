@@ -1,5 +1,6 @@
 //! Places that are woken and never made the owner, as a quorum uses them.
 
+use leasehold::core::line::GIVES_WAY_FOR;
 use leasehold::store::{Capabilities, Hint, Reach, Released};
 
 use super::check::{granted, released, renewed, taken};
@@ -36,6 +37,24 @@ pub(super) async fn a_watching_place_holds_nobody_up(world: &World) {
     let snapshot = world.inspect(&key("a")).await;
     assert_eq!(snapshot.holders[0].token, carl.owner().as_str().as_bytes());
     assert_eq!(snapshot.waiting, 1, "it waits on");
+}
+
+/// The release has woken the head, which is about to ask. But it may be dead.
+pub(super) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let (carl, dora) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).watch(9_000).send().await);
+    released(anna.release(&key("a")).await, Released::Freed);
+    let (retry_in, ahead) = taken(carl.ask(&key("a")).watch(9_000).send().await);
+    assert_eq!((retry_in, ahead), (Some(GIVES_WAY_FOR), 1));
+    if world.capabilities().line {
+        assert_eq!(taken(dora.ask(&key("a")).join().send().await).0, Some(GIVES_WAY_FOR));
+    }
+    assert!(world.inspect(&key("a")).await.holders.is_empty());
+    granted(carl.ask(&key("a")).watch(9_000).send().await);
+    released(carl.release(&key("a")).await, Released::Freed);
+    granted(bert.ask(&key("a")).watch(9_000).send().await);
 }
 
 /// Its own place goes with the grant.

@@ -47,8 +47,8 @@ pub struct Contended {
 }
 
 /// What each of them may cost and wait at most.
-const REQUESTS_MAX: f64 = 9.0;
-const WAIT_MAX: Duration = Duration::from_millis(2_500);
+const REQUESTS_MAX: f64 = 7.0;
+const WAIT_MAX: Duration = Duration::from_millis(1_500);
 const GAP_MAX: Duration = Duration::from_millis(250);
 
 impl Contended {

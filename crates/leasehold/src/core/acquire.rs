@@ -198,7 +198,6 @@ impl Acquisition {
     ) -> NextAsk {
         self.answered = true;
         self.failures.reset();
-        self.splits = 0;
         if !self.waits {
             // Perhaps nobody holds it, and whose turn it is hides behind dead places.
             let is_hidden = retry_in == Some(Duration::ZERO) && self.asked < HIDDEN_ASKS_MAX;
@@ -217,8 +216,9 @@ impl Acquisition {
     }
 
     /// The nodes of a quorum split their votes: they are asked again after a random pause, the
-    /// longer the more often that happened, so that those who take them from one another come
-    /// apart.
+    /// longer the more often that happened to this acquisition, so that those who take them from
+    /// one another come apart. *Taken* in between says little: a node that the holder lacks answers
+    /// so to whoever asks it for the first time.
     pub(crate) fn on_split(
         &mut self,
         now: Moment,
@@ -306,7 +306,8 @@ mod tests {
         assert!(acquisition.has_waited());
         acquisition.on_taken(at(100), None, || 0);
         let next = acquisition.clone().on_split(at(100), round_trip, || u32::MAX);
-        assert_eq!(next, NextAsk::At(at(102)), "others have it, and no votes are split any more");
+        let why = "who gave way in between splits the votes all the same";
+        assert_eq!(next, NextAsk::At(at(100) + SPLIT_PAUSE_MAX), "{why}");
         let slow = acquisition.on_split(at(0), Duration::from_secs(1), || u32::MAX);
         assert_eq!(slow, NextAsk::At(at(0) + SPLIT_PAUSE_MAX));
 

@@ -10,10 +10,16 @@
 //! | held by another | any | taken; takes or refreshes its place | – (not held) |
 //! | free, or the owner's at release | nobody, or the asker | granted; its place goes | freed, or kept if asked so |
 //! | the same | another who joined | the key is handed to the head; taken | handed over to the head; under [`Wish::Wake`] freed, and the head is told |
-//! | the same | another who only watches | granted | freed; the head is told |
+//! | the same | another who only watches | granted, but who came only now: it takes a place, and is to ask again soon | freed; the head is told |
 //! | the same | hidden behind 8 dead places | taken, ask again at once | freed; any ask goes on from there |
 
+use std::time::Duration;
+
 use crate::core::moment::Moment;
+
+/// After how long a newcomer asks again that gave way to one who was woken. The longest that a
+/// place whose owner is dead holds anybody up.
+pub const GIVES_WAY_FOR: Duration = Duration::from_millis(20);
 
 /// How many dead places one step removes at most, so that no step takes long.
 pub const REAPED_MAX: usize = 8;
@@ -82,6 +88,32 @@ pub enum Holding {
     Others,
 }
 
+/// Where one who asks stands, once its ask has taken or refreshed the place that it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// In no line: it does not wait.
+    Outside,
+    /// In a place that it had not before.
+    New,
+    /// In the place that it had.
+    Waiting,
+    /// At the front, since when ever.
+    Head,
+}
+
+impl Asker {
+    /// By whether its place is the first, and whether it is a new one, if it has any.
+    #[must_use]
+    pub const fn of(is_head: bool, is_new: Option<bool>) -> Self {
+        match is_new {
+            _ if is_head => Self::Head,
+            None => Self::Outside,
+            Some(true) => Self::New,
+            Some(false) => Self::Waiting,
+        }
+    }
+}
+
 /// What to do with an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskDecision {
@@ -94,23 +126,27 @@ pub enum AskDecision {
     HandOver,
     /// Only take or refresh the place: *taken*.
     Wait,
+    /// As `Wait`, and ask again in [`GIVES_WAY_FOR`]: the head may be about to ask.
+    GiveWay,
     /// As `Wait`, and ask again at once: the head is hidden behind dead places.
     WaitAndRetry,
 }
 
-/// Decides about an ask. The asker's own place, if it joins, counts as taken or refreshed already,
-/// so `front` shows it alive and `head_is_asker` is true when nobody is before it.
+/// Decides about an ask. The asker's own place, if it wants one, counts as taken or refreshed
+/// already, so `front` shows it alive.
 #[must_use]
-pub fn decide_ask(holding: Holding, front: Front, head_is_asker: bool) -> AskDecision {
-    match (holding, front.head) {
-        (Holding::Mine, _) => AskDecision::GrantAgain,
-        (Holding::Others, _) => AskDecision::Wait,
-        // A watcher can't be handed anything, and holding the key back for it could block the line
-        // for ever.
-        (Holding::Free, Head::Nobody | Head::Alive(Stance::Watching)) => AskDecision::Grant,
-        (Holding::Free, Head::Alive(Stance::Joined)) if head_is_asker => AskDecision::Grant,
-        (Holding::Free, Head::Alive(Stance::Joined)) => AskDecision::HandOver,
-        (Holding::Free, Head::Unexamined) => AskDecision::WaitAndRetry,
+pub fn decide_ask(holding: Holding, front: Front, asker: Asker) -> AskDecision {
+    match (holding, front.head, asker) {
+        (Holding::Mine, _, _) => AskDecision::GrantAgain,
+        (Holding::Others, _, _) => AskDecision::Wait,
+        (Holding::Free, Head::Unexamined, _) => AskDecision::WaitAndRetry,
+        (Holding::Free, Head::Nobody, _) | (Holding::Free, _, Asker::Head) => AskDecision::Grant,
+        (Holding::Free, Head::Alive(Stance::Joined), _) => AskDecision::HandOver,
+        // A release has woken the head, whose ask is under way: at a quorum, one who comes in
+        // between splits the votes. But a watcher can't be handed anything, and holding the key
+        // back for it could block the line for ever.
+        (Holding::Free, Head::Alive(Stance::Watching), Asker::New) => AskDecision::GiveWay,
+        (Holding::Free, Head::Alive(Stance::Watching), _) => AskDecision::Grant,
     }
 }
 
@@ -152,7 +188,8 @@ pub fn decide_release<K>(front: Front, wish: Wish<K>) -> ReleaseDecision<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use AskDecision::{Grant, GrantAgain, HandOver, Wait, WaitAndRetry};
+    use AskDecision::{GiveWay, Grant, GrantAgain, HandOver, Wait, WaitAndRetry};
+    use Asker::{New, Outside, Waiting};
     use Holding::{Free, Mine, Others};
     use Stance::{Joined, Watching};
 
@@ -184,27 +221,48 @@ mod tests {
 
     #[test]
     fn an_ask_is_never_granted_past_a_living_or_unexamined_place() {
-        // holding, head, the head is the asker, decision
+        // holding, head, the asker, decision
         let table = [
-            (Mine, Head::Nobody, false, GrantAgain),
-            (Mine, Head::Alive(Joined), false, GrantAgain),
-            (Mine, Head::Unexamined, false, GrantAgain),
-            (Others, Head::Nobody, false, Wait),
-            (Others, Head::Alive(Joined), true, Wait),
-            (Others, Head::Unexamined, false, Wait),
-            (Free, Head::Nobody, false, Grant),
-            (Free, Head::Alive(Joined), true, Grant),
-            (Free, Head::Alive(Joined), false, HandOver),
-            (Free, Head::Alive(Watching), true, Grant),
-            (Free, Head::Alive(Watching), false, Grant),
-            (Free, Head::Unexamined, false, WaitAndRetry),
+            (Mine, Head::Nobody, Outside, GrantAgain),
+            (Mine, Head::Alive(Joined), Outside, GrantAgain),
+            (Mine, Head::Unexamined, Outside, GrantAgain),
+            (Others, Head::Nobody, Outside, Wait),
+            (Others, Head::Alive(Joined), Asker::Head, Wait),
+            (Others, Head::Alive(Watching), New, Wait),
+            (Others, Head::Unexamined, Outside, Wait),
+            (Free, Head::Nobody, Outside, Grant),
+            (Free, Head::Alive(Joined), Asker::Head, Grant),
+            (Free, Head::Alive(Joined), New, HandOver),
+            (Free, Head::Alive(Joined), Waiting, HandOver),
+            (Free, Head::Alive(Joined), Outside, HandOver),
+            (Free, Head::Alive(Watching), Asker::Head, Grant),
+            (Free, Head::Alive(Watching), New, GiveWay),
+            (Free, Head::Alive(Watching), Waiting, Grant),
+            (Free, Head::Alive(Watching), Outside, Grant),
+            (Free, Head::Unexamined, New, WaitAndRetry),
+            (Free, Head::Unexamined, Outside, WaitAndRetry),
         ];
-        for (holding, head, mine, decision) in table {
+        for (holding, head, asker, decision) in table {
             assert_eq!(
-                decide_ask(holding, Front { dead: 0, head }, mine),
+                decide_ask(holding, Front { dead: 0, head }, asker),
                 decision,
-                "{holding:?} {head:?} {mine}"
+                "{holding:?} {head:?} {asker:?}"
             );
+        }
+    }
+
+    #[test]
+    fn who_asks_is_the_head_or_has_a_place_or_none() {
+        let table = [
+            (true, None, Asker::Head),
+            (true, Some(true), Asker::Head),
+            (true, Some(false), Asker::Head),
+            (false, None, Outside),
+            (false, Some(true), New),
+            (false, Some(false), Waiting),
+        ];
+        for (is_head, is_new, asker) in table {
+            assert_eq!(Asker::of(is_head, is_new), asker, "{is_head} {is_new:?}");
         }
     }
 

@@ -8,8 +8,8 @@ use super::Mail;
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::line::{
-    AskDecision, Front, Holding, PLACES_MAX, REAPED_MAX, ReleaseDecision, Stance, decide_ask,
-    decide_release, front,
+    AskDecision, Asker, Front, GIVES_WAY_FOR, Holding, PLACES_MAX, REAPED_MAX, ReleaseDecision,
+    Stance, decide_ask, decide_release, front,
 };
 use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
@@ -100,12 +100,10 @@ impl Entry {
             Some(owner) if *owner == ask.owner => Holding::Mine,
             Some(_) => Holding::Others,
         };
-        if holding != Holding::Mine {
-            self.enter(now, wall, ask)?;
-        }
+        let is_new = if holding == Holding::Mine { None } else { self.enter(now, wall, ask)? };
         let front = self.drop_dead(now);
-        let head_is_asker = self.line.front().is_some_and(|place| place.owner == ask.owner);
-        let retry_in = match decide_ask(holding, front, head_is_asker) {
+        let is_head = self.line.front().is_some_and(|place| place.owner == ask.owner);
+        let retry_in = match decide_ask(holding, front, Asker::of(is_head, is_new)) {
             AskDecision::GrantAgain => return Ok(self.grant_again(now, ask.ttl)),
             AskDecision::Grant => {
                 self.leave(&ask.owner);
@@ -118,15 +116,16 @@ impl Entry {
             AskDecision::Wait => {
                 self.held.as_ref().map_or(Duration::ZERO, |held| held.expires.since(now))
             }
+            AskDecision::GiveWay => GIVES_WAY_FOR,
             AskDecision::WaitAndRetry => Duration::ZERO,
         };
         let ahead = self.position(&ask.owner).unwrap_or(self.line.len());
         Ok(Acquired::Taken { retry_in: Some(retry_in), ahead: count(ahead) })
     }
 
-    /// Takes or refreshes the asker's place, if it joins the line.
-    fn enter(&mut self, now: Moment, wall: WallTime, ask: &Ask) -> Result<(), Error> {
-        let Some(terms) = ask.line.place() else { return Ok(()) };
+    /// Takes or refreshes the asker's place, if it wants one. Returns whether it is a new one.
+    fn enter(&mut self, now: Moment, wall: WallTime, ask: &Ask) -> Result<Option<bool>, Error> {
+        let Some(terms) = ask.line.place() else { return Ok(None) };
         let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance } = terms;
         let why = ask.note.as_ref().and_then(|note| note.why.clone());
         let since = match self.position(&ask.owner) {
@@ -153,7 +152,8 @@ impl Entry {
             since,
             why,
         };
-        match self.position(&ask.owner) {
+        let at = self.position(&ask.owner);
+        match at {
             Some(at) => {
                 let before = &self.line[at];
                 let ask_no = before.ask_no.max(place.ask_no);
@@ -161,7 +161,7 @@ impl Entry {
             }
             None => self.line.push_back(place),
         }
-        Ok(())
+        Ok(Some(at.is_none()))
     }
 
     fn position(&self, owner: &OwnerToken) -> Option<usize> {

@@ -69,7 +69,7 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::line::{PLACES_MAX, REAPED_MAX};
+    use crate::core::line::{GIVES_WAY_FOR, PLACES_MAX, REAPED_MAX};
     use crate::core::token::FencingToken;
     use crate::store::FENCE_IDLE;
 
@@ -82,6 +82,7 @@ mod tests {
             format!("local PLACES_MAX = {PLACES_MAX}\n"),
             format!("local REAPED_MAX = {REAPED_MAX}\n"),
             format!("local REAPED = '{REAPED_MAX}'\n"),
+            format!("local GIVES_WAY_MS = {}\n", GIVES_WAY_FOR.as_millis()),
         ];
         for limit in limits {
             assert!(ACQUIRE.source.contains(&limit), "{limit}");

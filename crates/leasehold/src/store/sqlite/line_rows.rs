@@ -41,6 +41,7 @@ pub(super) fn enter(
     let (until, handed_ttl) = (turn.now + waiter_ttl.get(), handed_ttl.get());
     let place = NewPlace { ask, until, handed_ttl, ask_no, inbox, stance };
     let refreshed = if row.has_line { place.refresh(turn)? } else { None };
+    let is_new = refreshed.is_none();
     let ask_no = match refreshed {
         Some(ask_no) => ask_no,
         None => {
@@ -50,11 +51,12 @@ pub(super) fn enter(
             ask_no
         }
     };
-    Ok(Some(Entered { inbox: inbox.clone(), stance, ask_no, until: place.until }))
+    Ok(Some(Entered { is_new, inbox: inbox.clone(), stance, ask_no, until: place.until }))
 }
 
 /// A place that was taken or refreshed.
 pub(super) struct Entered {
+    pub(super) is_new: bool,
     pub(super) inbox: ClientId,
     pub(super) stance: Stance,
     pub(super) ask_no: u32,

@@ -87,8 +87,12 @@ end
 if head == UNEXAMINED then
   return { 0, 0, ahead(), '', 0 }
 end
-if head == JOINED and place.owner ~= owner then
+local is_behind = head ~= NOBODY and place.owner ~= owner
+if is_behind and head == JOINED then
   local denied = line.hand_over(place)
   return { 0, place.handed_ttl, ahead(), '', denied }
+end
+if is_behind and is_new then
+  return { 0, GIVES_WAY_MS, ahead(), '', 0 }
 end
 return grant(line)

@@ -8,6 +8,7 @@ local JOINED, NOBODY, UNEXAMINED = 'j', 'nobody', 'unexamined'
 local REAPED_MAX = 8
 local REAPED = '8'
 local FULL_REAPED_MAX = 100
+local GIVES_WAY_MS = 20
 
 -- Publishes a hint to a client; 1 if that is not allowed, which changes nothing else.
 local function tell(client, hint)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Step, busy_limit};
-use crate::core::line::{AskDecision, Front, Holding, decide_ask};
+use crate::core::line::{AskDecision, Asker, Front, GIVES_WAY_FOR, Holding, decide_ask};
 use crate::core::token::client_of;
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows::{self, Entered};
@@ -40,7 +40,7 @@ impl Step for Acquire {
             if is_more {
                 return Ok(None);
             }
-            let granted = match decide_ask(holding, Front::EMPTY, false) {
+            let granted = match decide_ask(holding, Front::EMPTY, Asker::Outside) {
                 AskDecision::GrantAgain => self.grant_again(turn, &mut row)?,
                 AskDecision::Grant => self.grant(turn, &mut row)?,
                 _ => return Ok(None),
@@ -75,9 +75,9 @@ impl Step for Acquire {
             let rows = line_rows::drop_dead(turn, &ask.key)?;
             (rows.front, rows.first)
         };
-        let head_is_asker =
-            first.as_ref().is_some_and(|(_, owner)| owner.as_str() == ask.owner.as_str());
-        let retry_in = match decide_ask(holding, front, head_is_asker) {
+        let is_head = first.as_ref().is_some_and(|(_, owner)| owner.as_str() == ask.owner.as_str());
+        let asker = Asker::of(is_head, entered.as_ref().map(|entered| entered.is_new));
+        let retry_in = match decide_ask(holding, front, asker) {
             AskDecision::GrantAgain => {
                 return Ok(in_transaction(self.grant_again(turn, &mut row)?));
             }
@@ -90,6 +90,7 @@ impl Step for Acquire {
                 line_rows::hand_over(turn, &mut row, &ask.key, seq)?
             }
             AskDecision::Wait => row.time_left(turn.now),
+            AskDecision::GiveWay => GIVES_WAY_FOR,
             AskDecision::WaitAndRetry => Duration::ZERO,
         };
         if let Some(entered) = entered {
@@ -165,7 +166,7 @@ impl Acquire {
     }
 
     fn waits(&self, turn: &mut Turn<'_>, row: &LockRow, entered: Entered) {
-        let Entered { inbox, stance, ask_no, until } = entered;
+        let Entered { is_new: _, inbox, stance, ask_no, until } = entered;
         let owner = self.0.owner.clone();
         let waiting = Waiting { owner, inbox, stance, ask_no, until, seen: row.seen() };
         turn.effects.push(Effect::Waits(self.0.key.clone(), waiting));
