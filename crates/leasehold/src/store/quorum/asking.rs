@@ -120,8 +120,7 @@ impl<S: Store> Asking<S> {
                 self.ballot.taken(node, Some(round_trip), 0);
             }
             Heard::Answer(Ok(Answer::Raised(Renewed::Renewed { fencing, .. }))) => {
-                let counter = fencing.map_or(0, super::ballot::last_of);
-                self.ballot.raised(node, counter);
+                self.ballot.raised(node, fencing);
             }
             Heard::Answer(Ok(Answer::Raised(Renewed::Lost))) => {
                 self.ballot.failed(node, lost_meanwhile());

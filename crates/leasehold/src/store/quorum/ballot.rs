@@ -101,11 +101,16 @@ impl Ballot {
         }
     }
 
-    /// A node whose key is still ours counts up to `counter` now, at least.
-    pub(super) fn raised(&mut self, node: usize, counter: u64) {
-        if let Vote::Granted(granted) = &mut self.votes[node] {
-            granted.counter = granted.counter.max(counter);
+    /// A node whose key is ours counts up to the last of `block` now, at least. One that counts
+    /// further than it was to be raised has granted it since then, perhaps to another and then to
+    /// us again, by an ask that arrived twice: what counts is the later grant.
+    pub(super) fn raised(&mut self, node: usize, block: Option<FencingBlock>) {
+        let Vote::Granted(granted) = &mut self.votes[node] else { return };
+        let counter = block.map_or(0, last_of);
+        if counter > granted.counter.max(granted.raising) {
+            granted.block = block;
         }
+        granted.counter = granted.counter.max(counter);
     }
 
     /// Whether a node has yet to answer, and is not late.
@@ -295,7 +300,7 @@ mod tests {
         assert_eq!(ballot.verdict(), Verdict::Open, "one node alone counts up to nine");
         assert_eq!(ballot.behind(), (vec![0], 9));
         assert_eq!(ballot.behind(), (vec![], 9), "it is on its way");
-        ballot.raised(0, 9);
+        ballot.raised(0, block(9, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(9, 1)));
 
         // Lost before it was raised: the third node may still come.
@@ -307,8 +312,22 @@ mod tests {
         assert_eq!(ballot.verdict(), Verdict::Open);
         ballot.granted(1, block(12, 1));
         assert_eq!(ballot.behind(), (vec![2], 12), "whoever joins is counted");
-        ballot.raised(2, 12);
+        ballot.raised(2, block(12, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(12, 1)));
+    }
+
+    #[test]
+    fn a_node_that_counts_further_than_it_was_raised_has_granted_once_more() {
+        let mut ballot = Ballot::new(3, true);
+        ballot.granted(0, block(1, 1));
+        ballot.granted(2, block(2, 1));
+        assert_eq!(ballot.behind(), (vec![0], 2));
+        // It was lost there, another was granted it with 2, and our ask came once more.
+        ballot.raised(0, block(3, 1));
+        assert_eq!(ballot.verdict(), Verdict::Open, "2 is another's");
+        assert_eq!(ballot.behind(), (vec![2], 3));
+        ballot.raised(2, block(3, 1));
+        assert_eq!(ballot.verdict(), Verdict::Granted(block(3, 1)));
     }
 
     #[test]
@@ -326,7 +345,7 @@ mod tests {
             }
             let (behind, last) = ballot.behind();
             assert_eq!(last, whole.0 + u64::from(whole.1) - 1);
-            behind.into_iter().for_each(|node| ballot.raised(node, last));
+            behind.into_iter().for_each(|node| ballot.raised(node, block(last, 1)));
             assert_eq!(ballot.verdict(), Verdict::Granted(block(whole.0, whole.1)));
         }
     }

@@ -95,7 +95,8 @@ impl<S: Store> Renewing<S> {
                 self.lost.push(node);
             }
             Ok(Answer::Raised(Renewed::Renewed { fencing, .. })) => {
-                self.ballot.raised(node, fencing.map_or(0, last_of));
+                self.ballot.raised(node, fencing);
+                self.raise_behind();
             }
             Ok(Answer::Raised(Renewed::Lost)) => self.ballot.taken(node, None, 0),
             // It is not asked before the majority has answered.
