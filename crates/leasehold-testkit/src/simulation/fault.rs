@@ -29,6 +29,7 @@ pub enum Fault {
     RestartOld,
     Failover,
     Flushall,
+    Eviction,
 }
 
 impl Fault {
@@ -57,6 +58,9 @@ impl Fault {
     /// Those after which a server has forgotten something.
     pub const FORGETTING: [Self; 4] =
         [Self::RestartEmpty, Self::RestartOld, Self::Failover, Self::Flushall];
+
+    /// Those that are done to the nodes of a quorum alone.
+    pub const OF_NODES: [Self; 1] = [Self::Eviction];
 
     /// Those of its clock that go beyond drifting.
     pub const STEPS: [Self; 2] = [Self::ClockStepForward, Self::ClockStepBack];
@@ -90,6 +94,7 @@ impl Fault {
             Self::RestartOld => "restart-old",
             Self::Failover => "failover",
             Self::Flushall => "flushall",
+            Self::Eviction => "eviction",
         }
     }
 }
@@ -101,7 +106,8 @@ mod tests {
 
     #[test]
     fn every_fault_is_a_row_of_the_table_and_as_covered_as_it_says() {
-        let ours = [&Fault::COVERED[..], &Fault::FORGETTING, &Fault::STEPS, &[Fault::ClockDrift]];
+        let forgetting = [&Fault::FORGETTING[..], &Fault::OF_NODES].concat();
+        let ours = [&Fault::COVERED[..], &forgetting, &Fault::STEPS, &[Fault::ClockDrift]];
         let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
         // A child lives in a process that only real ones are.
         ours.push("run-stop");
@@ -109,7 +115,7 @@ mod tests {
         ours.sort_unstable();
         table.sort_unstable();
         assert_eq!(ours, table);
-        for (faults, covered) in [(&Fault::COVERED[..], true), (&Fault::FORGETTING, false)] {
+        for (faults, covered) in [(&Fault::COVERED[..], true), (&forgetting, false)] {
             for fault in faults {
                 let windows = promised(fault.name()).map(|promised| promised.windows);
                 assert_eq!(windows, Some(covered), "{fault:?}");

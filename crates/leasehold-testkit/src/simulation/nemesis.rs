@@ -94,6 +94,10 @@ impl Nemesis {
             Fault::ServerRestart | Fault::RestartEmpty | Fault::RestartOld | Fault::Failover => {
                 network.kill_server();
             }
+            Fault::Eviction => {
+                let seed = self.random.lock().unwrap_or_else(PoisonError::into_inner).next_u64();
+                network.with_server(|server| server.evict(planned.much, seed));
+            }
             Fault::Flushall => network.with_server(|server| server.forget(None)),
             Fault::ClockStepForward => network.with_server(|server| server.step(planned.much)),
             Fault::ClockStepBack => network.with_server(|server| server.step_back(planned.much)),
@@ -158,6 +162,7 @@ impl Nemesis {
                 });
             }
             Fault::OutOfMemory => network.with_server(|server| server.set_full(false)),
+            Fault::Eviction => network.with_server(super::server::Server::evict_no_more),
             Fault::ServerStop => network.resume_server(),
             Fault::ServerRestart => network.restart_server(|_| {}),
             Fault::RestartEmpty => network.restart_server(|server| server.forget(None)),

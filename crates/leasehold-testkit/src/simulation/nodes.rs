@@ -1,8 +1,10 @@
 //! The nodes of a world: one server, or those of a quorum.
 
+use std::time::Duration;
+
 use super::clock::ServerClock;
 use super::fault::Fault;
-use super::plan::Plan;
+use super::plan::{Plan, PlannedFault};
 use crate::virtual_host::SeededRandom;
 
 /// Some of the nodes of a world.
@@ -32,6 +34,9 @@ impl Nodes {
 /// One world in so many has a quorum of nodes: they are several times the work.
 const QUORUM_ONE_IN: usize = 8;
 
+/// In one world of a quorum in so many, nodes evict keys.
+const EVICTING_ONE_IN: usize = 2;
+
 /// Makes a world that of a quorum, if its seed says so: drawn apart, so that all other worlds are
 /// what they would be without.
 pub(super) fn draw(seed: u64, plan: &mut Plan) {
@@ -54,4 +59,32 @@ pub(super) fn draw(seed: u64, plan: &mut Plan) {
         let number = if random.once_in(8) { all } else { 1 + random.below(minority) };
         planned.nodes = Nodes::some(&mut random, number, all);
     }
+    if random.once_in(EVICTING_ONE_IN) {
+        evictions(&mut random, plan);
+    }
+}
+
+/// Has nodes evict locks. No quorum promises more of windows then than of its luck, since nodes are
+/// out of reach besides; but fencing tokens rise, whatever locks vanish, as long as counters stay.
+fn evictions(random: &mut SeededRandom, plan: &mut Plan) {
+    let (first, last) = match &plan.faults[..] {
+        [first, .., last] => (first.at, last.at),
+        _ => return,
+    };
+    for _ in 0..1 + random.below(3) {
+        let after =
+            random.next_u64() % u64::try_from((last - first).as_millis() + 1).expect("short");
+        let all = plan.nodes();
+        let number = 1 + random.below(all);
+        plan.faults.push(PlannedFault {
+            fault: Fault::Eviction,
+            at: first + Duration::from_millis(after),
+            lasts: Duration::from_millis(500 + random.next_u64() % 3_000),
+            client: None,
+            // Before how many requests one lock goes.
+            much: [3, 10, 50][random.below(3)],
+            nodes: Nodes::some(random, number, all),
+        });
+    }
+    plan.faults.sort_by_key(|planned| planned.at);
 }

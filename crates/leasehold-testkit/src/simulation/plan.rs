@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn every_world_is_as_large_and_as_troubled_as_promised() {
-        let (mut quorums, mut coexisting) = (0, 0);
+        let (mut quorums, mut coexisting, mut evicting) = (0, 0, 0);
         for seed in 0..2_000 {
             let plan = Plan::new(seed, Duration::from_secs(30));
             assert!((3..=8).contains(&plan.clients.len()));
@@ -324,7 +324,10 @@ mod tests {
             assert!(!(plan.is_quorum() && plan.coexists), "others would poll a majority");
             let hits = |node| plan.faults.iter().any(|one| one.nodes.has(node));
             assert!(plan.is_quorum() || hits(0) && !hits(1));
-            assert!(!plan.is_quorum() || plan.is_covered(), "a node that forgets: seed {seed}");
+            let evicts = plan.faults.iter().any(|one| one.fault == Fault::Eviction);
+            evicting += u32::from(evicts);
+            assert!(!plan.is_quorum() || plan.is_covered() != evicts, "it forgets: seed {seed}");
+            assert!(plan.is_quorum() || !evicts, "a single server that evicts: seed {seed}");
             let kinds = |some: &[Fault]| plan.faults.iter().any(|one| some.contains(&one.fault));
             assert!(
                 !(kinds(&Fault::FORGETTING) && kinds(&Fault::STEPS)),
@@ -333,5 +336,6 @@ mod tests {
         }
         assert!((200..300).contains(&quorums), "{quorums} of 2 000 worlds have a quorum");
         assert!((150..300).contains(&coexisting), "in {coexisting} of 2 000 others may poll");
+        assert!((90..160).contains(&evicting), "in {evicting} of 2 000 worlds nodes evict");
     }
 }

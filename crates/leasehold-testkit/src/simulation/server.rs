@@ -11,6 +11,7 @@ use super::clock::ServerClock;
 use super::log::Log;
 use super::redis::{Dataset, Executed, SimulatedRedis, name_of, sha1_hex};
 use crate::history::event::{Block, Name, Request, What};
+use crate::virtual_host::SeededRandom;
 
 /// How often the state of the data is kept, for restarts with old data, and for how long.
 const KEPT_EVERY: Duration = Duration::from_millis(100);
@@ -24,6 +25,7 @@ pub(super) struct Server {
     pub(super) is_up: bool,
     /// Stopped: the kernel takes bytes, and nobody reads them.
     pub(super) is_stopped: bool,
+    evicting: Option<Evicting>,
     past: VecDeque<Dataset>,
     kept_at: Moment,
     /// Which script a hash stands for, as far as one was sent in full.
@@ -31,6 +33,12 @@ pub(super) struct Server {
     /// What was asked by a hash that the server did not know: it will be sent once more in full.
     forgotten: Vec<Asked>,
     log: Log,
+}
+
+/// Locks vanish, one before so many requests.
+struct Evicting {
+    one_in: usize,
+    random: SeededRandom,
 }
 
 /// What a script call asks, read off its keys and arguments.
@@ -48,6 +56,7 @@ impl Server {
             clock,
             is_up: true,
             is_stopped: false,
+            evicting: None,
             past: VecDeque::new(),
             kept_at: Moment::default(),
             hashes: BTreeMap::new(),
@@ -59,6 +68,7 @@ impl Server {
     /// Carries a command out.
     pub(super) fn carry_out(&mut self, now: Moment, command: &Command) -> Executed {
         self.keep(now);
+        self.evict_one(now);
         let now_us = self.clock.at(now);
         let key = command.args().nth(3).map(<[u8]>::to_vec).unwrap_or_default();
         let before = self.owner_at(now_us, &key).map(|(owner, _)| owner);
@@ -158,6 +168,35 @@ impl Server {
 
     pub(super) fn set_full(&mut self, full: bool) {
         self.redis.set_full(full);
+    }
+
+    /// It evicts a lock before one request in so many, from now on.
+    pub(super) fn evict(&mut self, one_in: u64, seed: u64) {
+        let one_in = usize::try_from(one_in).expect("drawn small");
+        self.evicting = Some(Evicting { one_in, random: SeededRandom::new(seed) });
+    }
+
+    pub(super) fn evict_no_more(&mut self) {
+        self.evicting = None;
+    }
+
+    /// Any of the locks, and nothing that is kept beside them: a counter that is lost is more than
+    /// what fencing survives at a quorum.
+    fn evict_one(&mut self, now: Moment) {
+        let Some(evicting) = &mut self.evicting else { return };
+        if !evicting.random.once_in(evicting.one_in) {
+            return;
+        }
+        let now_us = self.clock.at(now);
+        let keys = self.redis.keys_at(now_us).into_iter().map(|(key, _)| key);
+        let locks: Vec<_> =
+            keys.filter(|key| !key.windows(4).any(|part| part == b":lh:")).collect();
+        if locks.is_empty() {
+            return;
+        }
+        let lock = &locks[evicting.random.below(locks.len())];
+        self.redis.evict(now_us, lock);
+        self.log.push(What::Forgot);
     }
 
     /// Its clock jumps forward by that many ms: leases end early, as if they were forgotten.

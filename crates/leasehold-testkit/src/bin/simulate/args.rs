@@ -7,11 +7,12 @@ use std::time::Duration;
 use leasehold_testkit::history::Invariant;
 
 pub(crate) const USAGE: &str = "\
-usage: simulate [--seeds A..B] [--time 30s] [--jobs N] [--json FILE] [--hashes] [--trace]
+usage: simulate [--seeds A..B] [--time 30s] [--quorum] [--jobs N] [--json FILE] [--hashes] [--trace]
                 [--until-violation INVARIANT] [--contention] [--commit HASH]
 
 --seeds             which worlds: A to B, without B (default: 0..100)
 --time              for how long the clients of each go on, on its own clock (default: 30s)
+--quorum            only those of them that have a quorum
 --jobs              how many are run side by side (default: one per core)
 --json              writes what was run as a record
 --hashes            prints what stands for all that happened, seed by seed
@@ -24,6 +25,7 @@ usage: simulate [--seeds A..B] [--time 30s] [--jobs N] [--json FILE] [--hashes] 
 pub(crate) struct Args {
     pub(crate) seeds: Range<u64>,
     pub(crate) time: Duration,
+    pub(crate) is_quorum: bool,
     pub(crate) jobs: usize,
     pub(crate) json: Option<PathBuf>,
     pub(crate) commit: String,
@@ -46,6 +48,7 @@ impl Args {
         let mut args = Self {
             seeds: 0..100,
             time: Duration::from_secs(30),
+            is_quorum: false,
             jobs,
             json: None,
             commit: "unknown".to_owned(),
@@ -57,6 +60,7 @@ impl Args {
             match word.as_str() {
                 "--seeds" => args.seeds = seeds(&value()?)?,
                 "--time" => args.time = time(&value()?)?,
+                "--quorum" => args.is_quorum = true,
                 "--jobs" => args.jobs = number(&value()?)?.max(1),
                 "--json" => args.json = Some(value()?.into()),
                 "--commit" => args.commit = value()?,
@@ -105,7 +109,8 @@ mod tests {
 
     #[test]
     fn arguments_are_understood_or_refused_by_name() {
-        let args = parsed("--seeds 7..9 --time 60s --jobs 2 --hashes").expect("right");
+        let args = parsed("--seeds 7..9 --time 60s --quorum --jobs 2 --hashes").expect("right");
+        assert!(args.is_quorum && !parsed("--hashes").expect("right").is_quorum);
         assert_eq!((args.seeds, args.time.as_secs(), args.jobs), (7..9, 60, 2));
         assert_eq!(args.mode, Mode::Hashes);
         let wrong = [

@@ -56,6 +56,9 @@ impl Sweep {
                         if seed >= args.seeds.end || enough.load(Ordering::Relaxed) {
                             return;
                         }
+                        if args.is_quorum && !Plan::new(seed, args.time).is_quorum() {
+                            continue;
+                        }
                         let one = One::of(seed, args);
                         let mut sweep = sweep.lock().expect("no panic passes a run");
                         sweep.add(seed, one, args);

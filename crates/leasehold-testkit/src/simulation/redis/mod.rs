@@ -186,6 +186,15 @@ impl SimulatedRedis {
         lock(&self.server).is_full = full;
     }
 
+    /// Removes a key, as a server does that is short of memory and has a policy for that. Whoever
+    /// is to be told of it is, with the next command.
+    pub fn evict(&mut self, now_us: u64, key: &[u8]) {
+        let mut server = lock(&self.server);
+        server.begin(now_us);
+        server.keyspace.remove(key);
+        server.tell();
+    }
+
     /// Removes the keys whose end is past, as a server does ten times a second for some of them.
     /// Whether it did matters to a clock that is set back, and to nothing else.
     pub fn remove_expired(&mut self, now_us: u64) {
