@@ -157,8 +157,15 @@ impl Tale {
 
     /// The process sends that to a node of a quorum.
     pub(super) fn sends_to(self, node: u32, process: u32, request: Request, token: &str) -> Self {
+        let call = self.open.get(&process).copied();
         let (process, key, token) = (ProcessId(process), self.key.clone(), token.into());
-        self.tell(What::SentTo { node, process, request, key, token })
+        self.tell(What::SentTo { node, process, call, request, key, token })
+    }
+
+    /// A node of a quorum grants the key.
+    pub(super) fn grants_at(self, node: u32, token: &str) -> Self {
+        let (key, token, left) = (self.key.clone(), token.into(), Duration::from_secs(10));
+        self.tell(What::GrantedAt { node, key, token, left })
     }
 
     /// The server carries a request out; the owner was `before`, and is `after` from now on.

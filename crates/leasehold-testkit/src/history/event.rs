@@ -157,6 +157,8 @@ pub enum What {
         node: u32,
         /// Who.
         process: ProcessId,
+        /// In which call; `None` if outside of all of them, or if that is not known.
+        call: Option<CallId>,
         /// What was asked.
         request: Request,
         /// On which key.
@@ -182,15 +184,27 @@ pub enum What {
         /// The fencing tokens that the new owner is told are reserved for it, if it is told any.
         block: Option<Block>,
     },
+    /// One node of a quorum gave an asker the key, which says nothing of a lease: it has to be
+    /// given back there if no lease comes of it.
+    GrantedAt {
+        /// Which.
+        node: u32,
+        /// Which key.
+        key: Name,
+        /// Who asked, by its owner token.
+        token: Name,
+        /// For how long the node keeps it.
+        left: Duration,
+    },
     /// What the server has of a window that its process relies on at this very moment.
     Compared {
         /// Which window.
         window: WindowId,
         /// For how long its process relies on it still.
         remaining: Duration,
-        /// Who owns the key on the server.
+        /// Who owns the key on the server; of several nodes, on a majority, if that is the one.
         owner: Option<Name>,
-        /// How long that lease has left on the server.
+        /// How long that lease has left on the server, or on a majority of the nodes at least.
         left: Duration,
     },
     /// A key was seen on the server.

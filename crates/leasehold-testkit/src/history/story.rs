@@ -242,7 +242,10 @@ impl<'a> Story<'a> {
                 self.may_forget = true;
                 self.weather.disturb(at, at);
             }
-            What::Compared { .. } | What::Key { .. } | What::Hinted { .. } => {}
+            What::Compared { .. }
+            | What::Key { .. }
+            | What::Hinted { .. }
+            | What::GrantedAt { .. } => {}
         }
     }
 

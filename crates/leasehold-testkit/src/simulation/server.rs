@@ -90,6 +90,13 @@ impl Server {
             let after = after.map(|(owner, _)| owner);
             // What was refused took no place; if it changed the owner all the same, that is told.
             let is_told = self.log.node().is_none();
+            if let Some(node) = self.log.node()
+                && matches!(request, Request::Ask { .. })
+                && after.as_ref() == Some(&token)
+            {
+                let (key, token) = (Arc::clone(&name), Arc::clone(&token));
+                self.log.push(What::GrantedAt { node, key, token, left });
+            }
             if is_told && (executed.reply.is_ok() || after != before) {
                 let block = told_block(&executed, after.as_deref());
                 self.log.push(What::Served {

@@ -182,9 +182,7 @@ impl World {
                 window.until = until;
                 self.log.push(What::Extended { window: *id, until });
             }
-            // Of several nodes none can say whose it is.
-            let [network] = &self.networks[..] else { continue };
-            let owner = network.with_server(|server| server.owner(now, &window.key));
+            let owner = self.owner(now, &window.key, &window.token);
             let (owner, left) = owner.map_or((None, Duration::ZERO), |(owner, left)| {
                 (Some(if owner == window.token { Arc::clone(&window.token) } else { owner }), left)
             });
@@ -192,6 +190,19 @@ impl World {
             let left = left.saturating_add(Duration::from_millis(1));
             self.log.push(What::Compared { window: *id, remaining, owner, left });
         }
+    }
+
+    /// Who owns a key, and for how long still. Of several nodes a majority says whether that is the
+    /// one that is asked for, for as long as a majority keeps it.
+    fn owner(&self, now: Moment, key: &Name, token: &Name) -> Option<(Name, Duration)> {
+        let said = |network: &Network| network.with_server(|server| server.owner(now, key));
+        if let [network] = &self.networks[..] {
+            return said(network);
+        }
+        let ours = self.networks.iter().filter_map(said).filter(|(owner, _)| owner == token);
+        let mut lefts: Vec<_> = ours.map(|(_, left)| left).collect();
+        lefts.sort_unstable_by(|one, other| other.cmp(one));
+        lefts.get(self.networks.len() / 2).map(|left| (Arc::clone(token), *left))
     }
 
     /// Until when a process relies on a guard, on the common clock.

@@ -4,6 +4,7 @@ mod calls_return;
 mod fence_reserved;
 mod fencing_rises;
 mod given_back;
+mod given_back_at;
 mod leftovers;
 mod line_order;
 mod no_lost_wake_up;
@@ -29,7 +30,7 @@ use super::story::Story;
 type Check = fn(&Story<'_>) -> Vec<Violation>;
 
 /// All of them.
-pub(super) const ALL: [Check; 18] = [
+pub(super) const ALL: [Check; 19] = [
     no_overlap::check,
     window_inside_lease::check,
     fencing_rises::check,
@@ -37,6 +38,7 @@ pub(super) const ALL: [Check; 18] = [
     no_lost_wake_up::check,
     leftovers::no_orphan,
     given_back::check,
+    given_back_at::check,
     leftovers::nothing_immortal,
     line_order::check,
     passes_bounded::check,

@@ -235,7 +235,7 @@ impl Network {
             let (process, call) = (process.id(), state.log.present());
             state.log.push(match state.log.node() {
                 None => What::Sent { process, call, request, key, token },
-                Some(node) => What::SentTo { node, process, request, key, token },
+                Some(node) => What::SentTo { node, process, call, request, key, token },
             });
         }
     }

@@ -1,0 +1,165 @@
+//! Who gives an acquisition up gives back what single nodes of a quorum granted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold::core::Moment;
+
+use crate::history::event::{CallId, ProcessId, Request, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{Call, Story};
+
+/// An owner token that a node of a quorum gave the key, and that never got a window, is released
+/// at that node: its process has sent a release by it there at some time.
+///
+/// The calls of a token are those that asked with it, at whatever node. One that waits and is
+/// dropped may leave the token to another task of its client, so a token is judged only where all
+/// calls of its process for that key that began before the last of its own ended have ended too.
+///
+/// A process owes nothing that dies, or cannot send anything to the node: a token is judged if its
+/// process sent that node something else in the first half of the time for which the node would
+/// have kept the key, once its calls had ended and the grant was there.
+pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
+    let sent = Sent::of(story);
+    let mut judged = BTreeSet::new();
+    let mut violations = Vec::new();
+    for event in story.events {
+        let What::GrantedAt { node, key, token, left } = &event.what else { continue };
+        let (node, token) = (*node, &**token);
+        if sent.held.contains(token) || sent.released.contains(&(node, token)) {
+            continue;
+        }
+        let Some(asked) = sent.asked.get(token) else { continue };
+        let Some(ended) = asked.ended(story, key) else { continue };
+        let half = event.at + *left / 2;
+        let says = sent.says_something(asked.process, node, ended.max(event.at), half);
+        if says && judged.insert((node, token)) {
+            let process = asked.process.0;
+            violations.push(Violation {
+                invariant: Invariant::NoOrphan,
+                at: half,
+                text: format!(
+                    "process {process} never gives `{key}` back to node {node} that {token} got \
+                     there"
+                ),
+                promised: true,
+            });
+        }
+    }
+    violations
+}
+
+/// The asks by a token.
+struct Asked {
+    process: ProcessId,
+    /// Which calls asked. `None` for what was sent in none.
+    by: BTreeSet<Option<CallId>>,
+}
+
+impl Asked {
+    /// When the last call had surely ended that may have had the token. `None` if one of them never
+    /// ends, or is not known.
+    fn ended(&self, story: &Story<'_>, key: &str) -> Option<Moment> {
+        if self.by.contains(&None) {
+            return None;
+        }
+        let calls = || {
+            let calls = story.keys.get(key).into_iter().flat_map(|of_key| &of_key.calls);
+            calls.filter(|call| call.process == self.process)
+        };
+        let returned = |call: &Call| call.returned.map(|(at, _)| at);
+        let mut ended = Moment::default();
+        for call in calls().filter(|call| self.by.contains(&Some(call.id))) {
+            ended = ended.max(returned(call)?);
+        }
+        // By their beginnings: who takes over from one that took over began before that one ended.
+        for call in calls() {
+            if call.called <= ended {
+                ended = ended.max(returned(call)?);
+            }
+        }
+        Some(ended)
+    }
+}
+
+/// What was sent.
+#[derive(Default)]
+struct Sent<'a> {
+    asked: BTreeMap<&'a str, Asked>,
+    /// Tokens that got a window.
+    held: BTreeSet<&'a str>,
+    /// Tokens that were released, by node.
+    released: BTreeSet<(u32, &'a str)>,
+    /// When each process sent a node an ask or a release.
+    said: BTreeMap<(ProcessId, u32), Vec<Moment>>,
+}
+
+impl<'a> Sent<'a> {
+    fn of(story: &Story<'a>) -> Self {
+        let mut sent = Self::default();
+        for event in story.events {
+            match &event.what {
+                What::Granted { token, .. } => {
+                    sent.held.insert(token);
+                }
+                What::SentTo { node, process, call, request, token, .. } => {
+                    match request {
+                        Request::Ask { .. } => {
+                            let new = || Asked { process: *process, by: BTreeSet::new() };
+                            sent.asked.entry(token).or_insert_with(new).by.insert(*call);
+                        }
+                        Request::Release => {
+                            sent.released.insert((*node, token));
+                        }
+                        Request::Renew | Request::Keep | Request::Evict => continue,
+                    }
+                    sent.said.entry((*process, *node)).or_default().push(event.at);
+                }
+                _ => {}
+            }
+        }
+        sent
+    }
+
+    /// Whether a process sent a node something after one moment and before another.
+    fn says_something(&self, by: ProcessId, to: u32, after: Moment, before: Moment) -> bool {
+        let said = self.said.get(&(by, to)).map_or(&[][..], Vec::as_slice);
+        let next = said.partition_point(|at| *at <= after);
+        said.get(next).is_some_and(|at| *at < before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::NoOrphan;
+    use crate::history::build::{ASK, Tale, tale};
+    use crate::history::event::Outcome::Taken;
+    use crate::history::event::Request::Release;
+
+    /// A try that is taken at two nodes. The third grants it, which is heard too late.
+    fn straggler() -> Tale {
+        let tale = tale().tries(1).sends_to(0, 1, ASK, "A").sends_to(1, 1, ASK, "A");
+        let tale = tale.sends_to(2, 1, ASK, "A").at(0.1).returns(1, Taken);
+        tale.at(0.2).grants_at(2, "A")
+    }
+
+    #[test]
+    fn what_a_node_granted_in_vain_and_is_never_given_back_there_is_found() {
+        straggler().at(1.0).sends_to(2, 1, Release, "C").breaks(NoOrphan);
+        let elsewhere = straggler().sends_to(1, 1, Release, "A");
+        elsewhere.at(1.0).sends_to(2, 1, Release, "C").breaks(NoOrphan);
+    }
+
+    #[test]
+    fn what_is_given_back_there_passes() {
+        straggler().at(9.0).sends_to(2, 1, Release, "A").passes();
+        straggler().at(1.0).sends_to(2, 1, Release, "C").sends_to(2, 1, Release, "A").passes();
+    }
+
+    #[test]
+    fn who_cannot_reach_the_node_or_is_not_through_owes_nothing() {
+        straggler().at(1.0).sends_to(1, 1, Release, "C").passes();
+        straggler().at(6.0).sends_to(2, 1, Release, "C").passes();
+        let waits = tale().locks(1).sends_to(2, 1, ASK, "A").grants_at(2, "A").at(1.0);
+        waits.sends_to(2, 1, Release, "C").passes();
+    }
+}
