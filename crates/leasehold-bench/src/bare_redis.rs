@@ -93,7 +93,7 @@ pub(crate) fn same(command: &Command) -> Cmd {
 }
 
 /// Whether a script says that it did what it was asked.
-fn is_success(answer: &Value) -> bool {
+pub(crate) fn is_success(answer: &Value) -> bool {
     // A number alone is a fencing token, or says that something was freed.
     matches!(answer, Value::Int(_))
         || matches!(answer, Value::Array(values) if values.first() == Some(&Value::Int(1)))

@@ -101,6 +101,11 @@ impl Figure {
         self.goal = Some(Goal::AtLeast(least));
     }
 
+    #[cfg(test)]
+    pub(crate) const fn has_goal(&self) -> bool {
+        self.goal.is_some()
+    }
+
     fn shown(&self) -> String {
         let Spread { median, lowest, highest } = self.value;
         let Self { subject, figure, unit, .. } = self;
@@ -181,6 +186,11 @@ impl Report {
             yardstick: None,
         });
         self.figures.last_mut().expect("it was just pushed")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn figures(&self) -> &[Figure] {
+        &self.figures
     }
 
     /// Prints one JSON object a line, or a table for people.

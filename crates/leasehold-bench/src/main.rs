@@ -14,6 +14,7 @@ mod handoff;
 mod hot;
 mod idle;
 mod peer;
+mod quorum;
 mod recording;
 mod renew;
 mod requests;
@@ -23,6 +24,8 @@ mod throughput;
 mod usage;
 mod waiters;
 mod yardstick;
+
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use leasehold::Error;
@@ -51,7 +54,8 @@ struct Common {
     /// Which store to measure; default: the embedded store in a temporary file
     #[arg(long, global = true, conflicts_with = "redis")]
     url: Option<String>,
-    /// Measure on a private Redis server, which inherits the cores that this process is pinned to
+    /// Measure on a private Redis server, or on five, which inherit the cores that this process is
+    /// pinned to
     #[arg(long, global = true)]
     redis: bool,
     /// Run on a runtime with that many worker threads; default: on one thread, the main one, but
@@ -125,6 +129,18 @@ enum Scenario {
         #[arg(long, default_value_t = 5_000)]
         cycles: u32,
     },
+    /// One client locks at five servers, also while one and two of them are silent
+    Quorum {
+        /// How often each is measured
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// How many locks each time
+        #[arg(long, default_value_t = 2_000)]
+        acquires: usize,
+        /// After how many ms a server that is silent is taken to have been noticed
+        #[arg(long, default_value_t = 1_000)]
+        noticed_ms: u64,
+    },
     /// One of the other processes of a scenario
     #[command(hide = true)]
     Peer {
@@ -149,8 +165,14 @@ enum PeerOf {
 }
 
 impl Scenario {
-    /// Measures it on the store of that URL. What is a part of a scenario has nothing to report.
-    async fn run(self, url: &str) -> Result<Option<Report>, Error> {
+    /// How many servers it needs.
+    const fn servers(&self) -> usize {
+        if let Self::Quorum { .. } = self { quorum::NODES } else { 1 }
+    }
+
+    /// Measures it on the store of that URL, or on these servers if it needs several. What is a
+    /// part of a scenario has nothing to report.
+    async fn run(self, url: &str, servers: &[RedisServer]) -> Result<Option<Report>, Error> {
         let report = match self {
             Self::Roundtrip { pairs } => roundtrip::measure(url, pairs).await?,
             Self::Throughput { rounds, ms } => throughput::measure(url, rounds, ms).await?,
@@ -159,6 +181,11 @@ impl Scenario {
             Self::Waiters { tasks, seconds } => waiters::measure(url, tasks, seconds).await?,
             Self::Renew { leases, rounds } => renew::measure(url, leases, rounds).await?,
             Self::Idle { rounds, cycles } => idle::measure(url, rounds, cycles).await?,
+            Self::Quorum { rounds, acquires, noticed_ms } => {
+                let noticed_in = Duration::from_millis(noticed_ms);
+                let extent = quorum::Extent { rounds, acquires, noticed_in };
+                quorum::measure(servers, extent).await?
+            }
             Self::Peer { of } => {
                 match of {
                     PeerOf::Handoff => handoff::peer(url).await,
@@ -189,13 +216,14 @@ fn run(Arguments { common, scenario }: Arguments) -> Result<(), Box<dyn std::err
     let is_hot = matches!(scenario, Scenario::Hot { .. });
     let runtime = runtime(common.workers.or(if is_hot { Some(2) } else { None }))?;
     let scratch = tempfile::tempdir()?;
-    let server = common.redis.then(RedisServer::start);
-    let url = match (common.url, &server) {
+    let servers = if common.redis { scenario.servers() } else { 0 };
+    let servers: Vec<_> = (0..servers).map(|_| RedisServer::start()).collect();
+    let url = match (common.url, servers.first()) {
         (Some(url), _) => url,
         (None, Some(server)) => server.url(),
         (None, None) => format!("sqlite:{}", scratch.path().join("locks.db").display()),
     };
-    if let Some(report) = runtime.block_on(scenario.run(&url))? {
+    if let Some(report) = runtime.block_on(scenario.run(&url, &servers))? {
         report.print(common.json);
     }
     Ok(())

@@ -22,7 +22,7 @@ const fn run(arguments: &'static [&'static str]) -> Run {
 }
 
 /// All scenarios.
-pub(super) const SCENARIOS: [Scenario; 7] = [
+pub(super) const SCENARIOS: [Scenario; 8] = [
     Scenario {
         name: "roundtrip",
         measured: "\
@@ -99,6 +99,21 @@ ttl. In a second window every guard is looked at ten times a second.
         measured: "\
 One task locks and releases the same key again and again, and its client keeps the lease in
 between (`keep_idle`). Beside it a `tokio::sync::Mutex` by the same task.
+",
+        runs: &[run(&["--redis"])],
+    },
+    Scenario {
+        name: "quorum",
+        measured: "\
+One task locks at five servers keys that nobody else wants. Measured is the acquire alone: each
+lock is released, and a majority has let go, before the next one. *Unfenced*: `fencing(false)` and
+`unqueued()`. The yardsticks are one request to each server at once, by five bare
+`MultiplexedConnection`s of the crate `redis`, until the third answer is there: `SET NX PX`, and the
+very requests of a fenced acquire, recorded. All servers share the cores with the client.
+*Silent*: the same through proxies, first with all healthy, then with one server and at last two
+from which nothing gets through any more, while the connections stay open. Each round has proxies
+and a client of its own. Requests are counted on the way to each server while 100 locks are
+acquired; brackets are over the servers.
 ",
         runs: &[run(&["--redis"])],
     },

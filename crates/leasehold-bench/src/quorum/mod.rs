@@ -1,0 +1,148 @@
+//! A lock over five servers: what it costs to acquire it, also while some of them are silent.
+
+mod bare;
+mod counted;
+mod healthy;
+mod silent;
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, ErrorKind, Guard, Mutex};
+use leasehold_testkit::servers::RedisServer;
+
+use crate::figure::Report;
+
+/// How many servers there are.
+pub(crate) const NODES: usize = 5;
+
+/// How many of them have to grant a lock.
+const MAJORITY: usize = NODES / 2 + 1;
+
+/// How many keys are locked in turn.
+const KEYS: u64 = 16;
+
+/// From the last answer that was waited for until every server has had, and answered, all that was
+/// sent to it.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) rounds: usize,
+    /// Of each kind in each round.
+    pub(crate) acquires: usize,
+    /// How long a server is silent before it is taken to have been noticed.
+    pub(crate) noticed_in: Duration,
+}
+
+/// Whether a lock has fencing tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Without fencing tokens and line: on each server one `SET`.
+    Unfenced,
+    /// As it is unless one says otherwise.
+    Fenced,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Unfenced, Self::Fenced];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Unfenced => "unfenced",
+            Self::Fenced => "fenced",
+        }
+    }
+}
+
+/// Locks of one kind, which nobody else wants, taken in turn.
+struct Locks {
+    mutexes: Vec<Mutex>,
+    next: usize,
+}
+
+impl Locks {
+    fn new(client: &Client, kind: Kind, count: u64) -> Self {
+        let mutex = |number| {
+            let mutex = client.mutex(format!("bench:quorum:{}:{number:03}", kind.name()));
+            match kind {
+                Kind::Unfenced => mutex.fencing(false).unqueued(),
+                Kind::Fenced => mutex,
+            }
+        };
+        Self { mutexes: (0..count).map(mutex).collect(), next: 0 }
+    }
+
+    /// How long it took to acquire the next one. Released it is as well, and that is not counted.
+    async fn acquire(&mut self) -> Result<Duration, Error> {
+        let mutex = &self.mutexes[self.next];
+        self.next = (self.next + 1) % self.mutexes.len();
+        let started = Instant::now();
+        let guard = mutex.lock().await?;
+        let took = started.elapsed();
+        let _released = guard.release().await?;
+        Ok(took)
+    }
+
+    /// All of them at once.
+    async fn acquire_all(&self) -> Result<Vec<Guard>, Error> {
+        let mut guards = Vec::with_capacity(self.mutexes.len());
+        for mutex in &self.mutexes {
+            guards.push(mutex.lock().await?);
+        }
+        tokio::time::sleep(SETTLE).await;
+        Ok(guards)
+    }
+
+    /// Has each of them locked some times: the servers know scripts and keys, and their counters
+    /// are in step, since those of late nodes are raised while a lock is held.
+    async fn warm_up(&self) -> Result<(), Error> {
+        for _ in 0..3 {
+            release_all(self.acquire_all().await?).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn release_all(guards: Vec<Guard>) -> Result<(), Error> {
+    for guard in guards {
+        let _released = guard.release().await?;
+    }
+    tokio::time::sleep(SETTLE).await;
+    Ok(())
+}
+
+pub(crate) async fn measure(servers: &[RedisServer], extent: Extent) -> Result<Report, Error> {
+    if servers.len() != NODES {
+        let message = "a quorum is measured on servers of its own: say --redis";
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    let mut report = Report::new("quorum");
+    healthy::measure(&mut report, servers, extent).await?;
+    silent::measure(&mut report, servers, extent).await?;
+    counted::measure(&mut report, servers).await?;
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_short_run_has_every_figure() {
+        let servers: Vec<_> = (0..NODES).map(|_| RedisServer::start()).collect();
+        let noticed_in = Duration::from_millis(20);
+        let extent = Extent { rounds: 1, acquires: 20, noticed_in };
+        let report = measure(&servers, extent).await.expect("measured");
+        let goals = report.figures().iter().filter(|figure| figure.has_goal()).count();
+        // Fenced and unfenced, one silent and two, and requests.
+        assert_eq!(goals, 5, "{report:?}");
+    }
+
+    #[tokio::test]
+    async fn on_one_server_there_is_no_quorum_to_measure() {
+        let extent = Extent { rounds: 1, acquires: 1, noticed_in: Duration::ZERO };
+        let error = measure(&[], extent).await.expect_err("no servers");
+        assert!(error.to_string().contains("--redis"), "{error}");
+    }
+}
