@@ -67,6 +67,15 @@ impl Server {
 
     /// Carries a command out.
     pub(super) fn carry_out(&mut self, now: Moment, command: &Command) -> Executed {
+        self.carry(now, command, false)
+    }
+
+    /// Carries a command out once more, by a copy of it whose answer nobody waits for.
+    pub(super) fn carry_out_again(&mut self, now: Moment, command: &Command) -> Executed {
+        self.carry(now, command, true)
+    }
+
+    fn carry(&mut self, now: Moment, command: &Command, is_copy: bool) -> Executed {
         self.keep(now);
         self.evict_one(now);
         let now_us = self.clock.at(now);
@@ -90,7 +99,9 @@ impl Server {
             let after = after.map(|(owner, _)| owner);
             // What was refused took no place; if it changed the owner all the same, that is told.
             let is_told = self.log.node().is_none();
+            // Who asked is told nothing of a copy, and so has nothing to give back.
             if let Some(node) = self.log.node()
+                && !is_copy
                 && matches!(request, Request::Ask { .. })
                 && after.as_ref() == Some(&token)
             {

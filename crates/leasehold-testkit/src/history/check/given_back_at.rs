@@ -17,7 +17,9 @@ use crate::history::story::{Call, Story};
 ///
 /// A process owes nothing that dies, or cannot send anything to the node: a token is judged if its
 /// process sent that node something else in the first half of the time for which the node would
-/// have kept the key, once its calls had ended and the grant was there.
+/// have kept the key, once its calls had ended and the grant was there. An ask that the network held
+/// back for longer than what it asked for would have lasted is nobody's fault: whoever gives back
+/// for that long may take it for lost.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let mut judged = BTreeSet::new();
@@ -29,6 +31,9 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             continue;
         }
         let Some(asked) = sent.asked.get(token) else { continue };
+        if asked.last_to(node).is_none_or(|sent| event.at.since(sent) >= *left) {
+            continue;
+        }
         let Some(ended) = asked.ended(story, key) else { continue };
         let half = event.at + *left / 2;
         let says = sent.says_something(asked.process, node, ended.max(event.at), half);
@@ -53,9 +58,15 @@ struct Asked {
     process: ProcessId,
     /// Which calls asked. `None` for what was sent in none.
     by: BTreeSet<Option<CallId>>,
+    /// When each node was sent the last of them.
+    at: BTreeMap<u32, Moment>,
 }
 
 impl Asked {
+    fn last_to(&self, node: u32) -> Option<Moment> {
+        self.at.get(&node).copied()
+    }
+
     /// When the last call had surely ended that may have had the token. `None` if one of them never
     /// ends, or is not known.
     fn ended(&self, story: &Story<'_>, key: &str) -> Option<Moment> {
@@ -104,8 +115,11 @@ impl<'a> Sent<'a> {
                 What::SentTo { node, process, call, request, token, .. } => {
                     match request {
                         Request::Ask { .. } => {
-                            let new = || Asked { process: *process, by: BTreeSet::new() };
-                            sent.asked.entry(token).or_insert_with(new).by.insert(*call);
+                            let (by, at) = (BTreeSet::new(), BTreeMap::new());
+                            let new = || Asked { process: *process, by, at };
+                            let asked = sent.asked.entry(token).or_insert_with(new);
+                            asked.by.insert(*call);
+                            asked.at.insert(*node, event.at);
                         }
                         Request::Release => {
                             sent.released.insert((*node, token));
@@ -153,6 +167,16 @@ mod tests {
     fn what_is_given_back_there_passes() {
         straggler().at(9.0).sends_to(2, 1, Release, "A").passes();
         straggler().at(1.0).sends_to(2, 1, Release, "C").sends_to(2, 1, Release, "A").passes();
+    }
+
+    #[test]
+    fn an_ask_that_was_held_back_for_as_long_as_it_would_have_lasted_owes_nothing() {
+        let late = |at| {
+            let tale = tale().tries(1).sends_to(2, 1, ASK, "A").at(0.1).returns(1, Taken);
+            tale.at(at).grants_at(2, "A").at(at + 0.5).sends_to(2, 1, Release, "C")
+        };
+        late(9.0).breaks(NoOrphan);
+        late(10.0).passes();
     }
 
     #[test]

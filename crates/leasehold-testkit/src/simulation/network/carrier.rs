@@ -113,7 +113,7 @@ impl State {
             _ if !self.server.is_up => {}
             Delivery::Request(id, request) => self.serve(now, id, *request),
             Delivery::Copy(command) => {
-                let executed = self.server.carry_out(now, &command);
+                let executed = self.server.carry_out_again(now, &command);
                 self.publish(now, executed.published);
             }
             Delivery::Subscribe(id, channel, confirm) => {
