@@ -17,9 +17,9 @@ use crate::history::story::{Call, Story};
 ///
 /// A process owes nothing that dies, or cannot send anything to the node: a token is judged if its
 /// process sent that node something else in the first half of the time for which the node would
-/// have kept the key, once its calls had ended and the grant was there. An ask that the network held
-/// back for longer than what it asked for would have lasted is nobody's fault: whoever gives back
-/// for that long may take it for lost.
+/// have kept the key, once its calls had ended and the grant was there. An ask that the network
+/// held back for longer than what it asked for would have lasted is nobody's fault: whoever gives
+/// back for that long may take it for lost.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let mut judged = BTreeSet::new();
