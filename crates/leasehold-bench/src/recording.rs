@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use leasehold::Error;
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, LinkError, LinkFuture, RedisConnector, Subscriber, Value,
+    Command, Connected, Connector, Link, LinkError, LinkFuture, RedisConnector, Subscriber, Terms,
+    Value,
 };
 
 /// How many of the latest commands are remembered.
@@ -51,8 +52,8 @@ impl Connector for RecordingConnector {
         let connecting = self.inner.connect();
         let recording = Arc::clone(&self.recording);
         Box::pin(async move {
-            let Connected { link: inner, io } = connecting.await?;
-            Ok(Connected { link: Arc::new(RecordingLink { inner, recording }), io })
+            let Connected { link: inner, io, run_id } = connecting.await?;
+            Ok(Connected { link: Arc::new(RecordingLink { inner, recording }), io, run_id })
         })
     }
 
@@ -62,6 +63,10 @@ impl Connector for RecordingConnector {
 
     fn label(&self) -> String {
         self.inner.label()
+    }
+
+    fn terms(&self) -> Terms {
+        self.inner.terms()
     }
 }
 

@@ -88,6 +88,7 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
     let seen = seen.ok().and_then(Result::ok);
     let holder = seen.as_ref().and_then(view::first_holder);
     let is_endless = seen.as_ref().is_some_and(view::is_endless);
+    let is_quarantined = seen.as_ref().is_some_and(|seen| view::state(seen) == "quarantined");
     let card = seen.and_then(|seen| view::card(name, &seen, SystemHost.wall(), None));
     let card = card.unwrap_or_else(|| format!("`{}` was taken", crate::output::escape(name)));
     let word = crate::output::shell_word(name);
@@ -103,6 +104,8 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
             let advice = if is_endless {
                 "its lease has no end: it is a foreign client's, or data that is no lock; nothing \
                  was acquired, look what stands there before you wait"
+            } else if is_quarantined {
+                "nothing was acquired, use -w 2m to wait"
             } else {
                 "nothing was acquired, use -w 1m to wait"
             };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::Snapshot;
 use leasehold::core::WallTime;
-use leasehold::store::{ClientRecord, Holder, Vote, Waiter};
+use leasehold::store::{ClientRecord, Holder, Quarantine, Vote, Waiter};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -23,6 +23,15 @@ pub(crate) struct LockObject {
     /// Of a quorum only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     votes: Vec<VoteObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quarantine: Option<QuarantineObject>,
+}
+
+/// Why nothing new is granted, by a store that forgot what it had granted.
+#[derive(Debug, Serialize)]
+struct QuarantineObject {
+    since_ms: Option<u64>,
+    left_ms: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,7 +75,15 @@ impl LockObject {
             waiters: (1..).zip(&seen.waiters).map(|(at, who)| WaiterObject::new(at, who)).collect(),
             fence: seen.fencing.map(|fence| fence.to_string()),
             votes: seen.votes.iter().map(VoteObject::new).collect(),
+            quarantine: seen.quarantine.as_ref().map(QuarantineObject::new),
         }
+    }
+}
+
+impl QuarantineObject {
+    fn new(quarantine: &Quarantine) -> Self {
+        let Quarantine { since, left } = quarantine;
+        Self { since_ms: since.map(millis), left_ms: left.map(millis) }
     }
 }
 
@@ -116,9 +133,10 @@ pub(crate) fn first_holder(seen: &Snapshot) -> Option<Value> {
     serde_json::to_value(HolderObject::new(seen.holders.first()?)).ok()
 }
 
-/// `free`, `held` or `idle`.
+/// `free`, `held`, `idle`, or `quarantined`: nobody is known to hold it, and it is not granted.
 pub(crate) fn state(seen: &Snapshot) -> &'static str {
     match &seen.holders[..] {
+        [] if seen.quarantine.is_some() => "quarantined",
         [] => "free",
         holders if holders.iter().all(|holder| holder.idle) => "idle",
         _ => "held",
@@ -161,14 +179,18 @@ pub(crate) fn since(since: WallTime, now: WallTime) -> String {
     format!("{} ({})", clock(since, now), human(span))
 }
 
-/// Who holds it: two lines for a person who waits. Nothing if nobody does.
+/// Who holds it, or why nobody may: two lines at most for a person who waits. Nothing if nobody
+/// does.
 pub(crate) fn card(
     name: &str,
     seen: &Snapshot,
     now: WallTime,
     us: Option<usize>,
 ) -> Option<String> {
-    let holder = seen.holders.first()?;
+    let Some(holder) = seen.holders.first() else {
+        let quarantine = seen.quarantine.as_ref()?;
+        return Some(format!("`{}` is not granted: {quarantine}", escape(name)));
+    };
     let mut text = format!("`{}` is held by {}", escape(name), who(holder.client.as_ref()));
     if let Some(time) = holder.since {
         text.push_str(&format!(" since {}", since(time, now)));
@@ -198,6 +220,9 @@ fn lease(holder: &Holder) -> String {
 /// All that is known of a lock, for people.
 pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
     let mut out = format!("{}: {}\n", escape(name), state(seen));
+    if let Some(quarantine) = &seen.quarantine {
+        out.push_str(&format!("  store    {quarantine}\n"));
+    }
     for holder in &seen.holders {
         out.push_str(&format!("  holder   {}\n", who(holder.client.as_ref())));
         if let Some(time) = holder.since {
@@ -335,6 +360,7 @@ mod tests {
             waiting: 2,
             fencing: Some(fence),
             votes: Vec::new(),
+            quarantine: None,
         }
     }
 
@@ -410,6 +436,25 @@ mod tests {
         }
         assert_eq!(text.lines().count(), 2);
         assert_eq!(card("deploy", &Snapshot::default(), NOW, None), None);
+    }
+
+    /// At three in the morning: nobody holds it, and nobody gets it.
+    #[test]
+    fn a_store_that_forgot_is_said_to_be_in_the_way() {
+        let (since, left) = (Duration::from_millis(12_900), Duration::from_millis(52_100));
+        let quarantine = Some(Quarantine { since: Some(since), left: Some(left) });
+        let seen = Snapshot { quarantine, ..Snapshot::default() };
+        let why = "the store restarted or forgot its data 12 s ago; no new locks for 53 s more";
+        let card = card("x", &seen, NOW, None).expect("there is something to say");
+        assert_eq!(card, format!("`x` is not granted: {why}"));
+        let text = text("x", &seen, NOW);
+        assert_eq!(text, format!("x: quarantined\n  store    {why}\n"));
+        let object = serde_json::to_value(LockObject::new("x", &seen)).expect("JSON");
+        assert_eq!(object["state"], "quarantined");
+        assert_eq!(object["quarantine"], json!({ "since_ms": 12_900, "left_ms": 52_100 }));
+        let held = Snapshot { quarantine, ..tests::seen() };
+        assert_eq!(state(&held), "held");
+        assert!(super::text("x", &held, NOW).contains(why));
     }
 
     #[test]

@@ -99,8 +99,10 @@ impl<'a> WaitMessage<'a> {
             self.position = (1..).zip(&seen.waiters).find_map(|(position, waiter)| {
                 waiter.client.as_ref().is_some_and(|client| self.is_us(client)).then_some(position)
             });
-            // On a busy machine our own place may come a little later, and a log gets one line.
-            if self.position.is_some() || self.said.is_some() {
+            // On a busy machine our own place may come a little later, and a log gets one line. No
+            // place is taken at a store that grants nothing.
+            let is_quarantined = seen.holders.is_empty() && seen.quarantine.is_some();
+            if self.position.is_some() || self.said.is_some() || is_quarantined {
                 return self.tell(&seen);
             }
             tokio::time::sleep(PLACE_LOOK_EVERY).await;
@@ -147,19 +149,25 @@ impl<'a> WaitMessage<'a> {
 
     fn tell(&mut self, seen: &Snapshot) {
         let now = SystemHost.now();
-        let Some(holder) = seen.holders.first() else { return };
-        if holder.client.as_ref().is_some_and(|client| self.is_us(client)) {
-            return; // It was handed to us just now.
-        }
+        let in_the_way = match (seen.holders.first(), &seen.quarantine) {
+            (Some(holder), _) => {
+                if holder.client.as_ref().is_some_and(|client| self.is_us(client)) {
+                    return; // It was handed to us just now.
+                }
+                &holder.token[..]
+            }
+            (None, Some(_)) => &b""[..],
+            (None, None) => return,
+        };
         let due = match &self.said {
             None => true,
-            Some((token, _)) if *token != holder.token => true,
+            Some((token, _)) if *token != in_the_way => true,
             Some((_, at)) => !self.talk.on_terminal() && now.since(*at) >= REPEAT_EVERY,
         };
         if !due {
             return;
         }
-        self.said = Some((holder.token.clone(), now));
+        self.said = Some((in_the_way.to_vec(), now));
         self.clear();
         say_held(self.talk, self.name, seen, self.position, now.since(self.began));
     }

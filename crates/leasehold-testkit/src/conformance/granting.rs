@@ -90,6 +90,7 @@ pub(super) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
                 leasehold::store::Acquired::Granted { .. } => grants += 1,
                 leasehold::store::Acquired::Taken { .. }
                 | leasehold::store::Acquired::Split { .. } => {}
+                other @ leasehold::store::Acquired::Quarantined(_) => panic!("{other:?}"),
             }
         }
         assert_eq!(grants, 1, "round {round}");

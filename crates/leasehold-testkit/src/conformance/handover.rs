@@ -250,6 +250,7 @@ async fn rounds(host: &crate::VirtualHost, client: &Actor, inside: &std::sync::a
             match ask.send().await.expect("answered") {
                 Acquired::Granted { .. } => break,
                 Acquired::Taken { .. } | Acquired::Split { .. } => host.advance(ms(5)).await,
+                other @ Acquired::Quarantined(_) => panic!("{other:?}"),
             }
         }
         assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");

@@ -225,6 +225,7 @@ pub(super) async fn a_release_before_many_dead_places_frees_the_key(world: &Worl
             leasehold::store::Acquired::Taken { .. } | leasehold::store::Acquired::Split { .. } => {
                 break;
             }
+            other @ leasehold::store::Acquired::Quarantined(_) => panic!("{other:?}"),
         }
     }
     granted(living.ask(&key("a")).send().await);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use leasehold::Error;
 use leasehold::store::redis::{
     Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages, News,
-    Subscriber, Value,
+    Subscriber, Terms, Value,
 };
 
 /// Where the owner token stands in a call of a script: after the number of keys and six of them.
@@ -63,7 +63,7 @@ impl Link for Served {
 impl Connector for Served {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link: Arc<dyn Link> = Arc::new(self.clone());
-        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()) })))
+        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()), run_id: None })))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
@@ -75,6 +75,10 @@ impl Connector for Served {
 
     fn label(&self) -> String {
         "redis://served".to_owned()
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::default()
     }
 }
 

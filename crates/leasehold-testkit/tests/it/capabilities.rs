@@ -21,6 +21,9 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut redis = sqlite;
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;
+    // A hand-over would be a grant by a release, which does not look whether the server forgot.
+    let mut strict = redis;
+    strict.line = false;
     // Of nodes in memory. Each would hand over to a head of its own.
     let mut quorum = memory;
     quorum.line = false;
@@ -29,6 +32,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
         ("memory", stores::memory, memory),
         ("sqlite", stores::sqlite, sqlite),
         ("redis", stores::redis, redis),
+        ("strict", stores::strict, strict),
     ]
 }
 

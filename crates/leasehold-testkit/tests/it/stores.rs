@@ -2,13 +2,14 @@
 
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::store::redis::RedisConnector;
+use leasehold::store::redis::{RedisConnector, Strict};
 use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
-use leasehold_testkit::servers::{ServerOutside, pool};
+use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
 
 pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
     let store = MemoryStore::new(host.clone());
@@ -31,12 +32,45 @@ pub(crate) fn redis(host: &Arc<VirtualHost>) -> Opener {
     redis_on(&ServerOutside::new(pool::lend()), host)
 }
 
+/// A strict one, which is known to have forgotten nothing. Its leases may be as long as those of
+/// other stores.
+pub(crate) fn strict(host: &Arc<VirtualHost>) -> Opener {
+    let outside = ServerOutside::new(pool::lend());
+    let run_id = run_id(outside.server());
+    outside.server().command(&["SET", ":lh:epoch", &run_id]);
+    host.attach(outside.clone());
+    let host: Arc<dyn Host> = host.clone();
+    Box::new(move || {
+        let longest = Duration::from_hours(48);
+        let connector = RedisConnector::new(&outside.server().url()).expect("a URL of a server");
+        let connector = outside.watch(connector.on_terms(Strict::of(longest, longest).into()));
+        let opening = RedisStore::connect_with(connector, Arc::clone(&host));
+        Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
+    })
+}
+
+/// Which process of a server answers.
+pub(crate) fn run_id(server: &RedisServer) -> String {
+    let info = server.command(&["INFO", "server"]).text();
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    run_id.expect("it says so").to_owned()
+}
+
 /// That server, whose clock becomes the host's.
 pub(crate) fn redis_on(outside: &Arc<ServerOutside>, host: &Arc<VirtualHost>) -> Opener {
+    redis_by(outside, host, "")
+}
+
+/// As [`redis_on`], by its URL with something behind it.
+pub(crate) fn redis_by(
+    outside: &Arc<ServerOutside>,
+    host: &Arc<VirtualHost>,
+    options: &'static str,
+) -> Opener {
     host.attach(outside.clone());
     let (outside, host): (_, Arc<dyn Host>) = (outside.clone(), host.clone());
     Box::new(move || {
-        let url = outside.server().url();
+        let url = outside.server().url() + options;
         let connector = RedisConnector::new(&url).expect("a URL of a server");
         let opening = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
         Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })

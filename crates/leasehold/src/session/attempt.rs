@@ -15,7 +15,7 @@ use crate::core::passing::TURN_BLOCK;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 use crate::host::random_u32;
-use crate::store::{Acquired, Ask, LeaseId, Line, Note, Store};
+use crate::store::{Acquired, Ask, LeaseId, Line, Note, Quarantine, Store};
 
 /// One token's asks. Dropped before it has its lease, it releases its token: whatever the store
 /// granted, or will grant to an ask that is on its way, is given back, and the place in line is
@@ -31,7 +31,7 @@ pub(super) struct Attempt {
     not_before: Option<Moment>,
     /// Whether the store may know the token.
     known: bool,
-    /// Why the store could not be asked the last time, if it could not.
+    /// Why the store could not be asked the last time, or grants nothing, if that is so.
     outage: Option<Error>,
     /// Goes last: what this leaves behind is a lease or a release by then.
     _counted: Counted,
@@ -143,6 +143,10 @@ impl Attempt {
                         return Ok(Some(self.hold(life, turn)));
                     }
                 }
+                (NextAsk::GiveUp, Ok(Acquired::Quarantined(quarantine))) => {
+                    tracing::warn!(key = %self.spec.key, "not granted: {quarantine}");
+                    return Ok(None);
+                }
                 (NextAsk::GiveUp, Ok(Acquired::Taken { .. } | Acquired::Split { .. })) => {
                     tracing::debug!(key = %self.spec.key, "taken");
                     return Ok(None);
@@ -163,10 +167,19 @@ impl Attempt {
         known_before: bool,
         answer: &Result<Acquired, Error>,
     ) -> NextAsk {
-        self.note_outage(answer.as_ref().err());
+        match answer {
+            Ok(Acquired::Quarantined(quarantine)) => {
+                self.note_outage(Some(&quarantined(quarantine)));
+            }
+            answer => self.note_outage(answer.as_ref().err()),
+        }
         match answer {
             Ok(Acquired::Granted { .. }) => self.decisions.on_granted(now, sent),
-            Ok(Acquired::Taken { retry_in, .. }) => {
+            // Another has it, or had it when the store forgot: it comes to the same.
+            Ok(
+                Acquired::Taken { retry_in, .. }
+                | Acquired::Quarantined(Quarantine { left: retry_in, .. }),
+            ) => {
                 // Who takes no place has nothing to give back.
                 self.known = self.wake.is_some() && !self.spec.unqueued;
                 if !self.known && !self.session.has_line {
@@ -209,7 +222,7 @@ impl Attempt {
 
     /// Who waits behind this one is told the same if its time is over meanwhile.
     fn note_outage(&mut self, outage: Option<&Error>) {
-        if self.wake.is_some() && self.outage.is_some() != outage.is_some() {
+        if self.wake.is_some() && (self.outage.is_some() || outage.is_some()) {
             self.session.lines.with(&self.spec.key, |line| line.outage = outage.cloned());
         }
         self.outage = outage.cloned();
@@ -364,6 +377,12 @@ pub(super) fn wait_elapsed() -> Error {
         "another held the lock for the whole time to wait; nothing was taken, \
          wait longer or come back later",
     )
+}
+
+/// What one hears whose time to wait is over during a quarantine.
+fn quarantined(quarantine: &Quarantine) -> Error {
+    let message = format!("{quarantine}; nothing was taken, wait longer or come back later");
+    Error::new(ErrorKind::WaitElapsed, message)
 }
 
 fn too_slow(ttl: Ttl) -> Error {

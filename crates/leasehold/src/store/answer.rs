@@ -26,6 +26,9 @@ pub enum Acquired {
         /// How many places are ahead of the asker's, or in the line if the asker has none.
         ahead: u32,
     },
+    /// Nobody holds it, as far as the store knows, and the store knows that it may have forgotten.
+    /// Nothing was granted, and no place was taken.
+    Quarantined(Quarantine),
     /// Some nodes of a quorum granted it and others did not, and no majority can come of it. What
     /// was granted is being given back, so the owner token is spent: whoever goes on asks by a
     /// fresh one.
@@ -34,6 +37,34 @@ pub enum Acquired {
         /// pauses of that order.
         round_trip: Duration,
     },
+}
+
+/// A store has restarted, has lost its data, or has taken another one's place. It grants nothing
+/// new for as long as anything may last that it granted before and knows nothing of any more.
+/// Leases that are held go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quarantine {
+    /// How long ago that was noticed, by the first ask after it; `None` if that is not known.
+    pub since: Option<Duration>,
+    /// For how long nothing new is granted; `None` if there is no end to it.
+    pub left: Option<Duration>,
+}
+
+impl fmt::Display for Quarantine {
+    /// As in "the store restarted or forgot its data 12 s ago; no new locks for 53 s more".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store restarted or forgot its data")?;
+        if let Some(since) = self.since {
+            write!(f, " {} s ago", since.as_secs())?;
+        }
+        match self.left {
+            Some(left) => {
+                let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+                write!(f, "; no new locks for {seconds} s more")
+            }
+            None => f.write_str("; no new locks until its quarantine is ended"),
+        }
+    }
 }
 
 /// The answer to a [`Renewal`](super::Renewal).
@@ -88,6 +119,8 @@ pub struct Snapshot {
     pub fencing: Option<FencingToken>,
     /// What each node of a quorum shows, in the order of its URLs. Empty for a single store.
     pub votes: Vec<Vote>,
+    /// Why nothing new is granted, whatever the key, if that is so.
+    pub quarantine: Option<Quarantine>,
 }
 
 /// What one node of a quorum shows of a key.

@@ -26,7 +26,9 @@ use std::future::Future;
 use std::sync::Weak;
 use std::time::Duration;
 
-pub use answer::{Acquired, Evicted, Holder, Page, Released, Renewed, Snapshot, Vote, Waiter};
+pub use answer::{
+    Acquired, Evicted, Holder, Page, Quarantine, Released, Renewed, Snapshot, Vote, Waiter,
+};
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
 pub use from_url::{from_url, quorum_from_urls, redact_url};
@@ -152,6 +154,9 @@ pub trait Browse: Send + Sync {
 
 /// A boxed answer of a store.
 pub type BoxAnswer<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+
+/// What a quorum tries its nodes by begins with this. The rest is random.
+pub(crate) const PROBE_PREFIX: &str = "leasehold:probe:";
 
 /// How many keys one page of [`Browse::list`] has at most.
 pub const PAGE_KEYS_MAX: usize = 1_000;

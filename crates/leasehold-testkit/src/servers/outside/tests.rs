@@ -50,7 +50,8 @@ impl World {
     }
 
     async fn link(&self) -> Arc<dyn Link> {
-        let Connected { link, io } = self.on_io(self.connector.connect()).await.expect("connected");
+        let Connected { link, io, .. } =
+            self.on_io(self.connector.connect()).await.expect("connected");
         self.host.spawn_io(io);
         link
     }

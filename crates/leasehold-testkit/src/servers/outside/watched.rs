@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use leasehold::Error;
 use leasehold::store::redis::{
     Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News,
-    Subscriber, Value,
+    Subscriber, Terms, Value,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
@@ -33,9 +33,13 @@ impl<C: Connector> Connector for Watched<C> {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let (connecting, outside) = (self.connector.connect(), Arc::clone(&self.outside));
         Box::pin(Arrival::new(&self.outside, async move {
-            let Connected { link, io } = connecting.await?;
+            let Connected { link, io, run_id } = connecting.await?;
             let io = moving(Arc::downgrade(&link), Arc::clone(&outside), io);
-            Ok(Connected { link: Arc::new(WatchedLink { link, outside }), io: Box::pin(io) })
+            Ok(Connected {
+                link: Arc::new(WatchedLink { link, outside }),
+                io: Box::pin(io),
+                run_id,
+            })
         }))
     }
 
@@ -62,6 +66,10 @@ impl<C: Connector> Connector for Watched<C> {
 
     fn label(&self) -> String {
         self.connector.label()
+    }
+
+    fn terms(&self) -> Terms {
+        self.connector.terms()
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold::host::Host;
 use leasehold::store::redis::{
     Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News,
-    Subscriber, Value,
+    Subscriber, Terms, Value,
 };
 use leasehold::{Error, ErrorKind};
 use tokio::sync::{mpsc, oneshot};
@@ -101,7 +101,7 @@ impl Connector for SimulatedConnector {
                 process: end.process.clone(),
                 id: end.id,
             };
-            Ok(Connected { link: Arc::new(link), io: Box::pin(end.ended()) })
+            Ok(Connected { link: Arc::new(link), io: Box::pin(end.ended()), run_id: None })
         })
     }
 
@@ -118,6 +118,10 @@ impl Connector for SimulatedConnector {
 
     fn label(&self) -> String {
         "redis://simulated".to_owned()
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::default()
     }
 }
 

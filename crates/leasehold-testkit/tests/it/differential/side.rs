@@ -120,9 +120,9 @@ impl Side {
                 let (key, stands) = (ask.key.clone(), ask.line == Line::Stand);
                 match store.acquire(ask).await? {
                     Acquired::Granted { fencing } => Answer::Granted(self.rise(&key, fencing)),
-                    taken @ (Acquired::Taken { .. } | Acquired::Split { .. }) => {
-                        Answer::Taken { taken, stands }
-                    }
+                    taken @ (Acquired::Taken { .. }
+                    | Acquired::Quarantined(_)
+                    | Acquired::Split { .. }) => Answer::Taken { taken, stands },
                 }
             }
             Request::Abandon(ask) => {

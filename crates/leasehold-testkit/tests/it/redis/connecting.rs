@@ -19,7 +19,7 @@ const ENCODED: &str = "p%40ss%2Fw:rd%25%3F%23%C3%A4%20%2B%5B";
 
 /// The connector of a URL, and a connection whose input and output run.
 async fn connect(url: &str) -> Result<Arc<dyn Link>, Error> {
-    let Connected { link, io } = RedisConnector::new(url)?.connect().await?;
+    let Connected { link, io, .. } = RedisConnector::new(url)?.connect().await?;
     tokio::spawn(io);
     Ok(link)
 }

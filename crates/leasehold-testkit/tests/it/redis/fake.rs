@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, LinkError, LinkFuture, Subscriber, Value,
+    Command, Connected, Connector, Link, LinkError, LinkFuture, Subscriber, Terms, Value,
 };
 use leasehold::{Error, ErrorKind};
 use tokio::sync::{Notify, oneshot};
@@ -124,7 +124,8 @@ impl State {
         let line = Arc::new(Line { fake: fake.clone(), number, broken: Notify::new(), waiting });
         self.lines.push(Arc::clone(&line));
         let closing = Closing(Arc::clone(&line));
-        Connected { link: line, io: Box::pin(async move { closing.0.broken.notified().await }) }
+        let io = Box::pin(async move { closing.0.broken.notified().await });
+        Connected { link: line, io, run_id: None }
     }
 }
 
@@ -229,5 +230,9 @@ impl Connector for Fake {
 
     fn label(&self) -> String {
         "redis://fake".to_owned()
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::default()
     }
 }

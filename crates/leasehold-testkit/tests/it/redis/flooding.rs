@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use leasehold::store::Store as _;
 use leasehold::store::redis::{
     Command, Connected, Connector, Link, LinkError, LinkFuture, RedisConnector, RedisStore,
-    Subscriber, Value,
+    Subscriber, Terms, Value,
 };
 use leasehold::{Error, ErrorKind};
 use leasehold_testkit::VirtualHost;
@@ -71,7 +71,7 @@ fn flooding(
 async fn an_answer_without_an_end_ends_the_connection_at_a_bound() {
     for (head, more) in FLOODS {
         let (connector, server) = flooding(&GREETING[..1], head, more);
-        let Connected { link, io } = connector.connect().await.expect("it greets");
+        let Connected { link, io, .. } = connector.connect().await.expect("it greets");
         let request = link.submit(Command::new("GET").arg("a"));
         io.await;
         let answer = request.await;
@@ -111,7 +111,7 @@ impl Link for Scanning {
 impl Connector for Scanning {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link: Arc<dyn Link> = Arc::new(Self);
-        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()) })))
+        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()), run_id: None })))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
@@ -120,6 +120,10 @@ impl Connector for Scanning {
 
     fn label(&self) -> String {
         "redis://scanning".to_owned()
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::default()
     }
 }
 

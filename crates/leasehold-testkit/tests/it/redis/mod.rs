@@ -12,4 +12,5 @@ mod refusals;
 mod rights;
 mod runtimes;
 mod scripts;
+mod strict;
 mod wire;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use leasehold::core::token::ClientId;
 use leasehold::store::redis::{
     Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News,
-    Subscriber, Value,
+    Subscriber, Terms, Value,
 };
 use leasehold::store::{
     Ask, Browse, Claim, ClientRecord, LeaseId, Line, Note, Otherwise, RedisStore, Renewal, Store,
@@ -37,7 +37,7 @@ impl Both {
 impl Connector for Both {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link = Arc::new(self.clone());
-        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()) })))
+        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()), run_id: None })))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
@@ -47,6 +47,10 @@ impl Connector for Both {
 
     fn label(&self) -> String {
         "both".to_owned()
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::default()
     }
 }
 

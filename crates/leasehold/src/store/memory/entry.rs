@@ -323,6 +323,7 @@ impl Entry {
             waiting: count(living().count()),
             fencing: FencingToken::new(self.counter),
             votes: Vec::new(),
+            quarantine: None,
         }
     }
 }

@@ -18,16 +18,13 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
-use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Snapshot, Store};
+use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, PROBE_PREFIX, Snapshot, Store};
 
 /// For how long a node keeps what it is tried by, if it cannot be told to let go.
 const PROBE_TTL: Duration = Duration::from_secs(5);
 
 /// How often a node is tried that could not be asked.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
-
-/// What a node is tried by.
-pub(super) const PROBE_PREFIX: &str = "leasehold:probe:";
 
 impl<S: Store> Shared<S> {
     /// Tries all nodes that may not vote yet, side by side.
@@ -82,6 +79,9 @@ impl<S: Store> Shared<S> {
         let asked = self.host.now();
         match store.acquire(ask).await? {
             Acquired::Granted { .. } => {}
+            Acquired::Quarantined(quarantine) => {
+                return Err(Error::new(ErrorKind::Unavailable, quarantine.to_string()));
+            }
             Acquired::Taken { .. } | Acquired::Split { .. } => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,

@@ -116,6 +116,10 @@ impl<S: Store> Asking<S> {
             Heard::Answer(Ok(Answer::Acquired(Acquired::Taken { retry_in, ahead }))) => {
                 self.ballot.taken(node, retry_in, ahead);
             }
+            // No vote, as if another had it there; the others decide.
+            Heard::Answer(Ok(Answer::Acquired(Acquired::Quarantined(quarantine)))) => {
+                self.ballot.taken(node, quarantine.left, 0);
+            }
             Heard::Answer(Ok(Answer::Acquired(Acquired::Split { round_trip }))) => {
                 self.ballot.taken(node, Some(round_trip), 0);
             }

@@ -62,8 +62,9 @@ use crate::host::Host;
 /// all together. The next renewal puts the lease where it is not. Fencing tokens rise as long as
 /// no node's counter goes back. See *Several stores* in GUARANTEES.md.
 ///
-/// All clients have to name the same nodes, in whatever order: nobody checks that. A node that
-/// notices by itself that it has forgotten is not built yet.
+/// All clients have to name the same nodes, in whatever order: nobody checks that. A Redis node
+/// with `strict=yes` in its URL notices by itself that it has forgotten, and gives no vote until
+/// what it forgot has run out.
 ///
 /// Who waits is woken by every node, and asks all of them again: the order is that of arrival where
 /// nothing else happens, and not promised. An even number of nodes tolerates no more failures than

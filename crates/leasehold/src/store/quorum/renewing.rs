@@ -128,6 +128,11 @@ impl<S: Store> Renewing<S> {
     }
 
     /// Asks a node for the key again that it lost, or never had: only while the lease is valid.
+    ///
+    /// A strict node that has just forgotten refuses it until its quarantine is over, since it
+    /// cannot tell this ask from any other new one. That is safe, as a vote less always is, and the
+    /// lease stands on the majority that has just renewed it; a renewal after the quarantine puts
+    /// it back. Until then the lease may lose so many nodes less.
     fn put_back(&mut self, node: usize) {
         let lease = &self.renewal.lease;
         let leases = &self.shared.leases;

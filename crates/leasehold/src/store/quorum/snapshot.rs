@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::core::tally::Tally;
-use crate::store::{Holder, Snapshot, Vote};
+use crate::store::{Holder, Quarantine, Snapshot, Vote};
 
 /// What one node shows, by its name; or why it shows nothing.
 pub(super) type Seen = (String, Result<Snapshot, String>);
@@ -17,16 +17,33 @@ pub(super) fn merge(seen: Vec<Seen>) -> Snapshot {
     let shown: Vec<Snapshot> = seen.into_iter().filter_map(|(_, shown)| shown.ok()).collect();
     let fencing = shown.iter().filter_map(|snapshot| snapshot.fencing).max();
     let holders = holder(&shown, majority).into_iter().collect();
+    let quarantine = quarantine(&shown, majority);
     let waiting = shown.iter().map(|snapshot| snapshot.waiting).max().unwrap_or_default();
     // In the order of the node that shows most.
     let longest = shown.into_iter().max_by_key(|snapshot| snapshot.waiters.len());
     let waiters = longest.map(|snapshot| snapshot.waiters).unwrap_or_default();
-    Snapshot { holders, waiters, waiting, fencing, votes }
+    Snapshot { holders, waiters, waiting, fencing, votes, quarantine }
 }
 
 fn vote((node, shown): &Seen) -> Vote {
-    let holder = |snapshot: &Snapshot| snapshot.holders.first().map(|holder| holder.token.clone());
-    Vote { node: node.clone(), holder: shown.as_ref().map(holder).map_err(Clone::clone) }
+    let holder = match shown {
+        Ok(snapshot) => match (snapshot.holders.first(), &snapshot.quarantine) {
+            (Some(holder), _) => Ok(Some(holder.token.clone())),
+            // That nobody holds it there is not for such a node to say.
+            (None, Some(quarantine)) => Err(quarantine.to_string()),
+            (None, None) => Ok(None),
+        },
+        Err(why) => Err(why.clone()),
+    };
+    Vote { node: node.clone(), holder }
+}
+
+/// No majority grants anything before so many nodes do that are quarantined, if these are needed.
+fn quarantine(shown: &[Snapshot], majority: usize) -> Option<Quarantine> {
+    let mut quarantines: Vec<_> = shown.iter().map(|snapshot| snapshot.quarantine).collect();
+    let left = |quarantine: &Quarantine| quarantine.left.unwrap_or(Duration::MAX);
+    quarantines.sort_unstable_by_key(|quarantine| quarantine.as_ref().map(left));
+    *quarantines.get(majority - 1)?
 }
 
 fn holder(shown: &[Snapshot], majority: usize) -> Option<Holder> {
@@ -76,6 +93,30 @@ mod tests {
         assert_eq!(seen.holders[0].ttl_left, Some(Duration::from_millis(700)));
         assert_eq!(seen.votes[1].holder, Ok(Some(b"b".to_vec())));
         assert_eq!(seen.votes[3].holder, Err("down".to_owned()));
+    }
+
+    #[test]
+    fn a_quorum_is_quarantined_until_a_majority_of_its_nodes_grants_again() {
+        let quarantined = |left| {
+            let left = Some(Duration::from_secs(left));
+            let quarantine = Some(Quarantine { since: Some(Duration::ZERO), left });
+            Snapshot { quarantine, ..Snapshot::default() }
+        };
+        let left = |shown: Vec<Snapshot>| {
+            let seen = merged(shown.into_iter().map(Ok).collect());
+            seen.quarantine.map(|quarantine| quarantine.left.map(|left| left.as_secs()))
+        };
+        let free = Snapshot::default;
+        assert_eq!(left(vec![free(), quarantined(9), free()]), None);
+        assert_eq!(left(vec![quarantined(7), free(), quarantined(9)]), Some(Some(7)));
+        assert_eq!(left(vec![quarantined(7), quarantined(5), quarantined(9)]), Some(Some(7)));
+        // Those that are down are told of as such.
+        let down = merged(vec![Ok(quarantined(7)), Err("down".into()), Err("down".into())]);
+        assert_eq!(down.quarantine, None);
+        let why = down.votes[0].holder.as_ref().expect_err("quarantined");
+        assert!(why.contains("no new locks for 7 s"), "{why}");
+        let held = Snapshot { quarantine: quarantined(7).quarantine, ..held("a", 900) };
+        assert_eq!(merged(vec![Ok(held)]).votes[0].holder, Ok(Some(b"a".to_vec())));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use super::keys::Keys;
 use super::link::{Command, Digits};
 use super::scripts::{
-    ACQUIRE, ACQUIRE_PLAIN, EVICT, INSPECT, LIVING, RELEASE, RELEASE_PLAIN, RENEW, Script,
+    ACQUIRE, ACQUIRE_PLAIN, ACQUIRE_PLAIN_STRICTLY, ACQUIRE_STRICTLY, EVICT, INSPECT, LIVING,
+    RELEASE, RELEASE_PLAIN, RENEW, Script,
 };
+use super::terms::Strict;
 use crate::core::key::Key;
 use crate::core::line::Stance;
 use crate::core::ttl::Ttl;
@@ -14,12 +16,42 @@ use crate::store::{Ask, Claim, LeaseId, Otherwise, PlaceTerms, Renewal, Snapshot
 /// with it, since this client used it last.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Call<'a> {
-    Acquire { ask: &'a Ask, cold: bool },
-    Renew { renewal: &'a Renewal, cold: bool },
-    Release { lease: &'a LeaseId, otherwise: &'a Otherwise, cold: bool },
-    Evict { key: &'a Key, seen: &'a [u8] },
-    Inspect { key: &'a Key },
-    Living { key: &'a Key },
+    Acquire {
+        ask: &'a Ask,
+        cold: bool,
+        strictly: Option<Strictly<'a>>,
+    },
+    Renew {
+        renewal: &'a Renewal,
+        cold: bool,
+    },
+    /// `wakes`: it hands nothing over, whoever stands in line.
+    Release {
+        lease: &'a LeaseId,
+        otherwise: &'a Otherwise,
+        cold: bool,
+        wakes: bool,
+    },
+    Evict {
+        key: &'a Key,
+        seen: &'a [u8],
+        wakes: bool,
+    },
+    Inspect {
+        key: &'a Key,
+    },
+    Living {
+        key: &'a Key,
+    },
+}
+
+/// How an ask finds out whether the server has forgotten what it granted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strictly<'a> {
+    /// Which process answers at the connection that it is sent on.
+    pub(super) run_id: &'a str,
+    /// What happens if that is another one than before.
+    pub(super) strict: Strict,
 }
 
 impl<'a> Call<'a> {
@@ -46,6 +78,8 @@ impl<'a> Call<'a> {
     /// The script that carries it out.
     pub(super) fn script(self) -> &'static Script {
         match self {
+            Self::Acquire { strictly: Some(_), .. } if self.is_plain() => &ACQUIRE_PLAIN_STRICTLY,
+            Self::Acquire { strictly: Some(_), .. } => &ACQUIRE_STRICTLY,
             Self::Acquire { .. } if self.is_plain() => &ACQUIRE_PLAIN,
             Self::Acquire { .. } => &ACQUIRE,
             Self::Renew { .. } => &RENEW,
@@ -71,13 +105,18 @@ impl<'a> Call<'a> {
     /// Adds keys and arguments, as the headers of the scripts have them.
     fn complete(self, command: Command) -> Command {
         let keys = Keys::of(self.key());
-        let command =
-            if self.is_plain() { keys.add_lock_to(command) } else { keys.add_to(command) };
+        let is_strict = matches!(self, Self::Acquire { strictly: Some(_), .. });
+        let command = match (self.is_plain(), is_strict) {
+            (false, false) => keys.add_to(command),
+            (true, false) => keys.add_lock_to(command),
+            (false, true) => keys.add_strictly_to(command),
+            (true, true) => keys.add_lock_strictly_to(command),
+        };
         match self {
-            Self::Acquire { ask, .. } if self.is_plain() => {
-                command.arg(ask.owner.as_str()).number(millis(ask.ttl))
+            Self::Acquire { ask, strictly, .. } if self.is_plain() => {
+                strict(command.arg(ask.owner.as_str()).number(millis(ask.ttl)), strictly)
             }
-            Self::Acquire { ask, cold } => acquire(command, ask, cold),
+            Self::Acquire { ask, cold, strictly } => strict(acquire(command, ask, cold), strictly),
             Self::Renew { renewal, cold } => command
                 .arg(renewal.lease.owner.as_str())
                 .number(millis(renewal.ttl))
@@ -85,19 +124,23 @@ impl<'a> Call<'a> {
                 .number(renewal.at_least.map_or(0, |at_least| at_least.get()))
                 .number(cold.into())
                 .number(renewal.idle.into()),
-            Self::Release { lease, otherwise, cold } => {
+            Self::Release { lease, otherwise, cold, wakes } => {
                 let command = command.arg(lease.owner.as_str());
-                match otherwise {
+                let command = match otherwise {
                     Otherwise::Free => command,
-                    Otherwise::Wake => command.arg("wake"),
+                    Otherwise::Wake => return command.arg("wake"),
                     Otherwise::Keep { owner, ttl, reserve } => command
                         .number(millis(*ttl))
                         .number((*reserve).into())
                         .number(cold.into())
                         .arg(owner.as_str()),
-                }
+                };
+                if wakes && !self.is_plain() { command.arg("wake") } else { command }
             }
-            Self::Evict { seen, .. } => command.arg(seen),
+            Self::Evict { seen, wakes, .. } => {
+                let command = command.arg(seen);
+                if wakes { command.arg("wake") } else { command }
+            }
             Self::Inspect { .. } => command.number(Snapshot::WAITERS_SHOWN_MAX as u64),
             Self::Living { .. } => command,
         }
@@ -109,6 +152,13 @@ impl<'a> Call<'a> {
 pub(super) fn set(ask: &Ask) -> Command {
     let command = Command::new("SET").arg(ask.key.as_str()).arg(ask.owner.as_str());
     command.arg("NX").arg("GET").arg("PX").number(millis(ask.ttl))
+}
+
+/// What strict.lua reads: the last two arguments, whatever else there is.
+fn strict(command: Command, strictly: Option<Strictly<'_>>) -> Command {
+    let Some(Strictly { run_id, strict }) = strictly else { return command };
+    let quarantine = strict.quarantine().as_nanos().div_ceil(1_000_000);
+    command.arg(run_id).number(u64::try_from(quarantine).expect("a minute or so"))
 }
 
 fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
@@ -185,20 +235,27 @@ mod tests {
     fn an_ask_says_what_acquire_lua_expects() {
         let inbox = ClientId::from_random([1; ClientId::CHARS]);
         let stand = ask(Line::Stand, None);
-        assert_args(Call::Acquire { ask: &stand, cold: false }, &["anna", "10000", "1", "0", ""]);
+        assert_args(
+            Call::Acquire { ask: &stand, cold: false, strictly: None },
+            &["anna", "10000", "1", "0", ""],
+        );
         let (waiter_ttl, handed_ttl) = (ttl(3_000), ttl(2_000));
         let join = Line::Join { waiter_ttl, handed_ttl, ask_no: 7, inbox: inbox.clone() };
         assert_args(
-            Call::Acquire { ask: &ask(join, Some("a | b")), cold: true },
+            Call::Acquire { ask: &ask(join, Some("a | b")), cold: true, strictly: None },
             &["anna", "10000", "1", "1", "=a | b", "j|3000|2000|7|BBBBBBBBBBBB"],
         );
         let unexplained = Ask { note: Some(Note { client: None, why: None }), ..stand };
         assert_args(
-            Call::Acquire { ask: &unexplained, cold: false },
+            Call::Acquire { ask: &unexplained, cold: false, strictly: None },
             &["anna", "10000", "1", "0", "-"],
         );
         assert_args(
-            Call::Acquire { ask: &ask(Line::Watch { waiter_ttl, inbox }, None), cold: false },
+            Call::Acquire {
+                ask: &ask(Line::Watch { waiter_ttl, inbox }, None),
+                cold: false,
+                strictly: None,
+            },
             &["anna", "10000", "1", "0", "", "w|3000|3000|0|BBBBBBBBBBBB"],
         );
     }
@@ -226,15 +283,20 @@ mod tests {
             Call::Renew { renewal: &Renewal { idle: true, ..renewal(None) }, cold: false },
             &["anna", "10", "4", "0", "0", "1"],
         );
-        let release = |otherwise| Call::Release { lease: &lease, otherwise, cold: false };
+        let release =
+            |otherwise| Call::Release { lease: &lease, otherwise, cold: false, wakes: false };
         assert_args(release(&Otherwise::Free), &["anna"]);
         assert_args(release(&Otherwise::Wake), &["anna", "wake"]);
         let owner = OwnerToken::new("anna-2").expect("a token");
-        assert_args(
-            release(&Otherwise::Keep { owner, ttl: ttl(20), reserve: 2 }),
-            &["anna", "20", "2", "0", "anna-2"],
-        );
-        assert_args(Call::Evict { key: &key, seen: b"x y" }, &["x y"]);
+        let keep = Otherwise::Keep { owner, ttl: ttl(20), reserve: 2 };
+        assert_args(release(&keep), &["anna", "20", "2", "0", "anna-2"]);
+        let strictly =
+            |otherwise| Call::Release { lease: &lease, otherwise, cold: false, wakes: true };
+        assert_args(strictly(&Otherwise::Free), &["anna", "wake"]);
+        assert_args(strictly(&Otherwise::Wake), &["anna", "wake"]);
+        assert_args(strictly(&keep), &["anna", "20", "2", "0", "anna-2", "wake"]);
+        assert_args(Call::Evict { key: &key, seen: b"x y", wakes: false }, &["x y"]);
+        assert_args(Call::Evict { key: &key, seen: b"x y", wakes: true }, &["x y", "wake"]);
         assert_args(Call::Inspect { key: &key }, &["100"]);
         assert_args(Call::Living { key: &key }, &[]);
     }
@@ -245,15 +307,32 @@ mod tests {
         let command = set(&plain);
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["SET", "a", "anna", "NX", "GET", "PX", "10000"]);
-        let command = Call::Acquire { ask: &plain, cold: false }.by_hash();
+        let command = Call::Acquire { ask: &plain, cold: false, strictly: None }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["1", "a", "anna", "10000"]);
         let lease = LeaseId { claim: Claim::Plain, ..lease() };
         let otherwise = Otherwise::Free;
-        let release = Call::Release { lease: &lease, otherwise: &otherwise, cold: false };
+        let release =
+            Call::Release { lease: &lease, otherwise: &otherwise, cold: false, wakes: true };
         let command = release.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["1", "a", "anna"]);
+    }
+
+    #[test]
+    fn a_strict_ask_says_last_on_which_process_it_relies_and_never_goes_by_a_command() {
+        let strictly = Some(Strictly { run_id: "a1b2", strict: Strict::STANDARD });
+        let command =
+            Call::Acquire { ask: &ask(Line::Stand, None), cold: false, strictly }.by_hash();
+        let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
+        let keys = [&args[..2], &args[7..9]].concat();
+        assert_eq!(keys, ["8", "a", ":lh:epoch", ":lh:quarantine"]);
+        assert_eq!(args[9..], ["anna", "10000", "1", "0", "", "a1b2", "65000"]);
+        let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::Stand, None) };
+        let command = Call::Acquire { ask: &plain, cold: false, strictly }.by_hash();
+        let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
+        let expected = ["3", "a", ":lh:epoch", ":lh:quarantine", "anna", "10000", "a1b2", "65000"];
+        assert_eq!(args, expected);
     }
 
     #[test]

@@ -9,10 +9,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::greet::greet;
+use super::greet::get_to_know;
 use super::link::{Connected, Connector, LinkFuture, Subscriber};
 use super::listen;
 use super::pipeline::Pipeline;
+use super::terms::Terms;
 use super::url::{Address, Endpoint};
 use crate::core::error::{Error, ErrorKind};
 
@@ -25,16 +26,18 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// Opens connections to one Redis or Valkey server.
 ///
-/// It speaks RESP2, and needs no right but `AUTH`, `SELECT` (for a database other than 0) and those
-/// for what is sent over it. The addresses of a host name are tried in the order in which the
-/// system gives them, one after the other: the caller's limit is for all of them.
+/// It speaks RESP2, and needs no right but `AUTH`, `SELECT` (for a database other than 0), `INFO`
+/// (for strict terms) and those for what is sent over it. The addresses of a host name are tried in
+/// the order in which the system gives them, one after the other: the caller's limit is for all of
+/// them.
 ///
 /// | URL | server |
 /// |---|---|
 /// | `redis://[[user]:password@]host[:port][/db]` | over TCP; port 6379 and database 0 if not named |
 /// | `unix:/path[?db=N]`, `unix://[user]:password@/path[?db=N]` | a socket of this machine |
 ///
-/// User, password and path are percent-encoded.
+/// User, password and path are percent-encoded. Behind all of it, as `?strict=yes`, may stand on
+/// which [`Terms`] the server is used, by all of its clients alike.
 #[derive(Clone)]
 pub struct RedisConnector {
     address: Arc<Address>,
@@ -49,6 +52,13 @@ impl RedisConnector {
     /// shows the password.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self { address: Arc::new(Address::parse(url)?) })
+    }
+
+    /// On other terms than those of the URL: for tests that cannot wait for a minute.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn on_terms(self, terms: Terms) -> Self {
+        Self { address: Arc::new(Address { terms, ..Address::clone(&self.address) }) }
     }
 }
 
@@ -93,6 +103,10 @@ impl Connector for RedisConnector {
 
     fn label(&self) -> String {
         self.address.label()
+    }
+
+    fn terms(&self) -> Terms {
+        self.address.terms
     }
 }
 
@@ -153,9 +167,9 @@ async fn establish<S>(mut stream: S, address: &Address) -> Result<Connected, Err
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    greet(&mut stream, address).await?;
+    let run_id = get_to_know(&mut stream, address).await?;
     let (link, io) = Pipeline::open(stream);
-    Ok(Connected { link, io })
+    Ok(Connected { link, io, run_id })
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! The first words on a connection: who we are, which database, and whether a server is there.
+//! The first words on a connection: who we are, which database, whether a server is there, and
+//! which process it is where that matters.
 //!
 //! Spoken here and not by the client crate, which answers a refused password without what the
 //! server said, and takes any other error in its place, such as too many clients, for a wrong
 //! password.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
@@ -24,6 +26,23 @@ pub(super) async fn greet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
 ) -> Result<(), Error> {
+    speak(stream, address, false).await.map(drop)
+}
+
+/// As [`greet`], and asks in the same breath for the `run_id` of the server where the terms are
+/// strict.
+pub(super) async fn get_to_know(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    address: &Address,
+) -> Result<Option<Arc<str>>, Error> {
+    speak(stream, address, address.terms.strict.is_some()).await
+}
+
+async fn speak(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    address: &Address,
+    asks_run_id: bool,
+) -> Result<Option<Arc<str>>, Error> {
     let mut words = Vec::with_capacity(128);
     let mut steps = Vec::with_capacity(3);
     if let Some(password) = &address.password {
@@ -40,28 +59,46 @@ pub(super) async fn greet(
     }
     redis::cmd("PING").write_packed_command(&mut words);
     steps.push(Step::Ping);
+    if asks_run_id {
+        redis::cmd("INFO").arg("server").write_packed_command(&mut words);
+        steps.push(Step::Info);
+    }
     // A server that has no room says so and closes, maybe before it has read a word.
     let written = stream.write_all(&words).await;
     let mut answers = Answers::default();
+    let mut run_id = None;
     for step in steps {
         match answers.next(stream).await {
-            Ok(answer) => step.check(&answer)?,
+            Ok(answer) => {
+                step.check(&answer)?;
+                if step == Step::Info {
+                    run_id = Some(run_id_in(&answer).ok_or_else(no_run_id)?);
+                }
+            }
             Err(Silence::Nonsense) => return Err(no_redis()),
             Err(Silence::Ended(read)) => return Err(went_away(written.err().unwrap_or(read))),
         }
     }
-    if answers.is_empty() { Ok(()) } else { Err(no_redis()) }
+    if answers.is_empty() { Ok(run_id) } else { Err(no_redis()) }
 }
 
-#[derive(Clone, Copy)]
+/// The `run_id` in what INFO says: a line of its own.
+fn run_id_in(info: &str) -> Option<Arc<str>> {
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?.trim();
+    let is_id = !run_id.is_empty() && run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_id.then(|| run_id.into())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Auth,
     Select,
     Ping,
+    Info,
 }
 
 impl Step {
-    /// Whether the server went along. `answer` is one line, by its mark `+` or `-`.
+    /// Whether the server went along. `answer` begins with its mark, `+`, `-` or `$`.
     fn check(self, answer: &str) -> Result<(), Error> {
         let Some(text) = answer.strip_prefix('-') else {
             return Ok(());
@@ -86,9 +123,28 @@ impl Step {
             (Self::Ping, ErrorKind::Unknown) => {
                 Err(refused(ErrorKind::Unavailable, "the server does not answer a PING", text))
             }
+            (Self::Info, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
+                ErrorKind::Denied,
+                "`strict=yes` has to ask the server which process it is, and this user has no \
+                 right to (`+info`)",
+                text,
+            )),
+            (Self::Info, ErrorKind::Unknown | ErrorKind::Unsupported) => {
+                Err(no_run_id().with_source(Said::new(text)))
+            }
             _ => Err(error),
         }
     }
+}
+
+/// `Config`: it will not say so by asking again.
+fn no_run_id() -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "the server does not say by a `run_id` which process it is (`INFO server`), so that \
+         `strict=yes` could not tell when it forgets; nothing was asked, allow the command, or \
+         leave the option out of the URL of every client",
+    )
 }
 
 fn refused(kind: ErrorKind, what: &str, text: &str) -> Error {
@@ -120,7 +176,7 @@ enum Silence {
     Nonsense,
 }
 
-/// The lines that come in.
+/// The answers that come in.
 #[derive(Default)]
 struct Answers {
     bytes: Vec<u8>,
@@ -129,17 +185,13 @@ struct Answers {
 }
 
 impl Answers {
-    /// The next line, which begins with `+` or `-`.
+    /// The next one: a line, which begins with `+` or `-`, or a text, which begins with `$`.
     async fn next(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<String, Silence> {
         loop {
             let rest = &self.bytes[self.used..];
-            if rest.first().is_some_and(|mark| !matches!(mark, b'+' | b'-')) {
-                return Err(Silence::Nonsense);
-            }
-            if let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") {
-                let line = String::from_utf8_lossy(&rest[..end]).into_owned();
-                self.used += end + 2;
-                return Ok(line);
+            if let Some((answer, end)) = whole(rest)? {
+                self.used += end;
+                return Ok(answer);
             }
             if self.taken > ANSWER_MAX {
                 return Err(Silence::Nonsense);
@@ -157,6 +209,27 @@ impl Answers {
     }
 }
 
+/// The first answer in `bytes`, by its mark, and where it ends; `None` if it is not whole yet.
+fn whole(bytes: &[u8]) -> Result<Option<(String, usize)>, Silence> {
+    let Some(mark) = bytes.first() else { return Ok(None) };
+    if !matches!(mark, b'+' | b'-' | b'$') {
+        return Err(Silence::Nonsense);
+    }
+    let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+    let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    if *mark != b'$' {
+        return Ok(Some((line, end + 2)));
+    }
+    let length = line[1..].parse::<usize>().ok().filter(|length| *length <= ANSWER_MAX);
+    let length = length.ok_or(Silence::Nonsense)?;
+    let text = &bytes[end + 2..];
+    if text.len() < length + 2 {
+        return Ok(None);
+    }
+    let text = format!("${}", String::from_utf8_lossy(&text[..length]));
+    Ok(Some((text, end + 2 + length + 2)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
@@ -166,7 +239,7 @@ mod tests {
     use super::*;
 
     /// What is sent and what comes of it, by a URL and by what the server answers before it closes.
-    async fn greeted(url: &str, answers: &[u8]) -> (String, Result<(), Error>) {
+    async fn greeted(url: &str, answers: &[u8]) -> (String, Result<Option<Arc<str>>, Error>) {
         async fn serve(mut server: DuplexStream, answers: &[u8]) -> String {
             server.write_all(answers).await.expect("there is room");
             server.shutdown().await.expect("it is open");
@@ -176,7 +249,7 @@ mod tests {
         }
         let address = Address::parse(url).expect("a good URL");
         let (mut ours, server) = tokio::io::duplex(1 << 20);
-        let greet = async move { greet(&mut ours, &address).await };
+        let greet = async move { get_to_know(&mut ours, &address).await };
         tokio::join!(serve(server, answers), greet)
     }
 
@@ -188,13 +261,19 @@ mod tests {
             ("redis://h", "-ERR unknown command 'PING', with args beginning with: \r\n", "PING"),
             ("redis://:p%20w@h", "+OK\r\n+PONG\r\n", "AUTH p w PING"),
             ("redis://u:p@h/3", "+OK\r\n+OK\r\n+PONG\r\n", "AUTH u p SELECT 3 PING"),
+            (
+                "redis://h/3?strict=yes",
+                "+OK\r\n+PONG\r\n$35\r\n# Server\r\nredis_mode:x\r\nrun_id:a1\r\n\r\n",
+                "SELECT 3 PING INFO server",
+            ),
         ];
         for (url, answers, words) in table {
             let (sent, outcome) = greeted(url, answers.as_bytes()).await;
             let is_argument = |line: &&str| !line.is_empty() && !line.starts_with(['*', '$']);
             let sent: Vec<_> = sent.split("\r\n").filter(is_argument).collect();
             assert_eq!(sent.join(" "), words, "{url}");
-            assert!(outcome.is_ok(), "{url}: {outcome:?}");
+            let run_id = outcome.unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(run_id.as_deref(), url.contains("strict").then_some("a1"), "{url}");
         }
     }
 
@@ -241,6 +320,22 @@ mod tests {
         ("redis://h", "\x15\x03\x01", ErrorKind::Config, "is not a Redis"),
         ("redis://h", "SSH-2.0-OpenSSH", ErrorKind::Config, "is not a Redis"),
         ("redis://h", "+PONG\r\n+PONG", ErrorKind::Config, "is not a Redis"),
+        (
+            "redis://h?strict=yes",
+            "+PONG\r\n-NOPERM this user has no permissions to run the 'info' command",
+            ErrorKind::Denied,
+            "`+info`",
+        ),
+        (
+            "redis://h?strict=yes",
+            "+PONG\r\n-ERR unknown command 'INFO', with args beginning with: 'server'",
+            ErrorKind::Config,
+            "`run_id`",
+        ),
+        ("redis://h?strict=yes", "+PONG\r\n$9\r\n# Server\r\n", ErrorKind::Config, "`run_id`"),
+        ("redis://h?strict=yes", "+PONG\r\n$9\r\nrun_id:\r\n", ErrorKind::Config, "`run_id`"),
+        ("redis://h?strict=yes", "+PONG\r\n$-1", ErrorKind::Config, "is not a Redis"),
+        ("redis://h?strict=yes", "+PONG\r\n$99999999", ErrorKind::Config, "is not a Redis"),
     ];
 
     #[tokio::test]

@@ -14,6 +14,11 @@ const COMPANIONS: [&str; 5] = ["fence", "grant", "line", "ends", "places"];
 /// How many keys a script is given: the lock and its companions.
 const KEYS: u64 = 1 + COMPANIONS.len() as u64;
 
+/// In which process of a strict server its data was last seen; one for each database.
+const EPOCH: &str = ":lh:epoch";
+/// While it is there, a strict server grants nothing new.
+pub(super) const QUARANTINE: &str = ":lh:quarantine";
+
 const INBOX: &str = ":lh:inbox:";
 const RECORD: &str = ":lh:client:";
 
@@ -36,13 +41,27 @@ impl<'a> Keys<'a> {
 
     /// Adds how many keys there are, and the keys, as EVAL takes them.
     pub(super) fn add_to(self, command: Command) -> Command {
-        let companions = [self.before, self.lock, self.after];
-        command.number(KEYS).arg(self.lock).branching(&companions, &COMPANIONS)
+        self.add_companions_to(command.number(KEYS))
     }
 
     /// Adds that there is one key, and the lock.
     pub(super) fn add_lock_to(self, command: Command) -> Command {
         command.number(1).arg(self.lock)
+    }
+
+    /// As [`add_to`](Self::add_to), and behind them what a strict server is told by.
+    pub(super) fn add_strictly_to(self, command: Command) -> Command {
+        self.add_companions_to(command.number(KEYS + 2)).arg(EPOCH).arg(QUARANTINE)
+    }
+
+    /// As [`add_lock_to`](Self::add_lock_to), and behind it what a strict server is told by.
+    pub(super) fn add_lock_strictly_to(self, command: Command) -> Command {
+        command.number(3).arg(self.lock).arg(EPOCH).arg(QUARANTINE)
+    }
+
+    fn add_companions_to(self, command: Command) -> Command {
+        let companions = [self.before, self.lock, self.after];
+        command.arg(self.lock).branching(&companions, &COMPANIONS)
     }
 
     /// Whether all of them hash to one slot of a cluster, whatever the slots. Only odd names with a
@@ -271,6 +290,8 @@ mod tests {
             "a",
             ":lh:",
             ":lh:client:AAAAAAAAAAAA",
+            EPOCH,
+            QUARANTINE,
             "{a}:lh:",
             "{a}:lh:other",
             "{a}:lh:fence2",

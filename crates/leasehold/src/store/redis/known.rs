@@ -2,6 +2,7 @@
 //! connection: behind it may be another server, or one that forgot.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::scripts::Script;
 use crate::core::key::Key;
@@ -12,6 +13,8 @@ const WARM_KEYS_MAX: usize = 16_384;
 
 #[derive(Default)]
 pub(super) struct Known {
+    /// Which process answers, where that was asked.
+    run_id: Option<Arc<str>>,
     /// One bit per script.
     scripts: u32,
     warm: HashSet<Key>,
@@ -32,6 +35,16 @@ pub(super) enum PlainAsk {
 }
 
 impl Known {
+    /// What is known of a connection that has just been made.
+    pub(super) fn of(run_id: Option<Arc<str>>) -> Self {
+        Self { run_id, ..Self::default() }
+    }
+
+    /// The run id of the server at the other end; `None` where it was not asked.
+    pub(super) fn run_id(&self) -> Option<&Arc<str>> {
+        self.run_id.as_ref()
+    }
+
     /// Whether the server has the script, so that its hash is enough.
     pub(super) fn has_script(&self, script: &Script) -> bool {
         self.scripts & script.bit() != 0

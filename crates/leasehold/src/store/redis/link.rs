@@ -6,6 +6,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::terms::Terms;
 use crate::core::error::{Error, ErrorKind};
 
 /// A future of a link, boxed.
@@ -40,6 +41,10 @@ pub trait Connector: Send + Sync + 'static {
 
     /// Which server this is, for messages and logs: without a password.
     fn label(&self) -> String;
+
+    /// What all clients of that server have to agree on. Under strict terms each connection has to
+    /// name its server ([`Connected::run_id`]).
+    fn terms(&self) -> Terms;
 }
 
 /// A connection that has just been made.
@@ -50,6 +55,9 @@ pub struct Connected {
     /// ends the connection when it is dropped: whatever is under way then is answered
     /// [`Broken`](LinkError::Broken).
     pub io: LinkFuture<()>,
+    /// The `run_id` of the server, asked for on this very connection: it tells one process of a
+    /// server from the next. `None` where the [terms](Connector::terms) are not strict.
+    pub run_id: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Connected {

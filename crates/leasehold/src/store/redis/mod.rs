@@ -28,6 +28,7 @@ mod resp;
 mod scripted;
 mod scripts;
 mod sha1;
+mod terms;
 mod ticks;
 mod tracked;
 mod url;
@@ -47,18 +48,20 @@ pub use link::{
     Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages, News,
     Subscriber, Value,
 };
+pub use terms::{Strict, Terms};
 
 use self::hints::Hints;
 use self::home::Home;
 use self::records::Records;
 use self::reply::Set;
 use self::scripted::{Scripted, Step};
-use self::wire::Wire;
+use self::wire::{Plain, Wire};
 use super::{
-    Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line, Otherwise, Reach,
-    Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
+    Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line, Otherwise,
+    PROBE_PREFIX, Quarantine, Reach, Released, Renewal, Renewed, Snapshot, Store,
+    unsupported_claim,
 };
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::ClientId;
 use crate::core::validity::command_limit;
@@ -92,6 +95,7 @@ pub struct RedisStore {
 
 struct Shared {
     label: String,
+    terms: Terms,
     asks: Wire,
     renewals: Wire,
     hints: Arc<Hints>,
@@ -142,6 +146,7 @@ impl RedisStore {
         let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
         let shared = Shared {
             label: connector.label(),
+            terms: connector.terms(),
             asks: wire(Home::Asker),
             renewals: wire(Home::Host),
             hints: Hints::new(Arc::clone(&host), Arc::clone(&connector)),
@@ -169,7 +174,8 @@ impl RedisStore {
             shared.records.write_if_due(client, &shared.asks);
         }
         let ask = Ask { note: None, line: Line::Stand, ..ask };
-        let answer = shared.asks.submit(limit, Scripted::ask(ask.clone()));
+        let strict = shared.terms.strict;
+        let answer = shared.asks.submit(limit, Scripted::ask(ask.clone()).strictly(strict));
         async move {
             let key = ask.key.clone();
             let named = |error: Error| error.with_name(key.as_str());
@@ -180,8 +186,8 @@ impl RedisStore {
                 // The command leaves the key as it is, and the lease of who asks again is to last
                 // for the whole ttl.
                 Set::Before => {
-                    let step = Step::Acquire(ask);
-                    answer = shared.asks.submit(limit, Scripted::new(step)).await.map_err(named)?;
+                    let again = Scripted::new(Step::Acquire(ask)).strictly(strict);
+                    answer = shared.asks.submit(limit, again).await.map_err(named)?;
                 }
                 Set::Scripted => {}
             }
@@ -191,6 +197,23 @@ impl RedisStore {
 }
 
 impl Shared {
+    /// Looks whether the server is quarantined. Another one than a strict server never is.
+    fn quarantine(&self) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
+        let looking = self.terms.strict.map(|strict| {
+            let look = Command::new("PTTL").arg(keys::QUARANTINE);
+            (strict, self.asks.submit(LIMIT, Box::new(Plain(look))))
+        });
+        async move {
+            let Some((strict, left)) = looking else { return Ok(None) };
+            Ok(match left.await? {
+                Value::Int(left) if left != -2 => {
+                    Some(reply::quarantine(left, Some(strict.quarantine())))
+                }
+                _ => None,
+            })
+        }
+    }
+
     /// Where messages cannot be published, nobody is woken: say so once.
     fn notice_muteness(&self, mute: bool) {
         if mute && !self.told_of_mute.swap(true, Ordering::Relaxed) {
@@ -202,8 +225,28 @@ impl Shared {
     }
 }
 
+/// A hand-over is a grant too, and a release cannot see whether the server has forgotten.
+fn no_line(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "with `strict=yes` nothing is handed over; nothing was asked, watch the lock instead",
+    )
+    .with_name(key.as_str())
+}
+
 impl Store for RedisStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        // What a quorum tries its nodes by has a name that was made up just now: nobody can have
+        // been granted it before the server forgot.
+        let is_probe = ask.key.as_str().starts_with(PROBE_PREFIX);
+        let terms = if is_probe { Terms::default() } else { self.shared.terms };
+        let refused = match (&ask.line, terms.strict) {
+            (Line::Join { .. }, Some(_)) => Err(no_line(&ask.key)),
+            _ => terms.allow(ask.ttl, &ask.key),
+        };
+        if let Err(refused) = refused {
+            return Either::Left(Either::Right(ready(Err(refused))));
+        }
         match ask.claim {
             Claim::Exclusive => {}
             Claim::Plain => return Either::Left(Either::Left(self.acquire_plain(ask))),
@@ -217,7 +260,8 @@ impl Store for RedisStore {
         }
         let key = ask.key.clone();
         let inbox = ask.line.place().map(|place| place.inbox.clone());
-        let answer = shared.asks.submit(command_limit(ask.ttl), Scripted::ask(ask));
+        let limit = command_limit(ask.ttl);
+        let answer = shared.asks.submit(limit, Scripted::ask(ask).strictly(terms.strict));
         Either::Right(async move {
             let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
             let answered = reply::acquired(&key, &answer)?;
@@ -229,7 +273,7 @@ impl Store for RedisStore {
                     }
                 }
                 (Acquired::Granted { .. }, Some(_)) => shared.hints.granted(&key),
-                (_, None) | (Acquired::Split { .. }, _) => {}
+                (Acquired::Quarantined(_) | Acquired::Split { .. }, _) | (_, None) => {}
             }
             shared.notice_muteness(answered.hints_denied);
             if let Some(holder) = &answered.holder {
@@ -244,12 +288,15 @@ impl Store for RedisStore {
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
         let shared = &self.shared;
+        if let Err(refused) = shared.terms.allow(renewal.ttl, &renewal.lease.key) {
+            return Either::Left(ready(Err(refused)));
+        }
         shared.records.refresh_if_due(&renewal.lease.owner, &shared.renewals);
         let key = renewal.lease.key.clone();
         let is_plain = renewal.lease.claim == Claim::Plain;
         let limit = command_limit(renewal.ttl);
         let answer = shared.renewals.submit(limit, Scripted::new(Step::Renew(renewal)));
-        async move {
+        Either::Right(async move {
             let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
             Ok(match reply::renewed(&key, &answer)? {
                 // Nothing is noted of such a lease, so the script takes it for one that has the
@@ -259,7 +306,7 @@ impl Store for RedisStore {
                 }
                 renewed => renewed,
             })
-        }
+        })
     }
 
     fn release(
@@ -269,23 +316,30 @@ impl Store for RedisStore {
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         let key = lease.key.clone();
-        let step = Step::Release(lease, otherwise);
-        let answer = shared.asks.submit(LIMIT, Scripted::new(step));
-        async move {
+        if let Otherwise::Keep { ttl, .. } = &otherwise
+            && let Err(refused) = shared.terms.allow(*ttl, &key)
+        {
+            return Either::Left(ready(Err(refused)));
+        }
+        let step = Scripted::new(Step::Release(lease, otherwise)).strictly(shared.terms.strict);
+        let answer = shared.asks.submit(LIMIT, step);
+        Either::Right(async move {
             let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
             let answered = reply::released(&key, &answer)?;
             shared.notice_muteness(answered.hints_denied);
             Ok(answered.answer)
-        }
+        })
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         let step = Step::Inspect(key.clone());
         let answer = shared.asks.submit(LIMIT, Scripted::new(step));
+        let quarantine = shared.quarantine();
         async move {
             let named = |error: Error| error.with_name(key.as_str());
             let mut snapshot = reply::inspected(&key, &answer.await.map_err(named)?)?;
+            snapshot.quarantine = quarantine.await.map_err(named)?;
             shared.records.fill_in(&mut snapshot, &shared.asks).await.map_err(named)?;
             Ok(snapshot)
         }
@@ -302,7 +356,7 @@ impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             fencing: true,
-            line: true,
+            line: self.shared.terms.strict.is_none(),
             watching: true,
             hints: Reach::Network,
             reach: Reach::Network,

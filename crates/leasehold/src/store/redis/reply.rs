@@ -10,7 +10,9 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken, client_of};
-use crate::store::{Acquired, Evicted, Holder, Released, Renewed, Snapshot, Waiter, line_is_full};
+use crate::store::{
+    Acquired, Evicted, Holder, Quarantine, Released, Renewed, Snapshot, Waiter, line_is_full,
+};
 
 /// What acquire.lua says of a holder that is no client of ours.
 const FOREIGNER: &[u8] = b"?";
@@ -65,8 +67,18 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
             Ok(Answered { holder, is_first_behind_a_foreigner, ..told })
         }
         [Value::Int(2)] => Err(line_is_full(key)),
+        [Value::Int(4), Value::Int(left @ -1..), Value::Int(of @ 0..)] => {
+            Ok(Answered::alone(Acquired::Quarantined(quarantine(*left, millis(*of)))))
+        }
         _ => Err(strange(key)),
     }
+}
+
+/// A quarantine of a length, by the `PTTL` that is left of it.
+pub(super) fn quarantine(left: i64, of: Option<Duration>) -> Quarantine {
+    let left = millis(left);
+    let since = left.zip(of).map(|(left, of)| of.saturating_sub(left));
+    Quarantine { since, left }
 }
 
 /// What a plain ask by a command is answered.
@@ -153,6 +165,7 @@ pub(super) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
         waiting: u32::try_from(*waiting).map_err(|_| strange(key))?,
         fencing: counter,
         votes: Vec::new(),
+        quarantine: None,
     })
 }
 
@@ -290,6 +303,16 @@ mod tests {
             let behind = answer(&taken(1, ahead, "?", 0));
             assert_eq!((behind.holder, behind.is_first_behind_a_foreigner), (None, is_first));
         }
+        let second = Duration::from_secs(1);
+        for (left, since, shown) in [
+            (64_000, Some(second), Some(second * 64)),
+            (65_000, Some(Duration::ZERO), Some(second * 65)),
+            (70_000, Some(Duration::ZERO), Some(second * 70)),
+            (-1, None, None),
+        ] {
+            let quarantined = Acquired::Quarantined(Quarantine { since, left: shown });
+            assert_eq!(answer(&ints([4, left, 65_000])), Answered::alone(quarantined));
+        }
         let full = acquired(&key(), &ints([2])).expect_err("full");
         assert_eq!(full.kind(), ErrorKind::Unavailable);
     }
@@ -351,6 +374,9 @@ mod tests {
             ints([1, i64::MAX, 1]),
             ints([1, 1, 1 << 40]),
             ints([3, -1, 1]),
+            ints([4, -2, 1]),
+            ints([4, 1, -1]),
+            ints([4, 1]),
             ints([1, -1, 1, 0]),
             ints([0, 1, 1, 1, 1]),
             taken(1, -1, "", 0),

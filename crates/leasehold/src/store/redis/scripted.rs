@@ -1,9 +1,12 @@
 //! A script call as a request on the wire.
 
-use super::call::{Call, set};
+use std::sync::Arc;
+
+use super::call::{Call, Strictly, set};
 use super::known::{Known, PlainAsk};
 use super::link::{Command, Value};
 use super::reply;
+use super::terms::Strict;
 use super::wire::Request;
 use crate::core::key::Key;
 use crate::store::{Ask, Claim, LeaseId, Otherwise, Renewal};
@@ -23,12 +26,13 @@ pub(super) enum Step {
 }
 
 impl Step {
-    fn call(&self, cold: bool) -> Call<'_> {
+    fn call<'a>(&'a self, cold: bool, strictly: Option<Strictly<'a>>) -> Call<'a> {
+        let wakes = strictly.is_some();
         match self {
-            Self::Acquire(ask) => Call::Acquire { ask, cold },
+            Self::Acquire(ask) => Call::Acquire { ask, cold, strictly },
             Self::Renew(renewal) => Call::Renew { renewal, cold },
-            Self::Release(lease, otherwise) => Call::Release { lease, otherwise, cold },
-            Self::Evict { key, seen } => Call::Evict { key, seen },
+            Self::Release(lease, otherwise) => Call::Release { lease, otherwise, cold, wakes },
+            Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
             Self::Inspect(key) => Call::Inspect { key },
             Self::Living(key) => Call::Living { key },
         }
@@ -58,6 +62,9 @@ pub(super) struct Scripted {
     cold: bool,
     tries: u32,
     plain: Plain,
+    strict: Option<Strict>,
+    /// Which process answers at the connection that it was sent on last.
+    run_id: Option<Arc<str>>,
 }
 
 /// Whether it is an ask for a lock with nothing beside it, and by what it was sent.
@@ -71,7 +78,18 @@ enum Plain {
 impl Scripted {
     /// A step by a script.
     pub(super) fn new(step: Step) -> Box<Self> {
-        Box::new(Self { step, cold: false, tries: 0, plain: Plain::No })
+        let (cold, tries, plain) = (false, 0, Plain::No);
+        Box::new(Self { step, cold, tries, plain, strict: None, run_id: None })
+    }
+
+    /// On strict terms, or not.
+    pub(super) fn strictly(mut self: Box<Self>, strict: Option<Strict>) -> Box<Self> {
+        self.strict = strict;
+        if strict.is_some() {
+            // A command cannot look whether the server has forgotten.
+            self.plain = Plain::No;
+        }
+        self
     }
 
     /// An ask.
@@ -79,6 +97,13 @@ impl Scripted {
         let is_plain = ask.claim == Claim::Plain && ask.reserve == 0;
         let plain = if is_plain { Plain::ByScript } else { Plain::No };
         Box::new(Self { plain, ..*Self::new(Step::Acquire(ask)) })
+    }
+}
+
+impl Scripted {
+    fn call(&self) -> Call<'_> {
+        let run_id = self.run_id.as_deref().unwrap_or_default();
+        self.step.call(self.cold, self.strict.map(|strict| Strictly { run_id, strict }))
     }
 }
 
@@ -92,7 +117,9 @@ impl Request for Scripted {
             self.plain = Plain::ByScript;
         }
         self.cold = self.step.counted().is_some_and(|key| !known.is_warm(key));
-        let call = self.step.call(self.cold);
+        // A wire on strict terms has no connection without one.
+        self.run_id = known.run_id().cloned();
+        let call = self.call();
         if known.has_script(call.script()) {
             return call.by_hash();
         }
@@ -102,7 +129,7 @@ impl Request for Scripted {
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> bool {
         match code {
-            "NOSCRIPT" => known.lacks_script(self.step.call(self.cold).script()),
+            "NOSCRIPT" => known.lacks_script(self.call().script()),
             "ERR" if self.plain == Plain::ByCommand && text.contains("syntax") => {
                 known.lacks_plain_ask();
             }
@@ -157,6 +184,21 @@ mod tests {
         assert!(second.teaches());
         second.was_answered(&mut known, &Value::Int(0));
         assert_eq!(name(&mut first, &mut known), "SET");
+    }
+
+    /// What makes the mode safe: no ask carries the run id of a connection before.
+    #[test]
+    fn a_strict_ask_carries_the_run_id_of_the_connection_that_it_is_sent_on() {
+        let mut ask = plain().strictly(Some(Strict::STANDARD));
+        for run_id in ["a1", "b2"] {
+            let mut known = Known::of(Some(run_id.into()));
+            known.allows_scripts();
+            let command = ask.command(&mut known);
+            let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
+            assert_eq!(args[0], "EVAL", "never a bare command");
+            assert_eq!(args[args.len() - 2], run_id);
+            assert!(!ask.teaches());
+        }
     }
 
     #[test]

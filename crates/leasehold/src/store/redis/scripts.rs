@@ -42,7 +42,18 @@ pub(super) static EVICT: Script =
 pub(super) static INSPECT: Script = script!(4: "prelude.lua", "counter.lua", "inspect.lua");
 pub(super) static LIVING: Script = script!(5: "prelude.lua", "counter.lua", "living.lua");
 pub(super) static RELEASE_PLAIN: Script = script!(6: "release_plain.lua");
-pub(super) static ACQUIRE_PLAIN: Script = script!(7: "acquire_plain.lua");
+pub(super) static ACQUIRE_PLAIN: Script = script!(7: "prelude_plain.lua", "acquire_plain.lua");
+pub(super) static ACQUIRE_STRICTLY: Script = script!(
+    8: "prelude.lua",
+    "strict.lua",
+    "acquire_at_once.lua",
+    "counter.lua",
+    "grant.lua",
+    "line.lua",
+    "acquire.lua"
+);
+pub(super) static ACQUIRE_PLAIN_STRICTLY: Script =
+    script!(9: "prelude_plain.lua", "strict.lua", "acquire_plain.lua");
 
 impl Script {
     const fn new(number: u32, source: &'static str) -> Self {
@@ -86,6 +97,7 @@ mod tests {
         ];
         for limit in limits {
             assert!(ACQUIRE.source.contains(&limit), "{limit}");
+            assert!(ACQUIRE_STRICTLY.source.contains(&limit), "{limit}");
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `redis://:password@host`, `redis://user:password@host` | over TCP, authenticated |
 //! | `unix:/path`, `unix:///path`, `unix:/path?db=2` | at a socket of this machine |
 //! | `unix://user:password@/path?db=2` | at a socket of this machine, authenticated |
+//! | `redis://host?strict=yes`, `unix:/path?db=2&strict=yes` | on the terms that `terms.rs` names |
 //!
 //! User, password and path are percent-encoded. What could be meant in two ways is refused, and a
 //! message never repeats any part of the URL but its scheme: what stands in the wrong place may be
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 
+use super::terms::{Options, Terms};
 use crate::core::error::{Error, ErrorKind};
 
 const DEFAULT_PORT: u16 = 6379;
@@ -34,6 +36,7 @@ pub(super) struct Address {
     /// `None`: nothing is authenticated.
     pub(super) password: Option<String>,
     pub(super) db: u32,
+    pub(super) terms: Terms,
 }
 
 /// Where a server is.
@@ -82,15 +85,24 @@ impl Address {
         let db = self.db;
         match &self.endpoint {
             Endpoint::Tcp(host, port) if host.contains(':') => {
-                format!("redis://[{host}]:{port}/{db}")
+                self.with_options(format!("redis://[{host}]:{port}/{db}"), "")
             }
-            Endpoint::Tcp(host, port) => format!("redis://{host}:{port}/{db}"),
+            Endpoint::Tcp(host, port) => {
+                self.with_options(format!("redis://{host}:{port}/{db}"), "")
+            }
             Endpoint::Unix(path) => {
                 let path = path.to_string_lossy();
-                let options = if db == 0 { String::new() } else { format!("?db={db}") };
-                format!("unix:{}{options}", path.escape_debug())
+                let db = if db == 0 { String::new() } else { format!("db={db}") };
+                self.with_options(format!("unix:{}", path.escape_debug()), &db)
             }
         }
+    }
+
+    fn with_options(&self, base: String, db: &str) -> String {
+        let terms = self.terms.label();
+        let between = if db.is_empty() || terms.is_empty() { "" } else { "&" };
+        let mark = if db.is_empty() && terms.is_empty() { "" } else { "?" };
+        [&base, mark, db, between, &terms].concat()
     }
 }
 
@@ -112,14 +124,30 @@ fn tcp(rest: &str) -> Result<Address, &'static str> {
     };
     let (username, password) = credentials.map_or(Ok((None, None)), userinfo)?;
     let (host, port) = host_and_port(place)?;
-    if tail.contains('?') {
-        return Err("there are no options after `?`, a database is written `redis://HOST:PORT/DB`");
-    }
+    let (tail, options) = split_options(tail);
+    let Options { db: None, terms } = read_options(options)? else {
+        return Err("there is no option `db` here, a database is written `redis://HOST:PORT/DB`");
+    };
     let db = match tail.strip_prefix('/') {
         None | Some("") => 0,
         Some(db) => database(db)?,
     };
-    Ok(Address { endpoint: Endpoint::Tcp(host, port), username, password, db })
+    Ok(Address { endpoint: Endpoint::Tcp(host, port), username, password, db, terms })
+}
+
+const UNKNOWN_OPTION: &str = "what follows `?` is not one of its options, or none of their values: \
+                              `strict=yes`, and for a socket `db=N`, each once, with `&` between \
+                              them; user and password are written `USER:PASSWORD@` before the \
+                              host or the path";
+
+fn read_options(options: Option<&str>) -> Result<Options, &'static str> {
+    options
+        .map_or_else(|| Ok(Options::default()), |text| Options::parse(text).ok_or(UNKNOWN_OPTION))
+}
+
+/// What stands before the `?`, and what follows it.
+fn split_options(text: &str) -> (&str, Option<&str>) {
+    text.split_once('?').map_or((text, None), |(base, options)| (base, Some(options)))
 }
 
 /// What follows `unix:`.
@@ -139,7 +167,7 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
     if rest.contains('#') {
         return Err("`#` in a path is written `%23`");
     }
-    let (path, options) = rest.split_once('?').map_or((rest, None), |(path, o)| (path, Some(o)));
+    let (path, options) = split_options(rest);
     let path = decode(path)?;
     if !Path::new(&path).is_absolute() {
         return Err("the path of a socket is written in full, as in `unix:/run/redis.sock`");
@@ -147,15 +175,9 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
     if path.len() > SOCKET_PATH_BYTES_MAX {
         return Err("the path of a socket has at most 107 bytes");
     }
-    let db = match options.map(|options| options.strip_prefix("db=")) {
-        None => 0,
-        Some(Some(db)) if !db.contains('&') => database(db)?,
-        Some(_) => {
-            return Err("the only option is `?db=N`; user and password are written \
-                        `unix://USER:PASSWORD@/path`");
-        }
-    };
-    Ok(Address { endpoint: Endpoint::Unix(path.into()), username, password, db })
+    let Options { db, terms } = read_options(options)?;
+    let db = db.as_deref().map_or(Ok(0), database)?;
+    Ok(Address { endpoint: Endpoint::Unix(path.into()), username, password, db, terms })
 }
 
 /// The part with user, password and host, and what follows it. All that could have come there by a
@@ -253,6 +275,7 @@ fn decode(text: &str) -> Result<String, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::terms::Strict;
 
     fn tcp(host: &str, port: u16) -> Endpoint {
         Endpoint::Tcp(host.to_owned(), port)
@@ -312,10 +335,32 @@ mod tests {
                 username: user.map(str::to_owned),
                 password: password.map(str::to_owned),
                 db,
+                terms: Terms::default(),
             };
             assert!(address == expected, "{url} names {address:?}");
             assert_eq!(address.label(), label, "{url}");
             assert_eq!(format!("{address:?}"), label, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_terms_of_a_url_are_part_of_its_label() {
+        let table = [
+            ("redis://h?strict=yes", "redis://h:6379/0?strict=yes"),
+            ("redis://u:p@h/2?strict=yes", "redis://h:6379/2?strict=yes"),
+            ("redis://[::1]/?strict=yes", "redis://[::1]:6379/0?strict=yes"),
+            ("unix:/a?strict=yes", "unix:/a?strict=yes"),
+            ("unix:/a?strict=yes&db=2", "unix:/a?db=2&strict=yes"),
+        ];
+        for (url, label) in table {
+            let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(address.terms.strict, Some(Strict::STANDARD), "{url}");
+            assert_eq!(address.label(), label, "{url}");
+        }
+        for url in ["redis://h/0?strict=no", "unix:/a?strict=no&db=0"] {
+            let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(address.terms, Terms::default(), "{url}");
+            assert!(!address.label().contains('?'), "{url}");
         }
     }
 
@@ -349,8 +394,12 @@ mod tests {
         ("redis://h/-1", "database is not a number"),
         ("redis://h/1/secret", "database is not a number"),
         ("redis://h/4294967296", "database is not a number"),
-        ("redis://h?db=secret", "no options"),
-        ("redis://h/0?password=secret", "no options"),
+        ("redis://h?db=secret", "no option `db`"),
+        ("redis://h/0?password=secret", "`strict=yes`"),
+        ("redis://h?", "`strict=yes`"),
+        ("redis://h?strict", "`strict=yes`"),
+        ("redis://h/0?strict=secret", "`strict=yes`"),
+        ("redis://h/0?strict=yes&strict=no", "each once"),
         ("redis://h#secret", "`%23`"),
         ("redis://u@h", "`USER:PASSWORD@`"),
         ("redis://:secret@secret@h", "`%40`"),
@@ -374,8 +423,9 @@ mod tests {
         ("unix:/a#secret", "`%23`"),
         ("unix:/a?db=x", "database is not a number"),
         ("unix:/a?db=", "database is not a number"),
-        ("unix:/a?pass=secret", "`?db=N`"),
-        ("unix:/a?db=1&pass=secret", "`?db=N`"),
+        ("unix:/a?pass=secret", "`db=N`"),
+        ("unix:/a?db=1&pass=secret", "`db=N`"),
+        ("unix:/a?db=1&strict=secret", "`strict=yes`"),
     ];
 
     #[test]

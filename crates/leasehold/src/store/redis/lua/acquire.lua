@@ -88,7 +88,9 @@ if head == UNEXAMINED then
   return { 0, 0, ahead(), '', 0 }
 end
 local is_behind = head ~= NOBODY and place.owner ~= owner
-if is_behind and head == JOINED then
+-- A strict ask, which has more keys, hands nothing over: whoever joined a line here did so on other
+-- terms.
+if is_behind and head == JOINED and not EPOCH then
   local denied = line.hand_over(place)
   return { 0, place.handed_ttl, ahead(), '', denied }
 end

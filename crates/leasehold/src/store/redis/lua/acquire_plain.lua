@@ -3,9 +3,6 @@
 -- KEYS  lock
 -- ARGV  owner token, ttl_ms
 -- replies  as acquire_at_once.lua says
-local call = redis.call
-local LOCK = unpack(KEYS)
-
 if call('SET', LOCK, ARGV[1], 'NX', 'PX', ARGV[2]) then
   return 0
 end

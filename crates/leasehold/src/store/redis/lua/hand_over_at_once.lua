@@ -3,7 +3,8 @@
 -- without functions, since a waiter waits for this step. Every other release is answered by
 -- release.lua.
 -- KEYS, ARGV, replies  as release_at_once.lua says
-local may_hand_over = is_held and has_line and ARGV[2] ~= 'wake'
+local hands_over = ARGV[2] ~= 'wake' and ARGV[6] ~= 'wake'
+local may_hand_over = is_held and has_line and hands_over
 local heads = may_hand_over and call('ZRANGE', LINE, '0', '1') or {}
 if heads[1] then
   local head = heads[1]

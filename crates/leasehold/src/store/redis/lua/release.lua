@@ -25,7 +25,7 @@ if not is_held then
 end
 -- Who holds the key has no place: each grant and each hand-over removes it.
 local head, place = line.front()
-if head == JOINED and ARGV[2] ~= 'wake' then
+if head == JOINED and hands_over then
   return { 2, line.hand_over(place) }
 elseif head == NOBODY and keep_ttl then
   return keep()

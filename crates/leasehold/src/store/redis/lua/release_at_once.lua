@@ -3,7 +3,8 @@
 -- answered by release.lua.
 -- KEYS  lock, fence, grant, line, ends, places
 -- ARGV  owner token and, if the client is to keep the lease where nobody waits: ttl_ms, reserve,
---       cold (1 or 0), and the owner token by which it keeps it;
+--       cold (1 or 0), the owner token by which it keeps it, and `wake` as below if it is freed
+--       where somebody waits;
 --       or owner token and `wake`, if the key is to be free in any case and the head told of it
 -- replies  {0} not held
 --          1 freed. A number, since an array takes the server longer than a command

@@ -9,6 +9,7 @@ use super::CONNECT_LIMIT;
 use super::state::Shared;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
+use crate::store::redis::known::Known;
 use crate::store::redis::link::{Connected, Connector};
 use crate::store::within;
 
@@ -30,12 +31,15 @@ impl Serving {
             () = &mut killed => return,
             connected = connecting => connected,
         };
-        let Connected { link, mut io } = match connected {
+        let Connected { link, mut io, run_id } = match connected {
             Ok(connected) => connected,
             Err(error) => return self.failed(&unavailable(error, &*connector)),
         };
+        if run_id.is_none() && connector.terms().strict.is_some() {
+            return self.failed(&without_run_id(&*connector));
+        }
         if let Some(wire) = self.wire.upgrade() {
-            wire.opened(self.generation, link, Arc::clone(&self.kill));
+            wire.opened(self.generation, link, Known::of(run_id), Arc::clone(&self.kill));
         }
         tokio::select! {
             biased;
@@ -58,6 +62,19 @@ impl Drop for Serving {
             wire.abandoned(self.generation);
         }
     }
+}
+
+/// A server that does not say which process it is cannot be asked strictly.
+fn without_run_id(connector: &dyn Connector) -> Error {
+    let server = connector.label();
+    Error::new(
+        ErrorKind::Config,
+        format!(
+            "{server} does not say by its `run_id` which process it is, so that `strict=yes` could \
+             not tell when it forgets; nothing was asked, use another server, or leave the option \
+             out for all clients"
+        ),
+    )
 }
 
 /// While connecting nothing of the user's was asked yet, so nothing is unknown, whatever the cause

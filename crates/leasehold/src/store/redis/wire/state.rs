@@ -274,13 +274,18 @@ impl Shared {
     }
 
     /// The connection is made: what waits for it is sent.
-    pub(super) fn opened(&self, generation: u64, link: Arc<dyn Link>, kill: Arc<Notify>) {
+    pub(super) fn opened(
+        &self,
+        generation: u64,
+        link: Arc<dyn Link>,
+        mut known: Known,
+        kill: Arc<Notify>,
+    ) {
         let mut state = self.state();
         if state.generation != generation {
             return;
         }
         state.delays.reset();
-        let mut known = Known::default();
         if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, Phase::CLOSED)
         {
             self.send_all(&*link, &mut known, queue, generation);

@@ -53,6 +53,7 @@ impl Inspect {
             waiting: self.waiting(turn)?,
             fencing: FencingToken::new(row.counter),
             votes: Vec::new(),
+            quarantine: None,
         })
     }
 

@@ -110,7 +110,7 @@ fn many_who_open_a_new_file_at_once_meet_in_one_store() {
         answers
             .filter_map(|answer| match answer.expect("an answer") {
                 Acquired::Granted { fencing } => fencing.map(|block| block.first.get()),
-                Acquired::Taken { .. } | Acquired::Split { .. } => None,
+                Acquired::Taken { .. } | Acquired::Quarantined(_) | Acquired::Split { .. } => None,
             })
             .collect()
     });

@@ -1,0 +1,393 @@
+//! Strict servers: those that may have forgotten what they granted grant nothing new until it has
+//! run out. By the times of production, on the clock of the test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::host::Host as _;
+use leasehold::store::redis::RedisConnector;
+use leasehold::store::{
+    Acquired, AnyStore, Claim, Evicted, Quarantine, Quorum, RedisStore, Released,
+};
+use leasehold::{Client, Error, ErrorKind, Identity, Key, Lost, Release};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::check::{granted, lost, refused, released, renewed, taken};
+use leasehold_testkit::conformance::{Actor, World, key, ms};
+use leasehold_testkit::servers::{RedisServer, ServerOutside};
+
+use crate::stores::{redis_by, redis_on, run_id};
+
+/// What `strict=yes` promises, in the words of GUARANTEES.md: 60 s and 65 s.
+const TTL_MAX_MS: u64 = 60_000;
+const QUARANTINE: Duration = Duration::from_secs(65);
+
+const STRICT: &str = "/0?strict=yes";
+
+struct Scene {
+    world: World,
+    outside: Arc<ServerOutside>,
+}
+
+impl Scene {
+    fn server(&self) -> &RedisServer {
+        self.outside.server()
+    }
+
+    /// The answer to an ask, once the connections that a restart has ended are made again.
+    async fn ask(&self, actor: &Actor, key: &Key) -> Acquired {
+        for _ in 0..10 {
+            match actor.ask(key).ttl(TTL_MAX_MS).send().await {
+                Ok(answer) => return answer,
+                Err(error) => assert_ne!(error.kind(), ErrorKind::Config, "{error}"),
+            }
+            self.world.pass(ms(600)).await;
+        }
+        panic!("the server is there again, and does not answer");
+    }
+
+    /// As [`ask`](Self::ask): it is quarantined, and so it is for the whole time that is left.
+    async fn assert_quarantined(&self, actor: &Actor, key: &Key) -> Quarantine {
+        match self.ask(actor, key).await {
+            Acquired::Quarantined(quarantine) => quarantine,
+            other => panic!("not quarantined: {other:?}"),
+        }
+    }
+
+    /// Nobody is granted any key of `keys` before the quarantine is over, and then somebody is.
+    async fn assert_quarantined_to_its_end(&self, keys: &[&str]) {
+        let first = self.assert_quarantined(&self.world.actor(), &key(keys[0])).await;
+        let end = self.world.now() + first.left.expect("it has an end");
+        while self.world.now() + ms(1_000) < end {
+            for name in keys {
+                let quarantine = self.assert_quarantined(&self.world.actor(), &key(name)).await;
+                let left = quarantine.left.expect("it has an end");
+                let expected = end.since(self.world.now());
+                assert!(left.abs_diff(expected) <= ms(1), "it does not begin anew: {left:?}");
+                assert_eq!(quarantine.since, Some(QUARANTINE - left));
+            }
+            self.world.pass(ms(8_000).min(end.since(self.world.now()) - ms(1_000))).await;
+        }
+        self.world.pass_until(end + ms(1)).await;
+        for name in keys {
+            granted(self.world.actor().ask(&key(name)).send().await);
+        }
+    }
+}
+
+/// A strict server that has been one for long.
+fn play(test: impl AsyncFnOnce(&Scene)) {
+    play_on(RedisServer::builder(), async |scene| {
+        let epoch = run_id(scene.server());
+        scene.server().command(&["SET", ":lh:epoch", &epoch]);
+        test(scene).await;
+    });
+}
+
+fn play_on(server: leasehold_testkit::servers::RedisServerBuilder, test: impl AsyncFnOnce(&Scene)) {
+    let outside = ServerOutside::new(Box::new(server.with_clock().start()));
+    let host = VirtualHost::new(1);
+    let opener = redis_by(&outside, &host, STRICT);
+    host.run(async {
+        let world = World::open(host.clone(), opener).await;
+        test(&Scene { world, outside: outside.clone() }).await;
+    });
+    host.drop_tasks();
+}
+
+#[test]
+fn a_server_that_restarts_empty_lets_nobody_in_before_what_it_forgot_has_run_out() {
+    play(async |scene| {
+        let anna = scene.world.actor();
+        let before = granted(anna.ask(&key("a")).ttl(TTL_MAX_MS).send().await);
+        scene.server().restart();
+        scene.assert_quarantined_to_its_end(&["a", "b"]).await;
+        lost(renew(scene, &anna, "a").await);
+        // Fencing tokens rise through it, as ever.
+        let after = granted(scene.world.actor().ask(&key("c")).send().await);
+        assert!(after.expect("it has one").first > before.expect("it has one").first);
+    });
+}
+
+#[test]
+fn flushall_is_noticed_and_so_is_the_loss_of_one_database() {
+    for command in ["FLUSHALL", "FLUSHDB"] {
+        play(async |scene| {
+            let anna = scene.world.actor();
+            granted(anna.ask(&key("a")).ttl(TTL_MAX_MS).send().await);
+            scene.server().command(&[command]);
+            // A renewal does not make it all well again.
+            lost(anna.renew(&key("a"), TTL_MAX_MS).await);
+            scene.assert_quarantined_to_its_end(&["a"]).await;
+        });
+    }
+}
+
+#[test]
+fn a_second_loss_begins_a_quarantine_of_its_own() {
+    play(async |scene| {
+        scene.server().flush();
+        scene.assert_quarantined(&scene.world.actor(), &key("a")).await;
+        scene.world.pass(QUARANTINE - ms(1)).await;
+        scene.server().restart();
+        scene.assert_quarantined_to_its_end(&["a"]).await;
+    });
+}
+
+/// What the old data has is as it was, and what it does not have may be anybody's.
+#[test]
+fn with_old_data_holders_go_on_and_nobody_new_is_let_in() {
+    play(async |scene| {
+        let (anna, bert) = (scene.world.actor(), scene.world.actor());
+        granted(anna.ask(&key("a")).ttl(TTL_MAX_MS).send().await);
+        scene.server().command(&["SAVE"]);
+        granted(bert.ask(&key("b")).ttl(TTL_MAX_MS).send().await);
+        scene.server().restart();
+        let carl = scene.world.actor();
+        scene.assert_quarantined(&carl, &key("b")).await;
+        // Its own ask once more, renewals and releases do not mind.
+        granted(Ok(scene.ask(&anna, &key("a")).await));
+        renewed(renew(scene, &anna, "a").await);
+        taken(Ok(scene.ask(&carl, &key("a")).await));
+        lost(renew(scene, &bert, "b").await);
+        released(anna.release(&key("a")).await, Released::Freed);
+        scene.assert_quarantined_to_its_end(&["a", "b"]).await;
+    });
+}
+
+/// Over a connection of its own, which a restart ends too.
+async fn renew(
+    scene: &Scene,
+    actor: &Actor,
+    name: &str,
+) -> Result<leasehold::store::Renewed, Error> {
+    for _ in 0..10 {
+        match actor.renew(&key(name), TTL_MAX_MS).await {
+            Err(error) if error.kind() != ErrorKind::Config => scene.world.pass(ms(100)).await,
+            answer => return answer,
+        }
+    }
+    panic!("the server is there again, and does not answer");
+}
+
+/// What an operator does who knows that nobody holds anything.
+#[test]
+fn a_new_server_begins_with_a_quarantine_that_can_be_ended_by_hand() {
+    play_on(RedisServer::builder(), async |scene| {
+        let anna = scene.world.actor();
+        let quarantine = scene.assert_quarantined(&anna, &key("a")).await;
+        let whole = Quarantine { since: Some(Duration::ZERO), left: Some(QUARANTINE) };
+        assert_eq!(quarantine, whole);
+        assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(whole));
+        scene.server().command(&["DEL", ":lh:quarantine"]);
+        granted(anna.ask(&key("a")).send().await);
+        assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
+    });
+}
+
+#[test]
+fn a_lock_with_nothing_beside_it_is_asked_for_strictly_too() {
+    play(async |scene| {
+        let (anna, bert) = (scene.world.actor(), scene.world.actor());
+        let ask = |actor: &Actor| actor.ask(&key("a")).claim(Claim::Plain).reserve(0).send();
+        for _ in 0..3 {
+            granted(ask(&anna).await);
+            granted(ask(&anna).await);
+            taken(ask(&bert).await);
+            released(anna.release_as(&key("a"), Claim::Plain).await, Released::Freed);
+        }
+        granted(ask(&anna).await);
+        scene.server().flush();
+        let answer = ask(&bert).await.expect("answered");
+        assert!(matches!(answer, Acquired::Quarantined(_)), "{answer:?}");
+    });
+}
+
+#[test]
+fn a_strict_ask_is_one_request() {
+    play(async |scene| {
+        let anna = scene.world.actor();
+        for _ in 0..3 {
+            let before = scene.outside.requests();
+            granted(anna.ask(&key("a")).send().await);
+            assert_eq!(scene.outside.requests() - before, 1);
+            released(anna.release(&key("a")).await, Released::Freed);
+            assert_eq!(scene.outside.requests() - before, 2);
+        }
+    });
+}
+
+#[test]
+fn a_ttl_that_outlives_the_quarantine_is_refused_before_anything_is_asked() {
+    play(async |scene| {
+        let anna = scene.world.actor();
+        granted(anna.ask(&key("a")).ttl(TTL_MAX_MS).send().await);
+        renewed(anna.renew(&key("a"), TTL_MAX_MS).await);
+        let before = scene.outside.requests();
+        for claim in [Claim::Exclusive, Claim::Plain] {
+            let ask = anna.ask(&key("b")).claim(claim).reserve(0);
+            refused(ask.ttl(TTL_MAX_MS + 1).send().await, ErrorKind::Config);
+        }
+        refused(anna.renew(&key("a"), TTL_MAX_MS + 1).await, ErrorKind::Config);
+        let heir = anna.another();
+        refused(anna.keep_for(&heir, &key("a"), TTL_MAX_MS + 1, 0).await, ErrorKind::Config);
+        assert_eq!(scene.outside.requests(), before);
+        // The lock delay counts: the server keeps the key for it.
+        let builder = Client::with_store(scene.world.store().clone()).ttl(ms(60_000));
+        let builder = builder.lock_delay(ms(1)).host(scene.world.host().clone());
+        let client = builder.identity(Identity::anonymous()).connect().await.expect("connected");
+        let error = client.mutex("c").try_lock().await.expect_err("too long");
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    });
+}
+
+async fn client(host: &Arc<VirtualHost>, store: AnyStore, ttl_ms: u64) -> Client {
+    let builder = Client::with_store(store).host(host.clone()).ttl(ms(ttl_ms));
+    builder.identity(Identity::anonymous()).connect().await.expect("connected")
+}
+
+#[test]
+fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
+    play(async |scene| {
+        let host = scene.world.host();
+        let client = client(host, scene.world.open_store().await, 10_000).await;
+        scene.server().flush();
+        assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
+        let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("quarantined");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+        let text = error.to_string();
+        // As of its last ask, which is a second old at most.
+        assert!(text.contains("the store restarted or forgot its data 4 s ago"), "{text}");
+        assert!(text.contains("no new locks for 61 s more"), "{text}");
+        let begun = host.now();
+        let guard = client.mutex("a").lock().await.expect("it ends");
+        let waited = host.now().since(begun);
+        assert!(
+            waited >= Duration::from_secs(60) && waited < Duration::from_secs(61),
+            "{waited:?}"
+        );
+        assert_eq!(guard.release().await.expect("answered"), Release::Released);
+    });
+}
+
+/// A hand-over is a grant, and only an ask looks whether the server has forgotten.
+#[test]
+fn nothing_is_handed_over_whoever_stands_in_line() {
+    play(async |scene| {
+        let loose = redis_on(&scene.outside, scene.world.host())().await;
+        let (anna, bert) = (scene.world.actor(), scene.world.actor());
+        let joined = |name: &'static str| {
+            let waiter = scene.world.actor().through(&loose);
+            async move { taken(waiter.ask(&key(name)).join().send().await) }
+        };
+        // By a release, by one that would keep it, by an operator, and by an ask.
+        granted(anna.ask(&key("a")).send().await);
+        joined("a").await;
+        released(anna.release(&key("a")).await, Released::Freed);
+        granted(anna.ask(&key("b")).send().await);
+        joined("b").await;
+        released(anna.keep_for(&anna.another(), &key("b"), 10_000, 1).await, Released::Freed);
+        granted(anna.ask(&key("c")).send().await);
+        joined("c").await;
+        let seen = anna.owner().as_str().as_bytes().to_vec();
+        let evicted = scene.world.browse().evict(key("c"), seen, "why".to_owned()).await;
+        assert_eq!(evicted.expect("answered"), Evicted::Evicted);
+        for name in ["a", "b", "c"] {
+            assert_eq!(scene.world.inspect(&key(name)).await.holders, [], "{name}");
+            granted(bert.ask(&key(name)).send().await);
+        }
+        let join = bert.ask(&key("d")).join().send().await;
+        refused(join, ErrorKind::Unsupported);
+    });
+}
+
+#[test]
+fn without_the_rights_a_strict_store_says_so_and_grants_nothing() {
+    const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl \
+                        +time +hset +hget +hmget +zrank +zcard ~app:* ~{app:*";
+    const STRICTLY: &str = "+info ~:lh:epoch ~:lh:quarantine";
+    play(async |scene| {
+        let connect = async |rights: &str| {
+            let words = ["ACL", "SETUSER", "app", "reset", "on", "nopass"];
+            let words: Vec<_> = words.into_iter().chain(rights.split_whitespace()).collect();
+            scene.server().command(&words);
+            let url = scene.server().url().replace("//", "//app:any@") + STRICT;
+            let connector = scene.outside.watch(RedisConnector::new(&url).expect("a URL"));
+            let store = RedisStore::connect_with(connector, scene.world.host().clone()).await;
+            store.map(AnyStore::new)
+        };
+        let store = connect(&format!("{LOCK} {STRICTLY}")).await.expect("it may connect");
+        let anna = scene.world.actor().through(&store);
+        granted(anna.ask(&key("app:a")).send().await);
+        let denied = connect(LOCK).await.expect_err("it may not ask which process it is");
+        assert_eq!(denied.kind(), ErrorKind::Denied);
+        assert!(denied.to_string().contains("`+info`"), "{denied}");
+        for key_pattern in ["~:lh:epoch", "~:lh:quarantine"] {
+            let rights = format!("{LOCK} {}", STRICTLY.replace(key_pattern, ""));
+            let store = connect(&rights).await.expect("it may connect");
+            let answer = scene.world.actor().through(&store).ask(&key("app:b")).send().await;
+            refused(answer, ErrorKind::Denied);
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
+        let guarantees = std::fs::read_to_string(path).expect("the page is there");
+        assert!(guarantees.contains(&format!("`{STRICTLY}`")), "it is not documented");
+    });
+}
+
+/// The case for which there is a quarantine: see *What breaks it: amnesia* in GUARANTEES.md.
+#[test]
+fn a_quorum_outlives_a_node_that_forgot_while_another_was_away() {
+    let host = VirtualHost::new(1);
+    let servers: [_; 3] = std::array::from_fn(|_| {
+        ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()))
+    });
+    host.run(async {
+        let open = async || {
+            let mut nodes: Vec<AnyStore> = Vec::new();
+            for server in &servers {
+                nodes.push(redis_by(server, &host, STRICT)().await);
+            }
+            let quorum = Quorum::connect(nodes, host.clone() as Arc<dyn leasehold::host::Host>);
+            client(&host, AnyStore::new(quorum.await.expect("all are there")), 60_000).await
+        };
+        for server in &servers {
+            let epoch = run_id(server.server());
+            server.server().command(&["SET", ":lh:epoch", &epoch]);
+        }
+        let (anna, bert) = (open().await, open().await);
+        // As if it had been granted by two, the third being out of reach; of these, one forgets,
+        // and the third comes back.
+        let guard = anna.mutex("a").lock().await.expect("free");
+        servers[2].server().command(&["DEL", "a"]);
+        servers[1].server().flush();
+        for _ in 0..5 {
+            assert!(bert.mutex("a").try_lock().await.expect("asked").is_none());
+            host.advance(ms(1_000)).await;
+            assert!(guard.is_held());
+        }
+        let seen = bert.inspect("a").await.expect("answered");
+        let why = seen.votes[1].holder.as_ref().expect_err("it is quarantined");
+        assert!(why.contains("no new locks for"), "{why}");
+        assert_eq!(seen.quarantine, None, "the others are a majority");
+        // The others go on: only what has no majority of them has to wait.
+        let other = bert.mutex("b").lock().await.expect("a majority of the others");
+        assert_eq!(other.release().await.expect("answered"), Release::Released);
+        // One of three has it still, which its renewal hears; then another has it, by two.
+        assert_eq!(guard.lost().await, Lost::NotOurs);
+        let guard = bert.mutex("a").lock().await.expect("a majority of the others");
+        let token = Ok(Some(guard.token().as_str().as_bytes().to_vec()));
+        let shows = async || {
+            let seen = bert.inspect("a").await.expect("answered");
+            seen.votes.iter().map(|vote| vote.holder == token).collect::<Vec<_>>()
+        };
+        assert_eq!(shows().await, [true, false, true]);
+        // A renewal puts it back where it is not, but not before the end of the quarantine.
+        guard.renew().await.expect("a majority has it");
+        host.settle().await;
+        assert_eq!(shows().await, [true, false, true]);
+        host.advance(QUARANTINE + ms(20_000)).await;
+        assert!(guard.is_held());
+        assert_eq!(shows().await, [true, true, true]);
+        assert_eq!(guard.release().await.expect("answered"), Release::Released);
+    });
+    host.drop_tasks();
+}
