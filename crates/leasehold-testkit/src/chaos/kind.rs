@@ -56,13 +56,17 @@ impl Kind {
     ];
 
     /// Faults of the table that cannot be done to real servers and processes here, and why.
-    pub const SIMULATED_ONLY: [(&'static str, &'static str); 6] = [
+    pub const SIMULATED_ONLY: [(&'static str, &'static str); 10] = [
         ("loss", "packets of this machine to itself are not lost; `delay` shows the same"),
         ("clock-drift", "no clock of one machine drifts from itself"),
         ("client-suspend", "the machine that would sleep is the one that watches"),
         ("dropped-future", "the workers drop futures all the time, whatever else happens"),
         ("failover", "there is one server"),
         ("eviction", "it is about the nodes of a quorum, and there is one server"),
+        ("restart-empty-strict", "a quarantine takes longer than a run"),
+        ("restart-old-strict", "the same"),
+        ("failover-strict", "the same"),
+        ("flushall-strict", "the same"),
     ];
 
     /// Its name.

@@ -8,8 +8,11 @@ const HEADING: &str = "## Which faults are covered";
 /// What holds under a fault. Everything that is not named here holds under every fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promised {
-    /// Windows never overlap, and lie inside their leases.
+    /// Windows never overlap.
     pub windows: bool,
+    /// Leases stay: windows lie inside them. So it is where windows are promised, but for a strict
+    /// server: what that forgets is gone, and nobody else gets it.
+    pub leases: bool,
     /// Fencing tokens rise.
     pub fencing: bool,
 }
@@ -40,6 +43,9 @@ fn read(guarantees: &str) -> Result<Vec<(&str, Promised)>, String> {
     rows.map(read_row).collect()
 }
 
+/// What kinds end in that are about a strict server.
+const STRICT: &str = "-strict";
+
 const COLUMNS: [&str; 2] = ["Windows never overlap", "Fencing tokens rise"];
 
 fn read_row(line: &str) -> Result<(&str, Promised), String> {
@@ -53,7 +59,8 @@ fn read_row(line: &str) -> Result<(&str, Promised), String> {
         "no" => Ok(false),
         _ => Err(format!("neither yes nor no: {line}")),
     };
-    Ok((kind, Promised { windows: yes(windows)?, fencing: yes(fencing)? }))
+    let (windows, fencing) = (yes(windows)?, yes(fencing)?);
+    Ok((kind, Promised { windows, leases: windows && !kind.ends_with(STRICT), fencing }))
 }
 
 fn cells(line: &str) -> Vec<&str> {
@@ -76,8 +83,12 @@ mod tests {
     #[test]
     fn the_columns_are_what_they_say() {
         let promised = |kind| promised(kind).expect("a row");
-        assert_eq!(promised("delay"), Promised { windows: true, fencing: true });
-        assert_eq!(promised("restart-empty"), Promised { windows: false, fencing: true });
+        let (windows, leases, fencing) = (true, true, true);
+        assert_eq!(promised("delay"), Promised { windows, leases, fencing });
+        let strict = Promised { windows, leases: false, fencing };
+        assert_eq!(promised("restart-empty-strict"), strict);
+        let (windows, leases) = (false, false);
+        assert_eq!(promised("restart-empty"), Promised { windows, leases, fencing });
         assert_eq!(super::promised("restart"), None);
     }
 

@@ -44,7 +44,8 @@ impl<'a> Weather<'a> {
 
     /// A kind that is no row of the table counts as covered: then a mistaken name fails loudly.
     pub(super) fn began(&mut self, at: Moment, fault: u32, kind: &'a str) {
-        let promised = promised(kind).unwrap_or(Promised { windows: true, fencing: true });
+        let all = Promised { windows: true, leases: true, fencing: true };
+        let promised = promised(kind).unwrap_or(all);
         self.spells.push(Spell { fault, kind, began: at, ended: None, promised });
     }
 
@@ -104,8 +105,18 @@ impl<'a> Weather<'a> {
     /// beginning until all leases that it met have ended, which is one ttl and the lock delay after
     /// its end. A lease that was asked for after its end is none of them.
     pub(super) fn windows_promised(&self, asked: Moment, at: Moment) -> bool {
-        !self.spells.iter().any(|spell| {
-            !spell.promised.windows
+        !self.is_met(asked, at, |promised| !promised.windows)
+    }
+
+    /// As [`windows_promised`](Self::windows_promised), for the leases behind the windows: a strict
+    /// server may forget them, and they are nobody else's meanwhile.
+    pub(super) fn leases_promised(&self, asked: Moment, at: Moment) -> bool {
+        !self.is_met(asked, at, |promised| !promised.leases)
+    }
+
+    fn is_met(&self, asked: Moment, at: Moment, hurts: impl Fn(&Promised) -> bool) -> bool {
+        self.spells.iter().any(|spell| {
+            hurts(&spell.promised)
                 && asked <= spell.ended()
                 && spell.began <= at
                 && at <= spell.ended() + self.lease
@@ -121,7 +132,7 @@ impl<'a> Weather<'a> {
     /// Whether places that are in line while this fault lasts may end or vanish early.
     pub(super) fn hurts_places(kind: &str) -> bool {
         // A server that is full refuses to write places down, and one whose clock jumps ends them.
-        promised(kind).is_some_and(|promised| !promised.windows)
+        promised(kind).is_some_and(|promised| !promised.leases)
             || kind == "out-of-memory"
             || kind == "clock-step-back"
     }

@@ -65,6 +65,18 @@ impl Fault {
     /// Those of its clock that go beyond drifting.
     pub const STEPS: [Self; 2] = [Self::ClockStepForward, Self::ClockStepBack];
 
+    /// As GUARANTEES.md calls it in a world whose servers are strict, or are not.
+    #[must_use]
+    pub const fn name_in(self, strict: bool) -> &'static str {
+        match self {
+            Self::RestartEmpty if strict => "restart-empty-strict",
+            Self::RestartOld if strict => "restart-old-strict",
+            Self::Failover if strict => "failover-strict",
+            Self::Flushall if strict => "flushall-strict",
+            _ => self.name(),
+        }
+    }
+
     /// As GUARANTEES.md calls it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -109,6 +121,7 @@ mod tests {
         let forgetting = [&Fault::FORGETTING[..], &Fault::OF_NODES].concat();
         let ours = [&Fault::COVERED[..], &forgetting, &Fault::STEPS, &[Fault::ClockDrift]];
         let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
+        ours.extend(Fault::FORGETTING.map(|fault| fault.name_in(true)));
         // A child lives in a process that only real ones are.
         ours.push("run-stop");
         let mut table: Vec<_> = kinds().collect();
@@ -119,6 +132,8 @@ mod tests {
             for fault in faults {
                 let windows = promised(fault.name()).map(|promised| promised.windows);
                 assert_eq!(windows, Some(covered), "{fault:?}");
+                let strictly = promised(fault.name_in(true)).map(|promised| promised.windows);
+                assert_eq!(strictly, Some(true), "{fault:?}");
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! What runs is the production session, core and stores; a server is a model that carries out the
 //! very scripts of the Redis store (see [`redis`]). One world in eight has a quorum of such
-//! servers.
+//! servers, and in one of eight the servers are strict.
 
 mod client;
 mod clock;
@@ -17,6 +17,7 @@ mod process;
 pub mod redis;
 mod run;
 mod server;
+mod strictness;
 mod terms;
 mod worker;
 mod world;

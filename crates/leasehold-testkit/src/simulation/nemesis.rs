@@ -51,7 +51,7 @@ impl Nemesis {
         let host = &self.world.host;
         host.sleep_until(host.now() + planned.at).await;
         let number = self.world.number();
-        let kind = Arc::from(planned.fault.name());
+        let kind = Arc::from(planned.fault.name_in(self.world.plan.strict.is_some()));
         self.world.log.push(What::FaultBegan { fault: number, kind });
         self.begin(&planned);
         host.sleep_until(host.now() + planned.lasts).await;

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold::store::redis::Strict;
+
 use super::clock::ServerClock;
 use super::fault::Fault;
 use super::nodes::{self, Nodes};
+use super::strictness;
 use crate::history::{Bounds, model};
 use crate::virtual_host::SeededRandom;
 
@@ -23,6 +26,8 @@ pub struct Plan {
     pub lock_delay: Duration,
     /// Whether its clients expect others who poll, so that what they release is free for anybody.
     pub coexists: bool,
+    /// On which strict terms its servers are used, if they are.
+    pub strict: Option<Strict>,
     /// What goes wrong, and when.
     pub faults: Vec<PlannedFault>,
     /// The clocks of the nodes: of one server, or of a quorum.
@@ -117,12 +122,14 @@ impl Plan {
             clocks: vec![if drifts { clock(&mut random) } else { ServerClock::default() }],
             delay_us: [(50, 200), (100, 1_000), (1_000, 5_000)][random.below(3)],
             coexists: false,
+            strict: None,
             faults: Vec::new(),
             clients,
         };
         plan.faults = faults(&mut random, &plan);
         nodes::draw(seed, &mut plan);
         plan.coexists = !plan.is_quorum() && coexists(seed);
+        strictness::draw(seed, &mut plan);
         plan
     }
 
@@ -161,7 +168,8 @@ impl Plan {
     #[must_use]
     pub fn is_covered(&self) -> bool {
         let is_covered = |one: &PlannedFault| {
-            model::promised(one.fault.name()).is_some_and(|promised| promised.windows)
+            let kind = one.fault.name_in(self.strict.is_some());
+            model::promised(kind).is_some_and(|promised| promised.windows)
         };
         self.faults.iter().all(is_covered)
     }
@@ -172,12 +180,14 @@ impl Plan {
         let ttl_max = self.ttl_max();
         let message = Duration::from_micros(self.delay_us.1);
         let splits = if self.is_quorum() { SPLITS_IN } else { Duration::ZERO };
+        // It begins with the first ask that finds the server there again.
+        let quarantine = self.strict.map_or(Duration::ZERO, Strict::quarantine);
         Bounds {
             lock_delay: self.lock_delay + self.steps_back(),
             // What is asked, answered and told, and a grant that comes too late and is asked for
             // again.
             slack: Duration::from_millis(50) + message * 8 + splits,
-            reconnect: LISTENS_AGAIN_WITHIN,
+            reconnect: LISTENS_AGAIN_WITHIN + quarantine,
             // What was queued while the connection was made is sent once it is.
             queued: Duration::from_secs(2),
             ..Bounds::of_ttl(ttl_max)
@@ -312,7 +322,7 @@ mod tests {
 
     #[test]
     fn every_world_is_as_large_and_as_troubled_as_promised() {
-        let (mut quorums, mut coexisting, mut evicting) = (0, 0, 0);
+        let (mut quorums, mut coexisting, mut evicting, mut strict) = (0, 0, 0, 0);
         for seed in 0..2_000 {
             let plan = Plan::new(seed, Duration::from_secs(30));
             assert!((3..=8).contains(&plan.clients.len()));
@@ -321,6 +331,7 @@ mod tests {
             assert!([1, 3, 4, 5].contains(&plan.nodes()));
             quorums += u32::from(plan.is_quorum());
             coexisting += u32::from(plan.coexists);
+            strict += u32::from(plan.strict.is_some());
             assert!(!(plan.is_quorum() && plan.coexists), "others would poll a majority");
             let hits = |node| plan.faults.iter().any(|one| one.nodes.has(node));
             assert!(plan.is_quorum() || hits(0) && !hits(1));
@@ -335,6 +346,7 @@ mod tests {
             );
         }
         assert!((200..300).contains(&quorums), "{quorums} of 2 000 worlds have a quorum");
+        assert!((200..300).contains(&strict), "{strict} of 2 000 worlds are strict");
         assert!((150..300).contains(&coexisting), "in {coexisting} of 2 000 others may poll");
         assert!((90..160).contains(&evicting), "in {evicting} of 2 000 worlds nodes evict");
     }

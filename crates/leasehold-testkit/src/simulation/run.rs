@@ -50,7 +50,10 @@ pub fn run(plan: &Plan) -> Ran {
     let seed = seeds.next_u64();
     let nodes = plan.clocks.iter().enumerate().map(|(node, clock)| {
         let log = if plan.is_quorum() { log.of_node(node) } else { log.clone() };
-        let server = Server::new(clock.clone(), log.clone());
+        let mut server = Server::new(clock.clone(), log.clone());
+        if let Some(strict) = plan.strict {
+            server.is_strict_from(host.now(), strict);
+        }
         // Far apart, and that of a single server is as it always was.
         let seed = seed.wrapping_add(0x5eed_0000_0000 * node as u64);
         Network::new(&host, server, plan.delay_us, seed, log)

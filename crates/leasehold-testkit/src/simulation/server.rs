@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Command, News, Value};
+use leasehold::store::redis::{Command, News, Strict, Value};
 
 use super::clock::ServerClock;
 use super::log::Log;
@@ -33,6 +33,10 @@ pub(super) struct Server {
     /// What was asked by a hash that the server did not know: it will be sent once more in full.
     forgotten: Vec<Asked>,
     log: Log,
+    /// On which strict terms it is used, if it is.
+    pub(super) strict: Option<Strict>,
+    /// How often it was started.
+    pub(super) started: u32,
 }
 
 /// Locks vanish, one before so many requests.
@@ -62,7 +66,22 @@ impl Server {
             hashes: BTreeMap::new(),
             forgotten: Vec::new(),
             log,
+            strict: None,
+            started: 0,
         }
+    }
+
+    /// It is strict, and known to have forgotten nothing.
+    pub(super) fn is_strict_from(&mut self, now: Moment, strict: Strict) {
+        self.strict = Some(strict);
+        let epoch = Command::new("SET").arg(":lh:epoch").arg(self.run_id());
+        let executed = self.redis.execute(self.clock.at(now), &epoch);
+        assert!(executed.reply.is_ok(), "{:?}", executed.reply);
+    }
+
+    /// Which process it is.
+    pub(super) fn run_id(&self) -> String {
+        format!("run{}", self.started)
     }
 
     /// Carries a command out.
@@ -262,15 +281,18 @@ fn hash_of(command: &Command) -> Option<&[u8]> {
     (args.next()? == b"EVALSHA").then(|| args.next())?
 }
 
-/// As the headers of the scripts say: six keys, the lock first; the owner token is the first
-/// argument of each.
+/// As the headers of the scripts say: six keys at least, the lock first; the owner token is the
+/// first argument of each.
 fn asked(script: &str, command: &Command) -> Option<Asked> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let keys = |number: usize| command.args().nth(3 + number).map(text);
-    let argv = |number: usize| command.args().nth(3 + 6 + number).map(text);
+    let count = command.args().nth(2).map(text)?.parse::<usize>().ok()?;
+    let argv = |number: usize| command.args().nth(3 + count + number).map(text);
+    let is_strict = count > 6;
     let request = match script {
         "acquire" => {
-            let waiter_ttl_ms = argv(6).and_then(|ms| ms.parse().ok());
+            // Nobody's turn comes at a strict server: there is no order to be judged.
+            let waiter_ttl_ms = argv(6).filter(|_| !is_strict).and_then(|ms| ms.parse().ok());
             Request::Ask { place: waiter_ttl_ms.map(Duration::from_millis) }
         }
         "renew" => Request::Renew,

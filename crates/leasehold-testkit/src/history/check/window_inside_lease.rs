@@ -40,7 +40,7 @@ fn compare(story: &Story<'_>, number: usize, event: &Event) -> Option<Violation>
             "{} relies on its lease for {remaining:?}, and {whose} owns the key for {left:?}",
             window.name()
         ),
-        promised: story.weather.windows_promised(window.called, event.at),
+        promised: story.weather.leases_promised(window.called, event.at),
     })
 }
 

@@ -112,7 +112,9 @@ impl State {
             _ if self.server.is_stopped => self.unread.push(delivery),
             _ if !self.server.is_up => {}
             Delivery::Request(id, request) => self.serve(now, id, *request),
-            Delivery::Copy(command) => {
+            Delivery::Copy { to, .. }
+                if self.server.strict.is_some() && to != self.server.started => {}
+            Delivery::Copy { command, .. } => {
                 let executed = self.server.carry_out_again(now, &command);
                 self.publish(now, executed.published);
             }
@@ -146,7 +148,8 @@ impl State {
         if let Some(later) = request.again_after
             && executed.reply.is_ok()
         {
-            self.schedule.add(now + later, Delivery::Copy(Box::new(request.command)));
+            let (to, command) = (self.server.started, Box::new(request.command));
+            self.schedule.add(now + later, Delivery::Copy { to, command });
         }
         match request.loses_reply {
             None => self.send(now, Delivery::Answer(id, executed.reply)),

@@ -101,7 +101,10 @@ impl Connector for SimulatedConnector {
                 process: end.process.clone(),
                 id: end.id,
             };
-            Ok(Connected { link: Arc::new(link), io: Box::pin(end.ended()), run_id: None })
+            // The connection is open as of this moment.
+            let run_id =
+                end.network.with_server(|server| server.strict.map(|_| Arc::from(server.run_id())));
+            Ok(Connected { link: Arc::new(link), io: Box::pin(end.ended()), run_id })
         })
     }
 
@@ -121,7 +124,7 @@ impl Connector for SimulatedConnector {
     }
 
     fn terms(&self) -> Terms {
-        Terms::default()
+        self.network.with_server(|server| server.strict.map(Terms::from).unwrap_or_default())
     }
 }
 

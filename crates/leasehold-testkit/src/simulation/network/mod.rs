@@ -79,7 +79,9 @@ pub(super) enum Delivery {
     /// A request.
     Request(ConnectionId, Box<connection::Request>),
     /// A request that something on the way sends a second time. Its answer goes nowhere.
-    Copy(Box<leasehold::store::redis::Command>),
+    /// By a strict server's next process it is not taken: whatever lies between a client and one
+    /// that is strict must not give it what was meant for another, see GUARANTEES.md.
+    Copy { to: u32, command: Box<leasehold::store::redis::Command> },
     /// A client listens to one more channel.
     Subscribe(ConnectionId, String, connection::Confirm),
     /// A client wants to be told once when a key changes.
@@ -224,6 +226,7 @@ impl Network {
         // Another restart may have brought it back meanwhile.
         state.kill_server();
         state.server.is_up = true;
+        state.server.started += 1;
         state.server.flush_scripts();
         data(&mut state.server);
     }
@@ -312,7 +315,7 @@ impl State {
 impl Delivery {
     fn connection(&self) -> Option<ConnectionId> {
         match self {
-            Self::Copy(_) => None,
+            Self::Copy { .. } => None,
             Self::Request(id, _)
             | Self::Subscribe(id, _, _)
             | Self::Track(id, _, _)
