@@ -288,11 +288,11 @@ fn asked(script: &str, command: &Command) -> Option<Asked> {
     let keys = |number: usize| command.args().nth(3 + number).map(text);
     let count = command.args().nth(2).map(text)?.parse::<usize>().ok()?;
     let argv = |number: usize| command.args().nth(3 + count + number).map(text);
-    let is_strict = count > 6;
     let request = match script {
         "acquire" => {
-            // Nobody's turn comes at a strict server: there is no order to be judged.
-            let waiter_ttl_ms = argv(6).filter(|_| !is_strict).and_then(|ms| ms.parse().ok());
+            // `j|waiter_ttl_ms|…`. Only who joins has a turn: none does at a strict server.
+            let place = argv(5).filter(|place| place.starts_with("j|"));
+            let waiter_ttl_ms = place.and_then(|place| place.split('|').nth(1)?.parse().ok());
             Request::Ask { place: waiter_ttl_ms.map(Duration::from_millis) }
         }
         "renew" => Request::Renew,
@@ -338,7 +338,8 @@ mod tests {
 
     /// As a store calls the script by that text or hash.
     fn ask(by: &str, what: &str) -> Command {
-        let words = ["6", "a", "b", "c", "d", "e", "f", "TOKEN", "10", "1", "0", "1", "x", "500"];
+        let words =
+            ["6", "a", "b", "c", "d", "e", "f", "TOKEN", "10", "1", "0", "1", "j|500|400|1|x"];
         words.into_iter().fold(Command::new(by).arg(what), Command::arg)
     }
 
