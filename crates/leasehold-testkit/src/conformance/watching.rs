@@ -18,6 +18,7 @@ pub(super) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).watch(3_000).send().await);
     taken(carl.ask(&key("a")).watch(3_000).send().await);
+    world.settle().await;
     assert!(renewed(anna.renew(&key("a"), 1_000).await).1, "a watching place waits too");
     released(anna.release(&key("a")).await, Released::Freed);
     assert!(world.inspect(&key("a")).await.holders.is_empty());
