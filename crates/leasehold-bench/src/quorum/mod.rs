@@ -84,7 +84,7 @@ impl Locks {
         Ok(took)
     }
 
-    /// All of them at once.
+    /// All of them, one after the other, and holds them.
     async fn acquire_all(&self) -> Result<Vec<Guard>, Error> {
         let mut guards = Vec::with_capacity(self.mutexes.len());
         for mutex in &self.mutexes {

@@ -86,6 +86,7 @@ macro_rules! for_each_case {
                 a_release_before_a_watching_place_frees_the_key_and_wakes_it,
                 a_watching_place_holds_nobody_up,
                 a_newcomer_gives_way_once_to_who_watches,
+                a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask,
                 a_watching_place_is_granted_by_asking_and_leaves_the_line,
                 a_lease_is_not_kept_while_somebody_watches,
             }

@@ -58,6 +58,18 @@ pub(super) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
     granted(bert.ask(&key("a")).watch(9_000).send().await);
 }
 
+/// Nobody was woken, or long ago.
+pub(super) async fn a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).watch(9_000).send().await);
+    world.pass(ms(1_000) + SLACK).await;
+    granted(carl.ask(&key("a")).watch(9_000).send().await);
+    released(carl.release(&key("a")).await, Released::Freed);
+    world.pass(GIVES_WAY_FOR + SLACK).await;
+    granted(world.actor().ask(&key("a")).watch(9_000).send().await);
+}
+
 /// Its own place goes with the grant.
 pub(super) async fn a_watching_place_is_granted_by_asking_and_leaves_the_line(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::core::error::{Error, ErrorKind};
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8, no control characters, not of the form of
-/// our companion keys.
+/// our companion keys and probes.
 ///
 /// Stores use it as given, so that other libraries meet us on the same key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +15,9 @@ pub struct Key(Arc<str>);
 /// What the names of companion keys contain: `{key}:lh:…`, or `key:lh:…` where the key carries a
 /// hash tag of its own.
 const COMPANION_MARK: &str = ":lh:";
+
+/// What the names begin with by which a quorum tries its nodes. The rest is random.
+const PROBE_PREFIX: &str = "leasehold:probe:";
 
 impl Key {
     /// The longest name, in bytes.
@@ -25,8 +28,8 @@ impl Key {
     /// # Errors
     ///
     /// [`ErrorKind::Config`] if it is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), has a
-    /// control character, or contains `:lh:`, which marks the companion keys that Leasehold keeps
-    /// beside a lock.
+    /// control character, contains `:lh:`, which marks the companion keys that Leasehold keeps
+    /// beside a lock, or begins with `leasehold:probe:`, as those do by which it tries servers.
     ///
     /// ```
     /// use leasehold::Key;
@@ -57,7 +60,22 @@ impl Key {
                 "a name with `{COMPANION_MARK}` in it is reserved for what is kept beside a lock"
             ));
         }
+        if name.starts_with(PROBE_PREFIX) {
+            return refused(format!(
+                "a name that begins with `{PROBE_PREFIX}` is reserved for trying servers"
+            ));
+        }
         Ok(Self(name.into()))
+    }
+
+    /// A name that nobody else has, to try a server by: as random as `random` is.
+    pub(crate) fn probe(random: &str) -> Self {
+        Self(format!("{PROBE_PREFIX}{random}").into())
+    }
+
+    /// Whether it was made up just now, to try a server by.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.0.starts_with(PROBE_PREFIX)
     }
 
     /// The name as given.
@@ -87,7 +105,7 @@ mod tests {
     fn a_name_is_checked_once() {
         let long = "x".repeat(Key::MAX_BYTES);
         let too_long = "x".repeat(Key::MAX_BYTES + 1);
-        let table: [(&str, Option<&str>); 9] = [
+        let table: [(&str, Option<&str>); 11] = [
             ("order:42", None),
             ("ünï/côde {tag} with space", None),
             (&long, None),
@@ -97,6 +115,8 @@ mod tests {
             ("a\u{7f}b", Some("control characters")),
             ("{a}:lh:fence", Some("reserved")),
             ("a:lh:", Some("reserved")),
+            ("leasehold:probe:a", Some("reserved for trying servers")),
+            ("my:leasehold:probe:a", None),
         ];
         for (name, complaint) in table {
             match (Key::new(name), complaint) {

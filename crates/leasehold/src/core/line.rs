@@ -10,15 +10,15 @@
 //! | held by another | any | taken; takes or refreshes its place | – (not held) |
 //! | free, or the owner's at release | nobody, or the asker | granted; its place goes | freed, or kept if asked so |
 //! | the same | another who joined | the key is handed to the head; taken | handed over to the head; under [`Wish::Wake`] freed, and the head is told |
-//! | the same | another who only watches | granted, but who came only now: it takes a place, and is to ask again soon | freed; the head is told |
+//! | the same | another who only watches | granted; but who comes while one that was woken is awaited takes a place, and is to ask again soon | freed; the head is told, and awaited for 20 ms |
 //! | the same | hidden behind 8 dead places | taken, ask again at once | freed; any ask goes on from there |
 
 use std::time::Duration;
 
 use crate::core::moment::Moment;
 
-/// After how long a newcomer asks again that gave way to one who was woken. The longest that a
-/// place whose owner is dead holds anybody up.
+/// For how long one who was woken is awaited, and after how long a newcomer asks again that gave
+/// way to it. The longest that a release to the dead holds anybody up.
 pub const GIVES_WAY_FOR: Duration = Duration::from_millis(20);
 
 /// How many dead places one step removes at most, so that no step takes long.
@@ -93,23 +93,24 @@ pub enum Holding {
 pub enum Asker {
     /// In no line: it does not wait.
     Outside,
-    /// In a place that it had not before.
+    /// In a place that it had not before, while one who was woken is awaited.
     New,
-    /// In the place that it had.
+    /// In a place, and nobody else is awaited or came before.
     Waiting,
-    /// At the front, since when ever.
+    /// At the front, however long it has been there.
     Head,
 }
 
 impl Asker {
-    /// By whether its place is the first, and whether it is a new one, if it has any.
+    /// By whether its place is the first, whether it is a new one, if it has any, and whether one
+    /// who was woken is awaited.
     #[must_use]
-    pub const fn of(is_head: bool, is_new: Option<bool>) -> Self {
+    pub const fn of(is_head: bool, is_new: Option<bool>, is_awaited: bool) -> Self {
         match is_new {
             _ if is_head => Self::Head,
             None => Self::Outside,
-            Some(true) => Self::New,
-            Some(false) => Self::Waiting,
+            Some(true) if is_awaited => Self::New,
+            Some(_) => Self::Waiting,
         }
     }
 }
@@ -254,15 +255,17 @@ mod tests {
     #[test]
     fn who_asks_is_the_head_or_has_a_place_or_none() {
         let table = [
-            (true, None, Asker::Head),
-            (true, Some(true), Asker::Head),
-            (true, Some(false), Asker::Head),
-            (false, None, Outside),
-            (false, Some(true), New),
-            (false, Some(false), Waiting),
+            (true, None, true, Asker::Head),
+            (true, Some(true), true, Asker::Head),
+            (true, Some(false), true, Asker::Head),
+            (false, None, true, Outside),
+            (false, Some(true), true, New),
+            (false, Some(true), false, Waiting),
+            (false, Some(false), true, Waiting),
         ];
-        for (is_head, is_new, asker) in table {
-            assert_eq!(Asker::of(is_head, is_new), asker, "{is_head} {is_new:?}");
+        for (is_head, is_new, is_awaited, asker) in table {
+            let of = Asker::of(is_head, is_new, is_awaited);
+            assert_eq!(of, asker, "{is_head} {is_new:?} {is_awaited}");
         }
     }
 

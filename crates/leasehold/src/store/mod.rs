@@ -155,9 +155,6 @@ pub trait Browse: Send + Sync {
 /// A boxed answer of a store.
 pub type BoxAnswer<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
-/// What a quorum tries its nodes by begins with this. The rest is random.
-pub(crate) const PROBE_PREFIX: &str = "leasehold:probe:";
-
 /// How many keys one page of [`Browse::list`] has at most.
 pub const PAGE_KEYS_MAX: usize = 1_000;
 

@@ -68,9 +68,9 @@ pub enum Line {
         inbox: ClientId,
     },
     /// It takes or refreshes a place that is woken and never made the owner: what a quorum uses,
-    /// since nodes that each hand over to a head of their own would split the vote. While it is
-    /// alive and at the head, a free key is granted to whoever asks, but not to an ask that takes a
-    /// place only now: that is to ask again in 20 ms.
+    /// since nodes that each hand over to a head of their own would split the vote. For 20 ms
+    /// after a release has woken it, the key is not granted to an ask that takes a place only then:
+    /// that is to ask again. Otherwise it holds nobody up.
     Watch {
         /// How long the place lives.
         waiter_ttl: Ttl,

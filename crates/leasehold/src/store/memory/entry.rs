@@ -8,8 +8,8 @@ use super::Mail;
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::line::{
-    AskDecision, Asker, Front, GIVES_WAY_FOR, Holding, PLACES_MAX, REAPED_MAX, ReleaseDecision,
-    Stance, decide_ask, decide_release, front,
+    AskDecision, Asker, Front, GIVES_WAY_FOR, Head, Holding, PLACES_MAX, REAPED_MAX,
+    ReleaseDecision, Stance, decide_ask, decide_release, front,
 };
 use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
@@ -24,6 +24,8 @@ pub(super) struct Entry {
     counter: u64,
     held: Option<Held>,
     line: VecDeque<Place>,
+    /// Until when newcomers give way to the head that a release has woken.
+    awaits_until: Moment,
     touched: Moment,
 }
 
@@ -56,7 +58,8 @@ struct Place {
 
 impl Entry {
     pub(super) fn new(counter: u64) -> Self {
-        Self { counter, held: None, line: VecDeque::new(), touched: Moment::default() }
+        let (awaits_until, touched) = (Moment::default(), Moment::default());
+        Self { counter, held: None, line: VecDeque::new(), awaits_until, touched }
     }
 
     /// Whose the key is now.
@@ -103,7 +106,8 @@ impl Entry {
         let is_new = if holding == Holding::Mine { None } else { self.enter(now, wall, ask)? };
         let front = self.drop_dead(now);
         let is_head = self.line.front().is_some_and(|place| place.owner == ask.owner);
-        let retry_in = match decide_ask(holding, front, Asker::of(is_head, is_new)) {
+        let asker = Asker::of(is_head, is_new, self.awaits_until > now);
+        let retry_in = match decide_ask(holding, front, asker) {
             AskDecision::GrantAgain => return Ok(self.grant_again(now, ask.ttl)),
             AskDecision::Grant => {
                 self.leave(&ask.owner);
@@ -186,6 +190,7 @@ impl Entry {
     fn grant(&mut self, held: Held, reserve: u32) -> Option<FencingBlock> {
         let fencing = self.reserve(reserve);
         self.held = Some(Held { fencing, ..held });
+        self.awaits_until = Moment::default();
         fencing
     }
 
@@ -272,6 +277,9 @@ impl Entry {
                 if let Some(head) = self.line.front() {
                     let hint = Hint::MaybeFree { key: lease.key.clone() };
                     mail.push(Mail { inbox: head.inbox.clone(), hint });
+                }
+                if matches!(front.head, Head::Alive(_)) {
+                    self.awaits_until = now + GIVES_WAY_FOR;
                 }
                 Released::Freed
             }

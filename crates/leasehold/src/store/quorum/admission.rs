@@ -18,7 +18,7 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
-use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, PROBE_PREFIX, Snapshot, Store};
+use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Snapshot, Store};
 
 /// For how long a node keeps what it is tried by, if it cannot be told to let go.
 const PROBE_TTL: Duration = Duration::from_secs(5);
@@ -115,8 +115,7 @@ impl<S: Store> Shared<S> {
         let mut random = [0; OwnerToken::RANDOM_BYTES];
         self.host.random(&mut random);
         let owner = OwnerToken::from_random(random, &ClientId::from_random([0; ClientId::CHARS]));
-        let name = format!("{PROBE_PREFIX}{}", &owner.as_str()[..OwnerToken::RANDOM_BYTES]);
-        let key = Key::new(name).expect("letters, digits and colons");
+        let key = Key::probe(&owner.as_str()[..OwnerToken::RANDOM_BYTES]);
         self.host.random(&mut random);
         let owner = OwnerToken::from_random(random, &ClientId::from_random([0; ClientId::CHARS]));
         LeaseId { key, owner, claim: Claim::Exclusive }

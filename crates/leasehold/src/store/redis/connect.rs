@@ -33,8 +33,8 @@ const KEEPALIVE_PROBES: u32 = 3;
 ///
 /// | URL | server |
 /// |---|---|
-/// | `redis://[[user]:password@]host[:port][/db]` | over TCP; port 6379 and database 0 if not named |
-/// | `unix:/path[?db=N]`, `unix://[user]:password@/path[?db=N]` | a socket of this machine |
+/// | `redis://[[user]:password@]host[:port][/db][?strict=yes]` | over TCP; port 6379 and database 0 if not named |
+/// | `unix:/path[?db=N][&strict=yes]`, `unix://[user]:password@/path[?db=N]` | a socket of this machine |
 ///
 /// User, password and path are percent-encoded. Behind all of it, as `?strict=yes`, may stand on
 /// which [`Terms`] the server is used, by all of its clients alike.

@@ -58,8 +58,7 @@ use self::scripted::{Scripted, Step};
 use self::wire::{Plain, Wire};
 use super::{
     Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line, Otherwise,
-    PROBE_PREFIX, Quarantine, Reach, Released, Renewal, Renewed, Snapshot, Store,
-    unsupported_claim,
+    Quarantine, Reach, Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
 };
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -238,8 +237,7 @@ impl Store for RedisStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
         // What a quorum tries its nodes by has a name that was made up just now: nobody can have
         // been granted it before the server forgot.
-        let is_probe = ask.key.as_str().starts_with(PROBE_PREFIX);
-        let terms = if is_probe { Terms::default() } else { self.shared.terms };
+        let terms = if ask.key.is_probe() { Terms::default() } else { self.shared.terms };
         let refused = match (&ask.line, terms.strict) {
             (Line::Join { .. }, Some(_)) => Err(no_line(&ask.key)),
             _ => terms.allow(ask.ttl, &ask.key),

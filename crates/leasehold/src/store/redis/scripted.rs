@@ -102,8 +102,12 @@ impl Scripted {
 
 impl Scripted {
     fn call(&self) -> Call<'_> {
-        let run_id = self.run_id.as_deref().unwrap_or_default();
-        self.step.call(self.cold, self.strict.map(|strict| Strictly { run_id, strict }))
+        let strictly = self.strict.map(|strict| {
+            let run_id = self.run_id.as_deref();
+            let run_id = run_id.expect("a wire on strict terms has no connection without one");
+            Strictly { run_id, strict }
+        });
+        self.step.call(self.cold, strictly)
     }
 }
 
@@ -117,7 +121,6 @@ impl Request for Scripted {
             self.plain = Plain::ByScript;
         }
         self.cold = self.step.counted().is_some_and(|key| !known.is_warm(key));
-        // A wire on strict terms has no connection without one.
         self.run_id = known.run_id().cloned();
         let call = self.call();
         if known.has_script(call.script()) {

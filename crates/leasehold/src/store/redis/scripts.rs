@@ -94,6 +94,7 @@ mod tests {
             format!("local REAPED_MAX = {REAPED_MAX}\n"),
             format!("local REAPED = '{REAPED_MAX}'\n"),
             format!("local GIVES_WAY_MS = {}\n", GIVES_WAY_FOR.as_millis()),
+            format!("local GIVES_WAY = '{}'\n", GIVES_WAY_FOR.as_millis()),
         ];
         for limit in limits {
             assert!(ACQUIRE.source.contains(&limit), "{limit}");

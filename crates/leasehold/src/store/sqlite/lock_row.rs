@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::schema::{sql_moment, sql_span, sql_wall};
 use super::turn::{Seen, Turn};
 use crate::core::key::Key;
-use crate::core::line::Holding;
+use crate::core::line::{GIVES_WAY_FOR, Holding};
 use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{FencingBlock, FencingToken};
 
@@ -20,6 +20,9 @@ pub(super) struct LockRow {
     pub(super) counter: u64,
     /// The holder, also one whose lease has ended.
     pub(super) held: Option<Held>,
+    /// Until when newcomers give way to the head that a release has woken. Kept while nobody holds
+    /// the lock, where the end of the lease is otherwise.
+    pub(super) awaits_until: Moment,
     /// Whether there are places in the line, dead ones too.
     pub(super) has_line: bool,
 }
@@ -47,11 +50,12 @@ impl LockRow {
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let until = Moment::from_nanos(number(row.get(3)?));
         let held = match row.get(2)? {
             None => None,
             Some(owner) => Some(Held {
                 owner,
-                expires: Moment::from_nanos(number(row.get(3)?)),
+                expires: until,
                 ttl: Duration::from_nanos(number(row.get(4)?)),
                 since: WallTime::from_unix_micros(number(row.get(5)?)),
                 fencing: fencing(row.get(6)?, row.get(7)?),
@@ -62,6 +66,7 @@ impl LockRow {
         Ok(Self {
             version: row.get(0)?,
             counter: number(row.get(1)?),
+            awaits_until: if held.is_none() { until } else { Moment::default() },
             held,
             has_line: row.get(10)?,
         })
@@ -88,6 +93,11 @@ impl LockRow {
     /// How long the lease still lives.
     pub(super) fn time_left(&self, now: Moment) -> Duration {
         self.held.as_ref().map_or(Duration::ZERO, |held| held.expires.since(now))
+    }
+
+    /// Whether one who was woken is awaited. Not by what a strange file says beyond that.
+    pub(super) fn awaits_head(&self, now: Moment) -> bool {
+        self.awaits_until > now && self.awaits_until <= now + GIVES_WAY_FOR
     }
 
     pub(super) fn seen(&self) -> Seen {
@@ -175,7 +185,7 @@ impl LockRow {
             version,
             i64::try_from(self.counter).expect("a counter is below 2^53"),
             held.map(|held| held.owner.as_str()),
-            held.map_or(0, |held| sql_moment(held.expires)),
+            sql_moment(held.map_or(self.awaits_until, |held| held.expires)),
             held.map_or(0, |held| sql_span(held.ttl)),
             held.map_or(0, |held| sql_wall(held.since)),
             fencing.map(|block| i64::from(block.first)),

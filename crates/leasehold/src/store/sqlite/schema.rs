@@ -36,7 +36,8 @@ const STATEMENTS_MAX: usize = 64;
 /// of the wall clock, for people. `version` rises with every change of a lock and with every new
 /// place in its line. A `counter` of 0 was never used: it begins at the wall clock, or at the
 /// `counter_floor` under which tokens of forgotten locks may have been given. `boot_began` is in
-/// microseconds of the wall clock, and `opened` the moment of the last opening, see `boot`.
+/// microseconds of the wall clock, and `opened` the moment of the last opening, see `boot`. Of a
+/// lock without an owner, `expires` is until when newcomers give way to who was woken.
 const TABLES: &str = "
 CREATE TABLE locks (
     key TEXT NOT NULL PRIMARY KEY,

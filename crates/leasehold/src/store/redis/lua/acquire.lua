@@ -94,7 +94,7 @@ if is_behind and head == JOINED and not EPOCH then
   local denied = line.hand_over(place)
   return { 0, place.handed_ttl, ahead(), '', denied }
 end
-if is_behind and is_new then
+if is_behind and is_new and call('HGET', GRANT, 'a') then
   return { 0, GIVES_WAY_MS, ahead(), '', 0 }
 end
 return grant(line)

@@ -19,4 +19,4 @@ if head == JOINED and ARGV[2] ~= 'wake' then
   return { 1, line.hand_over(place) }
 end
 call('DEL', LOCK, GRANT)
-return { 1, place and tell(place.inbox, 'f ' .. LOCK) or 0 }
+return { 1, place and line.wake(place) or 0 }

@@ -9,6 +9,7 @@ local REAPED_MAX = 8
 local REAPED = '8'
 local FULL_REAPED_MAX = 100
 local GIVES_WAY_MS = 20
+local GIVES_WAY = '20'
 
 -- Publishes a hint to a client; 1 if that is not allowed, which changes nothing else.
 local function tell(client, hint)
@@ -130,6 +131,14 @@ local function open_line()
     end
     remove(dead)
     return head, place
+  end
+
+  -- Tells the head that the key is free, and has newcomers give way to it for a while. Returns
+  -- whether it could not be told.
+  function line.wake(head)
+    call('HSET', GRANT, 'a', '1')
+    expire(GRANT, GIVES_WAY)
+    return tell(head.inbox, 'f ' .. LOCK)
   end
 
   -- Makes the head the owner. Returns whether it could not be told. Its counter leaps, since

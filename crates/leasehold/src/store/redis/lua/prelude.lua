@@ -5,7 +5,8 @@
 --   fence   STRING  the fencing counter: the highest number given so far
 --   grant   HASH    what the lock does not say of its holder, where there is something to say:
 --                   o owner token, f and n first and count of its fencing tokens, s since when (µs
---                   of the server's clock), w why as it was given, i set while idle
+--                   of the server's clock), w why as it was given, i set while idle; of a free
+--                   key a, set while the head that was woken is awaited
 --   line    ZSET    the places: owner tokens by arrival (µs of the server's clock)
 --   ends    ZSET    owner tokens by the end of their place (ms of the server's clock)
 --   places  HASH    owner token -> stance|ends_ms|handed_ttl_ms|ask_no|reserve|since_us|

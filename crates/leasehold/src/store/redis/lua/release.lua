@@ -32,4 +32,4 @@ elseif head == NOBODY and keep_ttl then
 end
 keep_counter(0)
 call('DEL', LOCK, GRANT)
-return { 1, place and tell(place.inbox, 'f ' .. LOCK) or 0 }
+return { 1, place and line.wake(place) or 0 }

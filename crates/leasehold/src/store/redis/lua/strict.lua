@@ -13,6 +13,8 @@
 --            long in all
 --          as the script says
 local run_id, quarantine_ms = ARGV[#ARGV - 1], ARGV[#ARGV]
+-- Nothing would ever differ from it.
+assert(run_id ~= '', 'an ask without a run id')
 
 if call('GET', EPOCH) ~= run_id then
   -- The quarantine first: where the second is refused, the next ask begins it anew.

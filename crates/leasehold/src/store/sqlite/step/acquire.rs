@@ -76,7 +76,8 @@ impl Step for Acquire {
             (rows.front, rows.first)
         };
         let is_head = first.as_ref().is_some_and(|(_, owner)| owner.as_str() == ask.owner.as_str());
-        let asker = Asker::of(is_head, entered.as_ref().map(|entered| entered.is_new));
+        let is_new = entered.as_ref().map(|entered| entered.is_new);
+        let asker = Asker::of(is_head, is_new, row.awaits_head(turn.now));
         let retry_in = match decide_ask(holding, front, asker) {
             AskDecision::GrantAgain => {
                 return Ok(in_transaction(self.grant_again(turn, &mut row)?));

@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use super::{BUSY_LIMIT_MAX, Step};
 use crate::core::key::Key;
-use crate::core::line::{Front, ReleaseDecision, decide_release};
+use crate::core::line::{Front, GIVES_WAY_FOR, Head, ReleaseDecision, decide_release};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
@@ -97,6 +97,8 @@ pub(super) fn end_lease(
         }
         ReleaseDecision::Free => {
             row.held = None;
+            let is_awaited = matches!(front.head, Head::Alive(_));
+            row.awaits_until = if is_awaited { turn.now + GIVES_WAY_FOR } else { turn.now };
             row.store(turn, key)?;
             if let Some((seq, _)) = first {
                 line_rows::tell(turn, key, seq)?;
