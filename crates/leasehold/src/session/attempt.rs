@@ -175,11 +175,7 @@ impl Attempt {
         }
         match answer {
             Ok(Acquired::Granted { .. }) => self.decisions.on_granted(now, sent),
-            // Another has it, or had it when the store forgot: it comes to the same.
-            Ok(
-                Acquired::Taken { retry_in, .. }
-                | Acquired::Quarantined(Quarantine { left: retry_in, .. }),
-            ) => {
+            Ok(Acquired::Taken { retry_in, .. }) => {
                 // Who takes no place has nothing to give back.
                 self.known = self.wake.is_some() && !self.spec.unqueued;
                 if !self.known && !self.session.has_line {
@@ -187,6 +183,15 @@ impl Attempt {
                     self.take_fresh_token();
                 }
                 self.decisions.on_taken(now, *retry_in, || random_u32(&*self.session.host))
+            }
+            // Another may have had it when the store forgot: it comes to the same.
+            Ok(Acquired::Quarantined(Quarantine { left, .. })) => {
+                if known_before {
+                    // A store that forgot only some of it may remember the place.
+                    self.session.release_in_background(self.lease_id(), &self.spec);
+                }
+                self.take_fresh_token();
+                self.decisions.on_taken(now, *left, || random_u32(&*self.session.host))
             }
             Ok(Acquired::Split { round_trip }) => {
                 self.take_fresh_token();

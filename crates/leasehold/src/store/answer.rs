@@ -27,7 +27,9 @@ pub enum Acquired {
         ahead: u32,
     },
     /// Nobody holds it, as far as the store knows, and the store knows that it may have forgotten.
-    /// Nothing was granted, and no place was taken.
+    /// Nothing was granted, and no place was taken. At a quorum: too few nodes can vote before some
+    /// are quarantined no longer, and what others granted is being given back. The owner token is
+    /// spent: whoever goes on asks by a fresh one.
     Quarantined(Quarantine),
     /// Some nodes of a quorum granted it and others did not, and no majority can come of it. What
     /// was granted is being given back, so the owner token is spent: whoever goes on asks by a

@@ -13,6 +13,7 @@ mod renewing;
 mod servers;
 mod soak;
 mod splitting;
+mod strict;
 mod terms;
 
 use std::ops::Range;

@@ -72,7 +72,13 @@ impl<S: Store> Asking<S> {
                     return Ok(Acquired::Split { round_trip: self.shared.round_trip() });
                 }
                 // What the rest says tells whether anything was granted at all.
-                Verdict::Failed if self.ballot.is_waited_for() => {}
+                Verdict::Quarantined(_) | Verdict::Failed if self.ballot.is_waited_for() => {}
+                Verdict::Quarantined(quarantine) => {
+                    if self.ballot.may_be_known() {
+                        drop(Leaving::submit(&self.shared, self.lease()));
+                    }
+                    return Ok(Acquired::Quarantined(quarantine));
+                }
                 Verdict::Failed => return Err(self.failed()),
             }
             let Some((node, heard)) = self.answers.next().await else {
@@ -116,9 +122,8 @@ impl<S: Store> Asking<S> {
             Heard::Answer(Ok(Answer::Acquired(Acquired::Taken { retry_in, ahead }))) => {
                 self.ballot.taken(node, retry_in, ahead);
             }
-            // No vote, as if another had it there; the others decide.
             Heard::Answer(Ok(Answer::Acquired(Acquired::Quarantined(quarantine)))) => {
-                self.ballot.taken(node, quarantine.left, 0);
+                self.ballot.quarantined(node, quarantine);
             }
             Heard::Answer(Ok(Answer::Acquired(Acquired::Split { round_trip }))) => {
                 self.ballot.taken(node, Some(round_trip), 0);

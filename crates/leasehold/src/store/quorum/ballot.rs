@@ -8,6 +8,7 @@
 //! | fewer, and the rest could still make it a majority | they are not late, or nobody has it | open |
 //! | none | a majority answered | taken |
 //! | some, and no majority can come of it | a majority answered | split |
+//! | the same | fewer answered, and those that are quarantined would make them a majority | quarantined |
 //! | the same | fewer answered | failed |
 //!
 //! Fencing: a node counts one up with each grant, and is raised only while it is ours. The nodes
@@ -21,6 +22,7 @@ use std::time::Duration;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::tally::{Tally, Verdict as Majority};
 use crate::core::token::{FencingBlock, FencingToken};
+use crate::store::Quarantine;
 
 /// What one node has said so far.
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub(super) enum Vote {
     Granted(Granted),
     /// It is another's there.
     Taken { retry_in: Option<Duration>, ahead: u32 },
+    /// It grants nothing new, and cannot know whether it is another's. Counts as no answer.
+    Quarantined(Quarantine),
     /// It has no answer, or has lost what it granted.
     Failed(Error),
 }
@@ -50,8 +54,13 @@ pub(super) struct Granted {
 pub(super) enum Verdict {
     Open,
     Granted(Option<FencingBlock>),
-    Taken { retry_in: Option<Duration>, ahead: u32 },
+    Taken {
+        retry_in: Option<Duration>,
+        ahead: u32,
+    },
     Split,
+    /// Nothing is granted before so many nodes grant again.
+    Quarantined(Quarantine),
     Failed,
 }
 
@@ -65,6 +74,18 @@ pub(super) struct Ballot {
 /// The last token of a block. One of none, which no store may answer, counts as one of one.
 pub(super) fn last_of(block: FencingBlock) -> u64 {
     block.first.get() + u64::from(block.count.max(1)) - 1
+}
+
+/// No majority grants anything before so many nodes do that are quarantined, if these are needed:
+/// for each node that answers, whether it is.
+pub(super) fn quarantine(
+    nodes: impl Iterator<Item = Option<Quarantine>>,
+    majority: usize,
+) -> Option<Quarantine> {
+    let mut quarantines: Vec<_> = nodes.collect();
+    let left = |quarantine: &Quarantine| quarantine.left.unwrap_or(Duration::MAX);
+    quarantines.sort_unstable_by_key(|quarantine| quarantine.as_ref().map(left));
+    *quarantines.get(majority - 1)?
 }
 
 impl Ballot {
@@ -89,6 +110,10 @@ impl Ballot {
 
     pub(super) fn taken(&mut self, node: usize, retry_in: Option<Duration>, ahead: u32) {
         self.votes[node] = Vote::Taken { retry_in, ahead };
+    }
+
+    pub(super) fn quarantined(&mut self, node: usize, quarantine: Quarantine) {
+        self.votes[node] = Vote::Quarantined(quarantine);
     }
 
     pub(super) fn failed(&mut self, node: usize, error: Error) {
@@ -123,8 +148,14 @@ impl Ballot {
         self.votes.iter().any(|vote| match vote {
             Vote::Granted(_) => true,
             Vote::Failed(error) => error.kind() == ErrorKind::Unknown,
-            Vote::Open { .. } | Vote::Taken { .. } => false,
+            Vote::Open { .. } | Vote::Taken { .. } | Vote::Quarantined(_) => false,
         })
+    }
+
+    /// Whether a node knows something of the ask, or may come to.
+    pub(super) fn may_be_known(&self) -> bool {
+        let is_open = |vote: &Vote| matches!(vote, Vote::Open { .. } | Vote::Taken { .. });
+        self.may_be_granted() || self.votes.iter().any(is_open)
     }
 
     fn grants(&self) -> impl Iterator<Item = &Granted> {
@@ -187,12 +218,22 @@ impl Ballot {
         }
         if granted + taken < self.majority() {
             // Somebody may have it, and nobody can know.
-            Verdict::Failed
+            self.quarantine().map_or(Verdict::Failed, Verdict::Quarantined)
         } else if granted > 0 {
             Verdict::Split
         } else {
             self.taken_by_most()
         }
+    }
+
+    /// Whether those that are quarantined are what is missing. One that is late is not waited for.
+    fn quarantine(&self) -> Option<Quarantine> {
+        let node = |vote: &Vote| match vote {
+            Vote::Granted(_) | Vote::Taken { .. } | Vote::Open { late: false } => Some(None),
+            Vote::Quarantined(quarantine) => Some(Some(*quarantine)),
+            Vote::Open { late: true } | Vote::Failed(_) => None,
+        };
+        quarantine(self.votes.iter().filter_map(node), self.majority())
     }
 
     fn granted_by_all_counters(&self) -> Verdict {
@@ -274,6 +315,49 @@ mod tests {
             (vec![free(), taken(1), LATE, LATE, LATE], Verdict::Failed),
             (vec![free(), free(), taken(1), taken(2), down()], Verdict::Split),
             (vec![free(), taken(1), down(), down(), OPEN], Verdict::Failed),
+        ];
+        for (votes, verdict) in table {
+            let ballot = Ballot { fenced: false, votes };
+            assert_eq!(ballot.verdict(), verdict, "{:?}", ballot.votes);
+        }
+    }
+
+    fn quarantined(seconds: u64) -> Vote {
+        Vote::Quarantined(quarantine_of(seconds))
+    }
+
+    fn quarantine_of(seconds: u64) -> Quarantine {
+        Quarantine { since: None, left: Some(Duration::from_secs(seconds)) }
+    }
+
+    #[test]
+    fn a_quarantined_node_has_no_vote_and_is_named_where_one_is_missing() {
+        let for_seconds = |seconds| Verdict::Quarantined(quarantine_of(seconds));
+        let endless = Quarantine { since: None, left: None };
+        let table: Vec<(Vec<Vote>, Verdict)> = vec![
+            (vec![quarantined(7)], for_seconds(7)),
+            (vec![quarantined(7), OPEN, OPEN], Verdict::Open),
+            (vec![quarantined(7), quarantined(9), OPEN], for_seconds(7)),
+            (vec![quarantined(7), quarantined(9), LATE], for_seconds(9)),
+            (vec![quarantined(7), quarantined(9), quarantined(5)], for_seconds(7)),
+            (
+                vec![quarantined(7), Vote::Quarantined(endless), down()],
+                Verdict::Quarantined(endless),
+            ),
+            (vec![quarantined(7), quarantined(9), free()], for_seconds(7)),
+            (vec![quarantined(7), quarantined(9), taken(5)], for_seconds(7)),
+            (vec![quarantined(7), down(), free()], for_seconds(7)),
+            (vec![quarantined(7), down(), taken(5)], for_seconds(7)),
+            // Too few for a majority, however long one waits.
+            (vec![quarantined(7), down(), down()], Verdict::Failed),
+            // The others are enough.
+            (vec![quarantined(7), free(), free()], Verdict::Granted(None)),
+            (vec![quarantined(7), free(), LATE], Verdict::Open),
+            (vec![quarantined(7), free(), taken(5)], Verdict::Split),
+            (
+                vec![quarantined(7), taken(5), taken(9)],
+                Verdict::Taken { retry_in: Some(Duration::from_millis(9)), ahead: 0 },
+            ),
         ];
         for (votes, verdict) in table {
             let ballot = Ballot { fenced: false, votes };

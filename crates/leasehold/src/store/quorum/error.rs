@@ -65,6 +65,7 @@ fn said<S>(shared: &Shared<S>, votes: &[Vote]) -> impl Iterator<Item = String> {
     shared.nodes.iter().zip(votes).map(|(node, vote)| match vote {
         Vote::Granted(_) => format!("{} granted it", node.label),
         Vote::Taken { .. } => format!("{}: it is not ours there", node.label),
+        Vote::Quarantined(quarantine) => format!("{}: {quarantine}", node.label),
         Vote::Open { .. } => format!("{} has not answered", node.label),
         Vote::Failed(error) => at(&node.label, error),
     })

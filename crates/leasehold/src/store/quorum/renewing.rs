@@ -70,7 +70,10 @@ impl<S: Store> Renewing<S> {
                     return Ok(Renewed::Lost);
                 }
                 // Those that failed may have it, and may answer the next time.
-                Verdict::Taken { .. } | Verdict::Split | Verdict::Failed => {}
+                Verdict::Taken { .. }
+                | Verdict::Split
+                | Verdict::Quarantined(_)
+                | Verdict::Failed => {}
             }
             let Some((node, heard)) = self.answers.next().await else { break };
             // A lease that can still be renewed is worth waiting for those that are late.

@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::ballot::quarantine;
 use crate::core::tally::Tally;
-use crate::store::{Holder, Quarantine, Snapshot, Vote};
+use crate::store::{Holder, Snapshot, Vote};
 
 /// What one node shows, by its name; or why it shows nothing.
 pub(super) type Seen = (String, Result<Snapshot, String>);
@@ -17,7 +18,7 @@ pub(super) fn merge(seen: Vec<Seen>) -> Snapshot {
     let shown: Vec<Snapshot> = seen.into_iter().filter_map(|(_, shown)| shown.ok()).collect();
     let fencing = shown.iter().filter_map(|snapshot| snapshot.fencing).max();
     let holders = holder(&shown, majority).into_iter().collect();
-    let quarantine = quarantine(&shown, majority);
+    let quarantine = quarantine(shown.iter().map(|snapshot| snapshot.quarantine), majority);
     let waiting = shown.iter().map(|snapshot| snapshot.waiting).max().unwrap_or_default();
     // In the order of the node that shows most.
     let longest = shown.into_iter().max_by_key(|snapshot| snapshot.waiters.len());
@@ -38,14 +39,6 @@ fn vote((node, shown): &Seen) -> Vote {
     Vote { node: node.clone(), holder }
 }
 
-/// No majority grants anything before so many nodes do that are quarantined, if these are needed.
-fn quarantine(shown: &[Snapshot], majority: usize) -> Option<Quarantine> {
-    let mut quarantines: Vec<_> = shown.iter().map(|snapshot| snapshot.quarantine).collect();
-    let left = |quarantine: &Quarantine| quarantine.left.unwrap_or(Duration::MAX);
-    quarantines.sort_unstable_by_key(|quarantine| quarantine.as_ref().map(left));
-    *quarantines.get(majority - 1)?
-}
-
 fn holder(shown: &[Snapshot], majority: usize) -> Option<Holder> {
     let holders = || shown.iter().filter_map(|snapshot| snapshot.holders.first());
     let of = |token: &[u8]| holders().filter(|holder| holder.token == token).collect::<Vec<_>>();
@@ -61,6 +54,7 @@ fn holder(shown: &[Snapshot], majority: usize) -> Option<Holder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Quarantine;
 
     fn held(token: &str, left_ms: u64) -> Snapshot {
         let holder = Holder {

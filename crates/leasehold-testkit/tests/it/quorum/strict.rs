@@ -1,0 +1,110 @@
+//! A quorum of strict servers that forgot what they granted: nobody is let in, and everybody is
+//! told why.
+
+use std::sync::Arc;
+
+use leasehold::host::Host as _;
+use leasehold::store::{AnyStore, Store as _};
+use leasehold::{Client, ErrorKind, Release};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::faults::{Fault, Faults};
+use leasehold_testkit::servers::{RedisServer, ServerOutside};
+
+use super::{TTL, key, ms};
+use crate::stores::{redis_by, run_id};
+
+/// Three strict servers, of which so many have been there for long. The others are new.
+struct Scene {
+    host: Arc<VirtualHost>,
+    servers: [Arc<ServerOutside>; 3],
+    faults: [Faults; 3],
+}
+
+impl Scene {
+    fn play(old: usize, test: impl AsyncFnOnce(&Self)) {
+        let host = VirtualHost::new(1);
+        let start = || ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
+        let servers = std::array::from_fn(|_| start());
+        let faults = std::array::from_fn(|_| Faults::new(host.clone()));
+        let scene = Self { host, servers, faults };
+        for server in &scene.servers[..old] {
+            let epoch = run_id(server.server());
+            server.server().command(&["SET", ":lh:epoch", &epoch]);
+        }
+        scene.host.run(test(&scene));
+        scene.host.drop_tasks();
+    }
+
+    async fn node(&self, number: usize) -> AnyStore {
+        redis_by(&self.servers[number], &self.host, "/0?strict=yes")().await
+    }
+
+    async fn client(&self) -> Client {
+        let mut nodes = Vec::new();
+        for (number, faults) in self.faults.iter().enumerate() {
+            nodes.push(AnyStore::new(faults.decorate(self.node(number).await)));
+        }
+        let host: Arc<dyn leasehold::host::Host> = self.host.clone();
+        let quorum = leasehold::store::Quorum::connect(nodes, host).await;
+        let builder = Client::with_store(quorum.expect("all are there")).host(self.host.clone());
+        let builder = builder.identity(leasehold::Identity::anonymous()).ttl(TTL);
+        builder.connect().await.expect("connected")
+    }
+
+    async fn assert_nothing_is_left(&self, number: usize) {
+        self.host.settle().await;
+        let seen = self.node(number).await.inspect(key("a")).await.expect("answered");
+        assert_eq!((seen.holders, seen.waiting), (Vec::new(), 0));
+    }
+}
+
+#[test]
+fn who_waits_for_new_nodes_is_told_that_they_are_new_and_has_it_in_the_end() {
+    Scene::play(0, async |scene| {
+        let client = scene.client().await;
+        let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("quarantined");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+        let text = error.to_string();
+        assert!(text.contains("no new locks for 61 s more"), "{text}");
+        let begun = scene.host.now();
+        let guard = client.mutex("a").lock().await.expect("it ends");
+        let waited = scene.host.now().since(begun);
+        assert!(waited >= ms(60_000) && waited < ms(61_000), "{waited:?}");
+        assert_eq!(guard.release().await.expect("answered"), Release::Released);
+    });
+}
+
+#[test]
+fn what_one_node_grants_while_the_others_are_quarantined_is_given_back() {
+    Scene::play(1, async |scene| {
+        let client = scene.client().await;
+        let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("quarantined");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+        assert!(error.to_string().contains("no new locks for"), "{error}");
+        scene.assert_nothing_is_left(0).await;
+        // Who waits has it as soon as one of them is quarantined no longer.
+        let waiting = scene.host.task(async move { client.mutex("a").lock().await });
+        scene.host.advance(ms(1_500)).await;
+        scene.servers[2].server().command(&["DEL", ":lh:quarantine"]);
+        let guard = waiting.await.expect("two of three");
+        assert_eq!(guard.release().await.expect("answered"), Release::Released);
+    });
+}
+
+#[test]
+fn with_one_down_the_one_that_is_quarantined_is_what_is_missing() {
+    Scene::play(2, async |scene| {
+        let client = scene.client().await;
+        scene.faults[0].all_from_now_on(Fault::Refuse);
+        let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("one of three");
+        assert!(error.to_string().contains("no new locks for"), "{error}");
+        scene.assert_nothing_is_left(1).await;
+        // With two down it is not: no waiting helps.
+        scene.faults[1].all_from_now_on(Fault::Refuse);
+        let error = client.mutex("a").lock().await.expect_err("none of three");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let text = error.to_string();
+        assert!(text.contains("0 of 3 nodes granted"), "{text}");
+        assert!(text.contains("no new locks for"), "each node is named with its reason: {text}");
+    });
+}
