@@ -14,7 +14,7 @@ pub(crate) const TABLE: &str = "\
 Exit codes:
   0..255  run: the command's own; if a signal killed it, so does leasehold (a shell shows 128+n)
   64      usage: the command line cannot be understood, or `unlock` was not confirmed
-  69      the store cannot be reached, or its answer was lost
+  69      the store cannot be reached, its answer was lost, or it is quarantined
   75      the lock is taken, or the wait elapsed (-E changes it)
   77      the store denied access
   78      contradictory or impossible configuration: a name, ttl, URL or file that will not do

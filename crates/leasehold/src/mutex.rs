@@ -177,7 +177,9 @@ impl Mutex {
     ///
     /// [`Config`](crate::ErrorKind::Config) for a bad name or ttl,
     /// [`Closed`](crate::ErrorKind::Closed) after a shutdown, and whatever the store says if it
-    /// could not be asked. It is a promise that a lock held by another is never an error. After
+    /// could not be asked. [`Unavailable`](crate::ErrorKind::Unavailable) also where a store is in
+    /// [quarantine](crate::store::Quarantine) and has no holder of the lock: whether there is one,
+    /// nobody knows. It is a promise that a lock held by another is never an error. After
     /// [`Unknown`](crate::ErrorKind::Unknown), a grant that may have happened is given back in the
     /// background.
     ///
@@ -194,7 +196,7 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`try_lock`](Self::try_lock), but only if the store could not be asked the first time:
-    /// once it has answered, an outage is waited out.
+    /// once it has answered, an outage is waited out. So is a quarantine, from the first answer on.
     /// [`Unavailable`](crate::ErrorKind::Unavailable) also where 100 000 tasks of this client wait
     /// for the lock already, or 10 000 clients.
     ///
@@ -209,8 +211,9 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if another held it all the while; else as
-    /// [`lock`](Self::lock).
+    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if another held it all the while, or if the
+    /// store was in [quarantine](crate::store::Quarantine) at the end, which the message says; else
+    /// as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// | [`Unknown`](Self::Unknown) | 69 | it may have taken effect; wait one ttl, or inspect |
 /// | [`Lost`](Self::Lost) | 79 | stop the protected work now |
 /// | [`Unsupported`](Self::Unsupported) | 78 | use a store that promises this |
-/// | [`WaitElapsed`](Self::WaitElapsed) | 75 | another holds it; wait longer or come back |
+/// | [`WaitElapsed`](Self::WaitElapsed) | 75 | another holds it, or the store grants nothing new; wait longer or come back |
 /// | [`Closed`](Self::Closed) | 125 | the client was shut down; connect a new one |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     /// The store refused for lack of credentials or rights.
     Denied,
     /// The store could not be asked, or refused before it did anything. Surely nothing was granted.
-    /// A full line too.
+    /// A full line too, and a store in quarantine for one who does not wait.
     Unavailable,
     /// The request left and no answer came: it may or may not have taken effect. The client cleans
     /// up behind it.
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     /// The store does not promise what was asked for, see
     /// [`Capabilities`](crate::store::Capabilities).
     Unsupported,
-    /// The time to wait ran out while another held the lock.
+    /// The time to wait ran out while another held the lock, or while the store was in quarantine.
     WaitElapsed,
     /// The client was shut down.
     Closed,

@@ -110,7 +110,7 @@ impl Attempt {
         self
     }
 
-    /// Asks until there is a lease, or an end. `None` only without waiting: it is taken.
+    /// Asks until there is a lease, or an end. `None` only without waiting: another has it.
     ///
     /// # Cancel safety
     ///
@@ -144,8 +144,11 @@ impl Attempt {
                     }
                 }
                 (NextAsk::GiveUp, Ok(Acquired::Quarantined(quarantine))) => {
-                    tracing::warn!(key = %self.spec.key, "not granted: {quarantine}");
-                    return Ok(None);
+                    // Whether another has it nobody knows, and whoever is told that it is taken
+                    // concludes that another does the work.
+                    let message =
+                        format!("{quarantine}; nothing was taken, wait or come back later");
+                    return Err(Error::new(ErrorKind::Unavailable, message));
                 }
                 (NextAsk::GiveUp, Ok(Acquired::Taken { .. } | Acquired::Split { .. })) => {
                     tracing::debug!(key = %self.spec.key, "taken");

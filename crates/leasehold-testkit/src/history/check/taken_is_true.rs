@@ -13,9 +13,9 @@ use crate::history::story::{Call, OfKey, Served, Story};
 /// key at the server, or had a place in its line.
 ///
 /// If an ask of the call is known to have been served meanwhile, that ask says it: it found another
-/// owner, or did not make its token the owner. Asked only where the history tells what the server
-/// did, and where it is clear which token is the call's: no other call of the process for the key
-/// is under way, or ended so shortly before that it may still send.
+/// owner, or made another the owner, or left the key to a line. Asked only where the history tells
+/// what the server did, and where it is clear which token is the call's: no other call of the
+/// process for the key is under way, or ended so shortly before that it may still send.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = asks_sent(story);
     let mut violations = Vec::new();
@@ -77,9 +77,12 @@ impl<'s> Asked<'_, 's> {
         let meanwhile = self.served(self.call.called);
         let mut answered = meanwhile.iter().filter(of_call).peekable();
         if answered.peek().is_some() {
-            return answered.any(|served| {
-                served.before.is_some_and(|owner| owner != served.token)
-                    || served.after != Some(served.token)
+            return answered.any(|served| match (served.before, served.after) {
+                // It is for one in line, or the server grants nothing: that is another answer.
+                (None, None) => self.had_line(bounds, token),
+                (before, after) => {
+                    before.is_some_and(|owner| owner != served.token) || after != Some(served.token)
+                }
             });
         }
         let is_other = |owner: Option<&str>| owner.is_some() && owner != token;
@@ -155,6 +158,17 @@ mod tests {
     fn taken_by_its_own_token_is_found() {
         let own = free().sends(1, ASK, "A").at(5.1).serves(ASK, "A", "", "A");
         own.serves(ASK, "A", "A", "A").at(5.5).returns(1, Taken).breaks(TakenIsTrue);
+    }
+
+    #[test]
+    fn taken_of_a_server_that_grants_nothing_is_found() {
+        let refused = |tale: Tale| {
+            let tale = tale.sends(1, ASK, "A").at(5.1).serves(ASK, "A", "", "");
+            tale.at(5.5).returns(1, Taken)
+        };
+        refused(free()).breaks(TakenIsTrue);
+        let line = tale().serves(JOIN, "H", "", "H").at(4.0).serves(JOIN, "W", "H", "H");
+        refused(line.serves(Release, "H", "H", "").at(5.0).tries(1)).passes();
     }
 
     #[test]

@@ -98,6 +98,9 @@ fn with_one_down_the_one_that_is_quarantined_is_what_is_missing() {
         scene.faults[0].all_from_now_on(Fault::Refuse);
         let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("one of three");
         assert!(error.to_string().contains("no new locks for"), "{error}");
+        let error = client.mutex("a").try_lock().await.expect_err("one of three");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("no new locks for"), "{error}");
         scene.assert_nothing_is_left(1).await;
         // With two down it is not: no waiting helps.
         scene.faults[1].all_from_now_on(Fault::Refuse);

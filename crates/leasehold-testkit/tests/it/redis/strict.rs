@@ -251,7 +251,12 @@ fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
         let host = scene.world.host();
         let client = client(host, scene.world.open_store().await, 10_000).await;
         scene.server().flush();
-        assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
+        // Not that another has it: whoever hears that concludes that another does the work.
+        for mutex in [client.mutex("a"), client.mutex("a").unqueued().fencing(false)] {
+            let error = mutex.try_lock().await.expect_err("quarantined");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains("no new locks for 65 s more"), "{error}");
+        }
         let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("quarantined");
         assert_eq!(error.kind(), ErrorKind::WaitElapsed);
         let text = error.to_string();
