@@ -444,7 +444,8 @@ mod tests {
         let (since, left) = (Duration::from_millis(12_900), Duration::from_millis(52_100));
         let quarantine = Some(Quarantine { since: Some(since), left: Some(left) });
         let seen = Snapshot { quarantine, ..Snapshot::default() };
-        let why = "the store restarted or forgot its data 12 s ago; no new locks for 53 s more";
+        let why = "the store is new, restarted or forgot its data (noticed 12 s ago); \
+                   no new locks for 53 s more";
         let card = card("x", &seen, NOW, None).expect("there is something to say");
         assert_eq!(card, format!("`x` is not granted: {why}"));
         let text = text("x", &seen, NOW);

@@ -46,18 +46,20 @@ pub enum Acquired {
 /// Leases that are held go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quarantine {
-    /// How long ago that was noticed, by the first ask after it; `None` if that is not known.
+    /// How long ago that was noticed, by the first ask after it; `None` if that is not known, or if
+    /// only a look has noticed it so far: the quarantine begins with the next ask then.
     pub since: Option<Duration>,
     /// For how long nothing new is granted; `None` if there is no end to it.
     pub left: Option<Duration>,
 }
 
 impl fmt::Display for Quarantine {
-    /// As in "the store restarted or forgot its data 12 s ago; no new locks for 53 s more".
+    /// As in "the store is new, restarted or forgot its data (noticed 12 s ago); no new locks for
+    /// 53 s more".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store restarted or forgot its data")?;
+        f.write_str("the store is new, restarted or forgot its data")?;
         if let Some(since) = self.since {
-            write!(f, " {} s ago", since.as_secs())?;
+            write!(f, " (noticed {} s ago)", since.as_secs())?;
         }
         match self.left {
             Some(left) => {

@@ -133,6 +133,25 @@ fn a_second_loss_begins_a_quarantine_of_its_own() {
     });
 }
 
+/// Also over the connection by which the look goes, and while a quarantine is under way.
+#[test]
+fn a_look_sees_that_the_next_ask_will_begin_a_quarantine() {
+    play(async |scene| {
+        let (anna, ahead) =
+            (scene.world.actor(), Quarantine { since: None, left: Some(QUARANTINE) });
+        granted(anna.ask(&key("a")).send().await);
+        assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
+        scene.server().flush();
+        assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(ahead));
+        scene.assert_quarantined(&anna, &key("a")).await;
+        scene.world.pass(ms(20_000)).await;
+        scene.server().command(&["SET", ":lh:epoch", "another process"]);
+        assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(ahead));
+        scene.assert_quarantined_to_its_end(&["a"]).await;
+        assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
+    });
+}
+
 /// What the old data has is as it was, and what it does not have may be anybody's.
 #[test]
 fn with_old_data_holders_go_on_and_nobody_new_is_let_in() {
@@ -174,6 +193,8 @@ async fn renew(
 fn a_new_server_begins_with_a_quarantine_that_can_be_ended_by_hand() {
     play_on(RedisServer::builder(), async |scene| {
         let anna = scene.world.actor();
+        let ahead = Quarantine { since: None, left: Some(QUARANTINE) };
+        assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(ahead));
         let quarantine = scene.assert_quarantined(&anna, &key("a")).await;
         let whole = Quarantine { since: Some(Duration::ZERO), left: Some(QUARANTINE) };
         assert_eq!(quarantine, whole);
@@ -261,7 +282,10 @@ fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
         assert_eq!(error.kind(), ErrorKind::WaitElapsed);
         let text = error.to_string();
         // As of its last ask, which is a second old at most.
-        assert!(text.contains("the store restarted or forgot its data 4 s ago"), "{text}");
+        assert!(
+            text.contains("the store is new, restarted or forgot its data (noticed 4 s ago)"),
+            "{text}"
+        );
         assert!(text.contains("no new locks for 61 s more"), "{text}");
         let begun = host.now();
         let guard = client.mutex("a").lock().await.expect("it ends");

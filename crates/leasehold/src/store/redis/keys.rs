@@ -15,7 +15,7 @@ const COMPANIONS: [&str; 5] = ["fence", "grant", "line", "ends", "places"];
 const KEYS: u64 = 1 + COMPANIONS.len() as u64;
 
 /// In which process of a strict server its data was last seen; one for each database.
-const EPOCH: &str = ":lh:epoch";
+pub(super) const EPOCH: &str = ":lh:epoch";
 /// While it is there, a strict server grants nothing new.
 pub(super) const QUARANTINE: &str = ":lh:quarantine";
 

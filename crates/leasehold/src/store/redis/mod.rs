@@ -21,6 +21,7 @@ mod link;
 mod listen;
 mod message;
 mod pipeline;
+mod quarantine;
 mod record;
 mod records;
 mod reply;
@@ -55,7 +56,7 @@ use self::home::Home;
 use self::records::Records;
 use self::reply::Set;
 use self::scripted::{Scripted, Step};
-use self::wire::{Plain, Wire};
+use self::wire::Wire;
 use super::{
     Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line, Otherwise,
     Quarantine, Reach, Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
@@ -198,18 +199,12 @@ impl RedisStore {
 impl Shared {
     /// Looks whether the server is quarantined. Another one than a strict server never is.
     fn quarantine(&self) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
-        let looking = self.terms.strict.map(|strict| {
-            let look = Command::new("PTTL").arg(keys::QUARANTINE);
-            (strict, self.asks.submit(LIMIT, Box::new(Plain(look))))
-        });
+        let looking = self.terms.strict.map(|strict| quarantine::look(strict, &self.asks));
         async move {
-            let Some((strict, left)) = looking else { return Ok(None) };
-            Ok(match left.await? {
-                Value::Int(left) if left != -2 => {
-                    Some(reply::quarantine(left, Some(strict.quarantine())))
-                }
-                _ => None,
-            })
+            match looking {
+                Some(looking) => looking.await,
+                None => Ok(None),
+            }
         }
     }
 
