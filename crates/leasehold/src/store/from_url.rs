@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "redis")]
+use super::Store as _;
 use super::{AnyStore, MemoryStore, Quorum};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
@@ -46,18 +48,44 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
 ///
 /// # Errors
 ///
-/// As [`from_url`] and [`Quorum::connect`].
+/// As [`from_url`] and [`Quorum::connect`]; [`ErrorKind::Config`] also if some of the Redis servers
+/// are strict and others are not.
 pub async fn quorum_from_urls(
     urls: &[impl AsRef<str>],
     host: Arc<dyn Host>,
 ) -> Result<AnyStore, Error> {
-    let open = |url: &str| match Opened::from_url(url, Arc::clone(&host))? {
+    let open = |url: &str| Opened::from_url(url, Arc::clone(&host));
+    let opened = urls.iter().map(|url| open(url.as_ref())).collect::<Result<Vec<_>, Error>>()?;
+    #[cfg(feature = "redis")]
+    check_strictness(&opened)?;
+    let store = |opened| match opened {
         #[cfg(feature = "redis")]
-        Opened::Redis(store) => Ok(AnyStore::new(store)),
-        Opened::Here(store) => Ok(store),
+        Opened::Redis(store) => AnyStore::new(store),
+        Opened::Here(store) => store,
     };
-    let stores = urls.iter().map(|url| open(url.as_ref())).collect::<Result<Vec<_>, Error>>()?;
-    Ok(AnyStore::new(Quorum::connect(stores, host).await?))
+    Ok(AnyStore::new(Quorum::connect(opened.into_iter().map(store), host).await?))
+}
+
+/// What any of the nodes forgets counts, so one that is not strict takes from the others what they
+/// are strict for.
+#[cfg(feature = "redis")]
+fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
+    let servers = || {
+        opened.iter().filter_map(|opened| match opened {
+            Opened::Redis(store) => Some(store),
+            Opened::Here(_) => None,
+        })
+    };
+    let strict = servers().find(|store| store.is_strict());
+    let other = servers().find(|store| !store.is_strict());
+    let (Some(strict), Some(other)) = (strict, other) else { return Ok(()) };
+    let message = format!(
+        "`{}` is strict and `{}` is not, and what either forgets counts for the quorum; nothing \
+         was asked, write `strict=yes` behind all of them or none",
+        strict.label(),
+        other.label()
+    );
+    Err(Error::new(ErrorKind::Config, message))
 }
 
 /// A store that is there, or has yet to be reached.
@@ -183,6 +211,25 @@ mod tests {
         ];
         for (url, shown) in table {
             assert_eq!(redact_url(url), shown);
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[tokio::test]
+    async fn strict_and_other_servers_are_no_quorum() {
+        // Nobody listens there, and nobody is asked.
+        let urls = ["redis://:secret@127.0.0.1:1/0?strict=yes", "redis://:secret@127.0.0.1:2/3"];
+        for urls in [urls, [urls[1], urls[0]]] {
+            let error = quorum_from_urls(&urls, SystemHost::shared()).await.expect_err("mixed");
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = error.to_string();
+            assert!(text.contains("127.0.0.1:1/0?strict=yes` is strict and"), "{text}");
+            assert!(text.contains("127.0.0.1:2/3` is not"), "{text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+        for same in [[urls[0]; 2], [urls[1]; 2]] {
+            let error = quorum_from_urls(&same, SystemHost::shared()).await.expect_err("down");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
     }
 

@@ -156,6 +156,11 @@ impl RedisStore {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Whether it notices that its server has forgotten what it granted.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.shared.terms.strict.is_some()
+    }
+
     /// Connects, unless it is connected already.
     pub(crate) async fn reach(&self) -> Result<(), Error> {
         self.shared.asks.connect().await
