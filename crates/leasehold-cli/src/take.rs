@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, ErrorKind, Guard, Mutex};
+use leasehold::store::Quarantine;
+use leasehold::{Client, ErrorKind, Guard, Mutex, Snapshot};
 use rustix::process::Signal;
 
 use crate::duration::human;
@@ -78,34 +79,65 @@ pub(crate) async fn take(
         Ok(Err(error)) if error.kind() == ErrorKind::WaitElapsed => {
             Ok(Taken::Busy(busy(client, name, wait).await))
         }
-        Ok(Err(error)) => Err(Failure::from(error).about(name)),
+        Ok(Err(error)) => {
+            let quarantined = match (error.kind(), wait) {
+                (ErrorKind::Unavailable, Wait::Never) => quarantined(client, name).await,
+                _ => None,
+            };
+            Err(quarantined.unwrap_or_else(|| Failure::from(error).about(name)))
+        }
+    }
+}
+
+/// How the lock is, if the store says so in time.
+async fn look(client: &Client, name: &str) -> Option<Snapshot> {
+    tokio::time::timeout(DRAIN, client.inspect(name)).await.ok()?.ok()
+}
+
+/// Says that the store grants nothing new, if that is so, and what to do about it.
+async fn quarantined(client: &Client, name: &str) -> Option<Failure> {
+    let seen = look(client, name).await?;
+    let quarantine = view::in_the_way(&seen)?;
+    let card = view::card(name, &seen, SystemHost.wall(), None)?;
+    let message = format!("{card}; {}", after_quarantine(quarantine));
+    let kind = ErrorKind::Unavailable;
+    Some(Failure::new(Exit::Code(kind.exit_code()), kind.as_str(), message).about(name))
+}
+
+fn after_quarantine(quarantine: &Quarantine) -> &'static str {
+    match quarantine.left {
+        Some(_) => "nothing was acquired, use -w 2m to wait",
+        None => "nothing was acquired, and waiting alone does not help",
     }
 }
 
 /// Says who is in the way, and what to do about it.
 async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
-    let seen = tokio::time::timeout(DRAIN, client.inspect(name)).await;
-    let seen = seen.ok().and_then(Result::ok);
+    let seen = look(client, name).await;
     let holder = seen.as_ref().and_then(view::first_holder);
     let is_endless = seen.as_ref().is_some_and(view::is_endless);
-    let is_quarantined = seen.as_ref().is_some_and(|seen| view::state(seen) == "quarantined");
+    let quarantine = seen.as_ref().and_then(view::in_the_way).copied();
     let card = seen.and_then(|seen| view::card(name, &seen, SystemHost.wall(), None));
     let card = card.unwrap_or_else(|| format!("`{}` was taken", crate::output::escape(name)));
     let word = crate::output::shell_word(name);
     let message = match wait {
-        Wait::AtMost(limit) => format!(
-            "gave up after {}: {card}\nnothing was acquired; `leasehold inspect {word}` shows who \
-             holds it now",
-            human(limit)
-        ),
+        Wait::AtMost(limit) => {
+            let advice = match quarantine {
+                Some(quarantine) => after_quarantine(&quarantine).to_owned(),
+                None => format!(
+                    "nothing was acquired; `leasehold inspect {word}` shows who holds it now"
+                ),
+            };
+            format!("gave up after {}: {card}\n{advice}", human(limit))
+        }
         // One line: this is what a cron job prints every minute.
         Wait::Never | Wait::ForEver => {
             let first = card.lines().next().unwrap_or_default();
             let advice = if is_endless {
                 "its lease has no end: it is a foreign client's, or data that is no lock; nothing \
                  was acquired, look what stands there before you wait"
-            } else if is_quarantined {
-                "nothing was acquired, use -w 2m to wait"
+            } else if let Some(quarantine) = &quarantine {
+                after_quarantine(quarantine)
             } else {
                 "nothing was acquired, use -w 1m to wait"
             };

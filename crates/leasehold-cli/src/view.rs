@@ -136,11 +136,23 @@ pub(crate) fn first_holder(seen: &Snapshot) -> Option<Value> {
 /// `free`, `held`, `idle`, or `quarantined`: nobody is known to hold it, and it is not granted.
 pub(crate) fn state(seen: &Snapshot) -> &'static str {
     match &seen.holders[..] {
-        [] if seen.quarantine.is_some() => "quarantined",
+        [] if in_the_way(seen).is_some() => "quarantined",
         [] => "free",
         holders if holders.iter().all(|holder| holder.idle) => "idle",
         _ => "held",
     }
+}
+
+/// The quarantine for which it is not granted though nobody is known to hold it.
+pub(crate) fn in_the_way(seen: &Snapshot) -> Option<&Quarantine> {
+    seen.quarantine.as_ref().filter(|_| seen.holders.is_empty())
+}
+
+/// Why nothing new is granted, and how that ends if it does not by itself.
+fn why(quarantine: &Quarantine) -> String {
+    let by_hand = "; it does not end by itself: look who holds a lock, then `DEL :lh:quarantine` \
+                   in that database, see GUARANTEES.md";
+    format!("{quarantine}{}", if quarantine.left.is_none() { by_hand } else { "" })
 }
 
 /// Whether it frees itself never, whatever becomes of its holder: it was not taken by us.
@@ -189,7 +201,7 @@ pub(crate) fn card(
 ) -> Option<String> {
     let Some(holder) = seen.holders.first() else {
         let quarantine = seen.quarantine.as_ref()?;
-        return Some(format!("`{}` is not granted: {quarantine}", escape(name)));
+        return Some(format!("`{}` is not granted: {}", escape(name), why(quarantine)));
     };
     let mut text = format!("`{}` is held by {}", escape(name), who(holder.client.as_ref()));
     if let Some(time) = holder.since {
@@ -221,7 +233,7 @@ fn lease(holder: &Holder) -> String {
 pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
     let mut out = format!("{}: {}\n", escape(name), state(seen));
     if let Some(quarantine) = &seen.quarantine {
-        out.push_str(&format!("  store    {quarantine}\n"));
+        out.push_str(&format!("  store    {}\n", why(quarantine)));
     }
     for holder in &seen.holders {
         out.push_str(&format!("  holder   {}\n", who(holder.client.as_ref())));
@@ -320,174 +332,4 @@ fn cut(text: &str, chars: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use leasehold::FencingToken;
-    use leasehold::core::FencingBlock;
-    use leasehold::core::token::ClientId;
-    use serde_json::json;
-
-    use super::*;
-
-    const NOW: WallTime = WallTime::from_unix_micros(1_700_000_192_000_000);
-    const THEN: WallTime = WallTime::from_unix_micros(1_700_000_000_000_000);
-
-    fn client(pid: u32) -> ClientRecord {
-        ClientRecord {
-            id: ClientId::from_random([0; ClientId::CHARS]),
-            host: "ci-7".to_owned(),
-            pid,
-            user: "ci".to_owned(),
-            command: "./deploy.sh\x1b[2J".to_owned(),
-        }
-    }
-
-    fn seen() -> Snapshot {
-        let fence = FencingToken::new(8812).expect("not zero");
-        Snapshot {
-            holders: vec![Holder {
-                token: b"abcdefghijklmnop".to_vec(),
-                client: Some(client(4121)),
-                why: Some("release\n2".to_owned()),
-                since: Some(THEN),
-                ttl_left: Some(Duration::from_millis(26_500)),
-                fencing: Some(FencingBlock { first: fence, count: 1 }),
-                idle: false,
-            }],
-            waiters: vec![
-                Waiter { id: None, client: Some(client(5)), since: Some(THEN) },
-                Waiter { id: None, client: None, since: None },
-            ],
-            waiting: 2,
-            fencing: Some(fence),
-            votes: Vec::new(),
-            quarantine: None,
-        }
-    }
-
-    #[test]
-    fn the_lock_object_has_exactly_the_pinned_fields() {
-        let object = serde_json::to_value(LockObject::new("deploy", &seen())).expect("JSON");
-        let expected = json!({
-            "schema": "leasehold.v1.lock",
-            "name": "deploy",
-            "state": "held",
-            "holders": [{
-                "token_hint": "abcd", "host": "ci-7", "pid": 4121, "user": "ci",
-                "command": "./deploy.sh\u{1b}[2J", "why": "release\n2",
-                "since": "2023-11-14T22:13:20.000Z", "ttl_left_ms": 26500, "fence": "8812",
-            }],
-            "waiters": [
-                {
-                    "position": 1, "host": "ci-7", "pid": 5, "user": "ci",
-                    "command": "./deploy.sh\u{1b}[2J", "since": "2023-11-14T22:13:20.000Z",
-                },
-                {
-                    "position": 2, "host": null, "pid": null, "user": null, "command": null,
-                    "since": null,
-                },
-            ],
-            "fence": "8812",
-        });
-        assert_eq!(object, expected);
-        let free = serde_json::to_value(LockObject::new("x", &Snapshot::default())).expect("JSON");
-        assert_eq!(free["state"], "free");
-        assert_eq!(free["fence"], Value::Null);
-    }
-
-    #[test]
-    fn of_a_quorum_it_is_shown_who_has_it_where_and_no_more_of_the_token() {
-        let vote = |node: &str, holder| Vote { node: node.to_owned(), holder };
-        let votes = vec![
-            vote("redis://a/0", Ok(Some(b"abcdefghijklmnop".to_vec()))),
-            vote("redis://bb/0", Ok(None)),
-            vote("redis://c/0", Err("no server\x1b[2J listens there".to_owned())),
-            vote("redis://d/0", Ok(Some(b"secret".to_vec()))),
-        ];
-        let seen = Snapshot { votes, ..seen() };
-        let object = serde_json::to_value(LockObject::new("deploy", &seen)).expect("JSON");
-        let expected = json!([
-            { "node": "redis://a/0", "holder_hint": "abcd", "error": null },
-            { "node": "redis://bb/0", "holder_hint": null, "error": null },
-            {
-                "node": "redis://c/0", "holder_hint": null,
-                "error": "no server\u{1b}[2J listens there",
-            },
-            { "node": "redis://d/0", "holder_hint": "", "error": null },
-        ]);
-        assert_eq!(object["votes"], expected);
-        let lines = "  nodes    redis://a/0   abcd…\n           redis://bb/0  nobody\n           \
-                     redis://c/0   no server\\u{1b}[2J listens there\n           \
-                     redis://d/0   …\n";
-        assert!(text("deploy", &seen, NOW).ends_with(lines), "{}", text("deploy", &seen, NOW));
-    }
-
-    #[test]
-    fn the_card_says_who_since_when_why_and_where_we_stand_and_escapes_it_all() {
-        let text = card("deploy", &seen(), NOW, Some(2)).expect("held");
-        for part in [
-            "`deploy` is held by ci-7 pid 4121 (./deploy.sh\\u{1b}[2J, user ci) since ",
-            "(3m 12s)",
-            "why: release\\n2",
-            "free in 26s unless its holder renews it",
-            "fence 8812",
-            "you are #2 of 2 in line",
-        ] {
-            assert!(text.contains(part), "{part} is not in {text}");
-        }
-        assert_eq!(text.lines().count(), 2);
-        assert_eq!(card("deploy", &Snapshot::default(), NOW, None), None);
-    }
-
-    /// At three in the morning: nobody holds it, and nobody gets it.
-    #[test]
-    fn a_store_that_forgot_is_said_to_be_in_the_way() {
-        let (since, left) = (Duration::from_millis(12_900), Duration::from_millis(52_100));
-        let quarantine = Some(Quarantine { since: Some(since), left: Some(left) });
-        let seen = Snapshot { quarantine, ..Snapshot::default() };
-        let why = "the store is new, restarted or forgot its data (noticed 12 s ago); \
-                   no new locks for 53 s more";
-        let card = card("x", &seen, NOW, None).expect("there is something to say");
-        assert_eq!(card, format!("`x` is not granted: {why}"));
-        let text = text("x", &seen, NOW);
-        assert_eq!(text, format!("x: quarantined\n  store    {why}\n"));
-        let object = serde_json::to_value(LockObject::new("x", &seen)).expect("JSON");
-        assert_eq!(object["state"], "quarantined");
-        assert_eq!(object["quarantine"], json!({ "since_ms": 12_900, "left_ms": 52_100 }));
-        let held = Snapshot { quarantine, ..tests::seen() };
-        assert_eq!(state(&held), "held");
-        assert!(super::text("x", &held, NOW).contains(why));
-    }
-
-    #[test]
-    fn a_foreign_holder_is_shown_as_such() {
-        let mut seen = seen();
-        seen.holders[0].client = None;
-        seen.holders[0].ttl_left = None;
-        seen.holders[0].token = b"\xff\x1babcdefghijklmnop".to_vec();
-        let text = text("x", &seen, NOW);
-        assert!(text.contains("a client that left no record"), "{text}");
-        assert!(
-            text.contains("without an end: a foreign client's, or data that is no lock"),
-            "{text}"
-        );
-        assert!(text.contains("\\u{1b}ab…") && !text.contains('\u{1b}'), "{text}");
-    }
-
-    #[test]
-    fn a_table_lines_up() {
-        let rows = [COLUMNS.map(str::to_owned), row("deploy/prod", &seen(), NOW)];
-        let text = table(&rows, None);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0].find("STATE"), lines[1].find("held"));
-        assert_eq!(lines[0].find("WHY"), lines[1].find("release"));
-        let mut wordy = rows;
-        wordy[1][5] = "x".repeat(200);
-        for (columns, length) in [(None, 60), (Some(80), 80 - text.find("WHY").expect("a head"))] {
-            let text = table(&wordy, columns);
-            let why = text.lines().nth(1).and_then(|line| line.split_once("xx")).expect("cut").1;
-            assert_eq!(why.chars().count() + 2, length, "{text}");
-            assert!(why.ends_with("x…"), "{text}");
-        }
-        assert!(table(&wordy, Some(1)).contains("  xxxxxxxxx…\n"));
-    }
-}
+mod tests;

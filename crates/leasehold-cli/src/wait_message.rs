@@ -42,7 +42,8 @@ pub(crate) struct WaitMessage<'a> {
     limit: Option<Duration>,
     talk: &'a Talk,
     began: Moment,
-    said: Option<(Vec<u8>, Moment)>,
+    /// Whose token was in the way, or that no one's was, and when it was said.
+    said: Option<(Option<Vec<u8>>, Moment)>,
     position: Option<usize>,
     status_shown: bool,
     /// Whether we said that the store does not answer.
@@ -101,7 +102,7 @@ impl<'a> WaitMessage<'a> {
             });
             // On a busy machine our own place may come a little later, and a log gets one line. No
             // place is taken at a store that grants nothing.
-            let is_quarantined = seen.holders.is_empty() && seen.quarantine.is_some();
+            let is_quarantined = view::in_the_way(&seen).is_some();
             if self.position.is_some() || self.said.is_some() || is_quarantined {
                 return self.tell(&seen);
             }
@@ -154,20 +155,20 @@ impl<'a> WaitMessage<'a> {
                 if holder.client.as_ref().is_some_and(|client| self.is_us(client)) {
                     return; // It was handed to us just now.
                 }
-                &holder.token[..]
+                Some(holder.token.clone())
             }
-            (None, Some(_)) => &b""[..],
+            (None, Some(_)) => None,
             (None, None) => return,
         };
         let due = match &self.said {
             None => true,
-            Some((token, _)) if *token != in_the_way => true,
+            Some((before, _)) if *before != in_the_way => true,
             Some((_, at)) => !self.talk.on_terminal() && now.since(*at) >= REPEAT_EVERY,
         };
         if !due {
             return;
         }
-        self.said = Some((in_the_way.to_vec(), now));
+        self.said = Some((in_the_way, now));
         self.clear();
         say_held(self.talk, self.name, seen, self.position, now.since(self.began));
     }

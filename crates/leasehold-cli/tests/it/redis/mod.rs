@@ -5,6 +5,7 @@ mod losing;
 mod lying;
 mod monitor;
 mod passwords;
+mod quarantined;
 mod quorum;
 mod reaching;
 mod refusing;

@@ -1,0 +1,89 @@
+//! Strict servers that may have forgotten what they granted: nobody holds the lock, and nobody gets
+//! it.
+
+use std::process::Command;
+
+use super::{info, url_of};
+use crate::harness::{Done, World, finish, start};
+
+const QUARANTINE: &str = ":lh:quarantine";
+
+/// A strict server that is known to have forgotten nothing.
+fn strict() -> World {
+    let world = World::redis();
+    let run_id = info(&world, "server", "run_id");
+    world.server().command(&["SET", ":lh:epoch", &run_id]);
+    world
+}
+
+fn leasehold(world: &World, args: &[&str]) -> Command {
+    let mut command = world.bare();
+    command.args(["--url", &url_of(world, "", "/0?strict=yes")]).args(args);
+    command
+}
+
+/// Nothing was begun, and not since another holds the lock.
+#[track_caller]
+fn assert_refused(world: &World, flag: &[&str], code: i32, words: &[&str]) -> Done {
+    let args = [&["run", "x"][..], flag, &["--", "touch", "began"]].concat();
+    let done = finish(leasehold(world, &args));
+    done.code(code).says("`x` is not granted: the store is new, restarted or forgot its data");
+    for part in words.iter().chain(&["nothing was acquired"]) {
+        done.says(part);
+    }
+    assert!(!done.stderr.contains("who holds it"), "{}", done.stderr);
+    assert!(!world.path("began").exists());
+    done
+}
+
+#[test]
+fn who_asks_during_a_quarantine_is_told_to_wait_and_who_waits_gets_it_in_the_end() {
+    let world = strict();
+    world.server().command(&["SET", QUARANTINE, "x", "PX", "60000"]);
+    assert_refused(&world, &["-n"], 69, &["no new locks for", "use -w 2m to wait"]);
+    // It is no answer for `-q` to leave out: nobody does the work.
+    assert_refused(&world, &["-qn"], 69, &["no new locks for"]);
+    assert_refused(&world, &["-w", "1s"], 75, &["gave up after", "use -w 2m to wait"]);
+    world.server().command(&["SET", QUARANTINE, "x", "PX", "3000"]);
+    let mut waiting = start(leasehold(&world, &["run", "x", "-w", "2m", "--", "echo", "mine"]));
+    waiting.expect_message("`x` is not granted");
+    waiting.expect("mine");
+    waiting.end().code(0);
+}
+
+#[test]
+fn a_quarantine_without_an_end_is_ended_by_hand_and_not_by_waiting() {
+    let world = strict();
+    world.server().command(&["SET", QUARANTINE, "x"]);
+    for (flag, code) in [(&["-n"][..], 69), (&["-w", "1s"], 75)] {
+        let words = ["`DEL :lh:quarantine`", "does not end by itself", "does not help"];
+        let done = assert_refused(&world, flag, code, &words);
+        assert!(!done.stderr.contains("-w 2m"), "{}", done.stderr);
+    }
+    let seen = finish(leasehold(&world, &["inspect", "x"]));
+    assert!(seen.code(0).stdout.starts_with("x: quarantined\n"), "{}", seen.stdout);
+    assert!(seen.stdout.contains("`DEL :lh:quarantine`"), "{}", seen.stdout);
+    world.server().command(&["DEL", QUARANTINE]);
+    finish(leasehold(&world, &["run", "x", "-n", "--", "true"])).code(0);
+}
+
+#[test]
+fn a_look_begins_no_quarantine_and_shows_the_one_to_come() {
+    let world = World::redis();
+    for _ in 0..2 {
+        let seen = finish(leasehold(&world, &["inspect", "x", "--json"]));
+        let lock: serde_json::Value = serde_json::from_str(&seen.code(0).stdout).expect("JSON");
+        assert_eq!(lock["state"], "quarantined");
+        let quarantine = serde_json::json!({ "since_ms": null, "left_ms": 65_000 });
+        assert_eq!(lock["quarantine"], quarantine);
+    }
+    assert_eq!(world.server().command(&["EXISTS", QUARANTINE]).int(), 0);
+}
+
+#[test]
+fn strict_and_other_servers_are_no_quorum() {
+    let world = World::redis();
+    let mut command = leasehold(&world, &["--url", &url_of(&world, "", "/1"), "inspect", "x"]);
+    command.arg("--json");
+    finish(command).code(78).says("write `strict=yes` behind all of them or none");
+}
