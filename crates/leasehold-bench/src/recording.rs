@@ -52,8 +52,13 @@ impl Connector for RecordingConnector {
         let connecting = self.inner.connect();
         let recording = Arc::clone(&self.recording);
         Box::pin(async move {
-            let Connected { link: inner, io, run_id } = connecting.await?;
-            Ok(Connected { link: Arc::new(RecordingLink { inner, recording }), io, run_id })
+            let Connected { link: inner, io, run_id, replicas } = connecting.await?;
+            Ok(Connected {
+                link: Arc::new(RecordingLink { inner, recording }),
+                io,
+                run_id,
+                replicas,
+            })
         })
     }
 

@@ -63,7 +63,12 @@ impl Link for Served {
 impl Connector for Served {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link: Arc<dyn Link> = Arc::new(self.clone());
-        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()), run_id: None })))
+        Box::pin(ready(Ok(Connected {
+            link,
+            io: Box::pin(pending()),
+            run_id: None,
+            replicas: None,
+        })))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {

@@ -21,9 +21,11 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut redis = sqlite;
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;
-    // A hand-over would be a grant by a release, which does not look whether the server forgot.
+    // A hand-over would be a grant by a release, which does not look whether the server forgot, and
+    // cannot give back what has not copies enough.
     let mut strict = redis;
     strict.line = false;
+    let copies = strict;
     // Of nodes in memory. Each would hand over to a head of its own.
     let mut quorum = memory;
     quorum.line = false;
@@ -33,6 +35,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
         ("sqlite", stores::sqlite, sqlite),
         ("redis", stores::redis, redis),
         ("strict", stores::strict, strict),
+        ("copies", stores::copies, copies),
     ]
 }
 

@@ -6,4 +6,5 @@ leasehold_testkit::conformance_tests!(memory, (stores::memory));
 leasehold_testkit::conformance_tests!(sqlite, (stores::sqlite));
 leasehold_testkit::conformance_tests!(redis, (stores::redis));
 leasehold_testkit::conformance_tests!(strict, (stores::strict));
+leasehold_testkit::conformance_tests!(copies, (stores::copies));
 leasehold_testkit::conformance_tests!(quorum, (stores::quorum));

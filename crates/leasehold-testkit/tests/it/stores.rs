@@ -4,8 +4,12 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::Error;
 use leasehold::host::Host;
-use leasehold::store::redis::{RedisConnector, Strict};
+use leasehold::store::redis::{
+    Command, Connected, Connector, Copies, Link, LinkError, LinkFuture, RedisConnector, Replicas,
+    Strict, Subscriber, Terms, Value,
+};
 use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
@@ -47,6 +51,62 @@ pub(crate) fn strict(host: &Arc<VirtualHost>) -> Opener {
         let opening = RedisStore::connect_with(connector, Arc::clone(&host));
         Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
     })
+}
+
+/// One that wants a copy of each grant, and has a replica that confirms every one at once.
+pub(crate) fn copies(host: &Arc<VirtualHost>) -> Opener {
+    let outside = ServerOutside::new(pool::lend());
+    host.attach(outside.clone());
+    let host: Arc<dyn Host> = host.clone();
+    Box::new(move || {
+        let connector = RedisConnector::new(&outside.server().url()).expect("a URL of a server");
+        let connector = Replicated(outside.watch(connector));
+        let opening = RedisStore::connect_with(connector, Arc::clone(&host));
+        Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
+    })
+}
+
+/// As if each server had a replica, which is as far as the server is. A real one does not keep
+/// virtual time.
+struct Replicated<C>(C);
+
+impl<C: Connector> Connector for Replicated<C> {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let connecting = self.0.connect();
+        Box::pin(async move {
+            let connected = connecting.await?;
+            Ok(Connected { link: Arc::new(ReplicatedLink(connected.link)), ..connected })
+        })
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        self.0.subscribe()
+    }
+
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn terms(&self) -> Terms {
+        Copies::of(Replicas::Count(1), false).into()
+    }
+}
+
+struct ReplicatedLink(Arc<dyn Link>);
+
+impl Link for ReplicatedLink {
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
+        if command.args().next() != Some(b"WAIT") {
+            return self.0.submit(command);
+        }
+        let answer = self.0.submit(Command::new("WAIT").arg("0").arg("1"));
+        Box::pin(async move {
+            answer.await.map(|answer| match answer {
+                Value::Int(replicas) => Value::Int(replicas + 1),
+                strange => strange,
+            })
+        })
+    }
 }
 
 /// Which process of a server answers.

@@ -23,8 +23,8 @@ const SCHEMES: &[&str] = &[
 ///
 /// | URL | store |
 /// |---|---|
-/// | `redis://[[user]:password@]host[:port][/db][?strict=yes]` | a Redis or Valkey server; default: port 6379, database 0 |
-/// | `unix:/path[?db=N][&strict=yes]` | the same, over a socket on this machine |
+/// | `redis://[[user]:password@]host[:port][/db][?strict=yes&replicas=K&fsync=yes]` | a Redis or Valkey server; default: port 6379, database 0 |
+/// | `unix:/path[?db=N][&strict=yes…]` | the same, over a socket on this machine |
 /// | `sqlite:/path`, `sqlite:path` | a file shared by the processes of one user on one machine |
 /// | `memory:` | one of its own in this process |
 /// | `memory:NAME` | one that is shared inside this process |

@@ -33,12 +33,13 @@ impl<C: Connector> Connector for Watched<C> {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let (connecting, outside) = (self.connector.connect(), Arc::clone(&self.outside));
         Box::pin(Arrival::new(&self.outside, async move {
-            let Connected { link, io, run_id } = connecting.await?;
+            let Connected { link, io, run_id, replicas } = connecting.await?;
             let io = moving(Arc::downgrade(&link), Arc::clone(&outside), io);
             Ok(Connected {
                 link: Arc::new(WatchedLink { link, outside }),
                 io: Box::pin(io),
                 run_id,
+                replicas,
             })
         }))
     }

@@ -104,7 +104,12 @@ impl Connector for SimulatedConnector {
             // The connection is open as of this moment.
             let run_id =
                 end.network.with_server(|server| server.strict.map(|_| Arc::from(server.run_id())));
-            Ok(Connected { link: Arc::new(link), io: Box::pin(end.ended()), run_id })
+            Ok(Connected {
+                link: Arc::new(link),
+                io: Box::pin(end.ended()),
+                run_id,
+                replicas: None,
+            })
         })
     }
 

@@ -31,6 +31,9 @@ struct State {
     /// Whether requests are answered.
     silent: bool,
     answers: VecDeque<Result<Value, LinkError>>,
+    /// What it says of copies; nothing where that is none.
+    confirmations: VecDeque<Option<Result<Value, LinkError>>>,
+    terms: Terms,
     /// What came in: on which connection, and the words.
     seen: Vec<(usize, Vec<String>)>,
     lines: Vec<Arc<Line>>,
@@ -45,6 +48,8 @@ impl Default for State {
             door: Door::Open,
             silent: false,
             answers: VecDeque::new(),
+            confirmations: VecDeque::new(),
+            terms: Terms::default(),
             seen: Vec::new(),
             lines: Vec::new(),
             attempts: Vec::new(),
@@ -74,6 +79,18 @@ impl Fake {
     /// What the next script is answered. Default: as a release that freed its key.
     pub(crate) fn answer(&self, answer: Result<Value, LinkError>) {
         self.state().answers.push_back(answer);
+    }
+
+    /// What the next question for copies is answered; none: nothing. Default: that there is one.
+    pub(crate) fn confirm(&self, answer: Option<Result<Value, LinkError>>) {
+        self.state().confirmations.push_back(answer);
+    }
+
+    /// A server on those terms.
+    pub(crate) fn on_terms(terms: impl Into<Terms>) -> Self {
+        let fake = Self::default();
+        fake.state().terms = terms.into();
+        fake
     }
 
     pub(crate) fn break_connections(&self) {
@@ -111,6 +128,10 @@ impl Fake {
         if state.silent {
             return None;
         }
+        let is_for_copies = command.args().next().is_some_and(|name| name == b"WAIT");
+        if is_for_copies {
+            return state.confirmations.pop_front().unwrap_or(Some(Ok(Value::Int(1))));
+        }
         if !is_script {
             return Some(Ok(Value::Bytes(b"PONG".to_vec())));
         }
@@ -125,7 +146,7 @@ impl State {
         self.lines.push(Arc::clone(&line));
         let closing = Closing(Arc::clone(&line));
         let io = Box::pin(async move { closing.0.broken.notified().await });
-        Connected { link: line, io, run_id: None }
+        Connected { link: line, io, run_id: None, replicas: None }
     }
 }
 
@@ -233,6 +254,6 @@ impl Connector for Fake {
     }
 
     fn terms(&self) -> Terms {
-        Terms::default()
+        self.state().terms
     }
 }

@@ -111,7 +111,12 @@ impl Link for Scanning {
 impl Connector for Scanning {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link: Arc<dyn Link> = Arc::new(Self);
-        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()), run_id: None })))
+        Box::pin(ready(Ok(Connected {
+            link,
+            io: Box::pin(pending()),
+            run_id: None,
+            replicas: None,
+        })))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {

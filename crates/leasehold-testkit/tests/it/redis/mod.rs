@@ -3,6 +3,7 @@
 mod clients;
 mod coexisting;
 mod connecting;
+mod copies;
 mod fake;
 mod flooding;
 mod foreign;

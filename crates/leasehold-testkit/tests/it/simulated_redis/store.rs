@@ -37,7 +37,12 @@ impl Both {
 impl Connector for Both {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link = Arc::new(self.clone());
-        Box::pin(ready(Ok(Connected { link, io: Box::pin(pending()), run_id: None })))
+        Box::pin(ready(Ok(Connected {
+            link,
+            io: Box::pin(pending()),
+            run_id: None,
+            replicas: None,
+        })))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {

@@ -33,7 +33,7 @@ impl Browse for RedisStore {
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         let shared = Arc::clone(&self.shared);
         let step = Scripted::new(Step::Evict { key: key.clone(), seen });
-        let answer = shared.asks.submit(LIMIT, step.strictly(shared.terms.strict));
+        let answer = shared.asks.submit(LIMIT, step.on(&shared.terms));
         Box::pin(async move {
             let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
             let answered = reply::evicted(&key, &answer)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::greet::get_to_know;
+use super::greet::{Acquaintance, get_to_know};
 use super::link::{Connected, Connector, LinkFuture, Subscriber};
 use super::listen;
 use super::pipeline::Pipeline;
@@ -27,9 +27,9 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// Opens connections to one Redis or Valkey server.
 ///
 /// It speaks RESP2, and needs no right but `AUTH`, `SELECT` (for a database other than 0), `INFO`
-/// (for strict terms) and those for what is sent over it. The addresses of a host name are tried in
-/// the order in which the system gives them, one after the other: the caller's limit is for all of
-/// them.
+/// (for strict terms, and for a majority of replicas), `WAIT` or `WAITAOF` (for copies) and those
+/// for what is sent over it. The addresses of a host name are tried in the order in which the
+/// system gives them, one after the other: the caller's limit is for all of them.
 ///
 /// | URL | server |
 /// |---|---|
@@ -167,9 +167,9 @@ async fn establish<S>(mut stream: S, address: &Address) -> Result<Connected, Err
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let run_id = get_to_know(&mut stream, address).await?;
+    let Acquaintance { run_id, replicas } = get_to_know(&mut stream, address).await?;
     let (link, io) = Pipeline::open(stream);
-    Ok(Connected { link, io, run_id })
+    Ok(Connected { link, io, run_id, replicas })
 }
 
 #[cfg(test)]

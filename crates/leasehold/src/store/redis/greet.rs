@@ -1,5 +1,5 @@
-//! The first words on a connection: who we are, which database, whether a server is there, and
-//! which process it is where that matters.
+//! The first words on a connection: who we are, which database, whether a server is there, and,
+//! where that matters, which process it is and whether it can tell of copies.
 //!
 //! Spoken here and not by the client crate, which answers a refused password without what the
 //! server said, and takes any other error in its place, such as too many clients, for a wrong
@@ -8,14 +8,14 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
+use super::answers::{Answers, Silence};
+use super::copies::Replicas;
 use super::error::{Said, refusal};
+use super::terms::Terms;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
-
-/// The most bytes that a server may answer to all of it. What it says of protected mode takes 1 KB.
-const ANSWER_MAX: usize = 16 * 1024;
 
 /// Logs in, chooses the database, and has the server answer once. All in one round trip.
 ///
@@ -26,65 +26,92 @@ pub(super) async fn greet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
 ) -> Result<(), Error> {
-    speak(stream, address, false).await.map(drop)
+    speak(stream, address, Terms::default()).await.map(drop)
 }
 
-/// As [`greet`], and asks in the same breath for the `run_id` of the server where the terms are
-/// strict.
+/// What was heard of a server, where the terms want to know it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Acquaintance {
+    /// Which process it is.
+    pub(super) run_id: Option<Arc<str>>,
+    /// How many replicas it has.
+    pub(super) replicas: Option<u32>,
+}
+
+/// As [`greet`], and asks in the same breath what the terms want to know: the `run_id` of the
+/// server where they are strict, and where they want copies, whether it can tell of them.
 pub(super) async fn get_to_know(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
-) -> Result<Option<Arc<str>>, Error> {
-    speak(stream, address, address.terms.strict.is_some()).await
+) -> Result<Acquaintance, Error> {
+    speak(stream, address, address.terms).await
 }
 
 async fn speak(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
-    asks_run_id: bool,
-) -> Result<Option<Arc<str>>, Error> {
+    terms: Terms,
+) -> Result<Acquaintance, Error> {
     let mut words = Vec::with_capacity(128);
-    let mut steps = Vec::with_capacity(3);
+    let steps = write(address, terms, &mut words);
+    // A server that has no room says so and closes, maybe before it has read a word.
+    let written = stream.write_all(&words).await;
+    let mut answers = Answers::default();
+    let mut heard = Acquaintance::default();
+    for step in steps {
+        match answers.next(stream).await {
+            Ok(answer) => step.hear(&answer, &mut heard)?,
+            Err(Silence::Nonsense) => return Err(no_redis()),
+            Err(Silence::Ended(read)) => return Err(went_away(written.err().unwrap_or(read))),
+        }
+    }
+    if answers.is_empty() { Ok(heard) } else { Err(no_redis()) }
+}
+
+/// Writes what is said, and returns what each answer will be to.
+fn write(address: &Address, terms: Terms, words: &mut Vec<u8>) -> Vec<Step> {
+    let mut steps = Vec::with_capacity(8);
     if let Some(password) = &address.password {
         let mut auth = redis::cmd("AUTH");
         if let Some(username) = &address.username {
             auth.arg(username);
         }
-        auth.arg(password).write_packed_command(&mut words);
+        auth.arg(password).write_packed_command(words);
         steps.push(Step::Auth);
     }
     if address.db != 0 {
-        redis::cmd("SELECT").arg(address.db).write_packed_command(&mut words);
+        redis::cmd("SELECT").arg(address.db).write_packed_command(words);
         steps.push(Step::Select);
     }
-    redis::cmd("PING").write_packed_command(&mut words);
+    redis::cmd("PING").write_packed_command(words);
     steps.push(Step::Ping);
-    if asks_run_id {
-        redis::cmd("INFO").arg("server").write_packed_command(&mut words);
+    if terms.strict.is_some() {
+        redis::cmd("INFO").arg("server").write_packed_command(words);
         steps.push(Step::Info);
     }
-    // A server that has no room says so and closes, maybe before it has read a word.
-    let written = stream.write_all(&words).await;
-    let mut answers = Answers::default();
-    let mut run_id = None;
-    for step in steps {
-        match answers.next(stream).await {
-            Ok(answer) => {
-                step.check(&answer)?;
-                if step == Step::Info {
-                    run_id = Some(run_id_in(&answer).ok_or_else(no_run_id)?);
-                }
-            }
-            Err(Silence::Nonsense) => return Err(no_redis()),
-            Err(Silence::Ended(read)) => return Err(went_away(written.err().unwrap_or(read))),
-        }
+    // What this connection has not written it need not wait for, so both are answered at once.
+    if terms.copies.fsync {
+        redis::cmd("WAITAOF").arg(1).arg(0).arg(1).write_packed_command(words);
+        steps.extend([Step::WaitAof, Step::Count, Step::Count]);
+    } else if terms.copies.is_any() {
+        redis::cmd("WAIT").arg(0).arg(1).write_packed_command(words);
+        steps.push(Step::Wait);
     }
-    if answers.is_empty() { Ok(run_id) } else { Err(no_redis()) }
+    if terms.copies.replicas == Replicas::Majority {
+        redis::cmd("INFO").arg("replication").write_packed_command(words);
+        steps.push(Step::Replication);
+    }
+    steps
+}
+
+/// A line of what INFO says.
+fn line_of<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// The `run_id` in what INFO says: a line of its own.
 fn run_id_in(info: &str) -> Option<Arc<str>> {
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?.trim();
+    let run_id = line_of(info, "run_id:")?;
     let is_id = !run_id.is_empty() && run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_id.then(|| run_id.into())
 }
@@ -95,10 +122,38 @@ enum Step {
     Select,
     Ping,
     Info,
+    Wait,
+    /// Answered with two numbers.
+    WaitAof,
+    /// One of them.
+    Count,
+    Replication,
 }
 
 impl Step {
-    /// Whether the server went along. `answer` begins with its mark, `+`, `-` or `$`.
+    /// Takes in what the server says, if it went along. `answer` begins with its mark.
+    fn hear(self, answer: &str, heard: &mut Acquaintance) -> Result<(), Error> {
+        let is_fit = match self {
+            Self::Wait | Self::Count => answer.starts_with([':', '-']),
+            Self::WaitAof => answer == "*2" || answer.starts_with('-'),
+            _ => answer.starts_with(['+', '$', '-']),
+        };
+        if !is_fit {
+            return Err(no_redis());
+        }
+        self.check(answer)?;
+        match self {
+            Self::Info => heard.run_id = Some(run_id_in(answer).ok_or_else(no_run_id)?),
+            Self::Replication => {
+                let count = line_of(answer, "connected_slaves:").and_then(|it| it.parse().ok());
+                heard.replicas = Some(count.ok_or_else(no_replicas)?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the server went along.
     fn check(self, answer: &str) -> Result<(), Error> {
         let Some(text) = answer.strip_prefix('-') else {
             return Ok(());
@@ -132,9 +187,60 @@ impl Step {
             (Self::Info, ErrorKind::Unknown | ErrorKind::Unsupported) => {
                 Err(no_run_id().with_source(Said::new(text)))
             }
+            (Self::Replication, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
+                ErrorKind::Denied,
+                "`replicas=majority` has to ask the server how many replicas it has, and this user \
+                 has no right to (`+info`)",
+                text,
+            )),
+            (Self::Replication, ErrorKind::Unknown | ErrorKind::Unsupported) => {
+                Err(no_replicas().with_source(Said::new(text)))
+            }
+            (Self::Wait | Self::WaitAof, _) => Err(self.no_copies(code, text, error)),
             _ => Err(error),
         }
     }
+}
+
+impl Step {
+    /// Why the server will not tell of copies.
+    fn no_copies(self, code: &str, text: &str, error: Error) -> Error {
+        let (kind, what) = match (self, error.kind()) {
+            (Self::WaitAof, ErrorKind::Denied) if code == "NOPERM" => {
+                (ErrorKind::Denied, "`fsync` asks by WAITAOF, and this user may not (`+waitaof`)")
+            }
+            (_, ErrorKind::Denied) if code == "NOPERM" => {
+                (ErrorKind::Denied, "`replicas` asks by WAIT, and this user may not (`+wait`)")
+            }
+            (Self::WaitAof, _) if text.contains("unknown command") => {
+                (ErrorKind::Unsupported, "`fsync` needs WAITAOF, which is in Redis 7.2 and later")
+            }
+            (_, _) if text.contains("unknown command") => {
+                (ErrorKind::Unsupported, "`replicas` needs WAIT, which the server does not have")
+            }
+            (_, ErrorKind::Unknown) if text.contains("appendonly") => {
+                (ErrorKind::Config, "`fsync` needs an append-only file (`appendonly yes`)")
+            }
+            (_, ErrorKind::Unknown) if text.contains("replica") => {
+                (ErrorKind::Config, "the server is a replica of a primary; name the primary")
+            }
+            (_, ErrorKind::Unknown) => {
+                (ErrorKind::Config, "the server does not say whether there are copies of a write")
+            }
+            _ => return error,
+        };
+        refused(kind, what, text)
+    }
+}
+
+/// `Config`: it will not say so by asking again.
+fn no_replicas() -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "the server does not say how many replicas it has (`INFO replication`), so that \
+         `replicas=majority` has no meaning; nothing was asked, allow the command, or name the \
+         number",
+    )
 }
 
 /// `Config`: it will not say so by asking again.
@@ -170,76 +276,17 @@ fn went_away(cause: io::Error) -> Error {
     .with_source(cause)
 }
 
-/// Why there is no answer.
-enum Silence {
-    Ended(io::Error),
-    Nonsense,
-}
-
-/// The answers that come in.
-#[derive(Default)]
-struct Answers {
-    bytes: Vec<u8>,
-    used: usize,
-    taken: usize,
-}
-
-impl Answers {
-    /// The next one: a line, which begins with `+` or `-`, or a text, which begins with `$`.
-    async fn next(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<String, Silence> {
-        loop {
-            let rest = &self.bytes[self.used..];
-            if let Some((answer, end)) = whole(rest)? {
-                self.used += end;
-                return Ok(answer);
-            }
-            if self.taken > ANSWER_MAX {
-                return Err(Silence::Nonsense);
-            }
-            match stream.read_buf(&mut self.bytes).await {
-                Ok(0) => return Err(Silence::Ended(io::ErrorKind::UnexpectedEof.into())),
-                Ok(count) => self.taken += count,
-                Err(error) => return Err(Silence::Ended(error)),
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.used == self.bytes.len()
-    }
-}
-
-/// The first answer in `bytes`, by its mark, and where it ends; `None` if it is not whole yet.
-fn whole(bytes: &[u8]) -> Result<Option<(String, usize)>, Silence> {
-    let Some(mark) = bytes.first() else { return Ok(None) };
-    if !matches!(mark, b'+' | b'-' | b'$') {
-        return Err(Silence::Nonsense);
-    }
-    let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
-    let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    if *mark != b'$' {
-        return Ok(Some((line, end + 2)));
-    }
-    let length = line[1..].parse::<usize>().ok().filter(|length| *length <= ANSWER_MAX);
-    let length = length.ok_or(Silence::Nonsense)?;
-    let text = &bytes[end + 2..];
-    if text.len() < length + 2 {
-        return Ok(None);
-    }
-    let text = format!("${}", String::from_utf8_lossy(&text[..length]));
-    Ok(Some((text, end + 2 + length + 2)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
 
-    use tokio::io::DuplexStream;
+    use tokio::io::{AsyncReadExt as _, DuplexStream};
 
     use super::*;
+    use crate::store::redis::answers::ANSWER_MAX;
 
     /// What is sent and what comes of it, by a URL and by what the server answers before it closes.
-    async fn greeted(url: &str, answers: &[u8]) -> (String, Result<Option<Arc<str>>, Error>) {
+    async fn greeted(url: &str, answers: &[u8]) -> (String, Result<Acquaintance, Error>) {
         async fn serve(mut server: DuplexStream, answers: &[u8]) -> String {
             server.write_all(answers).await.expect("there is room");
             server.shutdown().await.expect("it is open");
@@ -266,14 +313,28 @@ mod tests {
                 "+OK\r\n+PONG\r\n$35\r\n# Server\r\nredis_mode:x\r\nrun_id:a1\r\n\r\n",
                 "SELECT 3 PING INFO server",
             ),
+            ("redis://h?replicas=2", "+PONG\r\n:0\r\n", "PING WAIT 0 1"),
+            (
+                "redis://h?replicas=majority",
+                "+PONG\r\n:0\r\n$33\r\nrole:master\r\nconnected_slaves:4\r\n\r\n",
+                "PING WAIT 0 1 INFO replication",
+            ),
+            ("redis://h?fsync=yes", "+PONG\r\n*2\r\n:1\r\n:0\r\n", "PING WAITAOF 1 0 1"),
+            (
+                "redis://h?fsync=yes&replicas=majority&strict=yes",
+                "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n*2\r\n:1\r\n:0\r\n$23\r\n# R\r\n\
+                 connected_slaves:4\r\n",
+                "PING INFO server WAITAOF 1 0 1 INFO replication",
+            ),
         ];
         for (url, answers, words) in table {
             let (sent, outcome) = greeted(url, answers.as_bytes()).await;
             let is_argument = |line: &&str| !line.is_empty() && !line.starts_with(['*', '$']);
             let sent: Vec<_> = sent.split("\r\n").filter(is_argument).collect();
             assert_eq!(sent.join(" "), words, "{url}");
-            let run_id = outcome.unwrap_or_else(|error| panic!("{url}: {error}"));
-            assert_eq!(run_id.as_deref(), url.contains("strict").then_some("a1"), "{url}");
+            let heard = outcome.unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(heard.run_id.as_deref(), url.contains("strict").then_some("a1"), "{url}");
+            assert_eq!(heard.replicas, url.contains("majority").then_some(4), "{url}");
         }
     }
 
@@ -334,6 +395,58 @@ mod tests {
         ),
         ("redis://h?strict=yes", "+PONG\r\n$9\r\n# Server\r\n", ErrorKind::Config, "`run_id`"),
         ("redis://h?strict=yes", "+PONG\r\n$9\r\nrun_id:\r\n", ErrorKind::Config, "`run_id`"),
+        (
+            "redis://h?replicas=1",
+            "+PONG\r\n-NOPERM this user has no permissions to run the 'wait' command",
+            ErrorKind::Denied,
+            "`+wait`",
+        ),
+        (
+            "redis://h?replicas=1",
+            "+PONG\r\n-ERR WAIT cannot be used with replica instances. Please also note",
+            ErrorKind::Config,
+            "name the primary",
+        ),
+        (
+            "redis://h?replicas=1",
+            "+PONG\r\n-ERR unknown command 'WAIT', with args beginning with: '0'",
+            ErrorKind::Unsupported,
+            "needs WAIT",
+        ),
+        ("redis://h?replicas=1", "+PONG\r\n-ERR no", ErrorKind::Config, "copies of a write"),
+        ("redis://h?replicas=1", "+PONG\r\n-LOADING no", ErrorKind::Unavailable, "loading"),
+        ("redis://h?replicas=1", "+PONG\r\n+OK", ErrorKind::Config, "is not a Redis"),
+        (
+            "redis://h?replicas=majority",
+            "+PONG\r\n:0\r\n-NOPERM this user has no permissions to run the 'info' command",
+            ErrorKind::Denied,
+            "`+info`",
+        ),
+        (
+            "redis://h?replicas=majority",
+            "+PONG\r\n:0\r\n$13\r\n# Replication",
+            ErrorKind::Config,
+            "how many replicas",
+        ),
+        (
+            "redis://h?fsync=yes",
+            "+PONG\r\n-ERR WAITAOF cannot be used when numlocal is set but appendonly is off.",
+            ErrorKind::Config,
+            "`appendonly yes`",
+        ),
+        (
+            "redis://h?fsync=yes",
+            "+PONG\r\n-ERR unknown command 'WAITAOF', with args beginning with: '1' '0' '1'",
+            ErrorKind::Unsupported,
+            "Redis 7.2",
+        ),
+        (
+            "redis://h?fsync=yes",
+            "+PONG\r\n-NOPERM this user has no permissions to run the 'waitaof' command",
+            ErrorKind::Denied,
+            "`+waitaof`",
+        ),
+        ("redis://h?fsync=yes", "+PONG\r\n:1", ErrorKind::Config, "is not a Redis"),
         ("redis://h?strict=yes", "+PONG\r\n$-1", ErrorKind::Config, "is not a Redis"),
         ("redis://h?strict=yes", "+PONG\r\n$99999999", ErrorKind::Config, "is not a Redis"),
     ];

@@ -15,6 +15,8 @@ const WARM_KEYS_MAX: usize = 16_384;
 pub(super) struct Known {
     /// Which process answers, where that was asked.
     run_id: Option<Arc<str>>,
+    /// How many replicas it had when the connection was made, where that was asked.
+    replicas: Option<u32>,
     /// One bit per script.
     scripts: u32,
     warm: HashSet<Key>,
@@ -36,13 +38,18 @@ pub(super) enum PlainAsk {
 
 impl Known {
     /// What is known of a connection that has just been made.
-    pub(super) fn of(run_id: Option<Arc<str>>) -> Self {
-        Self { run_id, ..Self::default() }
+    pub(super) fn of(run_id: Option<Arc<str>>, replicas: Option<u32>) -> Self {
+        Self { run_id, replicas, ..Self::default() }
     }
 
     /// The run id of the server at the other end; `None` where it was not asked.
     pub(super) fn run_id(&self) -> Option<&Arc<str>> {
         self.run_id.as_ref()
+    }
+
+    /// How many replicas the server had at first; `None` where it was not asked.
+    pub(super) fn replicas(&self) -> Option<u32> {
+        self.replicas
     }
 
     /// Whether the server has the script, so that its hash is enough.

@@ -43,7 +43,8 @@ pub trait Connector: Send + Sync + 'static {
     fn label(&self) -> String;
 
     /// What all clients of that server have to agree on. Under strict terms each connection has to
-    /// name its server ([`Connected::run_id`]).
+    /// name its server ([`Connected::run_id`]), and where they want a majority of its replicas, to
+    /// count these ([`Connected::replicas`]).
     fn terms(&self) -> Terms;
 }
 
@@ -58,6 +59,9 @@ pub struct Connected {
     /// The `run_id` of the server, asked for on this very connection: it tells one process of a
     /// server from the next. `None` where the [terms](Connector::terms) are not strict.
     pub run_id: Option<Arc<str>>,
+    /// How many replicas the server has, asked for on this connection. `None` where the
+    /// [terms](Connector::terms) do not want a majority of them.
+    pub replicas: Option<u32>,
 }
 
 impl fmt::Debug for Connected {

@@ -6,10 +6,12 @@
 //!
 //! Time is the server's: a step of its clock moves the end of every lease. See GUARANTEES.md.
 
+mod answers;
 mod bounded;
 mod browse;
 mod call;
 mod connect;
+mod copies;
 mod error;
 mod greet;
 mod heard;
@@ -45,12 +47,14 @@ use std::time::Duration;
 use futures_util::future::{Either, ready};
 
 pub use connect::RedisConnector;
+pub use copies::{Copies, Replicas};
 pub use link::{
     Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages, News,
     Subscriber, Value,
 };
 pub use terms::{Strict, Terms};
 
+use self::copies::{Reply, Shortfall};
 use self::hints::Hints;
 use self::home::Home;
 use self::records::Records;
@@ -172,6 +176,7 @@ impl RedisStore {
     fn acquire_plain(
         &self,
         ask: Ask,
+        terms: Terms,
     ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static + use<> {
         let shared = Arc::clone(&self.shared);
         let limit = command_limit(ask.ttl);
@@ -179,24 +184,31 @@ impl RedisStore {
             shared.records.write_if_due(client, &shared.asks);
         }
         let ask = Ask { note: None, line: Line::Stand, ..ask };
-        let strict = shared.terms.strict;
-        let answer = shared.asks.submit(limit, Scripted::ask(ask.clone()).strictly(strict));
+        let request = Scripted::ask(ask.clone()).on(&terms);
+        let reply = shared.asks.submit_to_confirm(limit, request);
         async move {
             let key = ask.key.clone();
             let named = |error: Error| error.with_name(key.as_str());
-            let mut answer = answer.await.map_err(named)?;
-            match reply::set(&ask.owner, &answer) {
-                Set::Done => return Ok(Acquired::Granted { fencing: None }),
+            let mut reply = reply.await.map_err(named)?;
+            let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: Claim::Plain };
+            match reply::set(&ask.owner, &reply.value) {
+                Set::Done => {
+                    let granted = Acquired::Granted { fencing: None };
+                    return shared.confirmed(granted, reply.confirmed, lease, limit).await;
+                }
                 Set::Taken => return Ok(Acquired::Taken { retry_in: None, ahead: 0 }),
                 // The command leaves the key as it is, and the lease of who asks again is to last
                 // for the whole ttl.
                 Set::Before => {
-                    let again = Scripted::new(Step::Acquire(ask)).strictly(strict);
-                    answer = shared.asks.submit(limit, again).await.map_err(named)?;
+                    let again = Scripted::new(Step::Acquire(ask)).on(&terms);
+                    let again = shared.asks.submit_to_confirm(limit, again);
+                    reply = again.await.map_err(named)?;
                 }
                 Set::Scripted => {}
             }
-            Ok(reply::acquired(&key, &answer)?.answer)
+            let Reply { value, confirmed } = reply;
+            let answer = reply::acquired(&key, &value)?.answer;
+            shared.confirmed(answer, confirmed, lease, limit).await
         }
     }
 }
@@ -213,6 +225,27 @@ impl Shared {
         }
     }
 
+    /// That answer, unless it is a grant that does not count: that is given back.
+    async fn confirmed(
+        &self,
+        answer: Acquired,
+        confirmed: Result<(), Shortfall>,
+        lease: LeaseId,
+        limit: Duration,
+    ) -> Result<Acquired, Error> {
+        let (Acquired::Granted { .. }, Err(shortfall)) = (&answer, confirmed) else {
+            return Ok(answer);
+        };
+        let key = lease.key.clone();
+        let release = Scripted::new(Step::Release(lease, Otherwise::Free)).on(&self.terms);
+        let released = self.asks.submit(limit, release).await;
+        let error = match released.and_then(|answer| reply::released(&key, &answer)) {
+            Ok(_) => shortfall.granted(),
+            Err(cause) => shortfall.left_behind(cause),
+        };
+        Err(error.with_name(key.as_str()))
+    }
+
     /// Where messages cannot be published, nobody is woken: say so once.
     fn notice_muteness(&self, mute: bool) {
         if mute && !self.told_of_mute.swap(true, Ordering::Relaxed) {
@@ -224,11 +257,12 @@ impl Shared {
     }
 }
 
-/// A hand-over is a grant too, and a release cannot see whether the server has forgotten.
+/// A hand-over is a grant too, see [`Terms::hand_over`].
 fn no_line(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "with `strict=yes` nothing is handed over; nothing was asked, watch the lock instead",
+        "with `strict`, `replicas` or `fsync` in its URL a server hands nothing over; nothing was \
+         asked, watch the lock instead",
     )
     .with_name(key.as_str())
 }
@@ -238,8 +272,8 @@ impl Store for RedisStore {
         // What a quorum tries its nodes by has a name that was made up just now: nobody can have
         // been granted it before the server forgot.
         let terms = if ask.key.is_probe() { Terms::default() } else { self.shared.terms };
-        let refused = match (&ask.line, terms.strict) {
-            (Line::Join { .. }, Some(_)) => Err(no_line(&ask.key)),
+        let refused = match (&ask.line, terms.hand_over()) {
+            (Line::Join { .. }, false) => Err(no_line(&ask.key)),
             _ => terms.allow(ask.ttl, &ask.key),
         };
         if let Err(refused) = refused {
@@ -247,7 +281,7 @@ impl Store for RedisStore {
         }
         match ask.claim {
             Claim::Exclusive => {}
-            Claim::Plain => return Either::Left(Either::Left(self.acquire_plain(ask))),
+            Claim::Plain => return Either::Left(Either::Left(self.acquire_plain(ask, terms))),
             claim => {
                 return Either::Left(Either::Right(ready(Err(unsupported_claim(claim, &ask.key)))));
             }
@@ -259,10 +293,13 @@ impl Store for RedisStore {
         let key = ask.key.clone();
         let inbox = ask.line.place().map(|place| place.inbox.clone());
         let limit = command_limit(ask.ttl);
-        let answer = shared.asks.submit(limit, Scripted::ask(ask).strictly(terms.strict));
+        let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: ask.claim };
+        let reply = shared.asks.submit_to_confirm(limit, Scripted::ask(ask).on(&terms));
         Either::Right(async move {
-            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
-            let answered = reply::acquired(&key, &answer)?;
+            let reply = reply.await.map_err(|error| error.with_name(key.as_str()))?;
+            let mut answered = reply::acquired(&key, &reply.value)?;
+            answered.answer =
+                shared.confirmed(answered.answer, reply.confirmed, lease, limit).await?;
             match (&answered.answer, &inbox) {
                 (Acquired::Taken { .. }, Some(inbox)) => {
                     shared.hints.listen(inbox);
@@ -293,10 +330,16 @@ impl Store for RedisStore {
         let key = renewal.lease.key.clone();
         let is_plain = renewal.lease.claim == Claim::Plain;
         let limit = command_limit(renewal.ttl);
-        let answer = shared.renewals.submit(limit, Scripted::new(Step::Renew(renewal)));
+        let request = Scripted::new(Step::Renew(renewal)).on(&shared.terms);
+        let reply = shared.renewals.submit_to_confirm(limit, request);
         Either::Right(async move {
-            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
-            Ok(match reply::renewed(&key, &answer)? {
+            let named = |error: Error| error.with_name(key.as_str());
+            let Reply { value, confirmed } = reply.await.map_err(named)?;
+            let renewed = reply::renewed(&key, &value)?;
+            if renewed != Renewed::Lost {
+                confirmed.map_err(|shortfall| named(shortfall.renewed()))?;
+            }
+            Ok(match renewed {
                 // Nothing is noted of such a lease, so the script takes it for one that has the
                 // last token of a counter that others left beside the key.
                 Renewed::Renewed { wanted, .. } if is_plain => {
@@ -319,11 +362,15 @@ impl Store for RedisStore {
         {
             return Either::Left(ready(Err(refused)));
         }
-        let step = Scripted::new(Step::Release(lease, otherwise)).strictly(shared.terms.strict);
-        let answer = shared.asks.submit(LIMIT, step);
+        let step = Scripted::new(Step::Release(lease, otherwise)).on(&shared.terms);
+        let reply = shared.asks.submit_to_confirm(LIMIT, step);
         Either::Right(async move {
-            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
-            let answered = reply::released(&key, &answer)?;
+            let named = |error: Error| error.with_name(key.as_str());
+            let Reply { value, confirmed } = reply.await.map_err(named)?;
+            let answered = reply::released(&key, &value)?;
+            if let Released::Kept { .. } = &answered.answer {
+                confirmed.map_err(|shortfall| named(shortfall.kept()))?;
+            }
             shared.notice_muteness(answered.hints_denied);
             Ok(answered.answer)
         })
@@ -354,7 +401,7 @@ impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             fencing: true,
-            line: self.shared.terms.strict.is_none(),
+            line: self.shared.terms.hand_over(),
             watching: true,
             hints: Reach::Network,
             reach: Reach::Network,

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use super::call::{Call, Strictly, set};
+use super::copies::{Confirmation, Copies};
 use super::known::{Known, PlainAsk};
 use super::link::{Command, Value};
 use super::reply;
-use super::terms::Strict;
+use super::terms::{Strict, Terms};
 use super::wire::Request;
 use crate::core::key::Key;
+use crate::core::ttl::Ttl;
+use crate::core::validity::command_limit;
 use crate::store::{Ask, Claim, LeaseId, Otherwise, Renewal};
 
 /// How often a script is sent in full before its absence is an error: somebody may flush them at
@@ -26,8 +29,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    fn call<'a>(&'a self, cold: bool, strictly: Option<Strictly<'a>>) -> Call<'a> {
-        let wakes = strictly.is_some();
+    fn call<'a>(&'a self, cold: bool, strictly: Option<Strictly<'a>>, wakes: bool) -> Call<'a> {
         match self {
             Self::Acquire(ask) => Call::Acquire { ask, cold, strictly },
             Self::Renew(renewal) => Call::Renew { renewal, cold },
@@ -35,6 +37,19 @@ impl Step {
             Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
             Self::Inspect(key) => Call::Inspect { key },
             Self::Living(key) => Call::Living { key },
+        }
+    }
+
+    /// For how long the lease is that it may grant.
+    fn grants(&self) -> Option<Ttl> {
+        match self {
+            Self::Acquire(ask) => Some(ask.ttl),
+            Self::Renew(renewal) => Some(renewal.ttl),
+            Self::Release(_, Otherwise::Keep { ttl, .. }) => Some(*ttl),
+            Self::Release(_, Otherwise::Free | Otherwise::Wake)
+            | Self::Evict { .. }
+            | Self::Inspect(_)
+            | Self::Living(_) => None,
         }
     }
 
@@ -63,6 +78,9 @@ pub(super) struct Scripted {
     tries: u32,
     plain: Plain,
     strict: Option<Strict>,
+    copies: Copies,
+    /// Whether a release hands nothing over.
+    wakes: bool,
     /// Which process answers at the connection that it was sent on last.
     run_id: Option<Arc<str>>,
 }
@@ -78,14 +96,16 @@ enum Plain {
 impl Scripted {
     /// A step by a script.
     pub(super) fn new(step: Step) -> Box<Self> {
-        let (cold, tries, plain) = (false, 0, Plain::No);
-        Box::new(Self { step, cold, tries, plain, strict: None, run_id: None })
+        let (cold, tries, plain, wakes) = (false, 0, Plain::No, false);
+        let (strict, copies, run_id) = (None, Copies::default(), None);
+        Box::new(Self { step, cold, tries, plain, strict, copies, wakes, run_id })
     }
 
-    /// On strict terms, or not.
-    pub(super) fn strictly(mut self: Box<Self>, strict: Option<Strict>) -> Box<Self> {
-        self.strict = strict;
-        if strict.is_some() {
+    /// On those terms.
+    pub(super) fn on(mut self: Box<Self>, terms: &Terms) -> Box<Self> {
+        (self.strict, self.copies) = (terms.strict, terms.copies);
+        self.wakes = !terms.hand_over();
+        if terms.strict.is_some() {
             // A command cannot look whether the server has forgotten.
             self.plain = Plain::No;
         }
@@ -107,7 +127,7 @@ impl Scripted {
             let run_id = run_id.expect("a wire on strict terms has no connection without one");
             Strictly { run_id, strict }
         });
-        self.step.call(self.cold, strictly)
+        self.step.call(self.cold, strictly, self.wakes)
     }
 }
 
@@ -128,6 +148,10 @@ impl Request for Scripted {
         }
         known.sent_script(call.script());
         call.in_full()
+    }
+
+    fn confirmation(&self, known: &Known) -> Option<Confirmation> {
+        self.copies.confirmation(known, command_limit(self.step.grants()?))
     }
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> bool {
@@ -162,7 +186,6 @@ impl Request for Scripted {
 mod tests {
     use super::*;
     use crate::core::token::OwnerToken;
-    use crate::core::ttl::Ttl;
     use crate::store::Line;
 
     fn plain() -> Box<Scripted> {
@@ -192,9 +215,9 @@ mod tests {
     /// What makes the mode safe: no ask carries the run id of a connection before.
     #[test]
     fn a_strict_ask_carries_the_run_id_of_the_connection_that_it_is_sent_on() {
-        let mut ask = plain().strictly(Some(Strict::STANDARD));
+        let mut ask = plain().on(&Strict::STANDARD.into());
         for run_id in ["a1", "b2"] {
-            let mut known = Known::of(Some(run_id.into()));
+            let mut known = Known::of(Some(run_id.into()), None);
             known.allows_scripts();
             let command = ask.command(&mut known);
             let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();

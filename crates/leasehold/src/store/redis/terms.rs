@@ -3,9 +3,12 @@
 //! | option | what it means |
 //! |---|---|
 //! | `strict=yes` | a server that may have forgotten what it granted grants nothing for a while |
+//! | `replicas=2`, `replicas=majority` | a grant that so many replicas do not confirm is given back |
+//! | `fsync=yes` | so is one that is not on disk |
 
 use std::time::Duration;
 
+use super::copies::{Copies, Replicas};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
@@ -17,11 +20,19 @@ use crate::core::ttl::Ttl;
 pub struct Terms {
     /// Whether the server is quarantined when it has forgotten what it granted. Default: no.
     pub strict: Option<Strict>,
+    /// How many copies of a grant there have to be. Default: none.
+    pub copies: Copies,
 }
 
 impl From<Strict> for Terms {
     fn from(strict: Strict) -> Self {
-        Self { strict: Some(strict) }
+        Self { strict: Some(strict), ..Self::default() }
+    }
+}
+
+impl From<Copies> for Terms {
+    fn from(copies: Copies) -> Self {
+        Self { copies, ..Self::default() }
     }
 }
 
@@ -66,6 +77,12 @@ impl Strict {
 }
 
 impl Terms {
+    /// Whether a release may grant the key to the next in line. It can see neither whether the
+    /// server has forgotten, nor can it take the key back where there are not copies enough.
+    pub(super) fn hand_over(&self) -> bool {
+        self.strict.is_none() && !self.copies.is_any()
+    }
+
     /// That a lease may last so long, lock delay included.
     pub(super) fn allow(&self, ttl: Ttl, key: &Key) -> Result<(), Error> {
         let Some(strict) = self.strict.filter(|strict| ttl.get() > strict.ttl_max) else {
@@ -106,6 +123,14 @@ impl Options {
                 ("db", db) => options.db = Some(db.to_owned()),
                 ("strict", "yes") => options.terms.strict = Some(Strict::STANDARD),
                 ("strict", "no") => options.terms.strict = None,
+                ("replicas", "majority") => options.terms.copies.replicas = Replicas::Majority,
+                ("replicas", count) => {
+                    let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
+                    let count = count.parse().ok().filter(|_| is_number)?;
+                    options.terms.copies.replicas = Replicas::Count(count);
+                }
+                ("fsync", "yes") => options.terms.copies.fsync = true,
+                ("fsync", "no") => options.terms.copies.fsync = false,
                 _ => return None,
             }
         }
@@ -114,9 +139,22 @@ impl Options {
 }
 
 impl Terms {
-    /// The terms as the options of a URL, each behind another `&`.
+    /// The terms as the options of a URL, with `&` between them.
     pub(super) fn label(&self) -> String {
-        if self.strict.is_some() { "strict=yes".to_owned() } else { String::new() }
+        let Self { strict, copies: Copies { replicas, fsync } } = self;
+        let mut options = Vec::new();
+        if strict.is_some() {
+            options.push("strict=yes".to_owned());
+        }
+        match replicas {
+            Replicas::Count(0) => {}
+            Replicas::Count(count) => options.push(format!("replicas={count}")),
+            Replicas::Majority => options.push("replicas=majority".to_owned()),
+        }
+        if *fsync {
+            options.push("fsync=yes".to_owned());
+        }
+        options.join("&")
     }
 }
 
@@ -128,12 +166,27 @@ mod tests {
     fn options_are_known_or_refused() {
         let read = |text| Options::parse(text).expect(text);
         assert_eq!(read("db=3"), Options { db: Some("3".into()), ..Options::default() });
-        let strict = Terms { strict: Some(Strict::STANDARD) };
+        let strict = Terms::from(Strict::STANDARD);
         assert_eq!(read("strict=yes").terms, strict);
         assert_eq!(read("db=0&strict=yes").terms, strict);
         assert_eq!(read("strict=yes").terms.label(), "strict=yes");
         assert_eq!(read("strict=no").terms, Terms::default());
         assert_eq!(Terms::default().label(), "");
+        let copies = |replicas, fsync| Terms::from(Copies::of(replicas, fsync));
+        assert_eq!(read("replicas=2").terms, copies(Replicas::Count(2), false));
+        assert_eq!(read("replicas=0&fsync=no").terms, Terms::default());
+        assert_eq!(read("fsync=yes").terms, copies(Replicas::Count(0), true));
+        let all = read("fsync=yes&replicas=majority&strict=yes").terms;
+        let copies = copies(Replicas::Majority, true);
+        assert_eq!(all, Terms { strict: Some(Strict::STANDARD), ..copies });
+        assert_eq!(all.label(), "strict=yes&replicas=majority&fsync=yes");
+        assert_eq!(read("replicas=255").terms.label(), "replicas=255");
+        for text in ["replicas", "replicas=", "replicas=+1", "replicas=256", "replicas=all"] {
+            assert_eq!(Options::parse(text), None, "{text}");
+        }
+        for text in ["replicas=1&replicas=1", "fsync=1", "fsync", "fsync=always"] {
+            assert_eq!(Options::parse(text), None, "{text}");
+        }
         for text in ["", "strict", "strict=", "strict=Yes", "strict=1", "strict=yes&strict=yes"] {
             assert_eq!(Options::parse(text), None, "{text}");
         }
@@ -147,7 +200,7 @@ mod tests {
     fn no_lease_of_a_strict_server_outlives_its_quarantine() {
         let strict = Strict::STANDARD;
         assert!(strict.quarantine() >= strict.ttl_max() + Duration::from_secs(5));
-        let terms = Terms { strict: Some(strict) };
+        let terms = Terms::from(strict);
         let key = Key::new("a").expect("a name");
         let ttl = |ttl| Ttl::new(ttl).expect("within bounds");
         assert!(terms.allow(ttl(strict.ttl_max()), &key).is_ok());

@@ -7,7 +7,7 @@
 //! | `redis://:password@host`, `redis://user:password@host` | over TCP, authenticated |
 //! | `unix:/path`, `unix:///path`, `unix:/path?db=2` | at a socket of this machine |
 //! | `unix://user:password@/path?db=2` | at a socket of this machine, authenticated |
-//! | `redis://host?strict=yes`, `unix:/path?db=2&strict=yes` | on the terms that `terms.rs` names |
+//! | `redis://host?strict=yes`, `unix:/path?db=2&replicas=1` | on the terms that `terms.rs` names |
 //!
 //! User, password and path are percent-encoded. What could be meant in two ways is refused, and a
 //! message never repeats any part of the URL but its scheme: what stands in the wrong place may be
@@ -136,9 +136,9 @@ fn tcp(rest: &str) -> Result<Address, &'static str> {
 }
 
 const UNKNOWN_OPTION: &str = "what follows `?` is not one of its options, or none of their values: \
-                              `strict=yes`, and for a socket `db=N`, each once, with `&` between \
-                              them; user and password are written `USER:PASSWORD@` before the \
-                              host or the path";
+                              `strict=yes`, `replicas=N`, `replicas=majority`, `fsync=yes`, and \
+                              for a socket `db=N`, each once, with `&` between them; user and \
+                              password are written `USER:PASSWORD@` before the host or the path";
 
 fn read_options(options: Option<&str>) -> Result<Options, &'static str> {
     options

@@ -10,8 +10,7 @@ local left = call('PTTL', LOCK)
 if call('GET', LOCK) ~= ARGV[1] then
   return { 0, left < 0 and -1 or math.max(left, 1), 0, '', 0 }
 end
--- Its own already: the time to live starts anew, and is never shortened.
-if left < tonumber(ARGV[2]) then
-  call('PEXPIRE', LOCK, ARGV[2])
-end
+-- Its own already: the time to live starts anew, and is never shortened. Written in any case, or
+-- who waits for copies on a new connection would wait for nothing.
+call('PEXPIRE', LOCK, string.format('%d', math.max(left, tonumber(ARGV[2]))))
 return 0

@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::state::{Sending, Sent, Shared, Submitted};
+use super::copies::{Confirmation, Reply};
 use super::error;
 use super::home::Home;
 use super::known::Known;
@@ -40,6 +41,12 @@ const IN_FLIGHT_MAX: usize = 65_536;
 pub(super) trait Request: Send + 'static {
     /// The command, given what the server has. Called in the order in which commands are sent.
     fn command(&mut self, known: &mut Known) -> Command;
+
+    /// What is asked right behind the last command, on the same connection: that there are copies
+    /// of what it wrote.
+    fn confirmation(&self, _known: &Known) -> Option<Confirmation> {
+        None
+    }
 
     /// The server refused the last command, by an answer that begins with `code`. Whether there is
     /// another way.
@@ -84,6 +91,17 @@ impl Wire {
         limit: Duration,
         request: Box<dyn Request>,
     ) -> impl Future<Output = Result<Value, Error>> + Send + 'static + use<> {
+        let reply = self.submit_to_confirm(limit, request);
+        async move { Ok(reply.await?.value) }
+    }
+
+    /// As [`submit`](Self::submit), and whether there are copies enough of what it wrote, which is
+    /// answered within the same limit.
+    pub(super) fn submit_to_confirm(
+        &self,
+        limit: Duration,
+        request: Box<dyn Request>,
+    ) -> impl Future<Output = Result<Reply, Error>> + Send + 'static + use<> {
         let deadline = self.shared.host.now() + limit;
         let in_flight = InFlight::begin(&self.shared);
         let mut answer = Answer { shared: Arc::clone(&self.shared), waiting: None, deadline };
@@ -151,22 +169,22 @@ impl Answer {
         Ok(())
     }
 
-    async fn take(&mut self, limit: Duration) -> Result<Value, Error> {
+    async fn take(&mut self, limit: Duration) -> Result<Reply, Error> {
         loop {
             self.connection(limit).await?;
             let Some(Waiting::Reply(sent)) = &mut self.waiting else {
                 unreachable!("what has its connection was sent")
             };
-            let reply = self.shared.ticks.until(self.deadline, sent.reply.as_mut()).await;
+            let reply = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
             // From here on nothing is waited for, so nothing has to be kept from being taken back.
             let Some(Waiting::Reply(mut sent)) = self.waiting.take() else {
                 unreachable!("it was just waited for")
             };
             self.shared.note_answer(reply.as_ref());
             let failed = match reply {
-                Some(Ok(value)) => {
-                    self.shared.learn(sent, &value);
-                    return Ok(value);
+                Some(Ok(reply)) => {
+                    self.shared.learn(sent, &reply.value);
+                    return Ok(reply);
                 }
                 // It waited for less than its limit, but behind one that was not answered either.
                 Some(Err(LinkError::Broken { .. })) if self.shared.was_silent(sent.generation) => {
@@ -226,7 +244,7 @@ impl Drop for Answer {
             };
             // Not before the answer is there may the connection go, unless the server is silent:
             // who always has less patience than the limit would never find that out.
-            let answer = shared.ticks.until(deadline, sent.reply.as_mut()).await;
+            let answer = shared.ticks.until(deadline, &mut sent.reply).await;
             shared.note_answer(answer.as_ref());
             if answer.is_none() {
                 shared.suspect(sent.generation);

@@ -9,6 +9,7 @@ use super::CONNECT_LIMIT;
 use super::state::Shared;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
+use crate::store::redis::copies::Replicas;
 use crate::store::redis::known::Known;
 use crate::store::redis::link::{Connected, Connector};
 use crate::store::within;
@@ -31,15 +32,18 @@ impl Serving {
             () = &mut killed => return,
             connected = connecting => connected,
         };
-        let Connected { link, mut io, run_id } = match connected {
+        let Connected { link, mut io, run_id, replicas } = match connected {
             Ok(connected) => connected,
             Err(error) => return self.failed(&unavailable(error, &*connector)),
         };
         if run_id.is_none() && connector.terms().strict.is_some() {
             return self.failed(&without_run_id(&*connector));
         }
+        if replicas.is_none() && connector.terms().copies.replicas == Replicas::Majority {
+            return self.failed(&without_replicas(&*connector));
+        }
         if let Some(wire) = self.wire.upgrade() {
-            wire.opened(self.generation, link, Known::of(run_id), Arc::clone(&self.kill));
+            wire.opened(self.generation, link, Known::of(run_id, replicas), Arc::clone(&self.kill));
         }
         tokio::select! {
             biased;
@@ -73,6 +77,18 @@ fn without_run_id(connector: &dyn Connector) -> Error {
             "{server} does not say by its `run_id` which process it is, so that `strict=yes` could \
              not tell when it forgets; nothing was asked, use another server, or leave the option \
              out for all clients"
+        ),
+    )
+}
+
+/// A server that does not say how many replicas it has cannot be asked for most of them.
+fn without_replicas(connector: &dyn Connector) -> Error {
+    let server = connector.label();
+    Error::new(
+        ErrorKind::Config,
+        format!(
+            "{server} does not say how many replicas it has, so that `replicas=majority` has no \
+             meaning; nothing was asked, name the number instead"
         ),
     )
 }

@@ -13,9 +13,10 @@ use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
+use crate::store::redis::copies::{Reply, Replying, WITHIN_MAX};
 use crate::store::redis::home::Home;
 use crate::store::redis::known::Known;
-use crate::store::redis::link::{Command, Connector, Link, LinkError, LinkFuture, Value};
+use crate::store::redis::link::{Command, Connector, Link, LinkError, Value};
 use crate::store::redis::ticks::Ticks;
 use crate::store::within;
 
@@ -80,7 +81,7 @@ struct Queued {
 /// A request that was sent.
 pub(super) struct Sent {
     pub(super) request: Box<dyn Request>,
-    pub(super) reply: LinkFuture<Result<Value, LinkError>>,
+    pub(super) reply: Replying,
     pub(super) generation: u64,
 }
 
@@ -214,7 +215,7 @@ impl Shared {
     }
 
     /// Takes note of an answer, if it is one: the server is not silent.
-    pub(super) fn note_answer(&self, reply: Option<&Result<Value, LinkError>>) {
+    pub(super) fn note_answer(&self, reply: Option<&Result<Reply, LinkError>>) {
         if let Some(Ok(_) | Err(LinkError::Refused { .. })) = reply {
             self.answered.fetch_add(1, Ordering::Relaxed);
         }
@@ -235,9 +236,12 @@ impl Shared {
         let wire = Arc::downgrade(self);
         let host = Arc::clone(&self.host);
         let answered = self.answered.load(Ordering::Relaxed);
+        // A server that waits for copies is not silent.
+        let waits = self.connector.terms().copies.is_any();
+        let limit = PROBE_LIMIT + if waits { WITHIN_MAX } else { Duration::ZERO };
         self.host.spawn(Box::pin(async move {
             let pong = async { Ok(pong.await) };
-            let alive = match within(host, PROBE_LIMIT, pong).await {
+            let alive = match within(host, limit, pong).await {
                 // A refusal is an answer too.
                 Ok(Ok(_) | Err(LinkError::Refused { .. })) => true,
                 Ok(Err(_)) | Err(_) => false,
@@ -389,6 +393,8 @@ fn send(
     generation: u64,
 ) -> Sent {
     let command = request.command(known);
-    let reply = link.submit(command);
-    Sent { request, reply, generation }
+    let confirmation = request.confirmation(known);
+    let answer = link.submit(command);
+    let confirming = confirmation.map(|asked| (asked, link.submit(asked.command())));
+    Sent { request, reply: Replying::new(answer, confirming), generation }
 }

@@ -1,0 +1,348 @@
+//! Copies: a grant that too few replicas confirm, or that is not on disk, is none. On virtual time
+//! against a server that does as it is told, and in real time against real ones, which wait in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::token::ClientId;
+use leasehold::host::{Host as _, SystemHost};
+use leasehold::store::redis::{Copies, LinkError, RedisConnector, RedisStore, Replicas, Value};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Released, Renewal, Store};
+use leasehold::{Client, Error, ErrorKind, Key, OwnerToken, Release, Ttl};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::check::{granted, lost, refused, renewed, taken};
+use leasehold_testkit::servers::{PATIENCE, RedisServer};
+
+use super::fake::{Fake, numbers, taken as taken_reply};
+
+fn lease(name: &str, claim: Claim) -> LeaseId {
+    let client = ClientId::from_random([1; ClientId::CHARS]);
+    let owner = OwnerToken::from_random([2; OwnerToken::RANDOM_BYTES], &client);
+    LeaseId { key: Key::new(name).expect("a name that passes"), owner, claim }
+}
+
+fn ask(name: &str, claim: Claim) -> Ask {
+    let LeaseId { key, owner, claim } = lease(name, claim);
+    let (ttl, line, reserve) = (Ttl::DEFAULT, Line::Stand, (claim == Claim::Exclusive).into());
+    Ask { key, owner, claim, ttl, line, note: None, reserve }
+}
+
+fn renewal(name: &str) -> Renewal {
+    let lease = lease(name, Claim::Exclusive);
+    Renewal { lease, ttl: Ttl::DEFAULT, at_least: None, reserve: 0, idle: false }
+}
+
+fn keep(name: &str) -> (LeaseId, Otherwise) {
+    let owner = OwnerToken::new("heir").expect("a token");
+    (lease(name, Claim::Exclusive), Otherwise::Keep { owner, ttl: Ttl::DEFAULT, reserve: 0 })
+}
+
+/// Runs a test on a store that wants one copy, and is connected.
+fn play(test: impl AsyncFnOnce(&Arc<VirtualHost>, &Fake, &RedisStore)) {
+    let host = VirtualHost::new(1);
+    let fake = Fake::on_terms(Copies::of(Replicas::Count(1), false));
+    host.run(async {
+        let store = RedisStore::connect_with(fake.clone(), host.clone()).await.expect("connected");
+        let _ping = fake.seen();
+        test(&host, &fake, &store).await;
+    });
+    host.drop_tasks();
+}
+
+/// What came in since the last look, by the commands alone.
+fn commands(fake: &Fake) -> Vec<String> {
+    let named = |words: Vec<String>| match words[0].as_str() {
+        "EVAL" | "EVALSHA" => "script".to_owned(),
+        _ => words.join(" "),
+    };
+    fake.seen().into_iter().map(|(_, words)| named(words)).collect()
+}
+
+#[test]
+fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
+    play(async |_, fake, store| {
+        fake.set_silent(true);
+        // Not polled: what is sent is sent by now.
+        let _unpolled = store.acquire(ask("a", Claim::Exclusive));
+        assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
+        let _unpolled = store.acquire(ask("a", Claim::Plain));
+        assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
+        let (lease, otherwise) = keep("a");
+        let _unpolled = store.release(lease.clone(), otherwise);
+        assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
+        // Nothing is granted by these.
+        let _unpolled = store.release(lease, Otherwise::Free);
+        let _unpolled = store.inspect(Key::new("a").expect("a name"));
+        assert_eq!(commands(fake), ["script", "script"]);
+    });
+}
+
+#[test]
+fn a_command_without_a_script_is_confirmed_too() {
+    play(async |_, fake, store| {
+        fake.answer(Ok(Value::Int(0)));
+        granted(store.acquire(ask("a", Claim::Plain)).await);
+        let _seen = fake.seen();
+        let _unpolled = store.acquire(ask("a", Claim::Plain));
+        let seen = commands(fake);
+        assert!(seen[0].starts_with("SET a ") && seen[1..] == ["WAIT 1 500"], "{seen:?}");
+    });
+}
+
+#[test]
+fn a_grant_that_falls_short_is_given_back_before_it_is_told() {
+    for claim in [Claim::Exclusive, Claim::Plain] {
+        play(async |_, fake, store| {
+            fake.answer(Ok(Value::Int(0)));
+            fake.confirm(Some(Ok(Value::Int(0))));
+            let error = store.acquire(ask("a", claim)).await.expect_err("no copy");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            let says = "granted, but only 0 of 1 replicas confirmed it in 500ms; it was given back";
+            assert!(error.to_string().contains(says), "{error}");
+            assert_eq!(commands(fake), ["script", "WAIT 1 500", "script"]);
+        });
+    }
+}
+
+/// Whoever hears this cleans up behind it, and whoever hears `Unavailable` does not.
+#[test]
+fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
+    play(async |host, fake, store| {
+        fake.answer(Ok(Value::Int(0)));
+        fake.confirm(Some(Ok(Value::Int(0))));
+        fake.answer(Err(LinkError::Broken { reason: "it ended".to_owned() }));
+        refused(store.acquire(ask("a", Claim::Exclusive)).await, ErrorKind::Unknown);
+        // So it is if the connection ends in between.
+        fake.answer(Ok(Value::Int(0)));
+        fake.confirm(None);
+        let answer = store.acquire(ask("b", Claim::Exclusive));
+        host.settle().await;
+        fake.break_connections();
+        refused(answer.await, ErrorKind::Unknown);
+    });
+}
+
+#[test]
+fn who_finds_the_key_taken_needs_no_copy() {
+    play(async |_, fake, store| {
+        fake.answer(taken_reply());
+        fake.confirm(Some(Ok(Value::Int(0))));
+        taken(store.acquire(ask("a", Claim::Exclusive)).await);
+        assert_eq!(commands(fake), ["script", "WAIT 1 500"], "and nothing is given back");
+    });
+}
+
+#[test]
+fn a_renewal_that_falls_short_has_failed_and_nothing_is_lost() {
+    play(async |_, fake, store| {
+        fake.answer(numbers(&[1, 0, 0, 0]));
+        fake.confirm(Some(Ok(Value::Int(0))));
+        let error = store.renew(renewal("a")).await.expect_err("no copy");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("renewed on the server, but only 0 of 1"), "{error}");
+        fake.answer(numbers(&[1, 0, 0, 0]));
+        renewed(store.renew(renewal("a")).await);
+        // What is lost is lost, copies or not.
+        fake.answer(numbers(&[0]));
+        fake.confirm(Some(Ok(Value::Int(0))));
+        lost(store.renew(renewal("a")).await);
+    });
+}
+
+#[test]
+fn a_lease_that_is_kept_by_another_token_is_a_grant_too() {
+    play(async |_, fake, store| {
+        for (copies, expected) in [(1, Ok(())), (0, Err(ErrorKind::Unavailable))] {
+            let (lease, otherwise) = keep("a");
+            fake.answer(numbers(&[3, 0, 0]));
+            fake.confirm(Some(Ok(Value::Int(copies))));
+            let answer = store.release(lease, otherwise).await;
+            let kept = answer.map(|answer| assert_eq!(answer, Released::Kept { fencing: None }));
+            assert_eq!(kept.map_err(|error| error.kind()), expected);
+        }
+    });
+}
+
+/// A replica that keeps up, and its primary.
+struct Pair {
+    primary: RedisServer,
+    replica: RedisServer,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let primary = RedisServer::builder().config("repl-diskless-sync-delay", "0").start();
+        let of = format!("127.0.0.1 {}", primary.port());
+        let replica = RedisServer::builder().config("replicaof", &of).start();
+        // The first confirmation is of what it was sent as a whole. It may be a second until it is
+        // sent what comes after that.
+        for write in ["first", "second"] {
+            primary.command(&["SET", "written", write]);
+            let patience = PATIENCE.as_millis().to_string();
+            let replicas = primary.command(&["WAIT", "1", &patience]).int();
+            assert_eq!(replicas, 1, "the replica never came: {}", replica.log());
+        }
+        Self { primary, replica }
+    }
+
+    async fn store(&self, options: &str) -> Result<RedisStore, Error> {
+        RedisStore::connect(&(self.primary.url() + options), SystemHost::shared()).await
+    }
+}
+
+/// The answer of a store whose replica is there, on a machine that may be slow.
+async fn patiently<T>(again: impl AsyncFn() -> Result<T, Error>) -> T {
+    let begun = SystemHost.now();
+    loop {
+        match again().await {
+            Ok(answer) => return answer,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                assert!(SystemHost.now().since(begun) < PATIENCE, "it never came to that: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_granted_is_on_the_replica_by_then() {
+    let pair = Pair::start();
+    for options in ["?replicas=1", "?replicas=majority", "?replicas=1&strict=yes"] {
+        let store = pair.store(options).await.expect("connected");
+        pair.primary.command(&["DEL", ":lh:quarantine"]);
+        for (name, claim) in [("a", Claim::Exclusive), ("b", Claim::Plain), ("b", Claim::Plain)] {
+            let answer = patiently(async || {
+                let answer = store.acquire(ask(name, claim)).await;
+                pair.primary.command(&["DEL", ":lh:quarantine"]);
+                match answer {
+                    Ok(Acquired::Quarantined(_)) => store.acquire(ask(name, claim)).await,
+                    answer => answer,
+                }
+            });
+            granted(Ok(answer.await));
+            let owner = lease(name, claim).owner;
+            assert_eq!(pair.replica.command(&["GET", name]).text(), owner.as_str(), "{options}");
+            let answer = store.release(lease(name, claim), Otherwise::Free).await;
+            assert_eq!(answer.expect("answered"), Released::Freed);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_replica_hangs_nothing_is_granted_or_renewed_and_nothing_stays_behind() {
+    let pair = Pair::start();
+    let store = pair.store("?replicas=1").await.expect("connected");
+    let renew = async || store.renew(renewal("held")).await;
+    granted(Ok(patiently(async || store.acquire(ask("held", Claim::Exclusive)).await).await));
+    pair.replica.pause();
+    for claim in [Claim::Exclusive, Claim::Plain] {
+        let error = store.acquire(ask("a", claim)).await.expect_err("no copy");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
+        assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0, "it was given back");
+    }
+    refused(renew().await, ErrorKind::Unavailable);
+    assert_eq!(pair.primary.command(&["EXISTS", "held"]).int(), 1, "it is not lost by that");
+    pair.replica.resume();
+    renewed(Ok(patiently(renew).await));
+    granted(Ok(patiently(async || store.acquire(ask("a", Claim::Exclusive)).await).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_replicas_than_there_are_never_confirm() {
+    let pair = Pair::start();
+    let store = pair.store("?replicas=2").await.expect("connected");
+    let error = store.acquire(ask("a", Claim::Exclusive)).await.expect_err("there is one");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("of 2 replicas confirmed it"), "{error}");
+    assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0, "it was given back");
+    // A server on its own is no majority of anything.
+    let alone = RedisServer::start();
+    let url = alone.url() + "?replicas=majority";
+    let store = RedisStore::connect(&url, SystemHost::shared()).await.expect("connected");
+    refused(store.acquire(ask("a", Claim::Exclusive)).await, ErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_no_server_to_ask_for_copies() {
+    let pair = Pair::start();
+    for options in ["?replicas=1", "?replicas=majority"] {
+        let url = pair.replica.url() + options;
+        let error = RedisStore::connect(&url, SystemHost::shared()).await.expect_err("a replica");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("name the primary"), "{error}");
+    }
+}
+
+/// Whole clients: tasks that pass a lock on, and clients that wait for one another.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_wait_for_one_another_have_it_in_turn() {
+    let pair = Pair::start();
+    let url = pair.primary.url() + "?replicas=1";
+    let ttl = Duration::from_mins(10);
+    let (anna, bert) = tokio::join!(
+        Client::builder(&url).ttl(ttl).connect(),
+        Client::builder(&url).ttl(ttl).connect(),
+    );
+    let (anna, bert) = (anna.expect("connected"), bert.expect("connected"));
+    let turns = async |client: &Client| {
+        for _ in 0..5 {
+            let guard = patiently(async || client.mutex("a").lock().await).await;
+            assert_eq!(guard.release().await.expect("answered"), Release::Released);
+        }
+    };
+    tokio::join!(turns(&anna), turns(&anna), turns(&bert), turns(&bert));
+    assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0);
+}
+
+/// By what the server at hand can do: WAITAOF is of Redis 7.2.
+#[tokio::test(flavor = "multi_thread")]
+async fn fsync_is_refused_where_the_server_cannot_tell_and_holds_where_it_can() {
+    for appends in ["no", "yes"] {
+        let server = RedisServer::builder().config("appendonly", appends);
+        let server = server.config("appendfsync", "always").start();
+        let url = server.url() + "?fsync=yes";
+        let store = RedisStore::connect(&url, SystemHost::shared()).await;
+        let can_tell = server.try_command(&["WAITAOF", "0", "0", "1"]).is_ok();
+        match (can_tell, appends) {
+            (false, _) => {
+                let error = store.expect_err("it cannot tell");
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(error.to_string().contains("Redis 7.2"), "{error}");
+            }
+            (true, "no") => {
+                let error = store.expect_err("there is no file");
+                assert_eq!(error.kind(), ErrorKind::Config);
+                assert!(error.to_string().contains("`appendonly yes`"), "{error}");
+            }
+            (true, _) => {
+                let store = store.expect("connected");
+                let ask = async || store.acquire(ask("a", Claim::Exclusive)).await;
+                granted(Ok(patiently(ask).await));
+                assert!(server.command(&["EXISTS", "a"]).int() == 1);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_rights_it_is_said_when_connecting() {
+    let server = RedisServer::start();
+    let connect = async |rights: &str, options: &str| {
+        let words = ["ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "+@all"];
+        let words: Vec<_> = words.into_iter().chain(rights.split_whitespace()).collect();
+        server.command(&words);
+        let url = server.url().replace("//", "//app:any@") + options;
+        let connector = RedisConnector::new(&url).expect("a URL");
+        RedisStore::connect_with(connector, SystemHost::shared()).await.map(drop)
+    };
+    refused(connect("-wait", "?replicas=1").await, ErrorKind::Denied);
+    refused(connect("-info", "?replicas=majority").await, ErrorKind::Denied);
+    connect("-info", "?replicas=1").await.expect("a number needs no look");
+    connect("-wait -info", "").await.expect("nothing is asked for");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
+    let guarantees = std::fs::read_to_string(path).expect("the page is there");
+    for right in ["`+wait`", "`+waitaof`", "`+info`"] {
+        assert!(guarantees.contains(right), "{right} is not documented");
+    }
+}

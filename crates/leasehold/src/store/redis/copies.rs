@@ -1,0 +1,333 @@
+//! How many copies of a grant there have to be before it counts: a `WAIT` right behind the command,
+//! on the same connection, so that it waits for that very write.
+//!
+//! A server counts for `WAIT` what the connection wrote before it: on any other connection, and on
+//! one made anew, it would find nothing to wait for and say yes at once. So the two are submitted
+//! together, under the lock of the wire, and answered together.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::error::{Said, refusal};
+use super::known::Known;
+use super::link::{Command, LinkError, LinkFuture, Value};
+use crate::core::error::{Error, ErrorKind};
+
+/// The longest time that is waited for copies. A probe of a connection has to wait for so long
+/// behind an ask, and must not take the server for silent.
+pub(super) const WITHIN_MAX: Duration = Duration::from_millis(500);
+
+/// How many copies of a grant or a renewal there have to be, or it does not count. The default is
+/// none: it counts as soon as the server has it in its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Copies {
+    /// How many replicas have to confirm it. Default: none.
+    pub replicas: Replicas,
+    /// Whether it has to be on the disk of the server, and on that of so many replicas. Default:
+    /// no.
+    pub fsync: bool,
+}
+
+/// How many replicas have to confirm a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// So many.
+    Count(u8),
+    /// As many as make a majority of the server and its replicas together, but one at least. They
+    /// are counted when a connection is made: a replica that is away then is not.
+    Majority,
+}
+
+impl Default for Replicas {
+    fn default() -> Self {
+        Self::Count(0)
+    }
+}
+
+impl Copies {
+    /// Copies on so many replicas, and on disk or not.
+    #[must_use]
+    pub const fn of(replicas: Replicas, fsync: bool) -> Self {
+        Self { replicas, fsync }
+    }
+
+    /// Whether anything but the memory of the server is wanted.
+    #[must_use]
+    pub fn is_any(self) -> bool {
+        self != Self::default()
+    }
+
+    /// What has to follow a write that is answered within `limit`: `None` if it counts by itself.
+    pub(super) fn confirmation(self, known: &Known, limit: Duration) -> Option<Confirmation> {
+        let replicas = match self.replicas {
+            Replicas::Count(count) => count.into(),
+            // A wire on such terms has no connection without the number.
+            Replicas::Majority => known.replicas().unwrap_or(1).div_ceil(2).max(1),
+        };
+        let within = (limit / 2).clamp(Duration::from_millis(1), WITHIN_MAX);
+        self.is_any().then_some(Confirmation { replicas, fsync: self.fsync, within })
+    }
+}
+
+/// What is asked right behind a write: that there are copies of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Confirmation {
+    replicas: u32,
+    fsync: bool,
+    within: Duration,
+}
+
+impl Confirmation {
+    pub(super) fn command(self) -> Command {
+        // Zero would mean for ever.
+        let ms = u64::try_from(self.within.as_millis()).expect("half a second at most").max(1);
+        let command =
+            if self.fsync { Command::new("WAITAOF").arg("1") } else { Command::new("WAIT") };
+        command.number(self.replicas.into()).number(ms)
+    }
+
+    /// Reads its answer.
+    fn verdict(self, answer: Result<Value, LinkError>) -> Result<Confirmed, LinkError> {
+        let (local, replicas) = match answer {
+            Ok(Value::Int(replicas)) if !self.fsync => (1, replicas),
+            Ok(Value::Array(counts)) if self.fsync => match counts[..] {
+                [Value::Int(local), Value::Int(replicas)] => (local, replicas),
+                _ => return Ok(Err(strange())),
+            },
+            Ok(_) => return Ok(Err(strange())),
+            Err(LinkError::Refused { code, text }) => {
+                let kind = match refusal(&code, &text).kind() {
+                    ErrorKind::Unknown => ErrorKind::Unavailable,
+                    kind => kind,
+                };
+                let what = "the server refused to say whether there are copies of it".to_owned();
+                return Ok(Err(Shortfall { kind, what, said: Some(text) }));
+            }
+            // The write went out before it, and nobody knows how far that came.
+            Err(LinkError::NotSent { reason } | LinkError::Broken { reason }) => {
+                return Err(LinkError::Broken { reason });
+            }
+        };
+        let Self { replicas: wanted, within, .. } = self;
+        if local < 1 {
+            return Ok(Err(short(format!("the server had it not on disk within {within:?}"))));
+        }
+        if replicas < i64::from(wanted) {
+            let what = format!("only {replicas} of {wanted} replicas confirmed it in {within:?}");
+            return Ok(Err(short(what)));
+        }
+        Ok(Ok(()))
+    }
+}
+
+fn short(what: String) -> Shortfall {
+    Shortfall { kind: ErrorKind::Unavailable, what, said: None }
+}
+
+fn strange() -> Shortfall {
+    short("what the server said of copies of it is not understood".to_owned())
+}
+
+/// Whether there are copies enough.
+pub(super) type Confirmed = Result<(), Shortfall>;
+
+/// There are not copies enough of a write, as far as the server knows.
+#[derive(Debug)]
+pub(super) struct Shortfall {
+    kind: ErrorKind,
+    what: String,
+    said: Option<String>,
+}
+
+impl Shortfall {
+    /// A grant, which was given back.
+    pub(super) fn granted(self) -> Error {
+        self.told("granted, but ", "; it was given back, look at the replicas, and try again")
+    }
+
+    /// A grant, which could not be given back.
+    pub(super) fn left_behind(self, cause: Error) -> Error {
+        let message = format!(
+            "granted, but {}; whether it was given back is not known, inspect the lock, or wait \
+             for one ttl",
+            self.what
+        );
+        Error::new(ErrorKind::Unknown, message).with_source(cause)
+    }
+
+    /// A renewal.
+    pub(super) fn renewed(self) -> Error {
+        self.told("renewed on the server, but ", "; look at the replicas, it is tried again")
+    }
+
+    /// A lease that was to go on by another token.
+    pub(super) fn kept(self) -> Error {
+        self.told("kept for the next, but ", "; release both tokens, and look at the replicas")
+    }
+
+    fn told(self, before: &str, after: &str) -> Error {
+        let error = Error::new(self.kind, [before, &self.what, after].concat());
+        match self.said {
+            Some(said) => error.with_source(Said::new(&said)),
+            None => error,
+        }
+    }
+}
+
+/// What came back for a request.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) value: Value,
+    /// Whether there are copies enough of what it wrote; so it is where none were asked for.
+    pub(super) confirmed: Confirmed,
+}
+
+/// The answer to a command, and to the confirmation behind it if there is one. Refused, there is
+/// nothing to confirm.
+pub(super) struct Replying {
+    answer: LinkFuture<Result<Value, LinkError>>,
+    value: Option<Value>,
+    confirming: Option<(Confirmation, LinkFuture<Result<Value, LinkError>>)>,
+}
+
+impl Replying {
+    pub(super) fn new(
+        answer: LinkFuture<Result<Value, LinkError>>,
+        confirming: Option<(Confirmation, LinkFuture<Result<Value, LinkError>>)>,
+    ) -> Self {
+        Self { answer, value: None, confirming }
+    }
+}
+
+impl Future for Replying {
+    type Output = Result<Reply, LinkError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.value.is_none() {
+            this.value = Some(ready!(this.answer.as_mut().poll(cx))?);
+        }
+        let confirmed = match &mut this.confirming {
+            Some((confirmation, answer)) => {
+                confirmation.verdict(ready!(answer.as_mut().poll(cx)))?
+            }
+            None => Ok(()),
+        };
+        let value = this.value.take().expect("it was just put there");
+        Poll::Ready(Ok(Reply { value, confirmed }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn confirmation(copies: Copies, replicas: Option<u32>, limit_ms: u64) -> Option<Confirmation> {
+        copies.confirmation(&Known::of(None, replicas), Duration::from_millis(limit_ms))
+    }
+
+    fn words(copies: Copies, replicas: Option<u32>, limit_ms: u64) -> String {
+        let command = confirmation(copies, replicas, limit_ms).expect("it is asked for").command();
+        let words: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn what_is_asked_for_takes_half_of_the_limit_and_is_never_without_end() {
+        let of = Copies::of;
+        assert_eq!(confirmation(Copies::default(), Some(5), 1_000), None);
+        assert_eq!(words(of(Replicas::Count(2), false), None, 1_000), "WAIT 2 500");
+        assert_eq!(words(of(Replicas::Count(1), false), None, 25), "WAIT 1 12");
+        assert_eq!(words(of(Replicas::Count(1), false), None, 0), "WAIT 1 1");
+        assert_eq!(words(of(Replicas::Count(1), false), None, 60_000), "WAIT 1 500");
+        assert_eq!(words(of(Replicas::Count(0), true), None, 1_000), "WAITAOF 1 0 500");
+        assert_eq!(words(of(Replicas::Count(3), true), None, 1_000), "WAITAOF 1 3 500");
+    }
+
+    #[test]
+    fn the_server_and_the_replicas_that_confirm_are_a_majority_of_all() {
+        for replicas in 0..20 {
+            let copies = Copies::of(Replicas::Majority, false);
+            let asked = confirmation(copies, Some(replicas), 1_000).expect("it is asked for");
+            assert!(2 * (asked.replicas + 1) > replicas + 1, "{replicas}: {asked:?}");
+            let is_least = 2 * asked.replicas <= replicas + 1;
+            assert!(asked.replicas == 1 || is_least, "{replicas}: {asked:?}");
+            assert!(asked.replicas >= 1, "a primary on its own is not a majority of anything");
+        }
+    }
+
+    fn said(text: &str) -> Result<Value, LinkError> {
+        let code = text.split(' ').next().unwrap_or_default().to_owned();
+        Err(LinkError::Refused { code, text: text.to_owned() })
+    }
+
+    #[test]
+    fn too_few_copies_are_a_shortfall_whatever_the_server_says() {
+        let (memory, disk) =
+            (Copies::of(Replicas::Count(2), false), Copies::of(Replicas::Count(1), true));
+        let counts =
+            |local, replicas| Ok(Value::Array(vec![Value::Int(local), Value::Int(replicas)]));
+        let noperm = "NOPERM this user has no permissions to run the 'wait' command";
+        let table = [
+            (memory, Ok(Value::Int(2)), None),
+            (memory, Ok(Value::Int(3)), None),
+            (memory, Ok(Value::Int(1)), Some((ErrorKind::Unavailable, "only 1 of 2 replicas"))),
+            (memory, Ok(Value::Nil), Some((ErrorKind::Unavailable, "not understood"))),
+            (memory, counts(1, 2), Some((ErrorKind::Unavailable, "not understood"))),
+            (memory, said(noperm), Some((ErrorKind::Denied, "refused to say"))),
+            (memory, said("ERR oh"), Some((ErrorKind::Unavailable, "refused to say"))),
+            (disk, counts(1, 1), None),
+            (disk, counts(0, 1), Some((ErrorKind::Unavailable, "not on disk within 500ms"))),
+            (disk, counts(1, 0), Some((ErrorKind::Unavailable, "only 0 of 1 replicas"))),
+            (disk, Ok(Value::Int(1)), Some((ErrorKind::Unavailable, "not understood"))),
+        ];
+        for (copies, answer, expected) in table {
+            let asked = confirmation(copies, None, 1_000).expect("it is asked for");
+            let error = asked.verdict(answer.clone()).expect("it is answered").err();
+            let error = error.map(Shortfall::granted);
+            assert_eq!(
+                error.as_ref().map(Error::kind),
+                expected.map(|(kind, _)| kind),
+                "{answer:?}: {error:?}"
+            );
+            if let (Some(error), Some((_, says))) = (error, expected) {
+                assert!(error.to_string().contains(says), "{answer:?}: {error}");
+                assert!(error.to_string().contains("it was given back"), "{error}");
+            }
+        }
+    }
+
+    /// The write has left by then, so nobody knows.
+    #[test]
+    fn a_connection_that_ends_before_both_are_answered_leaves_the_outcome_open() {
+        let asked = confirmation(Copies::of(Replicas::Count(1), false), None, 1_000);
+        let asked = asked.expect("it is asked for");
+        let reason = || "it ended".to_owned();
+        let ends =
+            [LinkError::Broken { reason: reason() }, LinkError::NotSent { reason: reason() }];
+        for end in ends {
+            let confirming = Some((asked, Box::pin(ready(Err(end))) as LinkFuture<_>));
+            let reply = Replying::new(Box::pin(ready(Ok(Value::Int(1)))), confirming);
+            let reply = reply.now_or_never().expect("it has ended").map(|reply| reply.value);
+            assert_eq!(reply, Err(LinkError::Broken { reason: reason() }));
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_refused_does_not_wait_for_copies() {
+        let asked = confirmation(Copies::of(Replicas::Count(1), false), None, 1_000);
+        let waiting = || asked.map(|asked| (asked, Box::pin(pending()) as LinkFuture<_>));
+        let reply = Replying::new(Box::pin(ready(said("NOSCRIPT no"))), waiting());
+        let reply = reply.now_or_never().expect("it is answered");
+        assert!(matches!(reply, Err(LinkError::Refused { .. })), "{reply:?}");
+        let reply = Replying::new(Box::pin(ready(Ok(Value::Int(1)))), waiting());
+        assert!(reply.now_or_never().is_none(), "a grant does");
+    }
+}
