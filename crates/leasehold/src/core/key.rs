@@ -74,6 +74,7 @@ impl Key {
     }
 
     /// Whether it was made up just now, to try a server by.
+    #[cfg(feature = "redis")]
     pub(crate) fn is_probe(&self) -> bool {
         self.0.starts_with(PROBE_PREFIX)
     }
