@@ -128,12 +128,17 @@ mod tests {
         ours.sort_unstable();
         table.sort_unstable();
         assert_eq!(ours, table);
-        for (faults, covered) in [(&Fault::COVERED[..], true), (&forgetting, false)] {
+        // The faults, whether they are covered, and whether they are where servers are strict.
+        let table = [
+            (&Fault::COVERED[..], true, true),
+            (&Fault::FORGETTING[..], false, true),
+            (&Fault::OF_NODES[..], false, false),
+        ];
+        for (faults, covered, strictly_covered) in table {
             for fault in faults {
-                let windows = promised(fault.name()).map(|promised| promised.windows);
-                assert_eq!(windows, Some(covered), "{fault:?}");
-                let strictly = promised(fault.name_in(true)).map(|promised| promised.windows);
-                assert_eq!(strictly, Some(true), "{fault:?}");
+                let windows = |name| promised(name).map(|promised| promised.windows);
+                assert_eq!(windows(fault.name()), Some(covered), "{fault:?}");
+                assert_eq!(windows(fault.name_in(true)), Some(strictly_covered), "{fault:?}");
             }
         }
     }
