@@ -85,7 +85,7 @@ mod tests {
         let promised = |kind| promised(kind).expect("a row");
         let (windows, leases, fencing) = (true, true, true);
         assert_eq!(promised("delay"), Promised { windows, leases, fencing });
-        let strict = Promised { windows, leases: false, fencing: false };
+        let strict = Promised { windows, leases: false, fencing };
         assert_eq!(promised("restart-empty-strict"), strict);
         let (windows, leases) = (false, false);
         assert_eq!(promised("restart-empty"), Promised { windows, leases, fencing });

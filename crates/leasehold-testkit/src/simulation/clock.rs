@@ -28,13 +28,21 @@ impl ServerClock {
         (self.faster_ppm, self.wave_us, self.jitter_us, self.stepped_us) == (0, 0, 0, 0)
     }
 
+    /// Somebody sets it right at that moment.
+    pub(super) fn set_right_at(&mut self, moment: Moment) {
+        self.stepped_us -= self.off_at(moment);
+    }
+
     /// What it shows, in µs since the epoch. It follows from the moment alone.
     pub(super) fn at(&self, moment: Moment) -> u64 {
         let right = unstepped_wall(moment).as_unix_micros();
+        right.saturating_add_signed(self.off_at(moment))
+    }
+
+    fn off_at(&self, moment: Moment) -> i64 {
         let passed_us = i64::try_from(moment.as_nanos() / 1_000).unwrap_or(i64::MAX);
         let linear = passed_us / 1_000 * self.faster_ppm / 1_000;
-        let off = linear + self.wave_at(moment) + self.jitter_at(moment) + self.stepped_us;
-        right.saturating_add_signed(off)
+        linear + self.wave_at(moment) + self.jitter_at(moment) + self.stepped_us
     }
 
     /// A triangle: as a sine, but the same on every machine to the last bit.
@@ -90,5 +98,8 @@ mod tests {
         assert!(seen.iter().any(|off| *off > 200) && seen.iter().any(|off| *off < -200));
         let stepped = ServerClock { stepped_us: -5_000_000, ..right };
         assert_eq!(off(&stepped, s(3)), -5_000_000);
+        let mut set = linear;
+        set.set_right_at(Moment::from_nanos(2_000_000_000_000) + s(10));
+        assert_eq!((off(&set, s(10)), off(&set, s(20))), (0, 40_000));
     }
 }

@@ -164,6 +164,12 @@ impl Plan {
         back.map(|planned| Duration::from_millis(planned.much)).sum()
     }
 
+    /// How far clocks drift apart that are right when it begins.
+    pub(super) fn clocks_apart_max(&self) -> Duration {
+        let apart = u32::try_from(2 * DRIFT_PPM_MAX).expect("a part of a million");
+        (self.span + self.kept_for()) * apart / 1_000_000 + Duration::from_millis(2)
+    }
+
     /// Whether everything is promised in it.
     #[must_use]
     pub fn is_covered(&self) -> bool {

@@ -6,7 +6,7 @@ use leasehold::core::{Moment, WallTime};
 
 /// How long the machine has been up when the test begins: not zero, so that nobody takes a moment
 /// for a span unnoticed.
-const UP_AT_START: Duration = Duration::from_secs(1_000);
+pub(crate) const UP_AT_START: Duration = Duration::from_secs(1_000);
 
 /// The time of day when the test begins, 2030-01-01T00:00:00Z.
 const WALL_AT_START_US: u64 = 1_893_456_000_000_000;

@@ -28,7 +28,7 @@ pub use self::joined::Joined;
 pub use self::random::SeededRandom;
 
 use self::clock::Clock;
-pub(crate) use self::clock::unstepped_wall;
+pub(crate) use self::clock::{UP_AT_START, unstepped_wall};
 use self::io::IoThread;
 use self::settle::{Settle, Settling};
 use self::tasks::{ROOT, Ready, TaskId, Tasks};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::history::{check, summary};
+use leasehold_testkit::history::{Invariant, check, summary};
 use leasehold_testkit::simulation::{Plan, Ran, run};
 
 const USUAL: Duration = Duration::from_secs(30);
@@ -71,4 +71,24 @@ fn a_release_at_a_quorum_goes_with_the_runtime_that_ends() {
 #[test]
 fn an_ask_of_a_quorum_is_not_sent_again_behind_its_release() {
     let _ran = holds(22_720_061_101_191);
+}
+
+/// Every node had evicted what it granted, and granted it to another, before the counters were
+/// raised: the checker wanted it given back all the same.
+#[test]
+fn what_nodes_have_granted_to_another_since_need_not_be_given_back() {
+    for seed in [35_653_087_294_977, 35_653_087_294_994] {
+        let ran = holds(seed);
+        let broken = check(&ran.events, &Plan::new(seed, USUAL).bounds());
+        assert!(broken.iter().all(|one| one.invariant != Invariant::NoOrphan), "seed {seed}");
+    }
+}
+
+/// All nodes forgot what they counted, the clocks of two were further apart than the quarantine
+/// was long, and a fencing token fell.
+#[test]
+fn fencing_tokens_rise_over_strict_nodes_that_forgot_while_their_clocks_agree() {
+    let seed = 35_653_087_293_983;
+    assert!(Plan::new(seed, USUAL).is_covered());
+    let _ran = holds(seed);
 }
