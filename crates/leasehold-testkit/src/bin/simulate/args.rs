@@ -11,7 +11,8 @@ usage: simulate [--seeds A..B] [--time 30s] [--quorum] [--jobs N] [--json FILE] 
                 [--until-violation INVARIANT] [--contention] [--commit HASH]
 
 --seeds             which worlds: A to B, without B (default: 0..100)
---time              for how long the clients of each go on, on its own clock (default: 30s)
+--time              for how long the clients of each go on, on its own clock (default: 30s, or 3s
+                    with --contention)
 --quorum            only those of them that have a quorum
 --jobs              how many are run side by side (default: one per core)
 --json              writes what was run as a record
@@ -24,7 +25,8 @@ usage: simulate [--seeds A..B] [--time 30s] [--quorum] [--jobs N] [--json FILE] 
 /// What is to be done.
 pub(crate) struct Args {
     pub(crate) seeds: Range<u64>,
-    pub(crate) time: Duration,
+    /// If one is asked for.
+    pub(crate) time: Option<Duration>,
     pub(crate) is_quorum: bool,
     pub(crate) jobs: usize,
     pub(crate) json: Option<PathBuf>,
@@ -47,7 +49,7 @@ impl Args {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let mut args = Self {
             seeds: 0..100,
-            time: Duration::from_secs(30),
+            time: None,
             is_quorum: false,
             jobs,
             json: None,
@@ -59,7 +61,7 @@ impl Args {
             let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
             match word.as_str() {
                 "--seeds" => args.seeds = seeds(&value()?)?,
-                "--time" => args.time = time(&value()?)?,
+                "--time" => args.time = Some(time(&value()?)?),
                 "--quorum" => args.is_quorum = true,
                 "--jobs" => args.jobs = number(&value()?)?.max(1),
                 "--json" => args.json = Some(value()?.into()),
@@ -71,7 +73,16 @@ impl Args {
                 _ => return Err(format!("`{word}` is not understood")),
             }
         }
+        let is_too_short = |time| time < TIME_MIN && args.mode != Mode::Contention;
+        if args.time.is_some_and(is_too_short) {
+            return Err("worlds with faults need a time of 5s at least".to_owned());
+        }
         Ok(args)
+    }
+
+    /// For how long the clients of a world with faults go on.
+    pub(crate) fn time_of_world(&self) -> Duration {
+        self.time.unwrap_or(Duration::from_secs(30))
     }
 }
 
@@ -84,15 +95,15 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
         .ok_or_else(|| format!("seeds are a range such as 0..100, not `{text}`"))
 }
 
-/// The shortest run: the first fault comes after half a second.
+/// The shortest run with faults: the first comes after half a second.
 const TIME_MIN: Duration = Duration::from_secs(5);
 
 fn time(text: &str) -> Result<Duration, String> {
     let seconds = text.strip_suffix('s').and_then(|seconds| seconds.parse().ok());
     seconds
         .map(Duration::from_secs)
-        .filter(|time| (TIME_MIN..=Duration::from_hours(1)).contains(time))
-        .ok_or_else(|| format!("a time is between 5s and 3600s, not `{text}`"))
+        .filter(|time| (Duration::from_secs(1)..=Duration::from_hours(1)).contains(time))
+        .ok_or_else(|| format!("a time is between 1s and 3600s, not `{text}`"))
 }
 
 fn number(text: &str) -> Result<usize, String> {
@@ -111,12 +122,14 @@ mod tests {
     fn arguments_are_understood_or_refused_by_name() {
         let args = parsed("--seeds 7..9 --time 60s --quorum --jobs 2 --hashes").expect("right");
         assert!(args.is_quorum && !parsed("--hashes").expect("right").is_quorum);
-        assert_eq!((args.seeds, args.time.as_secs(), args.jobs), (7..9, 60, 2));
+        assert_eq!((args.seeds, args.time, args.jobs), (7..9, Some(Duration::from_mins(1)), 2));
         assert_eq!(args.mode, Mode::Hashes);
+        assert_eq!(parsed("--time 1s --contention").expect("right").mode, Mode::Contention);
         let wrong = [
             ("--seeds 9..7", "range"),
             ("--seeds", "needs a value"),
-            ("--time 1s", "between"),
+            ("--time 0s", "between"),
+            ("--time 1s", "5s at least"),
             ("--time 60", "between"),
             ("--jobs many", "no number"),
             ("--until-violation harmony", "no invariant"),

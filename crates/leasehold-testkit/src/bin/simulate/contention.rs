@@ -19,7 +19,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
                     if seed >= args.seeds.end {
                         return;
                     }
-                    let contended = Contention::of_seed(seed).run();
+                    let mut contention = Contention::of_seed(seed);
+                    contention.span = args.time.unwrap_or(contention.span);
+                    let contended = contention.run();
                     all.lock().expect("no panic passes a run").push((seed, contended));
                 }
             });

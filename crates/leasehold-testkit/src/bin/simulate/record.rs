@@ -14,7 +14,7 @@ pub(crate) fn write(path: &Path, args: &Args, sweep: &Sweep) -> io::Result<()> {
         "schema": "leasehold.trust.simulation.v1",
         "commit": args.commit,
         "seeds": [args.seeds.start, args.seeds.end],
-        "time_s": args.time.as_secs(),
+        "time_s": args.time_of_world().as_secs(),
         "simulated_s": sweep.simulated.as_secs(),
         "calm_s": sweep.calm.as_secs(),
         "wall_s": sweep.wall.as_secs(),

@@ -56,7 +56,7 @@ impl Sweep {
                         if seed >= args.seeds.end || enough.load(Ordering::Relaxed) {
                             return;
                         }
-                        if args.is_quorum && !Plan::new(seed, args.time).is_quorum() {
+                        if args.is_quorum && !Plan::new(seed, args.time_of_world()).is_quorum() {
                             continue;
                         }
                         let one = One::of(seed, args);
@@ -180,7 +180,7 @@ fn counts(counts: &BTreeMap<&'static str, u64>) -> String {
 }
 
 fn replay(seed: u64, args: &Args) -> String {
-    let time = match args.time.as_secs() {
+    let time = match args.time_of_world().as_secs() {
         30 => String::new(),
         seconds => format!(" --time {seconds}s"),
     };
@@ -202,7 +202,7 @@ struct One {
 impl One {
     /// Runs a seed. `None` if something in it panicked.
     fn of(seed: u64, args: &Args) -> Option<Self> {
-        let plan = Plan::new(seed, args.time);
+        let plan = Plan::new(seed, args.time_of_world());
         let ran = catch_unwind(AssertUnwindSafe(|| run(&plan))).ok()?;
         if args.trace {
             for event in &ran.events {
