@@ -11,6 +11,7 @@ mod invariants;
 mod patch;
 mod planted;
 mod record;
+mod servers;
 mod sim;
 mod step;
 mod suite;
@@ -26,11 +27,13 @@ usage: cargo xtask COMMAND
 
   test [ARGS]  every test of the workspace, doctests and examples included; with ARGS, what
                `cargo test ARGS` runs
+  servers [NAME]...
+               what talks to a server, tested again on Redis 6.2 and Valkey 8.1
   chaos [--minutes N] [--seed S] [--json FILE]
                real servers and processes under fire
   tidy         the rules of this repository that no compiler knows
   check        formatting, clippy, documentation, features, tidy, dependencies
-  ci           check, the short simulation, then test
+  ci           check, the short simulation, servers, then test
   sim --short  100 seeds twice, to the same end, and 2 000 that follow from the commit
   sim ARGS     the simulation: `sim --seeds A..B [--time 30s] [--jobs N] [--json FILE] [--trace]`
   sim --planted [NAME...] [--jobs N] [--json FILE]
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
     }
     let outcome = match (command.as_str(), rest.as_slice()) {
         ("test", rest) => suite::run(rest),
+        ("servers", rest) => servers::run(rest),
         ("chaos", rest) => chaos::run(rest),
         ("tidy", []) => tidy::run(),
         ("check", []) => check::run(),
@@ -62,7 +66,8 @@ fn main() -> ExitCode {
         ("ci", []) => {
             let checked = check::run();
             let simulated = sim::run(&["--short".to_owned()]);
-            suite::run(&[]).and(simulated).and(checked)
+            let elsewhere = servers::run(&[]);
+            suite::run(&[]).and(elsewhere).and(simulated).and(checked)
         }
         _ => {
             eprintln!("{USAGE}");

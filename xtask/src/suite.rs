@@ -1,5 +1,6 @@
 //! `cargo xtask test`: runs the tests, and says how many and which not.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
@@ -10,9 +11,15 @@ use crate::{step, tools};
 /// Plain `cargo test` is what runs: libraries, programs, integration tests and doctests run, the
 /// examples are built here and run by tests. Nothing may be skipped without being named.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    run_with(args, &[])
+}
+
+/// As [`run`], with more in the environment of the tests.
+pub(crate) fn run_with(args: &[String], environment: &[(&str, OsString)]) -> Result<(), String> {
     tools::need_c_compiler()?;
     tools::need_redis_server()?;
     let mut command = step::cargo();
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.args(["test", "--no-fail-fast"]).stdin(Stdio::null()).stdout(Stdio::piped());
     if args.is_empty() {
         command.arg("--workspace");

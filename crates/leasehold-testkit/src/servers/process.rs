@@ -157,6 +157,7 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
 /// If it is missing, with what to do about it.
 pub(crate) fn find(program: &str, package: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
+    // A path that is absolute stays what it is.
     let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|at| at.is_file());
     found.unwrap_or_else(|| panic!("{}", missing(program, package)))
 }

@@ -4,8 +4,9 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -16,12 +17,17 @@ use super::port::Port;
 use super::process::{Process, find, tail};
 use super::resp::{Client, Reply};
 
+/// What is started where a test names no program.
 const PROGRAM: &str = "redis-server";
+
+/// The variable that names another, by its name or path: one that takes the same configuration.
+const PROGRAM_VARIABLE: &str = "LEASEHOLD_TEST_SERVER";
 
 /// How often a server that starts is asked whether it is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A private `redis-server` on a free port of 127.0.0.1 and on a socket in a directory of its own.
+/// The variable `LEASEHOLD_TEST_SERVER` names another program, such as `valkey-server` or a path.
 ///
 /// It writes nothing to disk unless configured to. It is killed when this is dropped, also by a
 /// panic, and when the process of the tests ends in whatever way; if a test fails, the server's log
@@ -59,7 +65,36 @@ pub struct RedisServerBuilder {
 
 impl Default for RedisServerBuilder {
     fn default() -> Self {
-        Self { program: PROGRAM, lines: Vec::new(), clock: false }
+        Self { program: default_program(), lines: Vec::new(), clock: false }
+    }
+}
+
+fn default_program() -> &'static str {
+    static NAMED: OnceLock<Option<String>> = OnceLock::new();
+    let named = || std::env::var(PROGRAM_VARIABLE).ok().filter(|program| !program.is_empty());
+    NAMED.get_or_init(named).as_deref().unwrap_or(PROGRAM)
+}
+
+/// The version of the servers that are started where a test names no program, such as `(7, 0)`. A
+/// Valkey has the numbers that follow those of Redis.
+///
+/// # Panics
+///
+/// If the program is missing, or says no version.
+#[must_use]
+pub fn version() -> (u32, u32) {
+    version_of(default_program())
+}
+
+fn version_of(program: &str) -> (u32, u32) {
+    let said = Command::new(find(program, program)).arg("--version").output();
+    let said = said.expect("a program that can be run");
+    let said = String::from_utf8_lossy(&said.stdout);
+    let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
+    let mut numbers = version.unwrap_or_default().split('.').map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => panic!("`{program} --version` says no version: {said}"),
     }
 }
 
@@ -76,6 +111,14 @@ impl RedisServerBuilder {
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.lines.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// With the command DEBUG, which Redis allows from 7.0 on only if it is told to.
+    pub fn with_debug(self) -> Self {
+        if version_of(self.program) < (7, 0) {
+            return self;
+        }
+        self.config("enable-debug-command", "yes")
     }
 
     /// With a [clock](RedisServer::clock) that the test controls.

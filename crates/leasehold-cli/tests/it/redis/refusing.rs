@@ -90,7 +90,7 @@ fn a_database_that_is_not_there_ends_with_78() {
 /// A reload that takes its time at every key.
 #[test]
 fn a_server_that_loads_its_data_ends_with_69() {
-    let builder = RedisServer::builder().config("enable-debug-command", "local");
+    let builder = RedisServer::builder().with_debug();
     let world = World::on(builder.config("loading-process-events-interval-bytes", "1024").start());
     let fill = "for n = 1, 5000 do redis.call('SET', n, string.rep('x', 100)) end";
     world.server().command(&["EVAL", fill, "0"]);

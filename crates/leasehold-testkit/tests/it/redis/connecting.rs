@@ -10,7 +10,7 @@ use leasehold::store::redis::{
     Command, Connected, Connector, Link, Message, News, RedisConnector, Subscriber, Value,
 };
 use leasehold::{Error, ErrorKind};
-use leasehold_testkit::servers::RedisServer;
+use leasehold_testkit::servers::{RedisServer, version};
 
 /// What no message may contain.
 const SECRET: &str = "p@ss/w:rd%?#ä +[";
@@ -66,12 +66,16 @@ fn url(server: &RedisServer, credentials: &str, tail: &str) -> String {
     format!("redis://{credentials}127.0.0.1:{}{tail}", server.port())
 }
 
-/// A server that is a cluster of its own, without any slots, and whose port its bus has.
+/// A server that is a cluster of its own, without any slots, and whose port its bus has. Before
+/// Redis 7.0 the bus listens 10 000 ports above the server.
 pub(crate) fn cluster_node() -> (RedisServer, RedisServer) {
     let port = RedisServer::start();
     port.kill();
-    let node = RedisServer::builder().config("cluster-enabled", "yes");
-    (node.config("cluster-port", &port.port().to_string()).start(), port)
+    let mut node = RedisServer::builder().config("cluster-enabled", "yes");
+    if version() >= (7, 0) {
+        node = node.config("cluster-port", &port.port().to_string());
+    }
+    (node.start(), port)
 }
 
 #[tokio::test]
@@ -91,7 +95,9 @@ async fn a_server_is_reached_over_tcp_and_over_its_socket_on_the_database_of_the
         let link = connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
         let info = ask(&*link, &["CLIENT", "INFO"]).await;
         let has = |word: &str| info.split_whitespace().any(|other| other == word);
-        assert!(has(db) && has("resp=2") && has("user=default"), "{url}: {info}");
+        // Redis before 7.0 does not tell the protocol.
+        let is_old = has("resp=2") || !info.contains("resp=");
+        assert!(has(db) && is_old && has("user=default"), "{url}: {info}");
     }
 }
 
@@ -255,7 +261,16 @@ async fn messages_of_a_channel_come_in_until_the_connection_ends() {
 #[tokio::test]
 async fn a_channel_without_the_right_to_it_is_denied() {
     let server = RedisServer::start();
-    server.command(&["ACL", "SETUSER", "deaf", "on", ">pw", "&mine", "+subscribe"]);
+    server.command(&[
+        "ACL",
+        "SETUSER",
+        "deaf",
+        "on",
+        ">pw",
+        "resetchannels",
+        "&mine",
+        "+subscribe",
+    ]);
     let url = url(&server, "deaf:pw@", "");
     let mut subscriber =
         RedisConnector::new(&url).expect("a good URL").subscribe().await.expect("connected");

@@ -207,7 +207,7 @@ async fn poll_for_foreigners_alone(scene: &Scene, url: &str) {
 #[test]
 fn without_the_right_to_be_told_of_changes_a_waiter_polls_for_foreign_holders_alone() {
     play_alone(async |scene| {
-        let rights = ["on", "nopass", "~*", "&*", "+@all", "-client|tracking"];
+        let rights = ["on", "nopass", "~*", "&*", "+@all", "-client"];
         scene.tell(&[["ACL", "SETUSER", "app"].as_slice(), &rights].concat());
         let url = scene.server().url().replace("//", "//app:any@");
         poll_for_foreigners_alone(scene, &url).await;

@@ -8,7 +8,7 @@ use leasehold::{Client, ErrorKind, Mutex, Release};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{granted, released, taken};
 use leasehold_testkit::conformance::{Actor, World, key, ms};
-use leasehold_testkit::servers::{RedisServer, ServerOutside};
+use leasehold_testkit::servers::{RedisServer, ServerOutside, version};
 
 use super::clients::{Scene, play, play_alone};
 use crate::stores::redis_on;
@@ -43,8 +43,12 @@ fn a_lock_is_one_set_and_its_release_one_compare_and_delete() {
             assert_eq!(held.release().await.expect("asked"), Release::Released);
         }
         assert_eq!(scene.outside.requests() - requests, 10);
-        // What the script does counts too.
-        for (command, times) in [("set", 5), ("evalsha", 5), ("get", 5), ("del", 5), ("eval", 0)] {
+        // What the scripts do counts too. Before Redis 7.0 SET refuses NX with GET, and a script
+        // is asked.
+        let asks = if version() >= (7, 0) { 0 } else { 5 };
+        for (command, times) in
+            [("set", 5), ("evalsha", 5 + asks), ("get", 5), ("del", 5), ("eval", 0)]
+        {
             assert_eq!(calls(scene, command), times, "{command}");
         }
         assert_eq!(scene.server().command(&["DBSIZE"]).int(), 0);

@@ -36,7 +36,7 @@ impl Scene<'_> {
     }
 
     async fn connect(&self, rights: &str, database: u8) -> Result<AnyStore, Error> {
-        let words = ["ACL", "SETUSER", "app", "reset", "on", "nopass"];
+        let words = ["ACL", "SETUSER", "app", "reset", "resetchannels", "on", "nopass"];
         let words: Vec<_> = words.into_iter().chain(rights.split_whitespace()).collect();
         self.outside.server().command(&words);
         let url = self.outside.server().url().replace("//", "//app:any@");

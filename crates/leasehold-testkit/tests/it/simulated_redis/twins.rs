@@ -156,7 +156,7 @@ impl Kind {
 impl Twins {
     pub(super) fn start(kind: Kind) -> Self {
         let server = RedisServer::builder().program(kind.program()).with_clock();
-        let real = server.config("enable-debug-command", "yes").start();
+        let real = server.with_debug().start();
         // Keys that nobody comes upon would be removed ten times a second of real time.
         real.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         let simulated = SimulatedRedis::new();

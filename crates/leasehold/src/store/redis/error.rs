@@ -90,14 +90,22 @@ fn explain(code: &str, text: &str) -> (ErrorKind, String) {
     (kind_and_message.0, kind_and_message.1.to_owned())
 }
 
-/// What stands behind the wrapping that Redis before 7.0 puts around an error inside a script:
-/// `ERR Error running script (call to f_…): @user_script:1: -OOM command not allowed …`.
+/// What stands behind the wrapping that Redis before 7.0 puts around an error inside a script, once
+/// or twice: `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command
+/// not allowed …`.
 fn inside_script<'a>(code: &'a str, text: &'a str) -> (&'a str, &'a str) {
+    fn unwrapped(after: &str) -> Option<&str> {
+        let (line, inner) = after.trim_start().split_once(':')?;
+        let is_line = line.bytes().all(|byte| byte.is_ascii_digit());
+        is_line.then(|| inner.trim_start())
+    }
     let wrapped = || {
         let (_, after) = text.split_once("@user_script:")?;
-        let (line, inner) = after.trim_start().split_once(':')?;
-        line.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
-        let inner = inner.trim_start().trim_start_matches('-');
+        let mut inner = unwrapped(after)?;
+        if let Some(after) = inner.strip_prefix("@user_script:") {
+            inner = unwrapped(after)?;
+        }
+        let inner = inner.trim_start_matches('-');
         let code = inner.split(' ').next()?;
         let is_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());
         Some(if is_code { (code, inner) } else { ("ERR", inner) })
@@ -345,6 +353,12 @@ mod tests {
              when used memory > 'maxmemory'.",
             ErrorKind::Unavailable,
             "out of memory",
+        ),
+        (
+            "ERR Error running script (call to f_a): @user_script:9: @user_script: 9: -READONLY \
+             You can't write against a read only replica.",
+            ErrorKind::Unavailable,
+            "takes no writes",
         ),
         (
             "ERR Error running script (call to f_a): @user_script: 1: WRONGTYPE Operation against",
