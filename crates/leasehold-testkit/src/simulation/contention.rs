@@ -1,11 +1,15 @@
 //! Everybody wants the same lock of a quorum, all the time: who gets it, and what it costs.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::Release;
 use leasehold::core::Moment;
 use leasehold::host::Host;
+use tokio::sync::Notify;
 
 use super::client::connect;
 use super::clock::ServerClock;
@@ -27,8 +31,10 @@ pub struct Contention {
     pub nodes: usize,
     /// How many clients want the lock, each a process of its own.
     pub contenders: usize,
-    /// For how long.
+    /// For how long, at most.
     pub span: Duration,
+    /// It ends when the lock was taken so often.
+    pub grants_max: usize,
     /// What one message takes, from and to, in microseconds.
     pub delay_us: (u64, u64),
 }
@@ -96,7 +102,14 @@ impl Contention {
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
         let delay_us = [(50, 200), (100, 1_000), (1_000, 5_000)][SeededRandom::new(seed).below(3)];
-        Self { seed, nodes: 5, contenders: 10, span: Duration::from_secs(3), delay_us }
+        Self {
+            seed,
+            nodes: 5,
+            contenders: 10,
+            span: Duration::from_secs(3),
+            grants_max: usize::MAX,
+            delay_us,
+        }
     }
 
     /// Runs it.
@@ -116,12 +129,14 @@ impl Contention {
         });
         let networks: Vec<_> = nodes.collect();
         let grants: Arc<Mutex<Vec<(Moment, usize)>>> = Arc::default();
+        let enough = Arc::new(Notify::new());
         let began = host.now();
         for number in 0..self.contenders {
             let id = ProcessId(u32::try_from(number).expect("some contenders"));
             let process = Process::new(id, &host, 0, seeds.next_u64());
             let connectors: Vec<_> = networks.iter().map(|one| one.connector(&process)).collect();
             let (grants, common) = (Arc::clone(&grants), Arc::clone(&host));
+            let enough = Arc::clone(&enough);
             let own: Arc<Process> = Arc::new(process.clone());
             process.spawn(Box::pin(async move {
                 let builder = connect(&connectors, &own).await.expect("all nodes are there");
@@ -130,13 +145,25 @@ impl Contention {
                 loop {
                     let guard = mutex.lock().await.expect("nothing is wrong");
                     let granted = (common.now(), number);
-                    grants.lock().unwrap_or_else(PoisonError::into_inner).push(granted);
+                    let so_many = {
+                        let mut grants = grants.lock().unwrap_or_else(PoisonError::into_inner);
+                        grants.push(granted);
+                        grants.len()
+                    };
+                    if so_many >= self.grants_max {
+                        enough.notify_one();
+                    }
                     let released = guard.release().await.expect("nothing is wrong");
                     assert_eq!(released, Release::Released);
                 }
             }));
         }
-        host.run(host.sleep_until(began + self.span));
+        let mut end = host.sleep_until(began + self.span);
+        let mut enough = pin!(enough.notified());
+        host.run(poll_fn(|context| match enough.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => end.as_mut().poll(context),
+        }));
         let ended = host.now();
         host.drop_tasks();
         let grants = std::mem::take(&mut *grants.lock().unwrap_or_else(PoisonError::into_inner));

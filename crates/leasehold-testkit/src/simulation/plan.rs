@@ -49,7 +49,7 @@ pub struct ClientPlan {
     /// Whether its leases have fencing tokens.
     pub is_fenced: bool,
     /// Whether each of its tasks has a place of its own.
-    pub is_strict: bool,
+    pub is_fifo: bool,
     /// Whether its tasks do not all want the same.
     pub is_mixed: bool,
     /// Whether its tasks take one lock again and again, all at once, now and then.
@@ -230,7 +230,7 @@ fn client(random: &mut SeededRandom, ttl: Duration, faster_ppm: i64, is_hot: boo
         faster_ppm,
         keep_idle: if random.once_in(3) { idle[random.below(3)] } else { Duration::ZERO },
         is_fenced: !random.once_in(5),
-        is_strict: random.once_in(6),
+        is_fifo: random.once_in(6),
         is_mixed: random.once_in(5),
         is_hot,
         is_named: random.once_in(3),

@@ -13,7 +13,7 @@ pub(super) struct Terms {
     ttl: Duration,
     why: Option<&'static str>,
     is_fenced: bool,
-    is_strict: bool,
+    is_fifo: bool,
     coexists: bool,
     /// For how long its client keeps it with no guard.
     pub(super) keep_idle: Duration,
@@ -27,9 +27,9 @@ impl Terms {
             ttl: plan.ttl,
             why: plan.why,
             is_fenced: plan.is_fenced,
-            is_strict: plan.is_strict,
+            is_fifo: plan.is_fifo,
             coexists: world.coexists,
-            keep_idle: if plan.is_strict { Duration::ZERO } else { plan.keep_idle },
+            keep_idle: if plan.is_fifo { Duration::ZERO } else { plan.keep_idle },
         };
         if plan.is_mixed {
             match random.below(8) {
@@ -37,7 +37,7 @@ impl Terms {
                 1 => terms.why = Some("for another reason"),
                 2 => terms.is_fenced = !plan.is_fenced,
                 3 => terms.keep_idle = Duration::ZERO,
-                4 => (terms.is_strict, terms.keep_idle) = (true, Duration::ZERO),
+                4 => (terms.is_fifo, terms.keep_idle) = (true, Duration::ZERO),
                 _ => {}
             }
         }
@@ -47,7 +47,7 @@ impl Terms {
     pub(super) fn mutex(&self, client: &Client, name: &str) -> Mutex {
         let mutex = client.mutex(name).ttl(self.ttl).fencing(self.is_fenced);
         let mutex = mutex.keep_idle(self.keep_idle);
-        let mutex = if self.is_strict { mutex.strict_fifo() } else { mutex };
+        let mutex = if self.is_fifo { mutex.strict_fifo() } else { mutex };
         let mutex = if self.coexists { mutex.coexist() } else { mutex };
         match self.why {
             Some(why) => mutex.why(why),

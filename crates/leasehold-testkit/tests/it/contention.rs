@@ -10,7 +10,7 @@ fn who_contends_for_a_quorum_gets_turns_for_few_requests() {
         let broken = Contention::of_seed(seed).run().broken();
         assert_eq!(
             broken, None,
-            "seed {seed}; more: cargo xtask sim --contention --seeds 0..10000"
+            "seed {seed}; more: cargo xtask sim --contention --seeds 0..10000 --grants 100"
         );
     }
 }

@@ -8,7 +8,8 @@ use leasehold_testkit::history::Invariant;
 
 pub(crate) const USAGE: &str = "\
 usage: simulate [--seeds A..B] [--time 30s] [--quorum] [--jobs N] [--json FILE] [--hashes] [--trace]
-                [--until-violation INVARIANT] [--contention] [--commit HASH]
+                [--until-violation INVARIANT] [--contention [--grants N]]
+                [--commit HASH]
 
 --seeds             which worlds: A to B, without B (default: 0..100)
 --time              for how long the clients of each go on, on its own clock (default: 30s, or 3s
@@ -20,6 +21,7 @@ usage: simulate [--seeds A..B] [--time 30s] [--quorum] [--jobs N] [--json FILE] 
 --trace             prints all that happened
 --until-violation   stops at the first seed that breaks this invariant; fails if none does
 --contention        instead: ten clients that want one lock of five nodes all the time
+--grants            each of these ends after so many of them got it
 --commit            what the record says was run (default: unknown)";
 
 /// What is to be done.
@@ -28,6 +30,7 @@ pub(crate) struct Args {
     /// If one is asked for.
     pub(crate) time: Option<Duration>,
     pub(crate) is_quorum: bool,
+    pub(crate) grants_max: usize,
     pub(crate) jobs: usize,
     pub(crate) json: Option<PathBuf>,
     pub(crate) commit: String,
@@ -51,6 +54,7 @@ impl Args {
             seeds: 0..100,
             time: None,
             is_quorum: false,
+            grants_max: usize::MAX,
             jobs,
             json: None,
             commit: "unknown".to_owned(),
@@ -64,6 +68,7 @@ impl Args {
                 "--time" => args.time = Some(time(&value()?)?),
                 "--quorum" => args.is_quorum = true,
                 "--jobs" => args.jobs = number(&value()?)?.max(1),
+                "--grants" => args.grants_max = number(&value()?)?.max(1),
                 "--json" => args.json = Some(value()?.into()),
                 "--commit" => args.commit = value()?,
                 "--trace" => args.trace = true,
@@ -76,6 +81,9 @@ impl Args {
         let is_too_short = |time| time < TIME_MIN && args.mode != Mode::Contention;
         if args.time.is_some_and(is_too_short) {
             return Err("worlds with faults need a time of 5s at least".to_owned());
+        }
+        if args.grants_max < usize::MAX && args.mode != Mode::Contention {
+            return Err("`--grants` is for `--contention`".to_owned());
         }
         Ok(args)
     }
@@ -130,6 +138,7 @@ mod tests {
             ("--seeds", "needs a value"),
             ("--time 0s", "between"),
             ("--time 1s", "5s at least"),
+            ("--grants 100", "for `--contention`"),
             ("--time 60", "between"),
             ("--jobs many", "no number"),
             ("--until-violation harmony", "no invariant"),
