@@ -49,7 +49,16 @@ pub fn taken(answer: Result<Acquired, Error>) -> (Option<Duration>, u32) {
 #[track_caller]
 pub fn renewed(answer: Result<Renewed, Error>) -> (Option<FencingBlock>, bool) {
     match answer {
-        Ok(Renewed::Renewed { fencing, wanted }) => (fencing, wanted),
+        Ok(Renewed::Renewed { fencing, wanted, .. }) => (fencing, wanted),
+        other => panic!("not renewed: {other:?}"),
+    }
+}
+
+/// It was renewed; its fencing tokens, and those from which it was raised.
+#[track_caller]
+pub fn raised(answer: Result<Renewed, Error>) -> (Option<FencingBlock>, Option<FencingBlock>) {
+    match answer {
+        Ok(Renewed::Renewed { fencing, raised_from, .. }) => (fencing, raised_from),
         other => panic!("not renewed: {other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use leasehold::store::{Capabilities, Evicted, FENCE_IDLE, Released};
 
-use super::check::{fence, first, free_after, granted, released, renewed};
+use super::check::{fence, first, free_after, granted, raised, released, renewed};
 use super::world::{SLACK, World, key, ms};
 
 pub(super) const PROMISE: &str = "fencing tokens rise with every grant";
@@ -77,13 +77,19 @@ pub(super) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &Wor
     assert!(fence(world.actor().ask(&key("a")).send().await) > before);
 }
 
-/// What a quorum writes back: the lease carries it, and the next grant is above it.
+/// What a quorum writes back: the lease carries it, and the next grant is above it. The answer says
+/// what the lease carried before, by which a quorum sees whether it knows that grant.
 pub(super) async fn a_renewal_raises_a_counter_that_is_behind(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
-    let before = fence(anna.ask(&key("a")).send().await);
-    let ahead = before + 1_000;
-    let (block, _) = renewed(anna.renew_at_least(&key("a"), 10_000, Some(ahead), 0).await);
-    assert_eq!(first(block), ahead);
+    let mut before = granted(anna.ask(&key("a")).reserve(4).send().await);
+    let mut ahead = 0;
+    for _ in 0..2 {
+        ahead = first(before) + 1_000;
+        let answer = anna.renew_at_least(&key("a"), 10_000, Some(ahead), 0).await;
+        let (block, raised_from) = raised(answer);
+        assert_eq!((first(block), raised_from), (ahead, before));
+        before = block;
+    }
     assert_eq!(first(granted(anna.ask(&key("a")).send().await)), ahead, "a repeated ask");
     released(anna.release(&key("a")).await, Released::Freed);
     assert!(fence(bert.ask(&key("a")).send().await) > ahead);
@@ -95,8 +101,8 @@ pub(super) async fn a_renewal_never_lowers_a_counter(world: &World) {
     let block = granted(anna.ask(&key("a")).reserve(10).send().await);
     let next_free = free_after(block, 10);
     for at_least in [1, first(block), next_free - 1] {
-        let (same, _) = renewed(anna.renew_at_least(&key("a"), 10_000, Some(at_least), 0).await);
-        assert_eq!(same, block);
+        let answer = anna.renew_at_least(&key("a"), 10_000, Some(at_least), 0).await;
+        assert_eq!(raised(answer), (block, None));
     }
     released(anna.release(&key("a")).await, Released::Freed);
     assert!(fence(bert.ask(&key("a")).send().await) >= next_free);

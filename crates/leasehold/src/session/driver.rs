@@ -170,7 +170,7 @@ impl Session {
         let now = self.now();
         let mut life = held.life();
         let (counted, lost) = match renewed {
-            Ok(Renewed::Renewed { fencing, wanted }) => {
+            Ok(Renewed::Renewed { fencing, wanted, .. }) => {
                 held.note_wanted(*wanted);
                 let wanted = *wanted || held.spec.others_wait_unseen();
                 (life.on_renewed(now, sent, *fencing, wanted), false)

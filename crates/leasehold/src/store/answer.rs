@@ -78,6 +78,10 @@ pub enum Renewed {
     Renewed {
         /// The fencing tokens of this lease, or the block that this renewal reserved.
         fencing: Option<FencingBlock>,
+        /// The fencing tokens that it had until now, if its counter was lower than asked for and
+        /// this renewal raised it. A quorum sees by them whether they are of the grant that it
+        /// knows, or of a later one.
+        raised_from: Option<FencingBlock>,
         /// Whether somebody waits in line.
         wanted: bool,
     },

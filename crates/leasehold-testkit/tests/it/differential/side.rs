@@ -40,7 +40,11 @@ pub(super) enum Answer {
         taken: Acquired,
         stands: bool,
     },
-    Renewed(Option<Rise>, bool),
+    /// `raised`: from which tokens, if it was, and to which.
+    Renewed {
+        raised: [Option<Rise>; 2],
+        wanted: bool,
+    },
     Lost,
     Kept(Option<Rise>),
     Released(Released),
@@ -135,8 +139,10 @@ impl Side {
                 let at_least = raise.zip(self.highest.get(&key)).map(|(by, from)| from + by);
                 let at_least = at_least.and_then(FencingToken::new);
                 match store.renew(Renewal { lease, ttl, at_least, reserve, idle }).await? {
-                    Renewed::Renewed { fencing, wanted } => {
-                        Answer::Renewed(self.rise(&key, fencing), wanted)
+                    Renewed::Renewed { fencing, raised_from, wanted } => {
+                        // Seen from before the renewal.
+                        let raised = [raised_from, fencing].map(|block| self.rise(&key, block));
+                        Answer::Renewed { raised, wanted }
                     }
                     Renewed::Lost => Answer::Lost,
                 }
@@ -197,7 +203,7 @@ impl Answer {
         };
         match self {
             Self::Granted(block) => Self::Granted(rise(block)),
-            Self::Renewed(block, wanted) => Self::Renewed(rise(block), wanted),
+            Self::Renewed { raised, wanted } => Self::Renewed { raised: raised.map(rise), wanted },
             Self::Kept(block) => Self::Kept(rise(block)),
             Self::Heard(hints) => {
                 let seen = hints.into_iter().map(|(key, owner, no, it)| (key, owner, no, rise(it)));

@@ -27,7 +27,11 @@ impl Store for Liar {
     }
 
     fn renew(&self, _: Renewal) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        ready(Ok(Renewed::Renewed { fencing: self.fencing, wanted: true }))
+        ready(Ok(Renewed::Renewed {
+            fencing: self.fencing,
+            raised_from: self.fencing,
+            wanted: true,
+        }))
     }
 
     fn release(

@@ -238,10 +238,11 @@ impl Entry {
         let held = self.held.as_mut().expect("the owner was just seen");
         held.expires = held.expires.max(now + renewal.ttl.get());
         held.idle = renewal.idle;
+        let raised_from = held.fencing.filter(|_| raised.is_some());
         held.fencing = reserved
             .or_else(|| raised.map(|first| FencingBlock { first, count: 1 }))
             .or(held.fencing);
-        Renewed::Renewed { fencing: held.fencing, wanted }
+        Renewed::Renewed { fencing: held.fencing, raised_from, wanted }
     }
 
     pub(super) fn release(

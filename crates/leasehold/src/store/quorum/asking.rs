@@ -128,8 +128,10 @@ impl<S: Store> Asking<S> {
             Heard::Answer(Ok(Answer::Acquired(Acquired::Split { round_trip }))) => {
                 self.ballot.taken(node, Some(round_trip), 0);
             }
-            Heard::Answer(Ok(Answer::Raised(Renewed::Renewed { fencing, .. }))) => {
-                self.ballot.raised(node, fencing);
+            Heard::Answer(Ok(Answer::Raised(Renewed::Renewed {
+                fencing, raised_from, ..
+            }))) => {
+                self.ballot.raised(node, fencing, raised_from);
             }
             Heard::Answer(Ok(Answer::Raised(Renewed::Lost))) => {
                 self.ballot.failed(node, lost_meanwhile());

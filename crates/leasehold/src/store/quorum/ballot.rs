@@ -65,7 +65,7 @@ pub(super) enum Verdict {
 }
 
 /// The votes on one ask.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ballot {
     fenced: bool,
     votes: Vec<Vote>,
@@ -126,16 +126,22 @@ impl Ballot {
         }
     }
 
-    /// A node whose key is ours counts up to the last of `block` now, at least. One that counts
-    /// further than it was to be raised has granted it since then, perhaps to another and then to
-    /// us again, by an ask that arrived twice: what counts is the later grant.
-    pub(super) fn raised(&mut self, node: usize, block: Option<FencingBlock>) {
+    /// A node whose key is ours counts up to the last of `block` now, at least; if that raised it,
+    /// it had `raised_from` for us until then. What it had begins above whatever it counted when it
+    /// was heard last only if it has granted the key since, perhaps to another and then to us
+    /// again, by an ask that arrived twice: what counts is the later grant.
+    pub(super) fn raised(
+        &mut self,
+        node: usize,
+        block: Option<FencingBlock>,
+        raised_from: Option<FencingBlock>,
+    ) {
         let Vote::Granted(granted) = &mut self.votes[node] else { return };
-        let counter = block.map_or(0, last_of);
-        if counter > granted.counter.max(granted.raising) {
-            granted.block = block;
+        let before = raised_from.or(block);
+        if before.is_some_and(|before| before.first.get() > granted.counter) {
+            granted.block = before;
         }
-        granted.counter = granted.counter.max(counter);
+        granted.counter = granted.counter.max(block.map_or(0, last_of));
     }
 
     /// Whether a node has yet to answer, and is not late.
@@ -263,6 +269,9 @@ impl Ballot {
 }
 
 #[cfg(test)]
+mod every_order;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -384,7 +393,7 @@ mod tests {
         assert_eq!(ballot.verdict(), Verdict::Open, "one node alone counts up to nine");
         assert_eq!(ballot.behind(), (vec![0], 9));
         assert_eq!(ballot.behind(), (vec![], 9), "it is on its way");
-        ballot.raised(0, block(9, 1));
+        ballot.raised(0, block(9, 1), block(4, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(9, 1)));
 
         // Lost before it was raised: the third node may still come.
@@ -396,7 +405,7 @@ mod tests {
         assert_eq!(ballot.verdict(), Verdict::Open);
         ballot.granted(1, block(12, 1));
         assert_eq!(ballot.behind(), (vec![2], 12), "whoever joins is counted");
-        ballot.raised(2, block(12, 1));
+        ballot.raised(2, block(12, 1), block(9, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(12, 1)));
     }
 
@@ -407,10 +416,10 @@ mod tests {
         ballot.granted(2, block(2, 1));
         assert_eq!(ballot.behind(), (vec![0], 2));
         // It was lost there, another was granted it with 2, and our ask came once more.
-        ballot.raised(0, block(3, 1));
+        ballot.raised(0, block(3, 1), None);
         assert_eq!(ballot.verdict(), Verdict::Open, "2 is another's");
         assert_eq!(ballot.behind(), (vec![2], 3));
-        ballot.raised(2, block(3, 1));
+        ballot.raised(2, block(3, 1), block(2, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(3, 1)));
     }
 
@@ -429,7 +438,10 @@ mod tests {
             }
             let (behind, last) = ballot.behind();
             assert_eq!(last, whole.0 + u64::from(whole.1) - 1);
-            behind.into_iter().for_each(|node| ballot.raised(node, block(last, 1)));
+            for node in behind {
+                let (first, count) = blocks[node];
+                ballot.raised(node, block(last, 1), block(first, count));
+            }
             assert_eq!(ballot.verdict(), Verdict::Granted(block(whole.0, whole.1)));
         }
     }

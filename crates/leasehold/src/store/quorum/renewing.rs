@@ -87,7 +87,7 @@ impl<S: Store> Renewing<S> {
 
     fn hear(&mut self, node: usize, answer: Result<Answer, Error>) {
         match answer {
-            Ok(Answer::Renewed(Renewed::Renewed { fencing, wanted })) => {
+            Ok(Answer::Renewed(Renewed::Renewed { fencing, wanted, .. })) => {
                 self.wanted |= wanted;
                 self.ballot.granted(node, fencing);
                 self.seen = both(self.seen, fencing);
@@ -97,8 +97,8 @@ impl<S: Store> Renewing<S> {
                 self.ballot.taken(node, None, 0);
                 self.lost.push(node);
             }
-            Ok(Answer::Raised(Renewed::Renewed { fencing, .. })) => {
-                self.ballot.raised(node, fencing);
+            Ok(Answer::Raised(Renewed::Renewed { fencing, raised_from, .. })) => {
+                self.ballot.raised(node, fencing, raised_from);
                 self.raise_behind();
             }
             Ok(Answer::Raised(Renewed::Lost)) => self.ballot.taken(node, None, 0),
@@ -113,13 +113,16 @@ impl<S: Store> Renewing<S> {
     fn renewed(mut self, reserved: Option<FencingBlock>) -> Renewed {
         let owner = &self.renewal.lease.owner;
         self.shared.leases.extend(owner, valid_until(self.sent, self.renewal.ttl));
+        let before = self.shared.leases.known(owner).and_then(|known| known.fencing);
+        let is_raised = |last| self.renewal.at_least.is_some_and(|at_least| at_least.get() > last);
+        let raised_from = before.filter(|before| is_raised(last_of(*before)));
         if self.renewal.reserve > 0 || self.renewal.at_least.is_some() {
             self.shared.leases.count(owner, reserved.or(self.seen));
         }
         // Who knows nothing of the lease, since another took it, believes the nodes.
         let known = self.shared.leases.known(owner);
         let fencing = known.map_or_else(|| reserved.or(self.seen), |known| known.fencing);
-        let renewed = Renewed::Renewed { fencing, wanted: self.wanted };
+        let renewed = Renewed::Renewed { fencing, raised_from, wanted: self.wanted };
         for node in std::mem::take(&mut self.lost) {
             self.put_back(node);
         }

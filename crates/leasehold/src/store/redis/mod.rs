@@ -343,7 +343,7 @@ impl Store for RedisStore {
                 // Nothing is noted of such a lease, so the script takes it for one that has the
                 // last token of a counter that others left beside the key.
                 Renewed::Renewed { wanted, .. } if is_plain => {
-                    Renewed::Renewed { fencing: None, wanted }
+                    Renewed::Renewed { fencing: None, raised_from: None, wanted }
                 }
                 renewed => renewed,
             })

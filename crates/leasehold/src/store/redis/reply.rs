@@ -109,9 +109,16 @@ pub(super) fn set(owner: &OwnerToken, reply: &Value) -> Set {
 pub(super) fn renewed(key: &Key, reply: &Value) -> Result<Renewed, Error> {
     match items(reply) {
         [Value::Int(0)] => Ok(Renewed::Lost),
-        [Value::Int(1), Value::Int(first), Value::Int(count), Value::Int(wanted)] => {
+        [Value::Int(1), Value::Int(first), Value::Int(count), Value::Int(wanted), before @ ..] => {
             let fencing = block(*first, *count).ok_or_else(|| strange(key))?;
-            Ok(Renewed::Renewed { fencing, wanted: *wanted != 0 })
+            let raised_from = match before {
+                [] => None,
+                [Value::Int(first), Value::Int(count)] => {
+                    block(*first, *count).ok_or_else(|| strange(key))?
+                }
+                _ => return Err(strange(key)),
+            };
+            Ok(Renewed::Renewed { fencing, raised_from, wanted: *wanted != 0 })
         }
         _ => Err(strange(key)),
     }
@@ -322,7 +329,11 @@ mod tests {
         let fencing = tokens(7, 1);
         let lease = |reply: Value| renewed(&key(), &reply).expect("an answer");
         assert_eq!(lease(ints([0])), Renewed::Lost);
-        assert_eq!(lease(ints([1, 7, 1, 1])), Renewed::Renewed { fencing, wanted: true });
+        for (reply, raised_from) in
+            [(ints([1, 7, 1, 1]), None), (ints([1, 7, 1, 1, 2, 3]), tokens(2, 3))]
+        {
+            assert_eq!(lease(reply), Renewed::Renewed { fencing, raised_from, wanted: true });
+        }
         let end = |reply: Value| released(&key(), &reply).expect("an answer");
         assert_eq!(end(ints([0])), Answered::alone(Released::NotHeld));
         assert_eq!(end(ints([1, 1])), Answered::hinted(Released::Freed, 1));
@@ -378,6 +389,8 @@ mod tests {
             ints([4, 1, -1]),
             ints([4, 1]),
             ints([1, -1, 1, 0]),
+            ints([1, 7, 1, 0, 2]),
+            ints([1, 7, 1, 0, -1, 1]),
             ints([0, 1, 1, 1, 1]),
             taken(1, -1, "", 0),
             taken(1, 1 << 40, "", 0),

@@ -1,7 +1,8 @@
 -- renew.lua: restarts the time to live if the owner still holds the key. Never re-creates a lease.
 -- KEYS  lock, fence, grant, line, ends, places
 -- ARGV  owner token, ttl_ms, reserve, at_least (0 for none), cold, idle (1 or 0 each)
--- replies  {1, first, count, wanted} renewed; wanted: 1 if somebody waits
+-- replies  {1, first, count, wanted} renewed; wanted: 1 if somebody waits. Where the counter was
+--            raised to at_least, first and count of what the lease had until then come behind it
 --          {0} lost
 local owner, ttl, reserve = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local at_least, cold, idle = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6] == '1'
@@ -12,7 +13,9 @@ end
 
 local first, count, was_idle = block_of(owner)
 local lease_ms, lease = lift(ttl)
+local reply = { 1 }
 if at_least > 0 and at_least > counted() then
+  reply[5], reply[6] = first, count
   call('SET', FENCE, whole(at_least), 'PX', FENCE_IDLE)
   first, count = at_least, 1
   note_block(owner, first, count)
@@ -35,4 +38,5 @@ if call('EXISTS', ENDS) == 1 then
   local now_ms = math.floor(now_us() / 1000)
   wanted = call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf') > 0 and 1 or 0
 end
-return { 1, first, count, wanted }
+reply[2], reply[3], reply[4] = first, count, wanted
+return reply

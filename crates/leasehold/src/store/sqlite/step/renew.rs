@@ -45,7 +45,7 @@ impl Step for Renew {
         let first =
             row.get::<_, Option<i64>>(0)?.and_then(|first| FencingToken::new(number(first)));
         let fencing = first.zip(row.get(1)?).map(|(first, count)| FencingBlock { first, count });
-        let renewed = Renewed::Renewed { fencing, wanted: row.get(2)? };
+        let renewed = Renewed::Renewed { fencing, raised_from: None, wanted: row.get(2)? };
         // The statement commits, or fails to, when it is stepped to its end.
         while rows.next()?.is_some() {}
         Ok(Some(renewed))
@@ -68,10 +68,11 @@ impl Step for Renew {
         held.expires = held.expires.max(turn.now + ttl.get());
         held.ttl = ttl.get();
         held.idle = *idle;
+        let raised_from = held.fencing.filter(|_| raised.is_some());
         held.fencing = reserved.or(raised).or(held.fencing);
         let fencing = held.fencing;
         row.store(turn, &lease.key)?;
-        Ok(Renewed::Renewed { fencing, wanted: self.is_wanted(turn, &row)? })
+        Ok(Renewed::Renewed { fencing, raised_from, wanted: self.is_wanted(turn, &row)? })
     }
 }
 
