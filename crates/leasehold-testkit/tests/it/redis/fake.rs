@@ -115,6 +115,16 @@ impl Fake {
         state.lines.iter().filter(|line| !line.is_closed()).count()
     }
 
+    /// How many requests were taken on open connections whose answer is still waited for.
+    pub(crate) fn waited_for(&self) -> usize {
+        let state = self.state();
+        let lists = state.lines.iter().map(|line| line.waiting());
+        let waited_for = |list: &Vec<oneshot::Sender<()>>| {
+            list.iter().filter(|answered| !answered.is_closed()).count()
+        };
+        lists.map(|list| list.as_ref().map_or(0, waited_for)).sum()
+    }
+
     /// The names of what came in since the last look, each with its connection.
     pub(crate) fn seen(&self) -> Vec<(usize, Vec<String>)> {
         std::mem::take(&mut self.state().seen)

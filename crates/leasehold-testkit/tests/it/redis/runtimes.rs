@@ -4,11 +4,15 @@
 use std::future::Future;
 use std::time::Duration;
 
+use leasehold::core::token::ClientId;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::RedisStore;
-use leasehold::{Client, ErrorKind, Release};
+use leasehold::store::{Claim, LeaseId, Otherwise, Store as _};
+use leasehold::{Client, ErrorKind, Key, OwnerToken, Release};
 use leasehold_testkit::cut_after;
 use leasehold_testkit::servers::RedisServer;
+
+use super::fake::Fake;
 
 fn run<T>(task: impl Future<Output = T>) -> T {
     runtime().block_on(task)
@@ -89,6 +93,26 @@ fn a_guard_is_dropped_where_no_runtime_is_left() {
         let guard = client.mutex("a").lock().await.expect("free soon");
         assert!(guard.is_held());
     });
+}
+
+/// Who drops a request keeps it on the runtime where it does so, and that may end.
+#[test]
+fn a_request_is_not_taken_back_when_the_runtime_ends_that_dropped_it() {
+    let fake = Fake::default();
+    let (first, second) = (runtime(), runtime());
+    let connecting = RedisStore::connect_with(fake.clone(), SystemHost::shared());
+    let store = first.block_on(connecting).expect("connected");
+    fake.set_silent(true);
+    let before = fake.waited_for();
+    let client = ClientId::from_random([1; ClientId::CHARS]);
+    let owner = OwnerToken::from_random([2; OwnerToken::RANDOM_BYTES], &client);
+    let key = Key::new("a").expect("a name that passes");
+    let lease = LeaseId { key, owner, claim: Claim::Exclusive };
+    second.block_on(async { drop(store.release(lease, Otherwise::Free)) });
+    assert_eq!(fake.waited_for(), before + 1);
+    drop(second);
+    assert_eq!(fake.waited_for(), before + 1, "it may be answered yet");
+    drop(first);
 }
 
 /// The user's executor stands still, and whatever it serves with it.

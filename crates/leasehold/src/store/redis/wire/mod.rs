@@ -104,7 +104,7 @@ impl Wire {
     ) -> impl Future<Output = Result<Reply, Error>> + Send + 'static + use<> {
         let deadline = self.shared.host.now() + limit;
         let in_flight = InFlight::begin(&self.shared);
-        let mut answer = Answer { shared: Arc::clone(&self.shared), waiting: None, deadline };
+        let mut answer = Answer::new(&self.shared, deadline);
         let submitted = match &in_flight {
             Some(_) => answer.submit(request),
             None => Err(too_many()),
@@ -121,7 +121,7 @@ impl Wire {
         // Longer than making a connection may take, so that why it failed is heard from there.
         let limit = CONNECT_LIMIT * 3;
         let deadline = self.shared.host.now() + limit;
-        let mut answer = Answer { shared: Arc::clone(&self.shared), waiting: None, deadline };
+        let mut answer = Answer::new(&self.shared, deadline);
         answer.submit(Box::new(Plain(Command::new("PING"))))?;
         // What is answered does not matter: to connect was to be answered.
         answer.connection(limit).await
@@ -149,6 +149,8 @@ struct Answer {
     shared: Arc<Shared>,
     waiting: Option<Waiting>,
     deadline: Moment,
+    /// Where it is kept until it is there, once nobody waits for it.
+    keeper: Option<Home>,
 }
 
 /// What an answer waits for.
@@ -160,6 +162,10 @@ enum Waiting {
 }
 
 impl Answer {
+    fn new(shared: &Arc<Shared>, deadline: Moment) -> Self {
+        Self { shared: Arc::clone(shared), waiting: None, deadline, keeper: None }
+    }
+
     fn submit(&mut self, request: Box<dyn Request>) -> Result<(), Error> {
         self.waiting = Some(match self.shared.submit(request) {
             Submitted::Sent(sent) => Waiting::Reply(sent),
@@ -221,37 +227,43 @@ impl Answer {
         self.waiting = Some(Waiting::Reply(sent));
         Ok(())
     }
+
+    /// Keeps it until the answer is there, for nobody.
+    async fn keep(mut self) {
+        // Its limit holds all the same: a release that was submitted after it may have been given
+        // up by the time the connection is made. Nobody hears how long it was.
+        if self.connection(Duration::ZERO).await.is_err() {
+            return;
+        }
+        if let Some(Waiting::Reply(sent)) = &mut self.waiting {
+            // Not before the answer is there may the connection go, unless the server is silent:
+            // who always has less patience than the limit would never find that out.
+            let answer = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
+            self.shared.note_answer(answer.as_ref());
+            if answer.is_none() {
+                self.shared.suspect(sent.generation);
+                let _answer = (&mut sent.reply).await;
+            }
+        }
+        self.waiting = None;
+    }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
         // A link may take back what nobody waits for, and a request must not be taken back.
         let Some(waiting) = self.waiting.take() else { return };
+        let keeper = match (self.keeper, &waiting) {
+            // As its connection most likely is: the answer wakes no other thread.
+            (None, Waiting::Reply(_)) => Home::Asker,
+            // The limit of what was not sent has to hold whatever becomes of that runtime, which
+            // may also have ended before an answer was there.
+            (None | Some(Home::Asker), _) => Home::Host,
+            (Some(Home::Host), _) => return,
+        };
         let (shared, deadline) = (Arc::clone(&self.shared), self.deadline);
-        self.shared.host.spawn(Box::pin(async move {
-            let mut sent = match waiting {
-                Waiting::Reply(sent) => sent,
-                Waiting::Connection(mut sending) => {
-                    // Its limit holds all the same: a release that was submitted after it may have
-                    // been given up by the time the connection is made.
-                    let sent = match shared.ticks.until(deadline, &mut sending).await {
-                        Some(sent) => sent.ok(),
-                        None => shared.take_back(sending),
-                    };
-                    let Some(Ok(sent)) = sent else { return };
-                    sent
-                }
-            };
-            // Not before the answer is there may the connection go, unless the server is silent:
-            // who always has less patience than the limit would never find that out.
-            let answer = shared.ticks.until(deadline, &mut sent.reply).await;
-            shared.note_answer(answer.as_ref());
-            if answer.is_none() {
-                shared.suspect(sent.generation);
-                let _answer = sent.reply.await;
-            }
-            drop(shared);
-        }));
+        let left = Self { shared, waiting: Some(waiting), deadline, keeper: Some(keeper) };
+        keeper.spawn(&self.shared.host, Box::pin(left.keep()));
     }
 }
 
