@@ -105,9 +105,10 @@ async fn quarantined(client: &Client, name: &str) -> Option<Failure> {
 }
 
 fn after_quarantine(quarantine: &Quarantine) -> &'static str {
-    match quarantine.left {
-        Some(_) => "nothing was acquired, use -w 2m to wait",
-        None => "nothing was acquired, and waiting alone does not help",
+    if view::is_too_long(quarantine) {
+        "nothing was acquired"
+    } else {
+        "nothing was acquired, use -w 2m to wait"
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct LockObject {
 #[derive(Debug, Serialize)]
 struct QuarantineObject {
     since_ms: Option<u64>,
-    left_ms: Option<u64>,
+    left_ms: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,7 +83,7 @@ impl LockObject {
 impl QuarantineObject {
     fn new(quarantine: &Quarantine) -> Self {
         let Quarantine { since, left } = quarantine;
-        Self { since_ms: since.map(millis), left_ms: left.map(millis) }
+        Self { since_ms: since.map(millis), left_ms: millis(*left) }
     }
 }
 
@@ -148,11 +148,20 @@ pub(crate) fn in_the_way(seen: &Snapshot) -> Option<&Quarantine> {
     seen.quarantine.as_ref().filter(|_| seen.holders.is_empty())
 }
 
-/// Why nothing new is granted, and how that ends if it does not by itself.
+/// The length of every quarantine.
+const QUARANTINE: Duration = Duration::from_secs(65);
+
+/// Whether a quarantine lasts for longer than it was meant to.
+pub(crate) fn is_too_long(quarantine: &Quarantine) -> bool {
+    quarantine.left > QUARANTINE
+}
+
+/// Why nothing new is granted, and what can be done if that takes too long.
 fn why(quarantine: &Quarantine) -> String {
-    let by_hand = "; it does not end by itself: look who holds a lock, then `DEL :lh:quarantine` \
-                   in that database, see GUARANTEES.md";
-    format!("{quarantine}{}", if quarantine.left.is_none() { by_hand } else { "" })
+    let by_hand = "; that is longer than a quarantine, the server's clock may have been set back: \
+                   look who holds a lock, then `HDEL :lh:epoch until` in that database, see \
+                   GUARANTEES.md";
+    format!("{quarantine}{}", if is_too_long(quarantine) { by_hand } else { "" })
 }
 
 /// Whether it frees itself never, whatever becomes of its holder: it was not taken by us.

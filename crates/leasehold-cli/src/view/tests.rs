@@ -121,7 +121,7 @@ fn the_card_says_who_since_when_why_and_where_we_stand_and_escapes_it_all() {
 #[test]
 fn a_store_that_forgot_is_said_to_be_in_the_way() {
     let (since, left) = (Duration::from_millis(12_900), Duration::from_millis(52_100));
-    let quarantine = Some(Quarantine { since: Some(since), left: Some(left) });
+    let quarantine = Some(Quarantine { since: Some(since), left });
     let seen = Snapshot { quarantine, ..Snapshot::default() };
     let why = "the store is new, restarted or forgot its data (noticed 12 s ago); \
                no new locks for 53 s more";
@@ -132,10 +132,11 @@ fn a_store_that_forgot_is_said_to_be_in_the_way() {
     let object = serde_json::to_value(LockObject::new("x", &seen)).expect("JSON");
     assert_eq!(object["state"], "quarantined");
     assert_eq!(object["quarantine"], json!({ "since_ms": 12_900, "left_ms": 52_100 }));
-    let endless = Some(Quarantine { since: None, left: None });
-    let seen = Snapshot { quarantine: endless, ..Snapshot::default() };
+    let a_day = Some(Quarantine { since: None, left: Duration::from_hours(24) });
+    let seen = Snapshot { quarantine: a_day, ..Snapshot::default() };
     let card = super::card("x", &seen, NOW, None).expect("there is something to say");
-    assert!(card.contains("does not end by itself") && card.contains("DEL :lh:quarantine"));
+    assert!(card.contains("86400 s more; that is longer than a quarantine"), "{card}");
+    assert!(card.contains("`HDEL :lh:epoch until`"), "{card}");
     let held = Snapshot { quarantine, ..tests::seen() };
     assert_eq!(state(&held), "held");
     assert!(super::text("x", &held, NOW).contains(why));

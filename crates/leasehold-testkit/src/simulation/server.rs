@@ -74,7 +74,7 @@ impl Server {
     /// It is strict, and known to have forgotten nothing.
     pub(super) fn is_strict_from(&mut self, now: Moment, strict: Strict) {
         self.strict = Some(strict);
-        let epoch = Command::new("SET").arg(":lh:epoch").arg(self.run_id());
+        let epoch = Command::new("HSET").arg(":lh:epoch").arg("run").arg(self.run_id());
         let executed = self.redis.execute(self.clock.at(now), &epoch);
         assert!(executed.reply.is_ok(), "{:?}", executed.reply);
     }

@@ -41,7 +41,7 @@ pub(crate) fn redis(host: &Arc<VirtualHost>) -> Opener {
 pub(crate) fn strict(host: &Arc<VirtualHost>) -> Opener {
     let outside = ServerOutside::new(pool::lend());
     let run_id = run_id(outside.server());
-    outside.server().command(&["SET", ":lh:epoch", &run_id]);
+    outside.server().command(&["HSET", ":lh:epoch", "run", &run_id]);
     host.attach(outside.clone());
     let host: Arc<dyn Host> = host.clone();
     Box::new(move || {

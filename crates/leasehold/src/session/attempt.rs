@@ -194,7 +194,7 @@ impl Attempt {
                     self.session.release_in_background(self.lease_id(), &self.spec);
                 }
                 self.take_fresh_token();
-                self.decisions.on_taken(now, *left, || random_u32(&*self.session.host))
+                self.decisions.on_taken(now, Some(*left), || random_u32(&*self.session.host))
             }
             Ok(Acquired::Split { round_trip }) => {
                 self.take_fresh_token();

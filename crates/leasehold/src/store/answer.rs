@@ -49,8 +49,8 @@ pub struct Quarantine {
     /// How long ago that was noticed, by the first ask after it; `None` if that is not known, or if
     /// only a look has noticed it so far: the quarantine begins with the next ask then.
     pub since: Option<Duration>,
-    /// For how long nothing new is granted; `None` if there is no end to it.
-    pub left: Option<Duration>,
+    /// For how long nothing new is granted.
+    pub left: Duration,
 }
 
 impl fmt::Display for Quarantine {
@@ -61,13 +61,8 @@ impl fmt::Display for Quarantine {
         if let Some(since) = self.since {
             write!(f, " (noticed {} s ago)", since.as_secs())?;
         }
-        match self.left {
-            Some(left) => {
-                let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-                write!(f, "; no new locks for {seconds} s more")
-            }
-            None => f.write_str("; no new locks until its quarantine is ended"),
-        }
+        let seconds = self.left.as_secs() + u64::from(self.left.subsec_nanos() > 0);
+        write!(f, "; no new locks for {seconds} s more")
     }
 }
 

@@ -6,14 +6,22 @@ use std::process::Command;
 use super::{info, url_of};
 use crate::harness::{Done, World, finish, start};
 
-const QUARANTINE: &str = ":lh:quarantine";
+const EPOCH: &str = ":lh:epoch";
 
 /// A strict server that is known to have forgotten nothing.
 fn strict() -> World {
     let world = World::redis();
     let run_id = info(&world, "server", "run_id");
-    world.server().command(&["SET", ":lh:epoch", &run_id]);
+    world.server().command(&["HSET", EPOCH, "run", &run_id]);
     world
+}
+
+/// Nothing new is granted there for that long from now on.
+fn quarantine(world: &World, seconds: i64) {
+    let time = world.server().command(&["TIME"]);
+    let now: i64 = time.array()[0].text().parse().expect("seconds");
+    let until = ((now + seconds) * 1_000).to_string();
+    world.server().command(&["HSET", EPOCH, "until", &until]);
 }
 
 fn leasehold(world: &World, args: &[&str]) -> Command {
@@ -39,12 +47,12 @@ fn assert_refused(world: &World, flag: &[&str], code: i32, words: &[&str]) -> Do
 #[test]
 fn who_asks_during_a_quarantine_is_told_to_wait_and_who_waits_gets_it_in_the_end() {
     let world = strict();
-    world.server().command(&["SET", QUARANTINE, "x", "PX", "60000"]);
+    quarantine(&world, 60);
     assert_refused(&world, &["-n"], 69, &["no new locks for", "use -w 2m to wait"]);
     // It is no answer for `-q` to leave out: nobody does the work.
     assert_refused(&world, &["-qn"], 69, &["no new locks for"]);
     assert_refused(&world, &["-w", "1s"], 75, &["gave up after", "use -w 2m to wait"]);
-    world.server().command(&["SET", QUARANTINE, "x", "PX", "3000"]);
+    quarantine(&world, 4);
     let mut waiting = start(leasehold(&world, &["run", "x", "-w", "2m", "--", "echo", "mine"]));
     waiting.expect_message("`x` is not granted");
     waiting.expect("mine");
@@ -52,18 +60,18 @@ fn who_asks_during_a_quarantine_is_told_to_wait_and_who_waits_gets_it_in_the_end
 }
 
 #[test]
-fn a_quarantine_without_an_end_is_ended_by_hand_and_not_by_waiting() {
+fn a_quarantine_that_is_longer_than_meant_is_shown_as_it_is_and_ended_by_hand() {
     let world = strict();
-    world.server().command(&["SET", QUARANTINE, "x"]);
+    quarantine(&world, 86_400);
     for (flag, code) in [(&["-n"][..], 69), (&["-w", "1s"], 75)] {
-        let words = ["`DEL :lh:quarantine`", "does not end by itself", "does not help"];
+        let words = ["`HDEL :lh:epoch until`", "longer than a quarantine", "no new locks for 86"];
         let done = assert_refused(&world, flag, code, &words);
         assert!(!done.stderr.contains("-w 2m"), "{}", done.stderr);
     }
     let seen = finish(leasehold(&world, &["inspect", "x"]));
     assert!(seen.code(0).stdout.starts_with("x: quarantined\n"), "{}", seen.stdout);
-    assert!(seen.stdout.contains("`DEL :lh:quarantine`"), "{}", seen.stdout);
-    world.server().command(&["DEL", QUARANTINE]);
+    assert!(seen.stdout.contains("`HDEL :lh:epoch until`"), "{}", seen.stdout);
+    world.server().command(&["HDEL", EPOCH, "until"]);
     finish(leasehold(&world, &["run", "x", "-n", "--", "true"])).code(0);
 }
 
@@ -77,7 +85,7 @@ fn a_look_begins_no_quarantine_and_shows_the_one_to_come() {
         let quarantine = serde_json::json!({ "since_ms": null, "left_ms": 65_000 });
         assert_eq!(lock["quarantine"], quarantine);
     }
-    assert_eq!(world.server().command(&["EXISTS", QUARANTINE]).int(), 0);
+    assert_eq!(world.server().command(&["EXISTS", EPOCH]).int(), 0);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn may_stay(name: &str) -> bool {
     name.ends_with(":lh:fence")
         || name.ends_with(":lh:t:fence")
         || name.contains(":lh:client:")
-        || [EPOCH, ":lh:quarantine"].contains(&name)
+        || name == EPOCH
 }
 
 /// What a strict server keeps for good: one key, whatever is locked there.
@@ -76,7 +76,6 @@ mod tests {
             tale.sees(immortal, None).breaks(NothingImmortal);
         }
         tale().serves(ASK, "A", "", "A").sees(":lh:epoch", None).passes();
-        tale().serves(ASK, "A", "", "A").sees(":lh:quarantine", None).breaks(NothingImmortal);
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Scene {
         let scene = Self { host, servers, faults };
         for server in &scene.servers[..old] {
             let epoch = run_id(server.server());
-            server.server().command(&["SET", ":lh:epoch", &epoch]);
+            server.server().command(&["HSET", ":lh:epoch", "run", &epoch]);
         }
         scene.host.run(test(&scene));
         scene.host.drop_tasks();
@@ -85,7 +85,7 @@ fn what_one_node_grants_while_the_others_are_quarantined_is_given_back() {
         // Who waits has it as soon as one of them is quarantined no longer.
         let waiting = scene.host.task(async move { client.mutex("a").lock().await });
         scene.host.advance(ms(1_500)).await;
-        scene.servers[2].server().command(&["DEL", ":lh:quarantine"]);
+        scene.servers[2].server().command(&["HDEL", ":lh:epoch", "until"]);
         let guard = waiting.await.expect("two of three");
         assert_eq!(guard.release().await.expect("answered"), Release::Released);
     });

@@ -209,11 +209,11 @@ async fn what_is_granted_is_on_the_replica_by_then() {
     let pair = Pair::start();
     for options in ["?replicas=1", "?replicas=majority", "?replicas=1&strict=yes"] {
         let store = pair.store(options).await.expect("connected");
-        pair.primary.command(&["DEL", ":lh:quarantine"]);
+        pair.primary.command(&["HDEL", ":lh:epoch", "until"]);
         for (name, claim) in [("a", Claim::Exclusive), ("b", Claim::Plain), ("b", Claim::Plain)] {
             let answer = patiently(async || {
                 let answer = store.acquire(ask(name, claim)).await;
-                pair.primary.command(&["DEL", ":lh:quarantine"]);
+                pair.primary.command(&["HDEL", ":lh:epoch", "until"]);
                 match answer {
                     Ok(Acquired::Quarantined(_)) => store.acquire(ask(name, claim)).await,
                     answer => answer,

@@ -4,6 +4,7 @@ mod clients;
 mod coexisting;
 mod connecting;
 mod copies;
+mod epoch;
 mod fake;
 mod flooding;
 mod foreign;

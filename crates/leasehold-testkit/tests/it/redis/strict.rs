@@ -19,17 +19,17 @@ use crate::stores::{redis_by, redis_on, run_id};
 
 /// What `strict=yes` promises, in the words of GUARANTEES.md: 60 s and 65 s.
 const TTL_MAX_MS: u64 = 60_000;
-const QUARANTINE: Duration = Duration::from_secs(65);
+pub(super) const QUARANTINE: Duration = Duration::from_secs(65);
 
 const STRICT: &str = "/0?strict=yes";
 
-struct Scene {
-    world: World,
-    outside: Arc<ServerOutside>,
+pub(super) struct Scene {
+    pub(super) world: World,
+    pub(super) outside: Arc<ServerOutside>,
 }
 
 impl Scene {
-    fn server(&self) -> &RedisServer {
+    pub(super) fn server(&self) -> &RedisServer {
         self.outside.server()
     }
 
@@ -46,7 +46,7 @@ impl Scene {
     }
 
     /// As [`ask`](Self::ask): it is quarantined, and so it is for the whole time that is left.
-    async fn assert_quarantined(&self, actor: &Actor, key: &Key) -> Quarantine {
+    pub(super) async fn assert_quarantined(&self, actor: &Actor, key: &Key) -> Quarantine {
         match self.ask(actor, key).await {
             Acquired::Quarantined(quarantine) => quarantine,
             other => panic!("not quarantined: {other:?}"),
@@ -54,13 +54,13 @@ impl Scene {
     }
 
     /// Nobody is granted any key of `keys` before the quarantine is over, and then somebody is.
-    async fn assert_quarantined_to_its_end(&self, keys: &[&str]) {
+    pub(super) async fn assert_quarantined_to_its_end(&self, keys: &[&str]) {
         let first = self.assert_quarantined(&self.world.actor(), &key(keys[0])).await;
-        let end = self.world.now() + first.left.expect("it has an end");
+        let end = self.world.now() + first.left;
         while self.world.now() + ms(1_000) < end {
             for name in keys {
                 let quarantine = self.assert_quarantined(&self.world.actor(), &key(name)).await;
-                let left = quarantine.left.expect("it has an end");
+                let left = quarantine.left;
                 let expected = end.since(self.world.now());
                 assert!(left.abs_diff(expected) <= ms(1), "it does not begin anew: {left:?}");
                 assert_eq!(quarantine.since, Some(QUARANTINE - left));
@@ -75,15 +75,18 @@ impl Scene {
 }
 
 /// A strict server that has been one for long.
-fn play(test: impl AsyncFnOnce(&Scene)) {
+pub(super) fn play(test: impl AsyncFnOnce(&Scene)) {
     play_on(RedisServer::builder(), async |scene| {
         let epoch = run_id(scene.server());
-        scene.server().command(&["SET", ":lh:epoch", &epoch]);
+        scene.server().command(&["HSET", ":lh:epoch", "run", &epoch]);
         test(scene).await;
     });
 }
 
-fn play_on(server: leasehold_testkit::servers::RedisServerBuilder, test: impl AsyncFnOnce(&Scene)) {
+pub(super) fn play_on(
+    server: leasehold_testkit::servers::RedisServerBuilder,
+    test: impl AsyncFnOnce(&Scene),
+) {
     let outside = ServerOutside::new(Box::new(server.with_clock().start()));
     let host = VirtualHost::new(1);
     let opener = redis_by(&outside, &host, STRICT);
@@ -137,15 +140,14 @@ fn a_second_loss_begins_a_quarantine_of_its_own() {
 #[test]
 fn a_look_sees_that_the_next_ask_will_begin_a_quarantine() {
     play(async |scene| {
-        let (anna, ahead) =
-            (scene.world.actor(), Quarantine { since: None, left: Some(QUARANTINE) });
+        let (anna, ahead) = (scene.world.actor(), Quarantine { since: None, left: QUARANTINE });
         granted(anna.ask(&key("a")).send().await);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
         scene.server().flush();
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(ahead));
         scene.assert_quarantined(&anna, &key("a")).await;
         scene.world.pass(ms(20_000)).await;
-        scene.server().command(&["SET", ":lh:epoch", "another process"]);
+        scene.server().command(&["HSET", ":lh:epoch", "run", "another process"]);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(ahead));
         scene.assert_quarantined_to_its_end(&["a"]).await;
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
@@ -193,13 +195,13 @@ async fn renew(
 fn a_new_server_begins_with_a_quarantine_that_can_be_ended_by_hand() {
     play_on(RedisServer::builder(), async |scene| {
         let anna = scene.world.actor();
-        let ahead = Quarantine { since: None, left: Some(QUARANTINE) };
+        let ahead = Quarantine { since: None, left: QUARANTINE };
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(ahead));
         let quarantine = scene.assert_quarantined(&anna, &key("a")).await;
-        let whole = Quarantine { since: Some(Duration::ZERO), left: Some(QUARANTINE) };
+        let whole = Quarantine { since: Some(Duration::ZERO), left: QUARANTINE };
         assert_eq!(quarantine, whole);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(whole));
-        scene.server().command(&["DEL", ":lh:quarantine"]);
+        scene.server().command(&["HDEL", ":lh:epoch", "until"]);
         granted(anna.ask(&key("a")).send().await);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
     });
@@ -333,7 +335,7 @@ fn nothing_is_handed_over_whoever_stands_in_line() {
 fn without_the_rights_a_strict_store_says_so_and_grants_nothing() {
     const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl \
                         +time +hset +hget +hmget +zrank +zcard ~app:* ~{app:*";
-    const STRICTLY: &str = "+info ~:lh:epoch ~:lh:quarantine";
+    const STRICTLY: &str = "+info +hdel ~:lh:epoch";
     play(async |scene| {
         let connect = async |rights: &str| {
             let words = ["ACL", "SETUSER", "app", "reset", "on", "nopass"];
@@ -350,8 +352,10 @@ fn without_the_rights_a_strict_store_says_so_and_grants_nothing() {
         let denied = connect(LOCK).await.expect_err("it may not ask which process it is");
         assert_eq!(denied.kind(), ErrorKind::Denied);
         assert!(denied.to_string().contains("`+info`"), "{denied}");
-        for key_pattern in ["~:lh:epoch", "~:lh:quarantine"] {
-            let rights = format!("{LOCK} {}", STRICTLY.replace(key_pattern, ""));
+        // The end of a quarantine is forgotten by the first ask after it.
+        scene.server().command(&["HSET", ":lh:epoch", "until", "1"]);
+        for right in ["+hdel", "~:lh:epoch"] {
+            let rights = format!("{LOCK} {}", STRICTLY.replace(right, ""));
             let store = connect(&rights).await.expect("it may connect");
             let answer = scene.world.actor().through(&store).ask(&key("app:b")).send().await;
             refused(answer, ErrorKind::Denied);
@@ -380,7 +384,7 @@ fn a_quorum_outlives_a_node_that_forgot_while_another_was_away() {
         };
         for server in &servers {
             let epoch = run_id(server.server());
-            server.server().command(&["SET", ":lh:epoch", &epoch]);
+            server.server().command(&["HSET", ":lh:epoch", "run", &epoch]);
         }
         let (anna, bert) = (open().await, open().await);
         // As if it had been granted by two, the third being out of reach; of these, one forgets,

@@ -83,8 +83,7 @@ pub(super) fn quarantine(
     majority: usize,
 ) -> Option<Quarantine> {
     let mut quarantines: Vec<_> = nodes.collect();
-    let left = |quarantine: &Quarantine| quarantine.left.unwrap_or(Duration::MAX);
-    quarantines.sort_unstable_by_key(|quarantine| quarantine.as_ref().map(left));
+    quarantines.sort_unstable_by_key(|quarantine| quarantine.map(|quarantine| quarantine.left));
     *quarantines.get(majority - 1)?
 }
 
@@ -336,23 +335,19 @@ mod tests {
     }
 
     fn quarantine_of(seconds: u64) -> Quarantine {
-        Quarantine { since: None, left: Some(Duration::from_secs(seconds)) }
+        Quarantine { since: None, left: Duration::from_secs(seconds) }
     }
 
     #[test]
     fn a_quarantined_node_has_no_vote_and_is_named_where_one_is_missing() {
         let for_seconds = |seconds| Verdict::Quarantined(quarantine_of(seconds));
-        let endless = Quarantine { since: None, left: None };
         let table: Vec<(Vec<Vote>, Verdict)> = vec![
             (vec![quarantined(7)], for_seconds(7)),
             (vec![quarantined(7), OPEN, OPEN], Verdict::Open),
             (vec![quarantined(7), quarantined(9), OPEN], for_seconds(7)),
             (vec![quarantined(7), quarantined(9), LATE], for_seconds(9)),
             (vec![quarantined(7), quarantined(9), quarantined(5)], for_seconds(7)),
-            (
-                vec![quarantined(7), Vote::Quarantined(endless), down()],
-                Verdict::Quarantined(endless),
-            ),
+            (vec![quarantined(7), quarantined(9), down()], for_seconds(9)),
             (vec![quarantined(7), quarantined(9), free()], for_seconds(7)),
             (vec![quarantined(7), quarantined(9), taken(5)], for_seconds(7)),
             (vec![quarantined(7), down(), free()], for_seconds(7)),

@@ -92,18 +92,18 @@ mod tests {
     #[test]
     fn a_quorum_is_quarantined_until_a_majority_of_its_nodes_grants_again() {
         let quarantined = |left| {
-            let left = Some(Duration::from_secs(left));
+            let left = Duration::from_secs(left);
             let quarantine = Some(Quarantine { since: Some(Duration::ZERO), left });
             Snapshot { quarantine, ..Snapshot::default() }
         };
         let left = |shown: Vec<Snapshot>| {
             let seen = merged(shown.into_iter().map(Ok).collect());
-            seen.quarantine.map(|quarantine| quarantine.left.map(|left| left.as_secs()))
+            seen.quarantine.map(|quarantine| quarantine.left.as_secs())
         };
         let free = Snapshot::default;
         assert_eq!(left(vec![free(), quarantined(9), free()]), None);
-        assert_eq!(left(vec![quarantined(7), free(), quarantined(9)]), Some(Some(7)));
-        assert_eq!(left(vec![quarantined(7), quarantined(5), quarantined(9)]), Some(Some(7)));
+        assert_eq!(left(vec![quarantined(7), free(), quarantined(9)]), Some(7));
+        assert_eq!(left(vec![quarantined(7), quarantined(5), quarantined(9)]), Some(7));
         // Those that are down are told of as such.
         let down = merged(vec![Ok(quarantined(7)), Err("down".into()), Err("down".into())]);
         assert_eq!(down.quarantine, None);

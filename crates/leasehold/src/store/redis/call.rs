@@ -325,13 +325,13 @@ mod tests {
         let command =
             Call::Acquire { ask: &ask(Line::Stand, None), cold: false, strictly }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
-        let keys = [&args[..2], &args[7..9]].concat();
-        assert_eq!(keys, ["8", "a", ":lh:epoch", ":lh:quarantine"]);
-        assert_eq!(args[9..], ["anna", "10000", "1", "0", "", "a1b2", "65000"]);
+        let keys = [&args[..2], &args[7..8]].concat();
+        assert_eq!(keys, ["7", "a", ":lh:epoch"]);
+        assert_eq!(args[8..], ["anna", "10000", "1", "0", "", "a1b2", "65000"]);
         let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::Stand, None) };
         let command = Call::Acquire { ask: &plain, cold: false, strictly }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
-        let expected = ["3", "a", ":lh:epoch", ":lh:quarantine", "anna", "10000", "a1b2", "65000"];
+        let expected = ["2", "a", ":lh:epoch", "anna", "10000", "a1b2", "65000"];
         assert_eq!(args, expected);
     }
 

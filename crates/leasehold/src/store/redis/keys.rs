@@ -14,10 +14,9 @@ const COMPANIONS: [&str; 5] = ["fence", "grant", "line", "ends", "places"];
 /// How many keys a script is given: the lock and its companions.
 const KEYS: u64 = 1 + COMPANIONS.len() as u64;
 
-/// In which process of a strict server its data was last seen; one for each database.
+/// In which process of a strict server its data was last seen, and until when it grants nothing
+/// new; one for each database.
 pub(super) const EPOCH: &str = ":lh:epoch";
-/// While it is there, a strict server grants nothing new.
-pub(super) const QUARANTINE: &str = ":lh:quarantine";
 
 const INBOX: &str = ":lh:inbox:";
 const RECORD: &str = ":lh:client:";
@@ -51,12 +50,12 @@ impl<'a> Keys<'a> {
 
     /// As [`add_to`](Self::add_to), and behind them what a strict server is told by.
     pub(super) fn add_strictly_to(self, command: Command) -> Command {
-        self.add_companions_to(command.number(KEYS + 2)).arg(EPOCH).arg(QUARANTINE)
+        self.add_companions_to(command.number(KEYS + 1)).arg(EPOCH)
     }
 
     /// As [`add_lock_to`](Self::add_lock_to), and behind it what a strict server is told by.
     pub(super) fn add_lock_strictly_to(self, command: Command) -> Command {
-        command.number(3).arg(self.lock).arg(EPOCH).arg(QUARANTINE)
+        command.number(2).arg(self.lock).arg(EPOCH)
     }
 
     fn add_companions_to(self, command: Command) -> Command {
@@ -291,7 +290,6 @@ mod tests {
             ":lh:",
             ":lh:client:AAAAAAAAAAAA",
             EPOCH,
-            QUARANTINE,
             "{a}:lh:",
             "{a}:lh:other",
             "{a}:lh:fence2",

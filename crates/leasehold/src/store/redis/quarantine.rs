@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::known::Known;
 use super::link::{Command, Value};
 use super::terms::Strict;
 use super::wire::{Plain, Request, Wire};
 use super::{LIMIT, keys, reply};
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::store::Quarantine;
 
 /// Looks. A server of which the next ask would find that it has forgotten counts: its quarantine
@@ -20,30 +21,51 @@ pub(super) fn look(
     let asked_of = AskedOf::default();
     let epoch = Epoch { asked_of: Arc::clone(&asked_of) };
     let epoch = asks.submit(LIMIT, Box::new(epoch));
-    let left = Command::new("PTTL").arg(keys::QUARANTINE);
-    let left = asks.submit(LIMIT, Box::new(Plain(left)));
+    let time = asks.submit(LIMIT, Box::new(Plain(Command::new("TIME"))));
     async move {
-        let (epoch, left) = (epoch.await?, left.await?);
+        let (epoch, time) = (epoch.await, time.await?);
+        // No key of the lock's is read, so that it is no other's type that is wrong.
+        let epoch = epoch.map_err(|error| match error.kind() {
+            ErrorKind::Config => reply::no_epoch().with_source(error),
+            _ => error,
+        })?;
         let run_id = asked_of.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(conclude(strict, run_id.as_deref(), &epoch, &left))
+        Ok(conclude(strict, run_id.as_deref(), &epoch, &time))
     }
 }
 
+/// As strict.lua does.
 fn conclude(
     strict: Strict,
     run_id: Option<&str>,
     epoch: &Value,
-    left: &Value,
+    time: &Value,
 ) -> Option<Quarantine> {
-    let is_known = matches!((epoch, run_id), (Value::Bytes(epoch), Some(run_id))
-        if epoch[..] == *run_id.as_bytes());
-    match left {
-        _ if !is_known => Some(Quarantine { since: None, left: Some(strict.quarantine()) }),
-        Value::Int(left) if *left != -2 => {
-            Some(reply::quarantine(*left, Some(strict.quarantine())))
-        }
-        _ => None,
+    let ahead = Quarantine { since: None, left: strict.quarantine() };
+    let (Some([run, until]), Some(run_id)) = (pair(epoch), run_id) else { return Some(ahead) };
+    if *run != Value::Bytes(run_id.into()) {
+        return Some(ahead);
     }
+    let Value::Bytes(until) = until else { return None };
+    let (Some(ends_ms), Some(now_ms)) = (whole(until), millis(time)) else { return Some(ahead) };
+    let left = ends_ms.checked_sub(now_ms)?.max(1);
+    Some(reply::quarantine(Duration::from_millis(left), strict.quarantine()))
+}
+
+/// The answer to TIME.
+fn millis(time: &Value) -> Option<u64> {
+    let [Value::Bytes(seconds), Value::Bytes(micros)] = pair(time)? else { return None };
+    whole(seconds)?.checked_mul(1_000)?.checked_add(whole(micros)? / 1_000)
+}
+
+/// Digits as a number, or the greatest that there is.
+fn whole(digits: &[u8]) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| str::from_utf8(digits).ok()?.parse().ok()).map(|it| it.unwrap_or(u64::MAX))
+}
+
+fn pair(value: &Value) -> Option<&[Value; 2]> {
+    if let Value::Array(values) = value { values.as_array() } else { None }
 }
 
 /// Which process answered.
@@ -59,7 +81,7 @@ impl Request for Epoch {
         // That of the connection that it is sent on last, if it is sent more than once.
         let mut asked_of = self.asked_of.lock().unwrap_or_else(PoisonError::into_inner);
         *asked_of = known.run_id().cloned();
-        Command::new("GET").arg(keys::EPOCH)
+        Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until")
     }
 }
 
@@ -67,25 +89,36 @@ impl Request for Epoch {
 mod tests {
     use super::*;
 
+    fn bytes(text: &str) -> Value {
+        Value::Bytes(text.into())
+    }
+
     #[test]
     fn a_quarantine_that_the_next_ask_begins_lies_ahead_as_a_whole() {
         let strict = Strict::STANDARD;
-        let whole = Some(Quarantine { since: None, left: Some(strict.quarantine()) });
-        let begun = reply::quarantine(5_000, Some(strict.quarantine()));
-        let endless = Some(Quarantine { since: None, left: None });
-        let epoch = |text: &str| Value::Bytes(text.as_bytes().to_vec());
-        // epoch, PTTL of the quarantine, what is seen by process `a`
-        for (epoch, left, seen) in [
-            (epoch("a"), -2, None),
-            (epoch("a"), 5_000, Some(begun)),
-            (epoch("a"), -1, endless),
-            (epoch("b"), -2, whole),
-            (epoch("b"), 5_000, whole),
-            (epoch("b"), -1, whole),
-            (Value::Nil, -2, whole),
+        let ahead = Some(Quarantine { since: None, left: strict.quarantine() });
+        let left = |ms| Some(reply::quarantine(Duration::from_millis(ms), strict.quarantine()));
+        let time = Value::Array(vec![bytes("100"), bytes("7999")]);
+        // run, until, what is seen by process `a` at 100 s and 7 ms
+        for (run, until, seen) in [
+            (bytes("a"), Value::Nil, None),
+            (bytes("a"), bytes("105007"), left(5_000)),
+            (bytes("a"), bytes("100007"), left(1)),
+            (bytes("a"), bytes("100006"), None),
+            (bytes("a"), bytes("3700007"), left(3_600_000)),
+            (bytes("a"), bytes(&"9".repeat(30)), left(u64::MAX - 100_007)),
+            (bytes("a"), bytes("-1"), ahead),
+            (bytes("a"), bytes(""), ahead),
+            (bytes("b"), Value::Nil, ahead),
+            (bytes("b"), bytes("105007"), ahead),
+            (Value::Nil, Value::Nil, ahead),
+            (Value::Nil, bytes("105007"), ahead),
         ] {
-            let found = conclude(strict, Some("a"), &epoch, &Value::Int(left));
-            assert_eq!(found, seen, "{epoch:?} {left}");
+            let epoch = Value::Array(vec![run, until.clone()]);
+            assert_eq!(conclude(strict, Some("a"), &epoch, &time), seen, "{until:?}");
         }
+        assert_eq!(conclude(strict, Some("a"), &Value::Nil, &time), ahead);
+        let odd = Value::Array(vec![bytes("a"), bytes("105007")]);
+        assert_eq!(conclude(strict, Some("a"), &odd, &Value::Nil), ahead);
     }
 }

@@ -67,18 +67,29 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
             Ok(Answered { holder, is_first_behind_a_foreigner, ..told })
         }
         [Value::Int(2)] => Err(line_is_full(key)),
-        [Value::Int(4), Value::Int(left @ -1..), Value::Int(of @ 0..)] => {
-            Ok(Answered::alone(Acquired::Quarantined(quarantine(*left, millis(*of)))))
+        [Value::Int(4), Value::Int(left @ 1..), Value::Int(of @ 1..)] => {
+            let [left, of] = [left, of].map(|ms| Duration::from_millis(ms.unsigned_abs()));
+            Ok(Answered::alone(Acquired::Quarantined(quarantine(left, of))))
         }
+        [Value::Int(6)] => Err(no_epoch()),
         _ => Err(strange(key)),
     }
 }
 
-/// A quarantine of a length, by the `PTTL` that is left of it.
-pub(super) fn quarantine(left: i64, of: Option<Duration>) -> Quarantine {
-    let left = millis(left);
-    let since = left.zip(of).map(|(left, of)| of.saturating_sub(left));
-    Quarantine { since, left }
+/// A quarantine of a length, by what is left of it. Where that is more, the clock was set back
+/// since it began, or somebody has set its end: since when it lasts is not known.
+pub(super) fn quarantine(left: Duration, of: Duration) -> Quarantine {
+    Quarantine { since: of.checked_sub(left), left }
+}
+
+/// `Config`: whose data it is the server cannot know.
+pub(super) fn no_epoch() -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "`:lh:epoch` holds data of another type, so that `strict=yes` cannot tell whether the \
+         server has forgotten something; nothing was granted and the data is untouched, look what \
+         it is: without it the database begins with a quarantine",
+    )
 }
 
 /// What a plain ask by a command is answered.
@@ -312,16 +323,17 @@ mod tests {
         }
         let second = Duration::from_secs(1);
         for (left, since, shown) in [
-            (64_000, Some(second), Some(second * 64)),
-            (65_000, Some(Duration::ZERO), Some(second * 65)),
-            (70_000, Some(Duration::ZERO), Some(second * 70)),
-            (-1, None, None),
+            (64_000, Some(second), second * 64),
+            (65_000, Some(Duration::ZERO), second * 65),
+            (70_000, None, second * 70),
         ] {
             let quarantined = Acquired::Quarantined(Quarantine { since, left: shown });
             assert_eq!(answer(&ints([4, left, 65_000])), Answered::alone(quarantined));
         }
         let full = acquired(&key(), &ints([2])).expect_err("full");
         assert_eq!(full.kind(), ErrorKind::Unavailable);
+        let other = acquired(&key(), &ints([6])).expect_err("no epoch");
+        assert_eq!(other.kind(), ErrorKind::Config);
     }
 
     #[test]
@@ -385,8 +397,9 @@ mod tests {
             ints([1, i64::MAX, 1]),
             ints([1, 1, 1 << 40]),
             ints([3, -1, 1]),
-            ints([4, -2, 1]),
-            ints([4, 1, -1]),
+            ints([4, -1, 1]),
+            ints([4, 0, 1]),
+            ints([4, 1, 0]),
             ints([4, 1]),
             ints([1, -1, 1, 0]),
             ints([1, 7, 1, 0, 2]),

@@ -1,6 +1,6 @@
 -- prelude.lua: what every script begins with: the keys of one lock, and the limits.
 -- KEYS  the same six for every script; each that is written has a time to live from that step on;
---       and two more for a strict ask, see strict.lua
+--       and one more for a strict ask, see strict.lua
 --   lock    STRING  the owner token of the holder; its time to live is the lease
 --   fence   STRING  the fencing counter: the highest number given so far
 --   grant   HASH    what the lock does not say of its holder, where there is something to say:
@@ -14,7 +14,7 @@
 -- ARGV  as each script says
 -- replies  as each script says; blocks of fencing tokens as `first, count`, none as `0, 0`
 local call = redis.call
-local LOCK, FENCE, GRANT, LINE, ENDS, PLACES, EPOCH, QUARANTINE = unpack(KEYS)
+local LOCK, FENCE, GRANT, LINE, ENDS, PLACES, EPOCH = unpack(KEYS)
 
 local FENCE_IDLE_MS = 600000
 local FENCE_IDLE = '600000'

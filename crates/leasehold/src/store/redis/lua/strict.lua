@@ -2,27 +2,44 @@
 -- before the scripts of an ask, and answers it where the key is free and the server is quarantined.
 -- Who holds a key is none of its business: to ask once more for one's own, to renew and to release
 -- go on as ever.
--- KEYS  lock, epoch, quarantine
---   epoch       STRING  the run id of the process that the data was last seen in; no time to live.
---                       Another one, or none: this process has forgotten what another granted, or
---                       the data was thrown away
---   quarantine  STRING  lives for as long as nothing new may be granted
+-- KEYS  lock, epoch
+--   epoch  HASH  without a time to live, so that no policy evicts what is about to expire:
+--                run    the run id of the process that the data was last seen in. Another one, or
+--                       none: this process has forgotten what another granted, or the data was
+--                       thrown away
+--                until  while nothing new may be granted: when that ends (ms of the server's clock)
 -- ARGV  behind those of the script: the run id of the server at this very connection, and for how
 --       long it is quarantined, in ms
--- replies  {4, left_ms (-1: it has no end), for_ms} quarantined, for how long still, and for how
---            long in all
+-- replies  {4, left_ms, for_ms} quarantined, for how long still, and for how long in all
+--          {6} the epoch holds data of another type
 --          as the script says
 local run_id, quarantine_ms = ARGV[#ARGV - 1], ARGV[#ARGV]
 -- Nothing would ever differ from it.
 assert(run_id ~= '', 'an ask without a run id')
 
-if call('GET', EPOCH) ~= run_id then
-  -- The quarantine first: where the second is refused, the next ask begins it anew.
-  call('SET', QUARANTINE, run_id, 'PX', quarantine_ms)
-  call('SET', EPOCH, run_id)
+local epoch = redis.pcall('HMGET', EPOCH, 'run', 'until')
+if epoch.err then
+  if string.find(epoch.err, 'WRONGTYPE', 1, true) then
+    return { 6 }
+  end
+  -- The same error once more, for the caller.
+  call('HMGET', EPOCH, 'run', 'until')
 end
-local quarantined = call('PTTL', QUARANTINE)
-if quarantined ~= -2 and call('EXISTS', LOCK) == 0 then
-  -- In its last millisecond it has none left; zero would mean that asking at once may help.
-  return { 4, quarantined == -1 and -1 or math.max(quarantined, 1), tonumber(quarantine_ms) }
+if epoch[1] ~= run_id or epoch[2] then
+  local time = call('TIME')
+  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  -- What is no moment does not tell when it ends, so it begins anew.
+  local ends_ms = tonumber(string.match(epoch[2] or '', '^%d+$'))
+  if epoch[1] ~= run_id or not ends_ms then
+    ends_ms = now_ms + quarantine_ms
+    call('HSET', EPOCH, 'run', run_id, 'until', string.format('%.0f', ends_ms))
+  end
+  -- Its last millisecond is of it, as with a time to live.
+  if ends_ms < now_ms then
+    call('HDEL', EPOCH, 'until')
+  elseif call('EXISTS', LOCK) == 0 then
+    -- Zero would mean that asking at once may help, and a number without end is none in a reply.
+    local left_ms = math.min(math.max(ends_ms - now_ms, 1), 9007199254740991)
+    return { 4, left_ms, tonumber(quarantine_ms) }
+  end
 end
