@@ -29,6 +29,7 @@ const COMMANDS: &[(&str, Keys, &[&str])] = &[
     ("HSET", Keys::First, &[]),
     ("INCR", Keys::First, &[]),
     ("INCRBY", Keys::First, &[]),
+    ("INFO", Keys::None, &[]),
     ("PEXPIRE", Keys::First, &[]),
     ("PTTL", Keys::First, &[]),
     ("PUBLISH", Keys::None, &[]),

@@ -55,7 +55,7 @@ pub(super) struct Asked {
 
 impl Server {
     pub(super) fn new(clock: ServerClock, log: Log) -> Self {
-        Self {
+        let mut server = Self {
             redis: SimulatedRedis::new(),
             clock,
             is_up: true,
@@ -68,7 +68,16 @@ impl Server {
             log,
             strict: None,
             started: 0,
-        }
+        };
+        server.redis.set_run_id(&server.run_id());
+        server
+    }
+
+    /// It is another process now, and has no scripts.
+    pub(super) fn start_again(&mut self) {
+        self.started += 1;
+        self.redis.set_run_id(&self.run_id());
+        self.redis.flush_scripts();
     }
 
     /// It is strict, and known to have forgotten nothing.

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::super::PATIENCE;
@@ -12,7 +12,8 @@ use super::{Cut, Lane, Shared, State, Then};
 
 pub(super) struct Connection {
     client: TcpStream,
-    server: TcpStream,
+    /// Another one after a change of the server.
+    server: Mutex<Arc<TcpStream>>,
     closed: AtomicBool,
     /// Open, and nothing gets through any more.
     silent: AtomicBool,
@@ -27,6 +28,7 @@ impl Connection {
         // A small request is not to wait for the next one.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
+        let server = Mutex::new(Arc::new(server));
         let closed = AtomicBool::new(false);
         let (silent, stranded) = (AtomicBool::new(false), AtomicBool::new(false));
         let ways = AtomicUsize::new(2);
@@ -54,7 +56,21 @@ impl Connection {
         self.closed.store(true, Ordering::Release);
         // They may be closed already.
         let _ = self.client.shutdown(Shutdown::Both);
-        let _ = self.server.shutdown(Shutdown::Both);
+        let _ = self.server().shutdown(Shutdown::Both);
+    }
+
+    fn server(&self) -> Arc<TcpStream> {
+        Arc::clone(&self.server.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Goes on with another server. Its client notices nothing, if it has all its answers.
+    pub(super) fn move_to(&self, server: TcpStream) {
+        let _ = server.set_nodelay(true);
+        let mut current = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, Arc::new(server));
+        drop(current);
+        // Who reads from it learns by its end that there is another one.
+        let _ = before.shutdown(Shutdown::Both);
     }
 
     /// Holds its requests back, or lets them go.
@@ -86,7 +102,7 @@ impl Connection {
 }
 
 fn pass_requests(shared: &Arc<Shared>, connection: &Connection) {
-    let (mut client, mut server) = (&connection.client, &connection.server);
+    let mut client = &connection.client;
     let (mut frames, mut buffer) = (Frames::default(), vec![0; 64 * 1024]);
     let mut request = Vec::new();
     while let Ok(length @ 1..) = client.read(&mut buffer) {
@@ -100,7 +116,7 @@ fn pass_requests(shared: &Arc<Shared>, connection: &Connection) {
         if connection.is_silent() {
             continue;
         }
-        if server.write_all(bytes).is_err() {
+        if (&*connection.server()).write_all(bytes).is_err() {
             return connection.close();
         }
         let mut ended = 0;
@@ -117,7 +133,7 @@ fn pass_requests(shared: &Arc<Shared>, connection: &Connection) {
         });
     }
     // The client has said all, and may still listen.
-    let _ = server.shutdown(Shutdown::Write);
+    let _ = connection.server().shutdown(Shutdown::Write);
 }
 
 /// Sends a request once more on a connection of its own, if it is to be.
@@ -144,7 +160,7 @@ fn repeat(shared: &Arc<Shared>, request: Vec<u8>) {
         }
         drop(state);
         // The server may be gone, which is as good as never having heard it.
-        let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server)) else {
+        let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server())) else {
             return;
         };
         let _ = server.set_read_timeout(Some(PATIENCE));
@@ -160,10 +176,17 @@ fn runs_a_script(request: &[u8]) -> bool {
 }
 
 fn pass_replies(shared: &Arc<Shared>, connection: &Connection) {
-    let (mut client, mut server) = (&connection.client, &connection.server);
+    let (mut client, mut server) = (&connection.client, connection.server());
     let (mut frames, mut buffer) = (Frames::default(), vec![0; 64 * 1024]);
     let mut cut = None;
-    while let Ok(length @ 1..) = server.read(&mut buffer) {
+    loop {
+        let Ok(length @ 1..) = (&*server).read(&mut buffer) else {
+            let before = std::mem::replace(&mut server, connection.server());
+            if Arc::ptr_eq(&before, &server) {
+                break;
+            }
+            continue;
+        };
         if connection.is_silent() {
             continue;
         }

@@ -6,6 +6,7 @@ mod tests;
 
 use std::fmt;
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ pub struct Proxy {
 }
 
 struct Shared {
-    server: u16,
+    server: AtomicU16,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -121,7 +122,11 @@ impl Proxy {
             // Real time is not repeatable anyway.
             random: SeededRandom::new(server.into()),
         };
-        let shared = Arc::new(Shared { server, state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            server: AtomicU16::new(server),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
         let proxy = Self { port: Port::reserve(), shared, listening: Mutex::default() };
         proxy.accept();
         proxy
@@ -185,6 +190,21 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    /// From now on the server on that port is behind it, also for the connections that are open, as
+    /// behind a proxy that keeps them over a failover. No answer may be under way.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such server.
+    #[track_caller]
+    pub fn move_to(&self, server: u16) {
+        self.shared.server.store(server, Ordering::Release);
+        for connection in &self.shared.state().connections {
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, server));
+            connection.move_to(server.expect("a server that takes connections"));
+        }
+    }
+
     /// Closes the connection whose reply is next, after so many bytes of it, and after the whole of
     /// it if it is shorter. The server has carried the request out.
     pub fn cut_next_reply_after(&self, bytes: usize) {
@@ -225,7 +245,7 @@ impl Proxy {
         let shared = Arc::clone(&self.shared);
         self.listening().get_or_insert_with(|| {
             Listening::on(&self.port, move |client| {
-                let server = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server));
+                let server = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server()));
                 // Without a server the client is closed.
                 if let Ok(server) = server {
                     Connection::begin(&shared, client, server);
@@ -278,6 +298,10 @@ impl Proxy {
 }
 
 impl Shared {
+    fn server(&self) -> u16 {
+        self.server.load(Ordering::Acquire)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Whole at every moment, also if a check of a test failed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -268,3 +268,19 @@ fn servers_that_are_none_do_as_they_are_named() {
         assert!(format!("{refused:?}").contains("LOADING"), "{refused:?}");
     }
 }
+
+#[test]
+fn a_connection_outlives_the_server_behind_it() {
+    let (before, proxy, mut client) = world();
+    let after = RedisServer::start();
+    before.command(&["SET", "name", "before"]);
+    after.command(&["SET", "name", "after"]);
+    let name = |client: &mut Client| client.ask(&["GET", "name"]).expect("an answer").text();
+    assert_eq!(name(&mut client), "before");
+    proxy.move_to(after.port());
+    assert_eq!(name(&mut client), "after");
+    assert_eq!(name(&mut Client::connect(proxy.port()).expect("it listens")), "after");
+    drop(after);
+    // The end of that one is an end.
+    let _ended = client.ask(&["GET", "name"]).expect_err("it is gone");
+}

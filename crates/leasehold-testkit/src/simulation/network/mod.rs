@@ -226,8 +226,7 @@ impl Network {
         // Another restart may have brought it back meanwhile.
         state.kill_server();
         state.server.is_up = true;
-        state.server.started += 1;
-        state.server.flush_scripts();
+        state.server.start_again();
         data(&mut state.server);
     }
 

@@ -63,6 +63,7 @@ static COMMANDS: &[Known] = &[
     known("HSET", -4, Need::Memory, hashes::hset),
     known("INCR", 2, Need::Memory, strings::incr),
     known("INCRBY", 3, Need::Memory, strings::incrby),
+    known("INFO", -1, Need::None, keys::info),
     known("KEYS", 2, Need::None, keys::keys),
     known("MGET", -2, Need::None, strings::mget),
     known("PERSIST", 2, Need::Write, keys::persist),

@@ -22,6 +22,14 @@ pub(super) fn time(server: &mut Server, _: &Arguments) -> Result<Reply, Refusal>
     Ok(Reply::Array(vec![part(seconds), part(rest)]))
 }
 
+/// Of the many lines of a real server the one by which it is told from another.
+pub(super) fn info(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
+    if arguments.len() != 2 || !arguments.is(1, "server") {
+        return Err(Refusal::left_out("INFO but for its section `server`"));
+    }
+    Ok(Reply::Bytes(format!("# Server\r\nrun_id:{}\r\n", server.run_id).into_bytes()))
+}
+
 pub(super) fn flushall(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
     if arguments.len() > 2 || (arguments.len() == 2 && !is_sync_or_async(arguments, 1)) {
         return Err(Refusal::SYNTAX);

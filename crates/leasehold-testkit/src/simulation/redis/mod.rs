@@ -101,6 +101,7 @@ struct Server {
     /// The time of the command under way, which stands still in a script.
     now_us: u64,
     is_full: bool,
+    run_id: String,
     published: Vec<Publication>,
     running: Running,
 }
@@ -161,6 +162,11 @@ impl SimulatedRedis {
             args.for_each(|key| server.keyspace.tracking().read(subscriber, key));
         }
         executed
+    }
+
+    /// Is another process than before, as told by its `run_id`.
+    pub fn set_run_id(&mut self, run_id: &str) {
+        run_id.clone_into(&mut lock(&self.server).run_id);
     }
 
     /// Forgets all scripts, as SCRIPT FLUSH and a restart do.

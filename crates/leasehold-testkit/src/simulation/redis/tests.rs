@@ -121,7 +121,8 @@ fn a_server_may_go_from_thread_to_thread() {
 #[test]
 fn what_is_left_out_is_refused() {
     let mut redis = SimulatedRedis::new();
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 6] = [
+        &["INFO"],
         &["ZADD", "a", "NX", "1", "b"],
         &["ZRANGE", "a", "0", "1", "REV"],
         &["PEXPIRE", "a", "1", "GT"],

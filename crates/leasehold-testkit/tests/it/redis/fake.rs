@@ -156,7 +156,8 @@ impl State {
         self.lines.push(Arc::clone(&line));
         let closing = Closing(Arc::clone(&line));
         let io = Box::pin(async move { closing.0.broken.notified().await });
-        Connected { link: line, io, run_id: None, replicas: None }
+        let run_id = self.terms.strict.map(|_| format!("run{number}").into());
+        Connected { link: line, io, run_id, replicas: None }
     }
 }
 

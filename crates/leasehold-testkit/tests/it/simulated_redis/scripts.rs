@@ -39,6 +39,7 @@ const ANSWERS: &[&str] = &[
     "return redis.call('SET', 'k', 'v').ok",
     "return redis.call('GET', 'nobody') == false",
     "return redis.call('HMGET', 'nobody', 'f')[1] == false",
+    "return string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')",
     "return tostring(redis.call('TIME')[1] * 1000000 + redis.call('TIME')[2])",
     "redis.call('SET', 'k', 1.5) return redis.call('GET', 'k')",
     "redis.call('SET', 'k', 1e15) return redis.call('GET', 'k')",

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::core::token::ClientId;
 use leasehold::store::redis::{
-    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News,
+    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News, Strict,
     Subscriber, Terms, Value,
 };
 use leasehold::store::{
@@ -26,23 +26,23 @@ const REQUESTS: usize = 600;
 
 /// Connections to both servers. Requests are answered at once.
 #[derive(Clone)]
-struct Both(Arc<Mutex<Twins>>);
+struct Both {
+    twins: Arc<Mutex<Twins>>,
+    strict: Option<Strict>,
+}
 
 impl Both {
     fn twins(&self) -> MutexGuard<'_, Twins> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.twins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Connector for Both {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link = Arc::new(self.clone());
-        Box::pin(ready(Ok(Connected {
-            link,
-            io: Box::pin(pending()),
-            run_id: None,
-            replicas: None,
-        })))
+        let run_id = self.strict.map(|_| self.twins().run_id().into());
+        let io = Box::pin(pending());
+        Box::pin(ready(Ok(Connected { link, io, run_id, replicas: None })))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
@@ -55,7 +55,7 @@ impl Connector for Both {
     }
 
     fn terms(&self) -> Terms {
-        Terms::default()
+        self.strict.map_or_else(Terms::default, Terms::from)
     }
 }
 
@@ -106,6 +106,19 @@ const MISCHIEF: &[&str] = &[
     "HSET a f x",
     "PEXPIRE a 40",
     "DEL a",
+];
+
+/// And to what a strict server keeps.
+const STRICT_MISCHIEF: &[&str] = &[
+    "FLUSHALL",
+    "DEL :lh:epoch",
+    "HSET :lh:epoch run x",
+    "HDEL :lh:epoch until",
+    "HSET :lh:epoch until 1",
+    "HSET :lh:epoch until x",
+    "HSET :lh:epoch until 1893456000900",
+    "HSET :lh:epoch until 99999999999999999999",
+    "SET :lh:epoch x PX 50",
 ];
 
 struct Player {
@@ -197,28 +210,44 @@ fn owners(random: &mut SeededRandom) -> Vec<(OwnerToken, ClientId)> {
     (0..5).map(owner).collect()
 }
 
+fn play(both: &Both) {
+    for seed in 0..SEEDS {
+        both.twins().begin(&format!("seed {seed}"));
+        let host = VirtualHost::new(seed);
+        host.run(async {
+            let store = RedisStore::connect_with(both.clone(), host.clone()).await;
+            let mut random = SeededRandom::new(seed);
+            let owners = owners(&mut random);
+            let store = store.expect("both servers are there");
+            let mut player = Player { store, both: both.clone(), random, owners };
+            for _ in 0..REQUESTS {
+                player.play().await;
+                if both.strict.is_some() && player.random.once_in(20) {
+                    let mischief = STRICT_MISCHIEF[player.random.below(STRICT_MISCHIEF.len())];
+                    both.twins().ask(&mischief.split(' ').collect::<Vec<_>>());
+                }
+            }
+            host.advance(ms(1)).await;
+        });
+        host.drop_tasks();
+    }
+}
+
 /// Every script of the store is run, with and without what others do to its keys.
 #[test]
 fn the_scripts_of_the_store_do_what_they_do_on_a_real_server() {
     for kind in kinds_here() {
-        let both = Both(Arc::new(Mutex::new(Twins::start(kind))));
-        for seed in 0..SEEDS {
-            both.twins().begin(&format!("seed {seed}"));
-            let host = VirtualHost::new(seed);
-            host.run(async {
-                let store = RedisStore::connect_with(both.clone(), host.clone()).await;
-                let mut random = SeededRandom::new(seed);
-                let owners = owners(&mut random);
-                let store = store.expect("both servers are there");
-                let mut player = Player { store, both: both.clone(), random, owners };
-                for _ in 0..REQUESTS {
-                    player.play().await;
-                }
-                host.advance(ms(1)).await;
-            });
-            host.drop_tasks();
-        }
+        let both = Both { twins: Arc::new(Mutex::new(Twins::start(kind))), strict: None };
+        play(&both);
         let all = ["acquire", "evict", "inspect", "living", "release", "renew"];
         assert_eq!(Vec::from_iter(&both.twins().scripts), all);
+    }
+}
+
+#[test]
+fn so_do_those_of_a_strict_store() {
+    for kind in kinds_here() {
+        let strict = Some(Strict::of(ms(300), ms(300)));
+        play(&Both { twins: Arc::new(Mutex::new(Twins::start(kind))), strict });
     }
 }

@@ -7,6 +7,8 @@ use leasehold::store::redis::{Command, LinkError, Value};
 use leasehold_testkit::servers::{RedisServer, Reply};
 use leasehold_testkit::simulation::redis::SimulatedRedis;
 
+use crate::stores::run_id;
+
 /// The kinds of real servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -159,11 +161,17 @@ impl Twins {
         let real = server.with_debug().start();
         // Keys that nobody comes upon would be removed ten times a second of real time.
         real.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
-        let simulated = SimulatedRedis::new();
+        let mut simulated = SimulatedRedis::new();
+        simulated.set_run_id(&run_id(&real));
         let (log, scripts) = (Vec::new(), BTreeSet::new());
         let mut twins = Self { kind, simulated, real, now_us: START_US, log, scripts };
         twins.step_clock(0);
         twins
+    }
+
+    /// Which process the real one is, and so the simulated one.
+    pub(super) fn run_id(&self) -> String {
+        run_id(&self.real)
     }
 
     /// Starts over: no keys, no scripts, no memory of what was asked.

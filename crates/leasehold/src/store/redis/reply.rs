@@ -71,9 +71,28 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
             let [left, of] = [left, of].map(|ms| Duration::from_millis(ms.unsigned_abs()));
             Ok(Answered::alone(Acquired::Quarantined(quarantine(left, of))))
         }
+        reply if is_misled(reply) => Err(misled()),
         [Value::Int(6)] => Err(no_epoch()),
         _ => Err(strange(key)),
     }
+}
+
+/// Whether strict.lua says that the connection leads to another process than it was made to.
+pub(super) fn was_misled(reply: &Value) -> bool {
+    is_misled(items(reply))
+}
+
+const fn is_misled(reply: &[Value]) -> bool {
+    matches!(reply, [Value::Int(5)])
+}
+
+fn misled() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the server changes behind its address again and again: connections lead to another \
+         process than the one that they were made to; nothing was granted, put nothing between \
+         clients and a strict server that outlives it",
+    )
 }
 
 /// A quarantine of a length, by what is left of it. Where that is more, the clock was set back
@@ -332,6 +351,9 @@ mod tests {
         }
         let full = acquired(&key(), &ints([2])).expect_err("full");
         assert_eq!(full.kind(), ErrorKind::Unavailable);
+        assert!(was_misled(&ints([5])) && !was_misled(&ints([6])) && !was_misled(&Value::Int(5)));
+        let misled = acquired(&key(), &ints([5])).expect_err("another process");
+        assert_eq!(misled.kind(), ErrorKind::Unavailable);
         let other = acquired(&key(), &ints([6])).expect_err("no epoch");
         assert_eq!(other.kind(), ErrorKind::Config);
     }

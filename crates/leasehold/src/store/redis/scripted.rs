@@ -8,14 +8,14 @@ use super::known::{Known, PlainAsk};
 use super::link::{Command, Value};
 use super::reply;
 use super::terms::{Strict, Terms};
-use super::wire::Request;
+use super::wire::{Request, Retry};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::store::{Ask, Claim, LeaseId, Otherwise, Renewal};
 
-/// How often a script is sent in full before its absence is an error: somebody may flush them at
-/// any time.
+/// How often a request is sent before it is an error that the script is absent, since somebody may
+/// flush them at any time, or that the server is another one.
 const TRIES_MAX: u32 = 3;
 
 /// One step at one lock, kept until it is answered.
@@ -121,6 +121,11 @@ impl Scripted {
 }
 
 impl Scripted {
+    fn may_be_tried_again(&mut self) -> bool {
+        self.tries += 1;
+        self.tries < TRIES_MAX
+    }
+
     fn call(&self) -> Call<'_> {
         let strictly = self.strict.map(|strict| {
             let run_id = self.run_id.as_deref();
@@ -154,16 +159,27 @@ impl Request for Scripted {
         self.copies.confirmation(known, command_limit(self.step.grants()?))
     }
 
-    fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> bool {
-        match code {
-            "NOSCRIPT" => known.lacks_script(self.call().script()),
+    fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
+        let retry = match code {
+            // It was there when the connection was made or later. A process that took another's
+            // place behind a connection does not have it, and would believe the run id of the other
+            // if it has its data.
+            "NOSCRIPT" if self.strict.is_some() => Retry::Elsewhere,
+            "NOSCRIPT" => {
+                known.lacks_script(self.call().script());
+                Retry::Here
+            }
             "ERR" if self.plain == Plain::ByCommand && text.contains("syntax") => {
                 known.lacks_plain_ask();
+                Retry::Here
             }
-            _ => return false,
-        }
-        self.tries += 1;
-        self.tries < TRIES_MAX
+            _ => return Retry::No,
+        };
+        if self.may_be_tried_again() { retry } else { Retry::No }
+    }
+
+    fn was_misled(&mut self, answer: &Value) -> bool {
+        self.strict.is_some() && reply::was_misled(answer) && self.may_be_tried_again()
     }
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
@@ -206,7 +222,7 @@ mod tests {
         let (mut first, mut second) = (plain(), plain());
         assert_eq!(name(&mut first, &mut known), "EVAL");
         assert_eq!(name(&mut second, &mut known), "EVALSHA", "no answer came yet");
-        assert!(!first.was_refused(&mut known, "NOPERM", "NOPERM no"), "it has no other way");
+        assert_eq!(first.was_refused(&mut known, "NOPERM", "NOPERM no"), Retry::No);
         assert!(second.teaches());
         second.was_answered(&mut known, &Value::Int(0));
         assert_eq!(name(&mut first, &mut known), "SET");
@@ -228,6 +244,18 @@ mod tests {
     }
 
     #[test]
+    fn a_strict_request_leaves_a_server_that_may_be_another_one_and_gives_up_in_the_end() {
+        let misled = Value::Array(vec![Value::Int(5)]);
+        let mut known = Known::of(Some("a1".into()), None);
+        let (mut ask, mut other) = (plain().on(&Strict::STANDARD.into()), plain());
+        ask.command(&mut known);
+        assert!(ask.was_misled(&misled) && !other.was_misled(&misled));
+        assert_eq!(ask.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Elsewhere);
+        assert_eq!(other.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Here);
+        assert!(!ask.was_misled(&misled));
+    }
+
+    #[test]
     fn a_server_that_does_not_know_the_command_gets_the_script() {
         let mut known = Known::default();
         let mut first = plain();
@@ -235,7 +263,7 @@ mod tests {
         first.was_answered(&mut known, &Value::Int(0));
         let mut second = plain();
         assert_eq!(name(&mut second, &mut known), "SET");
-        assert!(second.was_refused(&mut known, "ERR", "ERR syntax error"));
+        assert_eq!(second.was_refused(&mut known, "ERR", "ERR syntax error"), Retry::Here);
         assert_eq!(name(&mut second, &mut known), "EVALSHA");
         second.was_answered(&mut known, &Value::Int(0));
         assert_eq!(name(&mut plain(), &mut known), "EVALSHA", "from then on");

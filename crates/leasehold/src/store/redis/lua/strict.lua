@@ -11,6 +11,8 @@
 -- ARGV  behind those of the script: the run id of the server at this very connection, and for how
 --       long it is quarantined, in ms
 -- replies  {4, left_ms, for_ms} quarantined, for how long still, and for how long in all
+--          {5} this is another process than the one at which the connection was made: something
+--            between keeps connections for longer than servers. Nothing was done
 --          {6} the epoch holds data of another type
 --          as the script says
 local run_id, quarantine_ms = ARGV[#ARGV - 1], ARGV[#ARGV]
@@ -25,12 +27,18 @@ if epoch.err then
   -- The same error once more, for the caller.
   call('HMGET', EPOCH, 'run', 'until')
 end
-if epoch[1] ~= run_id or epoch[2] then
+local is_known = epoch[1] == run_id
+-- Asked in this case only, since the answer takes as long as all the rest. Who believed the asker
+-- would let those of an old connection and those of a new one begin the quarantine again and again.
+if not is_known and string.match(call('INFO', 'server'), 'run_id:(%w+)') ~= run_id then
+  return { 5 }
+end
+if not is_known or epoch[2] then
   local time = call('TIME')
   local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
   -- What is no moment does not tell when it ends, so it begins anew.
   local ends_ms = tonumber(string.match(epoch[2] or '', '^%d+$'))
-  if epoch[1] ~= run_id or not ends_ms then
+  if not is_known or not ends_ms then
     ends_ms = now_ms + quarantine_ms
     call('HSET', EPOCH, 'run', run_id, 'until', string.format('%.0f', ends_ms))
   end

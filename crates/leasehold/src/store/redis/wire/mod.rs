@@ -1,6 +1,6 @@
 //! The ordered wire to one server: what is submitted first reaches the server first.
 //!
-//! | state | a request | the connection is made | it fails | it ends | the probe is not answered |
+//! | state | a request | the connection is made | it fails | it ends, or leads to another server | the probe is not answered |
 //! |---|---|---|---|---|---|
 //! | closed | connecting, queued; within the pause after a failure: refused | – | – | – | – |
 //! | connecting | queued | open, the queue is sent | closed for a pause, the queue is refused | – | – |
@@ -48,9 +48,15 @@ pub(super) trait Request: Send + 'static {
         None
     }
 
-    /// The server refused the last command, by an answer that begins with `code`. Whether there is
-    /// another way.
-    fn was_refused(&mut self, _known: &mut Known, _code: &str, _text: &str) -> bool {
+    /// The server refused the last command, by an answer that begins with `code`. What becomes of
+    /// the request.
+    fn was_refused(&mut self, _known: &mut Known, _code: &str, _text: &str) -> Retry {
+        Retry::No
+    }
+
+    /// Whether the answer says that nothing was done, since the connection leads to another server
+    /// than the one that it was made to, and that the request is to be sent again.
+    fn was_misled(&mut self, _answer: &Value) -> bool {
         false
     }
 
@@ -61,6 +67,17 @@ pub(super) trait Request: Send + 'static {
     fn teaches(&self) -> bool {
         false
     }
+}
+
+/// Whether a request that was refused is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// It is not.
+    No,
+    /// In another way.
+    Here,
+    /// Over a new connection: this one may lead to another server than it was made to.
+    Elsewhere,
 }
 
 /// A command that is the same whatever the server has.
@@ -188,6 +205,11 @@ impl Answer {
             };
             self.shared.note_answer(reply.as_ref());
             let failed = match reply {
+                Some(Ok(reply)) if sent.request.was_misled(&reply.value) => {
+                    self.shared.leave(sent.generation);
+                    self.submit(sent.request)?;
+                    continue;
+                }
                 Some(Ok(reply)) => {
                     self.shared.learn(sent, &reply.value);
                     return Ok(reply);
@@ -202,10 +224,14 @@ impl Answer {
                     return Err(unanswered(limit));
                 }
             };
-            let has_other_way = matches!(&failed, LinkError::Refused { code, text }
-                if self.shared.again(&mut sent, code, text));
-            if !has_other_way {
-                return Err(error::no_answer(&failed));
+            let retry = match &failed {
+                LinkError::Refused { code, text } => self.shared.again(&mut sent, code, text),
+                _ => Retry::No,
+            };
+            match retry {
+                Retry::No => return Err(error::no_answer(&failed)),
+                Retry::Here => {}
+                Retry::Elsewhere => self.shared.leave(sent.generation),
             }
             self.submit(sent.request)?;
         }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::serving::Serving;
-use super::{CONNECT_LIMIT, Request, connection_lost};
+use super::{CONNECT_LIMIT, Request, Retry, connection_lost};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
+use crate::store::redis::LIMIT;
 use crate::store::redis::copies::{Reply, Replying, WITHIN_MAX};
 use crate::store::redis::home::Home;
 use crate::store::redis::known::Known;
@@ -201,8 +202,8 @@ impl Shared {
         }
     }
 
-    /// Whether a request that the server refused can be sent in another way.
-    pub(super) fn again(&self, sent: &mut Sent, code: &str, text: &str) -> bool {
+    /// What becomes of a request that the server refused.
+    pub(super) fn again(&self, sent: &mut Sent, code: &str, text: &str) -> Retry {
         let mut state = self.state();
         let generation = state.generation;
         match &mut state.phase {
@@ -347,6 +348,24 @@ impl Shared {
             self.replace(state);
             tracing::debug!(server = self.connector.label(), "the connection ended");
         }
+    }
+
+    /// The connection leads to another server than the one that it was made to. What comes next
+    /// goes by a new one; what is under way is answered still, if it is in time.
+    pub(super) fn leave(self: &Arc<Self>, generation: u64) {
+        let state = self.state();
+        let Phase::Open { kill, .. } = &state.phase else { return };
+        if state.generation != generation {
+            return;
+        }
+        let kill = Arc::clone(kill);
+        self.replace(state);
+        tracing::warn!(server = self.connector.label(), "it is another process now; reconnecting");
+        let host = Arc::clone(&self.host);
+        self.host.spawn(Box::pin(async move {
+            host.sleep_until(host.now() + LIMIT).await;
+            kill.notify_one();
+        }));
     }
 
     /// The task that made the connection is gone without a word: the runtime of the asker shut

@@ -1,0 +1,139 @@
+//! Connections that outlive the strict server at which they were made: something between keeps
+//! them, and goes on with another server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+use leasehold::store::redis::{RedisConnector, RedisStore, Strict};
+use leasehold::store::{Acquired, AnyStore, Claim, Quarantine};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::check::{granted, refused};
+use leasehold_testkit::conformance::{Actor, World, key, ms};
+use leasehold_testkit::servers::{Proxy, RedisServer, ServerOutside};
+
+use super::fake::{Fake, numbers};
+use super::strict::QUARANTINE;
+use crate::stores::run_id;
+
+/// Two servers, of which the second has the data of the first, and one address for both.
+struct Scene {
+    world: World,
+    proxy: Proxy,
+    before: Arc<ServerOutside>,
+    after: Arc<ServerOutside>,
+}
+
+impl Scene {
+    fn play(test: impl AsyncFnOnce(&Self)) {
+        let start = || ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
+        let (before, after) = (start(), start());
+        let run_id = run_id(before.server());
+        for server in [&before, &after] {
+            server.server().command(&["HSET", ":lh:epoch", "run", &run_id]);
+        }
+        let proxy = Proxy::to(before.server().port());
+        let host = VirtualHost::new(1);
+        host.attach(before.clone());
+        host.attach(after.clone());
+        let url = proxy.url() + "/0?strict=yes";
+        let (outside, opening) = (before.clone(), host.clone());
+        host.run(async {
+            let opener = Box::new(move || {
+                let connector = outside.watch(RedisConnector::new(&url).expect("a URL"));
+                let store = RedisStore::connect_with(connector, opening.clone());
+                Box::pin(async move { AnyStore::new(store.await.expect("it is there")) }) as _
+            });
+            let world = World::open(host.clone(), opener).await;
+            test(&Self { world, proxy, before, after }).await;
+        });
+        host.drop_tasks();
+    }
+
+    /// The second server is behind the address now, and so it is for open connections.
+    fn fail_over(&self) {
+        self.proxy.move_to(self.after.server().port());
+    }
+
+    async fn quarantine(&self, actor: &Actor, claim: Claim) -> Quarantine {
+        match actor.ask(&key("b")).claim(claim).reserve(0).send().await {
+            Ok(Acquired::Quarantined(quarantine)) => quarantine,
+            other => panic!("not quarantined: {other:?}"),
+        }
+    }
+}
+
+/// Nobody new comes by, so that the data says what the old connections say.
+#[test]
+fn a_server_that_took_anothers_place_with_its_data_is_noticed_over_old_connections() {
+    for claim in [Claim::Exclusive, Claim::Plain] {
+        Scene::play(async |scene| {
+            let anna = scene.world.actor();
+            granted(anna.ask(&key("a")).claim(claim).reserve(0).send().await);
+            scene.fail_over();
+            let quarantine = scene.quarantine(&anna, claim).await;
+            assert_eq!(quarantine.left, QUARANTINE);
+            let epoch = scene.after.server().command(&["HGET", ":lh:epoch", "run"]).text();
+            assert_eq!(epoch, run_id(scene.after.server()));
+        });
+    }
+}
+
+#[test]
+fn old_connections_and_new_ones_agree_on_one_quarantine() {
+    Scene::play(async |scene| {
+        let anna = scene.world.actor();
+        granted(anna.ask(&key("a")).send().await);
+        let connections = scene.proxy.counts().connections;
+        scene.fail_over();
+        // Who comes by now knows the second server, and teaches it the script.
+        let store = scene.world.open_store().await;
+        let bert = scene.world.actor().through(&store);
+        assert_eq!(scene.quarantine(&bert, Claim::Exclusive).await.left, QUARANTINE);
+        let begun = scene.world.now();
+        for _ in 0..3 {
+            scene.world.pass(ms(10_000)).await;
+            let since = scene.world.now().since(begun);
+            for actor in [&anna, &bert] {
+                let quarantine = scene.quarantine(actor, Claim::Exclusive).await;
+                assert_eq!(quarantine.since, Some(since), "it does not begin anew");
+            }
+        }
+        // Anna's asks go by another connection now, and the old one is closed.
+        assert_eq!(scene.proxy.counts().connections, connections + 2);
+        scene.proxy.until(|counts| counts.open == connections + 1);
+        scene.world.pass_until(begun + QUARANTINE + ms(1)).await;
+        granted(anna.ask(&key("b")).send().await);
+        let first = scene.before.server().command(&["HGETALL", ":lh:epoch"]);
+        assert_eq!(first.array().len(), 2, "the first one was not asked");
+    });
+}
+
+#[test]
+fn a_server_that_is_never_the_one_that_was_greeted_is_unavailable_in_the_end() {
+    let host = VirtualHost::new(1);
+    let fake = Fake::on_terms(Strict::STANDARD);
+    host.run(async {
+        let store = RedisStore::connect_with(fake.clone(), host.clone()).await;
+        let world = World::open(host.clone(), {
+            let store = AnyStore::new(store.expect("connected"));
+            Box::new(move || Box::pin(std::future::ready(store.clone())) as _)
+        });
+        let world = world.await;
+        let _ping = fake.seen();
+        for _ in 0..3 {
+            fake.answer(numbers(&[5]));
+        }
+        let answer = world.actor().ask(&key("a")).send().await;
+        refused(answer, ErrorKind::Unavailable);
+        // By the greeting of each connection anew.
+        let seen = fake.seen();
+        let run_ids = seen.iter().map(|(_, words)| words[words.len() - 2].as_str());
+        assert_eq!(Vec::from_iter(run_ids), ["run1", "run2", "run3"]);
+        // What else is under way on the old connections has its time.
+        assert_eq!(fake.open(), 3);
+        host.advance(Duration::from_secs(1)).await;
+        assert_eq!(fake.open(), 1);
+    });
+    host.drop_tasks();
+}
