@@ -79,6 +79,9 @@ async fn serving(
         } else {
             let _read = stream.read(&mut buffer).await;
             let _written = stream.write_all(b"+OK\r\n+PONG\r\n").await;
+            if speaks.is_none() {
+                let _written = stream.write_all(b":0\r\n").await;
+            }
             if let Some(speaks) = speaks {
                 let _read = stream.read(&mut buffer).await;
                 let _written = stream.write_all(speaks.as_bytes()).await;

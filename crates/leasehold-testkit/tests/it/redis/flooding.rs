@@ -21,7 +21,7 @@ const TAKEN_MAX: usize = 48 << 20;
 /// What the server gives up at.
 const SENT_MAX: usize = 512 << 20;
 
-/// What is said first: the second where somebody wants to listen.
+/// What is said first to somebody who wants to listen.
 const GREETING: [&str; 2] = ["+PONG\r\n", "%0\r\n+OK\r\n"];
 
 /// What never ends: how it begins, and how it goes on.
@@ -70,7 +70,7 @@ fn flooding(
 #[tokio::test]
 async fn an_answer_without_an_end_ends_the_connection_at_a_bound() {
     for (head, more) in FLOODS {
-        let (connector, server) = flooding(&GREETING[..1], head, more);
+        let (connector, server) = flooding(&["+PONG\r\n:0\r\n"], head, more);
         let Connected { link, io, .. } = connector.connect().await.expect("it greets");
         let request = link.submit(Command::new("GET").arg("a"));
         io.await;

@@ -9,6 +9,7 @@ mod fake;
 mod flooding;
 mod foreign;
 mod late;
+mod loose;
 mod moved;
 mod plain;
 mod refusals;

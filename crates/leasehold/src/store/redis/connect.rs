@@ -191,9 +191,9 @@ mod tests {
         let (ours, mut server) = tokio::io::duplex(4096);
         let address = Address::parse("redis://h").expect("a good URL");
         let hello = async {
-            let mut ping = [0; 14];
-            server.read_exact(&mut ping).await.expect("a PING");
-            server.write_all(b"+PONG\r\n").await.expect("the client reads");
+            let mut words = [0; 14 + 31];
+            server.read_exact(&mut words).await.expect("a PING, and whether others are strict");
+            server.write_all(b"+PONG\r\n:0\r\n").await.expect("the client reads");
         };
         let (connected, ()) = tokio::join!(establish(ours, &address), hello);
         let connected = connected.expect("it answers");

@@ -44,7 +44,8 @@ pub trait Connector: Send + Sync + 'static {
 
     /// What all clients of that server have to agree on. Under strict terms each connection has to
     /// name its server ([`Connected::run_id`]), and where they want a majority of its replicas, to
-    /// count these ([`Connected::replicas`]).
+    /// count these ([`Connected::replicas`]). That others are strict where these terms are not is
+    /// for [`connect`](Self::connect) to find out, as `RedisConnector` does by the key `:lh:epoch`.
     fn terms(&self) -> Terms;
 }
 

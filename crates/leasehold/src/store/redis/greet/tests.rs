@@ -1,0 +1,238 @@
+//! What is said first, and what comes of each answer.
+
+use std::error::Error as _;
+
+use tokio::io::{AsyncReadExt as _, DuplexStream};
+
+use super::*;
+use crate::store::redis::answers::ANSWER_MAX;
+
+/// What is sent and what comes of it, by a URL and by what the server answers before it closes.
+async fn greeted(url: &str, answers: &[u8]) -> (String, Result<Acquaintance, Error>) {
+    async fn serve(mut server: DuplexStream, answers: &[u8]) -> String {
+        server.write_all(answers).await.expect("there is room");
+        server.shutdown().await.expect("it is open");
+        let mut words = Vec::new();
+        server.read_to_end(&mut words).await.expect("the client closes");
+        String::from_utf8(words).expect("text")
+    }
+    let address = Address::parse(url).expect("a good URL");
+    let (mut ours, server) = tokio::io::duplex(1 << 20);
+    let greet = async move { get_to_know(&mut ours, &address).await };
+    tokio::join!(serve(server, answers), greet)
+}
+
+#[tokio::test]
+async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
+    let table = [
+        ("redis://h", "+PONG\r\n:0\r\n", "PING EXISTS :lh:epoch"),
+        (
+            "redis://h/0",
+            "-NOPERM this user has no permissions to run 'ping'\r\n:0\r\n",
+            "PING EXISTS :lh:epoch",
+        ),
+        (
+            "redis://h",
+            "-ERR unknown command 'PING', with args beginning with: \r\n:0\r\n",
+            "PING EXISTS :lh:epoch",
+        ),
+        ("redis://:p%20w@h", "+OK\r\n+PONG\r\n:0\r\n", "AUTH p w PING EXISTS :lh:epoch"),
+        (
+            "redis://u:p@h/3",
+            "+OK\r\n+OK\r\n+PONG\r\n:0\r\n",
+            "AUTH u p SELECT 3 PING EXISTS :lh:epoch",
+        ),
+        (
+            "redis://h/3?strict=yes",
+            "+OK\r\n+PONG\r\n$35\r\n# Server\r\nredis_mode:x\r\nrun_id:a1\r\n\r\n",
+            "SELECT 3 PING INFO server",
+        ),
+        ("redis://h?replicas=2", "+PONG\r\n:0\r\n:0\r\n", "PING EXISTS :lh:epoch WAIT 0 1"),
+        (
+            "redis://h?replicas=majority",
+            "+PONG\r\n:0\r\n:0\r\n$33\r\nrole:master\r\nconnected_slaves:4\r\n\r\n",
+            "PING EXISTS :lh:epoch WAIT 0 1 INFO replication",
+        ),
+        (
+            "redis://h?fsync=yes",
+            "+PONG\r\n:0\r\n*2\r\n:1\r\n:0\r\n",
+            "PING EXISTS :lh:epoch WAITAOF 1 0 1",
+        ),
+        (
+            "redis://h?fsync=yes&replicas=majority&strict=yes",
+            "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n*2\r\n:1\r\n:0\r\n$23\r\n# R\r\n\
+             connected_slaves:4\r\n",
+            "PING INFO server WAITAOF 1 0 1 INFO replication",
+        ),
+    ];
+    for (url, answers, words) in table {
+        let (sent, outcome) = greeted(url, answers.as_bytes()).await;
+        let is_argument = |line: &&str| !line.is_empty() && !line.starts_with(['*', '$']);
+        let sent: Vec<_> = sent.split("\r\n").filter(is_argument).collect();
+        assert_eq!(sent.join(" "), words, "{url}");
+        let heard = outcome.unwrap_or_else(|error| panic!("{url}: {error}"));
+        assert_eq!(heard.run_id.as_deref(), url.contains("strict").then_some("a1"), "{url}");
+        assert_eq!(heard.replicas, url.contains("majority").then_some(4), "{url}");
+    }
+}
+
+const REFUSALS: &[(&str, &str, ErrorKind, &str)] = &[
+    ("redis://h", "-NOAUTH Authentication required.", ErrorKind::Denied, "wants a password"),
+    ("redis://:secret@h", "-WRONGPASS invalid", ErrorKind::Denied, "does not accept"),
+    (
+        "redis://:secret@h",
+        "-ERR AUTH x without any password configured",
+        ErrorKind::Denied,
+        "take the password out",
+    ),
+    (
+        "redis://:secret@h",
+        "-ERR unknown command 'AUTH', with args beginning with: 'secret'",
+        ErrorKind::Denied,
+        "does not take",
+    ),
+    (
+        "redis://u:secret@h",
+        "-ERR wrong number of arguments for 'auth' command",
+        ErrorKind::Denied,
+        "does not take",
+    ),
+    (
+        "redis://:secret@h",
+        "-ERR max number of clients reached",
+        ErrorKind::Unavailable,
+        "`maxclients`",
+    ),
+    ("redis://h/9", "-ERR DB index is out of range", ErrorKind::Config, "no database"),
+    ("redis://h/9", "-ERR SELECT is not allowed in cluster mode", ErrorKind::Config, "Cluster"),
+    (
+        "redis://h/9",
+        "-NOPERM this user has no permissions to run the 'select' command",
+        ErrorKind::Denied,
+        "the command `select`",
+    ),
+    ("redis://h/9", "-ERR no", ErrorKind::Config, "does not give the database"),
+    ("redis://h", "-LOADING Redis is loading", ErrorKind::Unavailable, "loading"),
+    ("redis://h", "-DENIED Redis is running in protected mode", ErrorKind::Denied, "protected"),
+    ("redis://h", "-ERR no", ErrorKind::Unavailable, "does not answer a PING"),
+    ("redis://h", "HTTP/1.1 400 Bad Request", ErrorKind::Config, "is not a Redis"),
+    ("redis://h", "\x15\x03\x01", ErrorKind::Config, "is not a Redis"),
+    ("redis://h", "SSH-2.0-OpenSSH", ErrorKind::Config, "is not a Redis"),
+    ("redis://h", "+PONG\r\n+PONG", ErrorKind::Config, "is not a Redis"),
+    ("redis://h", "+PONG\r\n:0\r\n:0", ErrorKind::Config, "is not a Redis"),
+    ("redis://h", "+PONG\r\n:1", ErrorKind::Config, "`?strict=yes`"),
+    ("redis://h?replicas=1", "+PONG\r\n:1", ErrorKind::Config, "`DEL :lh:epoch`"),
+    ("redis://h", "+PONG\r\n-MASTERDOWN Link with MASTER", ErrorKind::Unavailable, "primary"),
+    (
+        "redis://h?strict=yes",
+        "+PONG\r\n-NOPERM this user has no permissions to run the 'info' command",
+        ErrorKind::Denied,
+        "`+info`",
+    ),
+    (
+        "redis://h?strict=yes",
+        "+PONG\r\n-ERR unknown command 'INFO', with args beginning with: 'server'",
+        ErrorKind::Config,
+        "`run_id`",
+    ),
+    ("redis://h?strict=yes", "+PONG\r\n$9\r\n# Server\r\n", ErrorKind::Config, "`run_id`"),
+    ("redis://h?strict=yes", "+PONG\r\n$9\r\nrun_id:\r\n", ErrorKind::Config, "`run_id`"),
+    (
+        "redis://h?replicas=1",
+        "+PONG\r\n:0\r\n-NOPERM this user has no permissions to run the 'wait' command",
+        ErrorKind::Denied,
+        "`+wait`",
+    ),
+    (
+        "redis://h?replicas=1",
+        "+PONG\r\n:0\r\n-ERR WAIT cannot be used with replica instances. Please also note",
+        ErrorKind::Config,
+        "name the primary",
+    ),
+    (
+        "redis://h?replicas=1",
+        "+PONG\r\n:0\r\n-ERR unknown command 'WAIT', with args beginning with: '0'",
+        ErrorKind::Unsupported,
+        "needs WAIT",
+    ),
+    ("redis://h?replicas=1", "+PONG\r\n:0\r\n-ERR no", ErrorKind::Config, "copies of a write"),
+    ("redis://h?replicas=1", "+PONG\r\n:0\r\n-LOADING no", ErrorKind::Unavailable, "loading"),
+    ("redis://h?replicas=1", "+PONG\r\n:0\r\n+OK", ErrorKind::Config, "is not a Redis"),
+    (
+        "redis://h?replicas=majority",
+        "+PONG\r\n:0\r\n:0\r\n-NOPERM this user has no permissions to run the 'info' command",
+        ErrorKind::Denied,
+        "`+info`",
+    ),
+    (
+        "redis://h?replicas=majority",
+        "+PONG\r\n:0\r\n:0\r\n$13\r\n# Replication",
+        ErrorKind::Config,
+        "how many replicas",
+    ),
+    (
+        "redis://h?fsync=yes",
+        "+PONG\r\n:0\r\n-ERR WAITAOF cannot be used when numlocal is set but appendonly is off.",
+        ErrorKind::Config,
+        "`appendonly yes`",
+    ),
+    (
+        "redis://h?fsync=yes",
+        "+PONG\r\n:0\r\n-ERR unknown command 'WAITAOF', with args beginning with: '1' '0' '1'",
+        ErrorKind::Unsupported,
+        "Redis 7.2",
+    ),
+    (
+        "redis://h?fsync=yes",
+        "+PONG\r\n:0\r\n-NOPERM this user has no permissions to run the 'waitaof' command",
+        ErrorKind::Denied,
+        "`+waitaof`",
+    ),
+    ("redis://h?fsync=yes", "+PONG\r\n:0\r\n:1", ErrorKind::Config, "is not a Redis"),
+    ("redis://h?strict=yes", "+PONG\r\n$-1", ErrorKind::Config, "is not a Redis"),
+    ("redis://h?strict=yes", "+PONG\r\n$99999999", ErrorKind::Config, "is not a Redis"),
+];
+
+#[tokio::test]
+async fn each_refusal_of_a_connection_says_what_to_do_and_shows_no_password() {
+    for &(url, answer, kind, says) in REFUSALS {
+        let (_, outcome) = greeted(url, format!("{answer}\r\n").as_bytes()).await;
+        let error = outcome.expect_err(answer);
+        let message = error.to_string();
+        assert_eq!(error.kind(), kind, "{answer}: {message}");
+        assert!(message.contains(says), "{answer}: {message}");
+        let says_the_state = ["nothing was asked", "nothing was changed", "nothing was granted"];
+        assert!(says_the_state.iter().any(|state| message.contains(state)), "{message}");
+        let cause = error.source().map(ToString::to_string).unwrap_or_default();
+        assert!(!format!("{message} {cause} {error:?}").contains("secret"), "{error:?}");
+    }
+}
+
+/// Users with the rights of before, and servers with slots.
+#[tokio::test]
+async fn who_cannot_look_whether_others_are_strict_is_let_in() {
+    for answer in [
+        "-NOPERM this user has no permissions to access one of the keys used as arguments",
+        "-NOPERM No permissions to access a key",
+        "-MOVED 3999 127.0.0.1:6381",
+        "-CROSSSLOT Keys in request don't hash to the same slot",
+        "-CLUSTERDOWN Hash slot not served",
+        "-ERR unknown command 'EXISTS', with args beginning with: ':lh:epoch'",
+        "-ERR no",
+    ] {
+        let (_, outcome) = greeted("redis://h", format!("+PONG\r\n{answer}\r\n").as_bytes()).await;
+        assert_eq!(outcome.expect(answer), Acquaintance::default());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_or_never_ends_its_line_is_told_from_one_that_answers() {
+    for answers in ["", "+PO", "+PONG\r", "+OK\r\n", "+OK\r\n+PONG\r\n"] {
+        let (_, outcome) = greeted("redis://:p@h", answers.as_bytes()).await;
+        let error = outcome.expect_err("no PONG");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("ended the connection"), "{error}");
+    }
+    let (_, outcome) = greeted("redis://h", &b"+".repeat(10 * ANSWER_MAX)).await;
+    assert_eq!(outcome.expect_err("no end").kind(), ErrorKind::Config);
+}
