@@ -12,6 +12,9 @@
 //! | the same | another who joined | the key is handed to the head; taken | handed over to the head; under [`Wish::Wake`] freed, and the head is told |
 //! | the same | another who only watches | granted; but who comes while one that was woken is awaited takes a place, and is to ask again soon | freed; the head is told, and awaited for 20 ms |
 //! | the same | hidden behind 8 dead places | taken, ask again at once | freed; any ask goes on from there |
+//!
+//! To a strict ask of Redis a head that joined is one that watches: what is handed over on other
+//! terms would be granted without a look whether the server has forgotten.
 
 use std::time::Duration;
 

@@ -22,6 +22,7 @@ mod known;
 mod link;
 mod listen;
 mod message;
+mod options;
 mod pipeline;
 mod quarantine;
 mod record;

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 
-use super::terms::{Options, Terms};
+use super::options::Options;
+use super::terms::Terms;
 use crate::core::error::{Error, ErrorKind};
 
 const DEFAULT_PORT: u16 = 6379;

@@ -1,0 +1,101 @@
+//! The options of a URL: what stands behind its `?`, read and written.
+
+use super::copies::{Copies, Replicas};
+use super::terms::{Strict, Terms};
+
+/// What stands behind the `?` of a URL.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Options {
+    /// A database.
+    pub(super) db: Option<String>,
+    pub(super) terms: Terms,
+}
+
+impl Options {
+    /// Reads them. `None` if there is one that is not known, that comes twice, or whose value is
+    /// none: what all clients have to agree on is not guessed.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut options = Self::default();
+        let mut seen = Vec::new();
+        for option in text.split('&') {
+            let (name, value) = option.split_once('=')?;
+            if seen.contains(&name) {
+                return None;
+            }
+            seen.push(name);
+            match (name, value) {
+                ("db", db) => options.db = Some(db.to_owned()),
+                ("strict", "yes") => options.terms.strict = Some(Strict::STANDARD),
+                ("strict", "no") => options.terms.strict = None,
+                ("replicas", "majority") => options.terms.copies.replicas = Replicas::Majority,
+                ("replicas", count) => {
+                    let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
+                    let count = count.parse().ok().filter(|_| is_number)?;
+                    options.terms.copies.replicas = Replicas::Count(count);
+                }
+                ("fsync", "yes") => options.terms.copies.fsync = true,
+                ("fsync", "no") => options.terms.copies.fsync = false,
+                _ => return None,
+            }
+        }
+        Some(options)
+    }
+}
+
+impl Terms {
+    /// The terms as the options of a URL, with `&` between them.
+    pub(super) fn label(&self) -> String {
+        let Self { strict, copies: Copies { replicas, fsync } } = self;
+        let mut options = Vec::new();
+        if strict.is_some() {
+            options.push("strict=yes".to_owned());
+        }
+        match replicas {
+            Replicas::Count(0) => {}
+            Replicas::Count(count) => options.push(format!("replicas={count}")),
+            Replicas::Majority => options.push("replicas=majority".to_owned()),
+        }
+        if *fsync {
+            options.push("fsync=yes".to_owned());
+        }
+        options.join("&")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_known_or_refused() {
+        let read = |text| Options::parse(text).expect(text);
+        assert_eq!(read("db=3"), Options { db: Some("3".into()), ..Options::default() });
+        let strict = Terms::from(Strict::STANDARD);
+        assert_eq!(read("strict=yes").terms, strict);
+        assert_eq!(read("db=0&strict=yes").terms, strict);
+        assert_eq!(read("strict=yes").terms.label(), "strict=yes");
+        assert_eq!(read("strict=no").terms, Terms::default());
+        assert_eq!(Terms::default().label(), "");
+        let copies = |replicas, fsync| Terms::from(Copies::of(replicas, fsync));
+        assert_eq!(read("replicas=2").terms, copies(Replicas::Count(2), false));
+        assert_eq!(read("replicas=0&fsync=no").terms, Terms::default());
+        assert_eq!(read("fsync=yes").terms, copies(Replicas::Count(0), true));
+        let all = read("fsync=yes&replicas=majority&strict=yes").terms;
+        let copies = copies(Replicas::Majority, true);
+        assert_eq!(all, Terms { strict: Some(Strict::STANDARD), ..copies });
+        assert_eq!(all.label(), "strict=yes&replicas=majority&fsync=yes");
+        assert_eq!(read("replicas=255").terms.label(), "replicas=255");
+        for text in ["replicas", "replicas=", "replicas=+1", "replicas=256", "replicas=all"] {
+            assert_eq!(Options::parse(text), None, "{text}");
+        }
+        for text in ["replicas=1&replicas=1", "fsync=1", "fsync", "fsync=always"] {
+            assert_eq!(Options::parse(text), None, "{text}");
+        }
+        for text in ["", "strict", "strict=", "strict=Yes", "strict=1", "strict=yes&strict=yes"] {
+            assert_eq!(Options::parse(text), None, "{text}");
+        }
+        for text in ["Strict=yes", "strict=yes&", "other=1", "strict=yes&other=1", "db=1&db=1"] {
+            assert_eq!(Options::parse(text), None, "{text}");
+        }
+    }
+}
