@@ -76,7 +76,8 @@ impl Mutex {
     }
 
     /// Sets how long the store keeps the lock if this process dies or cannot reach it, from 10 ms
-    /// to 24 h. Default: the client's, which is 10 s.
+    /// to 24 h, or to 60 s, lock delay included, on a Redis server with `strict=yes`. Default: the
+    /// client's, which is 10 s.
     ///
     /// Shorter means that others wait less after a crash, longer that the lock survives longer
     /// outages of the store. How long the work takes does not matter: the lease is renewed. A ttl
