@@ -27,7 +27,8 @@ const PROGRAM_VARIABLE: &str = "LEASEHOLD_TEST_SERVER";
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A private `redis-server` on a free port of 127.0.0.1 and on a socket in a directory of its own.
-/// The variable `LEASEHOLD_TEST_SERVER` names another program, such as `valkey-server` or a path.
+/// The variable `LEASEHOLD_TEST_SERVER` names another program, such as `valkey-server`, by its name
+/// or absolute path.
 ///
 /// It writes nothing to disk unless configured to. It is killed when this is dropped, also by a
 /// panic, and when the process of the tests ends in whatever way; if a test fails, the server's log
@@ -83,7 +84,8 @@ fn default_program() -> &'static str {
 /// If the program is missing, or says no version.
 #[must_use]
 pub fn version() -> (u32, u32) {
-    version_of(default_program())
+    static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
+    *VERSION.get_or_init(|| version_of(default_program()))
 }
 
 fn version_of(program: &str) -> (u32, u32) {
