@@ -134,6 +134,15 @@ fn a_server_that_is_never_the_one_that_was_greeted_is_unavailable_in_the_end() {
         assert_eq!(fake.open(), 3);
         host.advance(Duration::from_secs(1)).await;
         assert_eq!(fake.open(), 1);
+        // But only a few of them are kept, however many asks come by.
+        for _ in 0..5 {
+            for _ in 0..3 {
+                fake.answer(numbers(&[5]));
+            }
+            refused(world.actor().ask(&key("a")).send().await, ErrorKind::Unavailable);
+        }
+        host.settle().await;
+        assert_eq!(fake.open(), 5);
     });
     host.drop_tasks();
 }

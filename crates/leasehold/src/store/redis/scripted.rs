@@ -163,8 +163,11 @@ impl Request for Scripted {
         let retry = match code {
             // It was there when the connection was made or later. A process that took another's
             // place behind a connection does not have it, and would believe the run id of the other
-            // if it has its data.
-            "NOSCRIPT" if self.strict.is_some() => Retry::Elsewhere,
+            // if it has its data. To renew and to release goes on as ever: a lease must not hang on
+            // a new connection where somebody else has the server forget its scripts.
+            "NOSCRIPT" if self.strict.is_some() && matches!(self.step, Step::Acquire(_)) => {
+                Retry::Elsewhere
+            }
             "NOSCRIPT" => {
                 known.lacks_script(self.call().script());
                 Retry::Here
@@ -252,6 +255,10 @@ mod tests {
         assert!(ask.was_misled(&misled) && !other.was_misled(&misled));
         assert_eq!(ask.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Elsewhere);
         assert_eq!(other.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Here);
+        let inspection = Step::Inspect(Key::new("a").expect("a name"));
+        let mut look = Scripted::new(inspection).on(&Strict::STANDARD.into());
+        look.command(&mut known);
+        assert_eq!(look.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Here);
         assert!(!ask.was_misled(&misled));
     }
 

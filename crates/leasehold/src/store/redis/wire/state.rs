@@ -28,6 +28,9 @@ const PROBE_LIMIT: Duration = Duration::from_millis(250);
 const RECONNECT: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(500) };
 
+/// How many connections that were left are kept for what is under way. One more ends at once.
+const LEFT_MAX: usize = 4;
+
 /// What the handles of a wire share.
 pub(super) struct Shared {
     pub(super) host: Arc<dyn Host>,
@@ -37,6 +40,8 @@ pub(super) struct Shared {
     pub(super) in_flight: AtomicUsize,
     /// How many answers have come.
     answered: AtomicUsize,
+    /// How many connections were left and not ended yet.
+    left: Arc<AtomicUsize>,
 }
 
 struct State {
@@ -112,6 +117,7 @@ impl Shared {
             state: Mutex::new(state),
             in_flight: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
+            left: Arc::default(),
         }
     }
 
@@ -350,7 +356,7 @@ impl Shared {
         }
     }
 
-    /// The connection leads to another server than the one that it was made to. What comes next
+    /// The connection may lead to another server than the one that it was made to. What comes next
     /// goes by a new one; what is under way is answered still, if it is in time.
     pub(super) fn leave(self: &Arc<Self>, generation: u64) {
         let state = self.state();
@@ -360,11 +366,19 @@ impl Shared {
         }
         let kill = Arc::clone(kill);
         self.replace(state);
-        tracing::warn!(server = self.connector.label(), "it is another process now; reconnecting");
-        let host = Arc::clone(&self.host);
+        tracing::warn!(
+            server = self.connector.label(),
+            "it may be another process than the one that this connection was made to; reconnecting"
+        );
+        let (host, left) = (Arc::clone(&self.host), Arc::clone(&self.left));
+        if left.fetch_add(1, Ordering::Relaxed) >= LEFT_MAX {
+            left.fetch_sub(1, Ordering::Relaxed);
+            return kill.notify_one();
+        }
         self.host.spawn(Box::pin(async move {
             host.sleep_until(host.now() + LIMIT).await;
             kill.notify_one();
+            left.fetch_sub(1, Ordering::Relaxed);
         }));
     }
 
