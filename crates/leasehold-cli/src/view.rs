@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::Snapshot;
 use leasehold::core::WallTime;
+use leasehold::store::redis::Strict;
 use leasehold::store::{ClientRecord, Holder, Quarantine, Vote, Waiter};
 use serde::Serialize;
 use serde_json::Value;
@@ -148,18 +149,16 @@ pub(crate) fn in_the_way(seen: &Snapshot) -> Option<&Quarantine> {
     seen.quarantine.as_ref().filter(|_| seen.holders.is_empty())
 }
 
-/// The length of every quarantine.
-const QUARANTINE: Duration = Duration::from_secs(65);
-
 /// Whether a quarantine lasts for longer than it was meant to.
 pub(crate) fn is_too_long(quarantine: &Quarantine) -> bool {
-    quarantine.left > QUARANTINE
+    quarantine.left > Strict::STANDARD.quarantine()
 }
 
 /// Why nothing new is granted, and what can be done if that takes too long.
 fn why(quarantine: &Quarantine) -> String {
-    let by_hand = "; that is longer than a quarantine, the server's clock may have been set back: \
-                   look who holds a lock, then `HDEL :lh:epoch until` in that database, see \
+    let by_hand = "; that is longer than a quarantine: the server's clock was set back, or \
+                   somebody wrote its end. Holders that the server forgot are shown nowhere: wait \
+                   65 s by a watch of your own, then `HDEL :lh:epoch until` in that database, see \
                    GUARANTEES.md";
     format!("{quarantine}{}", if is_too_long(quarantine) { by_hand } else { "" })
 }

@@ -15,11 +15,11 @@ const STRICT_ONE_IN: usize = 8;
 /// Makes a world one of strict servers, if its seed says so: drawn apart, so that all other worlds
 /// are what they would be without.
 ///
-/// A minute of quarantine would be the whole world, so it is as long as the longest lease there,
-/// and not a millisecond longer: the margin that it has in production is for clocks that step. What
-/// forgets goes on counting fencing tokens from its clock, so the clocks of nodes have to agree to
-/// within a quarantine: they are set right when the world begins, and the shortest quarantine is as
-/// long as they drift apart in it.
+/// A minute of quarantine would be the whole world, so it is as long as the longest lease there, or
+/// as far as clocks drift apart if that is longer, and not a millisecond more: the margin that it
+/// has in production is for clocks that step. What forgets goes on counting fencing tokens from its
+/// clock, so the clocks of nodes have to agree to within a quarantine: they are set right when the
+/// world begins.
 pub(super) fn draw(seed: u64, plan: &mut Plan) {
     let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0x0057_71c7_0e8a);
     // Nothing is promised of windows where nodes evict locks, so there is nothing to be seen.

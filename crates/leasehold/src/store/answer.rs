@@ -49,7 +49,8 @@ pub struct Quarantine {
     /// How long ago that was noticed, by the first ask after it; `None` if that is not known, or if
     /// only a look has noticed it so far: the quarantine begins with the next ask then.
     pub since: Option<Duration>,
-    /// For how long nothing new is granted.
+    /// For how long nothing new is granted: more than a quarantine lasts, if the clock of the store
+    /// was set back since it began.
     pub left: Duration,
 }
 
@@ -73,9 +74,11 @@ pub enum Renewed {
     Renewed {
         /// The fencing tokens of this lease, or the block that this renewal reserved.
         fencing: Option<FencingBlock>,
-        /// The fencing tokens that it had until now, if its counter was lower than asked for and
-        /// this renewal raised it. A quorum sees by them whether they are of the grant that it
-        /// knows, or of a later one.
+        /// The fencing tokens that the lease had before, where
+        /// [`at_least`](super::Renewal::at_least) was above the counter and this renewal raised
+        /// it; else `None`. A quorum tells by them a grant that it knows from a later one to the
+        /// same owner. A store that answers `None` in place of a block is safe: that costs the
+        /// reserved tokens of the grant but the last.
         raised_from: Option<FencingBlock>,
         /// Whether somebody waits in line.
         wanted: bool,
