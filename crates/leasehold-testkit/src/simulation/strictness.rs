@@ -41,3 +41,28 @@ pub(super) fn draw(seed: u64, plan: &mut Plan) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Or fencing tokens could fall: what a node forgot, it counts on from its clock.
+    #[test]
+    fn clocks_are_less_than_a_quarantine_apart_for_as_long_as_a_strict_world_lasts() {
+        let time = Duration::from_secs(30);
+        let begin = Moment::from_nanos(0) + UP_AT_START;
+        let mut drifting = 0;
+        for plan in (0..2_000).map(|seed| Plan::new(seed, time)) {
+            let Some(strict) = plan.strict else { continue };
+            let end = begin + plan.span + plan.kept_for();
+            for moment in [begin, end] {
+                let shown = || plan.clocks.iter().map(|clock| clock.at(moment));
+                let apart = shown().max().expect("a node") - shown().min().expect("a node");
+                let apart = Duration::from_micros(apart);
+                assert!(apart < strict.quarantine(), "seed {}: {apart:?}", plan.seed);
+                drifting += u32::from(apart > Duration::from_millis(10));
+            }
+        }
+        assert!(drifting > 0, "all of them agree");
+    }
+}
