@@ -123,13 +123,18 @@ impl<S: Store> Quorum<S> {
     /// A quorum of these stores, which must be independent of one another: no two of them the same
     /// server, or a primary and its replica. That is tried out before a node may vote, by a lease
     /// of a name of its own (`leasehold:probe:…`). A minority may be out of reach: it is tried
-    /// again, and votes from then on.
+    /// again, and votes from then on. One that does not answer is waited for as long as its store
+    /// waits, for a Redis server 1 s.
     ///
     /// # Errors
     ///
     /// [`Config`](ErrorKind::Config) for no stores, more than [`NODES_MAX`], or two that are the
     /// same; [`Unavailable`](ErrorKind::Unavailable), or what the nodes say, if no majority could
-    /// be reached.
+    /// be reached. `Config`, [`Denied`](ErrorKind::Denied) and
+    /// [`Unsupported`](ErrorKind::Unsupported) of a single node count also where a majority is
+    /// well: waiting does not mend them. A node that is found later to be the same as another is
+    /// logged as an error and never votes. That all nodes are strict, or none, is not checked here,
+    /// but where they are named by URLs.
     ///
     /// # Cancel safety
     ///
