@@ -33,7 +33,10 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         return done(context, args, 0);
     }
     if chosen.is_empty() {
-        return Err(changed(args, "it is held by another token than the one given"));
+        return Err(changed(
+            args,
+            "it is held by another token than the one given; nothing was done",
+        ));
     }
     if let Some(card) = view::card(&args.name, &seen, SystemHost.wall(), None)
         && !context.json
@@ -66,15 +69,17 @@ fn is_meant(args: &Unlock, holder: &Holder) -> bool {
 async fn end(client: &Client, args: &Unlock, holder: &Holder) -> Result<usize, Failure> {
     match client.evict(&args.name, &holder.token, &args.why).await? {
         Evicted::Evicted => Ok(1),
-        Evicted::Changed => Err(changed(args, "the lease that was shown has ended meanwhile")),
+        // Not that nothing was done: a minority of a quorum may have ended what was left of it.
+        Evicted::Changed => Err(changed(
+            args,
+            "the lease that was shown has ended meanwhile; nobody else's was ended",
+        )),
     }
 }
 
 fn changed(args: &Unlock, what: &str) -> Failure {
     let (name, word) = (escape(&args.name), shell_word(&args.name));
-    let message = format!(
-        "`{name}`: {what}; nothing was done, see `leasehold inspect {word}` and decide anew"
-    );
+    let message = format!("`{name}`: {what}, see `leasehold inspect {word}` and decide anew");
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
 }
 

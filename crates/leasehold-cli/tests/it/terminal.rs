@@ -16,6 +16,7 @@ on_every_store! {
     ctrl_c_while_waiting_leaves_the_line,
     a_forced_stop_at_a_terminal_reaches_everything_but_us,
     unlock_wants_the_name_typed,
+    a_lease_that_ends_before_the_name_is_typed_is_not_said_to_be_ended,
     a_list_of_nothing_says_so_to_a_person_only,
 }
 
@@ -157,6 +158,19 @@ fn unlock_wants_the_name_typed(world: &World) {
     terminal.ends_with(0);
     assert_eq!(world.state("x"), "free");
     drop(holder.end());
+}
+
+fn a_lease_that_ends_before_the_name_is_typed_is_not_said_to_be_ended(world: &World) {
+    let mut holder = start(world.run("x", &["--ttl", "1h"], "echo up; read line"));
+    holder.expect("up");
+    let mut terminal =
+        Terminal::start(&world.leasehold(["unlock", "x", "--force", "--why", "the test"]));
+    terminal.expect("type the name");
+    drop(holder.end());
+    assert_eq!(world.state("x"), "free");
+    terminal.type_in("x\n");
+    terminal.expect("has ended meanwhile; nobody else's was ended, see");
+    terminal.ends_with(75);
 }
 
 fn a_list_of_nothing_says_so_to_a_person_only(world: &World) {

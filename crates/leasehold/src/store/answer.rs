@@ -108,7 +108,8 @@ pub enum Released {
 pub enum Evicted {
     /// The lease was ended.
     Evicted,
-    /// The owner is not the one that was seen; nothing was done.
+    /// The owner is not the one that was seen. Nothing was done; at a quorum, a minority that still
+    /// showed that owner has ended its lease there.
     Changed,
 }
 

@@ -2,6 +2,7 @@
 
 mod admission;
 mod cutting;
+mod evicting;
 mod failing;
 mod far;
 mod fencing;

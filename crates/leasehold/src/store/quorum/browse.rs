@@ -8,7 +8,6 @@ use futures_util::future::join_all;
 use super::{Quorum, Shared, error};
 use crate::core::error::Error;
 use crate::core::key::Key;
-use crate::core::tally::{Tally, Verdict};
 use crate::store::{BoxAnswer, Browse, Evicted, PAGE_KEYS_MAX, Page, Store};
 
 impl<S: Store> Browse for Quorum<S> {
@@ -19,7 +18,10 @@ impl<S: Store> Browse for Quorum<S> {
             .map(|(node, browse)| (node, browse.list(pattern, cursor.clone())))
             .collect();
         Box::pin(async move {
-            let pages = hear_majority(&shared, asked).await?;
+            let (pages, failures) = hear_all(asked).await;
+            if pages.len() < shared.majority() {
+                return Err(error::not_seen(&shared, &failures));
+            }
             Ok(merge(pages))
         })
     }
@@ -30,11 +32,14 @@ impl<S: Store> Browse for Quorum<S> {
             .map(|(node, browse)| (node, browse.evict(key.clone(), seen.clone(), reason.clone())))
             .collect();
         Box::pin(async move {
-            let said = hear_majority(&shared, asked).await?;
+            let (said, failures) = hear_all(asked).await;
             let is_evicted = |said: &&Evicted| **said == Evicted::Evicted;
             let evicted = said.iter().filter(is_evicted).count();
+            if said.len() < shared.majority() {
+                return Err(error::not_evicted(&shared, evicted > 0, &failures));
+            }
             // Without its majority, its lease has ended.
-            let is_over = evicted > shared.nodes.len() - Tally::new(shared.nodes.len()).majority();
+            let is_over = evicted > shared.nodes.len() - shared.majority();
             Ok(if is_over { Evicted::Evicted } else { Evicted::Changed })
         })
     }
@@ -45,24 +50,17 @@ fn browsers<S: Store>(shared: &Shared<S>) -> impl Iterator<Item = (usize, &dyn B
     nodes.filter_map(|(number, node)| Some((number, node.store.browse()?)))
 }
 
-async fn hear_majority<S, T>(
-    shared: &Shared<S>,
-    asked: Vec<(usize, BoxAnswer<T>)>,
-) -> Result<Vec<T>, Error> {
+/// What the nodes say, and which of them failed.
+async fn hear_all<T>(asked: Vec<(usize, BoxAnswer<T>)>) -> (Vec<T>, Vec<(usize, Error)>) {
     let answers = asked.into_iter().map(|(node, answer)| async move { (node, answer.await) });
     let (mut said, mut failures) = (Vec::new(), Vec::new());
-    let mut tally = Tally::new(shared.nodes.len());
     for (node, answer) in join_all(answers).await {
-        tally = tally.vote(answer.is_ok());
         match answer {
             Ok(answer) => said.push(answer),
             Err(error) => failures.push((node, error)),
         }
     }
-    match tally.verdict() {
-        Verdict::Granted => Ok(said),
-        Verdict::Refused | Verdict::Pending => Err(error::not_seen(shared, &failures)),
-    }
+    (said, failures)
 }
 
 /// One page of all, which ends where the first of those ends that go on.

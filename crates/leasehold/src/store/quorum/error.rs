@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::ballot::{Ballot, Vote};
-use super::node::Standing;
+use super::node::{Node, Standing};
 use crate::core::error::{Error, ErrorKind};
 
 /// What stands before what the nodes say. The command breaks the line there, and at each `|`.
@@ -86,38 +86,72 @@ pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
 
 /// A release that no majority has answered.
 pub(super) fn not_released<S>(shared: &Shared<S>, failures: &[(usize, Error)]) -> Error {
-    unanswered(shared, failures, "what is left there runs out by itself")
+    let failures = with_those_not_asked(shared, failures);
+    let kind = final_kind(&failures).unwrap_or(ErrorKind::Unknown);
+    unanswered(shared, kind, "answered; what is left there runs out by itself", &failures)
 }
 
 /// No majority answered a look.
 pub(super) fn not_seen<S>(shared: &Shared<S>, failures: &[(usize, Error)]) -> Error {
-    unanswered(shared, failures, "nothing was changed")
+    let failures = with_those_not_asked(shared, failures);
+    let kind = final_kind(&failures).unwrap_or(ErrorKind::Unavailable);
+    unanswered(shared, kind, "answered; nothing was changed", &failures)
 }
 
-fn unanswered<S>(shared: &Shared<S>, failures: &[(usize, Error)], state: &str) -> Error {
-    let failures: Vec<_> = shared
-        .nodes
-        .iter()
-        .enumerate()
-        .filter_map(|(number, node)| {
-            let failed = failures.iter().find(|(failed, _)| *failed == number);
-            match (failed, node.standing()) {
-                (Some((_, error)), _) => Some((&node.label, error.clone())),
-                (None, Standing::Candidate(error) | Standing::Refused(error)) => {
-                    Some((&node.label, error))
-                }
-                (None, Standing::Admitted) => None,
+/// No majority answered an eviction, which is over where it was carried out.
+pub(super) fn not_evicted<S>(
+    shared: &Shared<S>,
+    is_ended_somewhere: bool,
+    failures: &[(usize, Error)],
+) -> Error {
+    let is_unknown = |(_, error): &(usize, Error)| error.kind() == ErrorKind::Unknown;
+    let may_be_ended = is_ended_somewhere || failures.iter().any(is_unknown);
+    let failures = with_those_not_asked(shared, failures);
+    if may_be_ended {
+        let state = "answered the eviction; the lease may have been ended at some of them, \
+                     inspect the lock and evict again";
+        return unanswered(shared, ErrorKind::Unknown, state, &failures);
+    }
+    let kind = final_kind(&failures).unwrap_or(ErrorKind::Unavailable);
+    unanswered(shared, kind, "answered the eviction; nothing was changed", &failures)
+}
+
+/// The nodes that failed, and those that may not vote.
+fn with_those_not_asked<'a, S>(
+    shared: &'a Shared<S>,
+    failures: &[(usize, Error)],
+) -> Vec<(&'a str, Error)> {
+    let of_node = |(number, node): (usize, &'a Node<S>)| {
+        let failed = failures.iter().find(|(failed, _)| *failed == number);
+        match (failed, node.standing()) {
+            (Some((_, error)), _) => Some((&*node.label, error.clone())),
+            (None, Standing::Candidate(error) | Standing::Refused(error)) => {
+                Some((&*node.label, error))
             }
-        })
-        .collect();
-    let kinds: Vec<_> = failures.iter().map(|(_, error)| error.kind()).collect();
-    // Who is asked again may be answered where but one of them was merely out of reach.
+            (None, Standing::Admitted) => None,
+        }
+    };
+    shared.nodes.iter().enumerate().filter_map(of_node).collect()
+}
+
+/// The kind where no retry helps. Who is asked again may be answered where but one of them was
+/// merely out of reach.
+fn final_kind(failures: &[(&str, Error)]) -> Option<ErrorKind> {
     let is_final = failures.iter().all(|(_, error)| !error.is_retryable());
-    let kind = if is_final { most_telling(&kinds) } else { ErrorKind::Unknown };
+    let kinds: Vec<_> = failures.iter().map(|(_, error)| error.kind()).collect();
+    is_final.then(|| most_telling(&kinds))
+}
+
+fn unanswered<S>(
+    shared: &Shared<S>,
+    kind: ErrorKind,
+    state: &str,
+    failures: &[(&str, Error)],
+) -> Error {
     Error::new(
         kind,
         format!(
-            "fewer than {} of {} nodes answered; {state}, {SEE} {}",
+            "fewer than {} of {} nodes {state}, {SEE} {}",
             shared.majority(),
             shared.nodes.len(),
             list(failures.iter().map(|(label, error)| at(label, error)))
@@ -146,3 +180,6 @@ fn at(label: &str, error: &Error) -> String {
 fn list(said: impl Iterator<Item = String>) -> String {
     said.collect::<Vec<_>>().join(" | ")
 }
+
+#[cfg(test)]
+mod tests;

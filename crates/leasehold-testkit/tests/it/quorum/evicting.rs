@@ -1,0 +1,134 @@
+//! An operator ends a lease, and some nodes do not go along.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, Weak};
+
+use leasehold::core::token::ClientId;
+use leasehold::store::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, LeaseId, MemoryStore,
+    Otherwise, Page, Released, Renewal, Renewed, Snapshot, Store,
+};
+use leasehold::{Error, ErrorKind, Key};
+
+use super::{Scene, TTL, play};
+
+/// A store whose view for tools fails as it is told.
+#[derive(Clone)]
+struct Shy {
+    store: MemoryStore,
+    fails: Arc<Mutex<Option<ErrorKind>>>,
+}
+
+impl Shy {
+    fn or<T: Send + 'static>(&self, answer: impl FnOnce() -> BoxAnswer<T>) -> BoxAnswer<T> {
+        match *self.fails.lock().expect("no panic") {
+            Some(kind) => Box::pin(async move { Err(Error::new(kind, "it fails")) }),
+            None => answer(),
+        }
+    }
+}
+
+impl Browse for Shy {
+    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+        self.or(|| self.store.list(pattern, cursor))
+    }
+
+    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+        self.or(|| self.store.evict(key, seen, reason))
+    }
+}
+
+impl Store for Shy {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        self.store.acquire(ask)
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        self.store.renew(renewal)
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        self.store.release(lease, otherwise)
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.store.inspect(key)
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.store.watch(inbox, sink);
+    }
+
+    fn listen(&self, inbox: &ClientId) {
+        self.store.listen(inbox);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        Some(self)
+    }
+
+    fn label(&self) -> String {
+        self.store.label()
+    }
+}
+
+/// A quorum whose nodes fail tools as `fails` says.
+fn shy(scene: &Scene, fails: [Option<ErrorKind>; 3]) -> Vec<Shy> {
+    let nodes = scene.nodes.iter().cloned().zip(fails);
+    nodes.map(|(store, fails)| Shy { store, fails: Arc::new(Mutex::new(fails)) }).collect()
+}
+
+#[test]
+fn an_eviction_that_reached_a_minority_does_not_say_that_nothing_was_changed() {
+    for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
+        play(&[3], 0..2, async |scene| {
+            let holder = scene.calm_client().await;
+            let _guard = holder.mutex("a").lock().await.expect("free");
+            let nodes = shy(scene, [None, Some(kind), Some(kind)]);
+            let operator = scene.client_of(scene.quorum(nodes.clone()).await, TTL).await;
+            let token = operator.inspect("a").await.expect("seen").holders[0].token.clone();
+            let error = operator.evict("a", &token, "a test").await.expect_err("one of three");
+            assert_eq!(scene.held_by("a").await, [false, true, true]);
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+            assert!(error.to_string().contains("may have been ended at some"), "{error}");
+            // As it advises.
+            for node in &nodes {
+                *node.fails.lock().expect("no panic") = None;
+            }
+            let again = operator.evict("a", &token, "a test").await.expect("all answer");
+            assert_eq!(again, Evicted::Evicted);
+            assert_eq!(scene.held_by("a").await, [false; 3]);
+        });
+    }
+}
+
+#[test]
+fn an_eviction_that_every_node_refuses_changed_nothing_and_says_why() {
+    for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
+        play(&[3], 0..2, async |scene| {
+            let holder = scene.calm_client().await;
+            let guard = holder.mutex("a").lock().await.expect("free");
+            let nodes = shy(scene, [Some(kind); 3]);
+            let operator = scene.client_of(scene.quorum(nodes).await, TTL).await;
+            let token = operator.inspect("a").await.expect("seen").holders[0].token.clone();
+            let error = operator.evict("a", &token, "a test").await.expect_err("none of three");
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains("nothing was changed"), "{error}");
+            let error = operator.list("*").await.expect_err("none of three");
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(scene.held_by("a").await, [true; 3]);
+            assert!(guard.is_held());
+        });
+    }
+}

@@ -1,0 +1,61 @@
+//! What is said when no majority answers, word by word.
+
+use super::*;
+use crate::host::SystemHost;
+use crate::store::MemoryStore;
+use crate::store::quorum::Quorum;
+
+/// Three nodes, `memory:` each.
+async fn three() -> Quorum<MemoryStore> {
+    let node = || MemoryStore::new(SystemHost::shared());
+    let nodes = [node(), node(), node()];
+    Quorum::connect(nodes, SystemHost::shared()).await.expect("all are there")
+}
+
+/// The nodes from the second on fail with these kinds.
+fn failures(kinds: &[ErrorKind]) -> Vec<(usize, Error)> {
+    let error = |kind: &ErrorKind| Error::new(*kind, format!("it is {kind}"));
+    kinds.iter().map(error).enumerate().map(|(number, error)| (number + 1, error)).collect()
+}
+
+#[track_caller]
+fn assert_says(error: &Error, kind: ErrorKind, text: &str) {
+    assert_eq!(error.kind(), kind, "{error}");
+    let (said, nodes) = error.message().split_once(SEE).expect("the nodes are named");
+    assert_eq!(said, format!("{text}, "));
+    assert!(nodes.contains("memory:: it is "), "{nodes}");
+}
+
+#[tokio::test]
+async fn a_look_without_a_majority_is_unavailable_or_what_no_retry_mends() {
+    use ErrorKind::{Denied, Unavailable, Unknown};
+    let quorum = three().await;
+    for (failed, kind) in [
+        ([Unavailable, Unavailable], Unavailable),
+        ([Unknown, Unknown], Unavailable),
+        ([Unknown, Denied], Unavailable),
+        ([Denied, Denied], Denied),
+    ] {
+        let error = not_seen(&quorum.shared, &failures(&failed));
+        assert_says(&error, kind, "fewer than 2 of 3 nodes answered; nothing was changed");
+    }
+}
+
+#[tokio::test]
+async fn an_eviction_without_a_majority_says_whether_a_lease_may_have_ended() {
+    use ErrorKind::{Denied, Unavailable, Unknown};
+    const NOTHING: &str = "fewer than 2 of 3 nodes answered the eviction; nothing was changed";
+    const MAYBE: &str = "fewer than 2 of 3 nodes answered the eviction; the lease may have been \
+                         ended at some of them, inspect the lock and evict again";
+    let quorum = three().await;
+    for (is_ended_somewhere, failed, kind, text) in [
+        (true, [Unavailable, Unavailable], Unknown, MAYBE),
+        (true, [Denied, Denied], Unknown, MAYBE),
+        (false, [Unknown, Denied], Unknown, MAYBE),
+        (false, [Unavailable, Denied], Unavailable, NOTHING),
+        (false, [Denied, Denied], Denied, NOTHING),
+    ] {
+        let error = not_evicted(&quorum.shared, is_ended_somewhere, &failures(&failed));
+        assert_says(&error, kind, text);
+    }
+}
