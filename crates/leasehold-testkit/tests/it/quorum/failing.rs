@@ -157,6 +157,22 @@ fn a_release_that_a_node_missed_is_told_again() {
     }
 }
 
+/// Two of three did answer, and no more is said than that.
+#[test]
+fn a_release_that_one_node_frees_one_has_lost_and_one_misses_says_so() {
+    play(&[3], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.host.settle().await;
+        scene.forget(0, "a").await;
+        scene.faults[1].from_now_on(Request::Release, Fault::Refuse);
+        let error = guard.release().await.expect_err("no majority either way");
+        let says = "of 3 nodes 1 released the lease, 1 did not have it and 1 failed";
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(scene.held_by("a").await, [false, true, false]);
+    });
+}
+
 /// The session repeats what had no answer, so the quorum does not do it too.
 #[test]
 fn a_release_that_no_majority_hears_is_not_repeated_by_everybody() {

@@ -84,11 +84,25 @@ pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     )
 }
 
-/// A release that no majority has answered.
-pub(super) fn not_released<S>(shared: &Shared<S>, failures: &[(usize, Error)]) -> Error {
+/// A release of which it cannot be said whether a majority had the lease: some released it, and
+/// some did not have it.
+pub(super) fn not_released<S>(
+    shared: &Shared<S>,
+    freed: usize,
+    not_held: usize,
+    failures: &[(usize, Error)],
+) -> Error {
+    let nodes = shared.nodes.len();
     let failures = with_those_not_asked(shared, failures);
-    let kind = final_kind(&failures).unwrap_or(ErrorKind::Unknown);
-    unanswered(shared, kind, "answered; what is left there runs out by itself", &failures)
+    Error::new(
+        final_kind(&failures).unwrap_or(ErrorKind::Unknown),
+        format!(
+            "of {nodes} nodes {freed} released the lease, {not_held} did not have it and {} \
+             failed; what is left runs out with its ttl, releasing again is harmless, {SEE} {}",
+            nodes - freed - not_held,
+            list_of(&failures)
+        ),
+    )
 }
 
 /// No majority answered a look.
@@ -154,9 +168,13 @@ fn unanswered<S>(
             "fewer than {} of {} nodes {state}, {SEE} {}",
             shared.majority(),
             shared.nodes.len(),
-            list(failures.iter().map(|(label, error)| at(label, error)))
+            list_of(failures)
         ),
     )
+}
+
+fn list_of(failures: &[(&str, Error)]) -> String {
+    list(failures.iter().map(|(label, error)| at(label, error)))
 }
 
 /// The kind that says best what to do where nothing was granted: what no retry mends comes first.

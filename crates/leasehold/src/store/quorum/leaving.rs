@@ -56,7 +56,7 @@ impl<S: Store> Leaving<S> {
         Self { shared: Arc::clone(shared), lease, answers, unheard: Vec::new() }
     }
 
-    /// Waits until a majority has let go, or never had it.
+    /// Waits until a majority has let go, or no majority can have had it.
     pub(super) async fn decided(mut self) -> Result<Released, Error> {
         let mut tally = Tally::new(self.shared.nodes.len());
         let mut failures = Vec::new();
@@ -78,12 +78,10 @@ impl<S: Store> Leaving<S> {
                 return Ok(Released::NotHeld);
             }
         }
-        if failures.is_empty() && freed + not_held == self.shared.nodes.len() {
-            return Ok(Released::NotHeld);
-        }
         // Whoever hears that repeats it, if it matters. Both at once would be one too many.
         self.unheard.clear();
-        Err(error::not_released(&self.shared, &failures).with_name(self.lease.key.as_str()))
+        let error = error::not_released(&self.shared, freed, not_held, &failures);
+        Err(error.with_name(self.lease.key.as_str()))
     }
 
     fn note(&mut self, node: usize, answer: &Result<Released, Error>) {

@@ -59,3 +59,19 @@ async fn an_eviction_without_a_majority_says_whether_a_lease_may_have_ended() {
         assert_says(&error, kind, text);
     }
 }
+
+/// Each node is counted once, also where neither bound is met although most of them answered.
+#[tokio::test]
+async fn a_release_without_a_majority_says_how_each_node_took_it() {
+    use ErrorKind::{Denied, Unavailable, Unknown};
+    const END: &str = "what is left runs out with its ttl, releasing again is harmless";
+    let quorum = three().await;
+    for (freed, not_held, failed, kind, says) in [
+        (1, 1, &[Unavailable][..], Unknown, "1 released the lease, 1 did not have it and 1 failed"),
+        (1, 0, &[Unknown, Denied], Unknown, "1 released the lease, 0 did not have it and 2 failed"),
+        (0, 1, &[Denied, Denied], Denied, "0 released the lease, 1 did not have it and 2 failed"),
+    ] {
+        let error = not_released(&quorum.shared, freed, not_held, &failures(failed));
+        assert_says(&error, kind, &format!("of 3 nodes {says}; {END}"));
+    }
+}
