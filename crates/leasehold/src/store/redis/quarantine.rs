@@ -1,15 +1,16 @@
 //! Whether a strict server is quarantined, for whoever looks and asks for no lock.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::known::Known;
 use super::link::{Command, Value};
 use super::terms::Strict;
-use super::wire::{Plain, Request, Wire};
+use super::wire::{Plain, Request, Retry, Wire};
 use super::{LIMIT, keys, reply};
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::store::Quarantine;
 
 /// Looks. A server of which the next ask would find that it has forgotten counts: its quarantine
@@ -18,23 +19,25 @@ pub(super) fn look(
     strict: Strict,
     asks: &Wire,
 ) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
-    let asked_of = AskedOf::default();
-    let epoch = Epoch { asked_of: Arc::clone(&asked_of) };
+    let heard = Arc::<Mutex<Heard>>::default();
+    let epoch = Epoch { heard: Arc::clone(&heard) };
     let epoch = asks.submit(LIMIT, Box::new(epoch));
     let time = asks.submit(LIMIT, Box::new(Plain(Command::new("TIME"))));
     async move {
         let (epoch, time) = (epoch.await, time.await?);
-        // No key of the lock's is read, so that it is no other's type that is wrong.
-        let epoch = epoch.map_err(|error| match error.kind() {
-            ErrorKind::Config => reply::no_epoch().with_source(error),
-            _ => error,
-        })?;
-        let run_id = asked_of.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(conclude(strict, run_id.as_deref(), &epoch, &time))
+        let heard = mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
+        let epoch = epoch.map_err(|error| explained(&heard, error))?;
+        Ok(conclude(strict, heard.run_id.as_deref(), &epoch, &time))
     }
 }
 
-/// As strict.lua does.
+/// The error, about the epoch if that is what is wrong. No key of the lock's is read, so that it is
+/// no other's type.
+fn explained(heard: &Heard, error: Error) -> Error {
+    if heard.no_hash { reply::no_epoch().with_source(error) } else { error }
+}
+
+/// The decision of strict.lua, on what HMGET and TIME answer; it writes nothing. Change both.
 fn conclude(
     strict: Strict,
     run_id: Option<&str>,
@@ -68,26 +71,43 @@ fn pair(value: &Value) -> Option<&[Value; 2]> {
     if let Value::Array(values) = value { values.as_array() } else { None }
 }
 
-/// Which process answered.
-type AskedOf = Arc<Mutex<Option<Arc<str>>>>;
+/// What is known of an answer beside what it says.
+#[derive(Default)]
+struct Heard {
+    /// Which process it is of.
+    run_id: Option<Arc<str>>,
+    /// It says that the epoch is no hash.
+    no_hash: bool,
+}
 
 /// In which process the data was last seen, asked of a process that is known.
 struct Epoch {
-    asked_of: AskedOf,
+    heard: Arc<Mutex<Heard>>,
+}
+
+impl Epoch {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Request for Epoch {
     fn command(&mut self, known: &mut Known) -> Command {
         // That of the connection that it is sent on last, if it is sent more than once.
-        let mut asked_of = self.asked_of.lock().unwrap_or_else(PoisonError::into_inner);
-        *asked_of = known.run_id().cloned();
+        self.heard().run_id = known.run_id().cloned();
         Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until")
+    }
+
+    fn was_refused(&mut self, _known: &mut Known, code: &str, _text: &str) -> Retry {
+        self.heard().no_hash = code == "WRONGTYPE";
+        Retry::No
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::error::refusal;
 
     fn bytes(text: &str) -> Value {
         Value::Bytes(text.into())
@@ -120,5 +140,22 @@ mod tests {
         assert_eq!(conclude(strict, Some("a"), &Value::Nil, &time), ahead);
         let odd = Value::Array(vec![bytes("a"), bytes("105007")]);
         assert_eq!(conclude(strict, Some("a"), &odd, &Value::Nil), ahead);
+    }
+
+    /// A cluster's refusals are of the same kind.
+    #[test]
+    fn only_the_wrong_type_is_taken_for_a_broken_epoch() {
+        for (code, no_hash) in
+            [("WRONGTYPE", true), ("MOVED", false), ("ASK", false), ("CROSSSLOT", false)]
+        {
+            let heard = Arc::<Mutex<Heard>>::default();
+            let mut epoch = Epoch { heard: Arc::clone(&heard) };
+            let retry = epoch.was_refused(&mut Known::of(None, None), code, "no");
+            assert_eq!(retry, Retry::No);
+            let said = |error: Error| explained(&epoch.heard(), error).to_string();
+            let text = said(refusal(code, code));
+            assert_eq!(text.contains("`:lh:epoch`"), no_hash, "{text}");
+            assert_eq!(text.contains("Redis Cluster"), !no_hash, "{text}");
+        }
     }
 }

@@ -105,9 +105,9 @@ pub(super) fn quarantine(left: Duration, of: Duration) -> Quarantine {
 pub(super) fn no_epoch() -> Error {
     Error::new(
         ErrorKind::Config,
-        "`:lh:epoch` holds data of another type, so that `strict=yes` cannot tell whether the \
-         server has forgotten something; nothing was granted and the data is untouched, look what \
-         it is: without it the database begins with a quarantine",
+        "`:lh:epoch` of this database is not the hash of a strict server; nothing was granted and \
+         it is untouched, see what wrote it (`TYPE :lh:epoch`), then `DEL :lh:epoch`: the database \
+         begins with a quarantine of 65 s",
     )
 }
 

@@ -24,7 +24,7 @@ if epoch.err then
   if string.find(epoch.err, 'WRONGTYPE', 1, true) then
     return { 6 }
   end
-  -- The same error once more, for the caller.
+  -- The same error once more, raised: one that is returned lacks its code before Redis 7.0.
   call('HMGET', EPOCH, 'run', 'until')
 end
 local is_known = epoch[1] == run_id
