@@ -186,20 +186,25 @@ impl Step {
             (Self::Select, ErrorKind::Unknown) => Err(refused(
                 ErrorKind::Config,
                 "the server does not give the database that the URL names",
+                CORRECT_URL,
                 text,
             )),
             (Self::Auth, ErrorKind::Unknown | ErrorKind::Unsupported) => Err(refused(
                 ErrorKind::Denied,
                 "the server does not take the user and the password of the URL",
+                CORRECT_URL,
                 text,
             )),
-            (Self::Ping, ErrorKind::Unknown) => {
-                Err(refused(ErrorKind::Unavailable, "the server does not answer a PING", text))
-            }
+            (Self::Ping, ErrorKind::Unknown) => Err(refused(
+                ErrorKind::Unavailable,
+                "the server does not answer a PING",
+                "try again, and look at the log of the server",
+                text,
+            )),
             (Self::Info, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
                 ErrorKind::Denied,
-                "`strict=yes` has to ask the server which process it is, and this user has no \
-                 right to (`+info`)",
+                "`strict=yes` has to ask the server which process it is, and this user may not",
+                ALLOW_INFO,
                 text,
             )),
             (Self::Info, ErrorKind::Unknown | ErrorKind::Unsupported) => {
@@ -208,7 +213,8 @@ impl Step {
             (Self::Replication, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
                 ErrorKind::Denied,
                 "`replicas=majority` has to ask the server how many replicas it has, and this user \
-                 has no right to (`+info`)",
+                 may not",
+                ALLOW_INFO,
                 text,
             )),
             (Self::Replication, ErrorKind::Unknown | ErrorKind::Unsupported) => {
@@ -223,36 +229,52 @@ impl Step {
 impl Step {
     /// Why the server will not tell of copies.
     fn no_copies(self, code: &str, text: &str, error: Error) -> Error {
-        let (kind, what) = match (self, error.kind()) {
-            (Self::WaitAof, ErrorKind::Denied) if code == "NOPERM" => {
-                (ErrorKind::Denied, "`fsync` asks by WAITAOF, and this user may not (`+waitaof`)")
-            }
-            (_, ErrorKind::Denied) if code == "NOPERM" => {
-                (ErrorKind::Denied, "`replicas` asks by WAIT, and this user may not (`+wait`)")
-            }
-            (Self::WaitAof, _) if text.contains("unknown command") => {
-                (ErrorKind::Unsupported, "`fsync` needs WAITAOF, which is in Redis 7.2 and later")
-            }
-            (_, _) if text.contains("unknown command") => {
-                (ErrorKind::Unsupported, "`replicas` needs WAIT, which the server does not have")
-            }
-            (_, ErrorKind::Unknown) if text.contains("appendonly") => {
-                (ErrorKind::Config, "`fsync` needs an append-only file (`appendonly yes`)")
-            }
-            (_, ErrorKind::Unknown) if text.contains("replica") => {
-                (ErrorKind::Config, "the server is a replica of a primary; name the primary")
-            }
-            (_, ErrorKind::Unknown) => {
-                (ErrorKind::Config, "the server does not say whether there are copies of a write")
-            }
+        let is_absent = text.contains("unknown command");
+        let (kind, what, next) = match (self, error.kind()) {
+            (Self::WaitAof, ErrorKind::Denied) if code == "NOPERM" => (
+                ErrorKind::Denied,
+                "`fsync` asks by WAITAOF, and this user may not",
+                "allow the user `+waitaof`",
+            ),
+            (_, ErrorKind::Denied) if code == "NOPERM" => (
+                ErrorKind::Denied,
+                "`replicas` asks by WAIT, and this user may not",
+                "allow the user `+wait`",
+            ),
+            (Self::WaitAof, _) if is_absent => (
+                ErrorKind::Unsupported,
+                "`fsync` needs WAITAOF, which the server does not have",
+                "use Redis 7.2 or later, or leave `fsync` out of the URL of every client",
+            ),
+            (_, _) if is_absent => (
+                ErrorKind::Unsupported,
+                "`replicas` needs WAIT, which the server does not have",
+                "use another server, or leave `replicas` out of the URL of every client",
+            ),
+            (_, ErrorKind::Unknown) if text.contains("appendonly") => (
+                ErrorKind::Config,
+                "`fsync` needs an append-only file, which the server does not have",
+                "set `appendonly yes` on the server, or leave `fsync` out of the URL of every \
+                 client",
+            ),
+            (_, ErrorKind::Unknown) if text.contains("replica") => (
+                ErrorKind::Config,
+                "the server is a replica of a primary",
+                "name the primary in the URL",
+            ),
+            (_, ErrorKind::Unknown) => (
+                ErrorKind::Config,
+                "the server does not say whether there are copies of a write",
+                "see the cause, or leave `replicas` and `fsync` out of the URL of every client",
+            ),
             _ => return error,
         };
-        refused(kind, what, text)
+        refused(kind, what, next, text)
     }
 }
 
 /// `Config`: it will not say so by asking again.
-fn no_replicas() -> Error {
+pub(super) fn no_replicas() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not say how many replicas it has (`INFO replication`), so that \
@@ -262,7 +284,7 @@ fn no_replicas() -> Error {
 }
 
 /// `Config`: it will not say so by asking again.
-fn no_run_id() -> Error {
+pub(super) fn no_run_id() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not say by a `run_id` which process it is (`INFO server`), so that \
@@ -282,8 +304,13 @@ fn not_strict() -> Error {
     )
 }
 
-fn refused(kind: ErrorKind, what: &str, text: &str) -> Error {
-    let message = format!("{what}; nothing was asked, see the cause, and correct the URL");
+const CORRECT_URL: &str = "see the cause, and correct the URL";
+
+const ALLOW_INFO: &str = "allow the user `+info`";
+
+/// What the server does not go along with, and what to do next.
+fn refused(kind: ErrorKind, what: &str, next: &str, text: &str) -> Error {
+    let message = format!("{what}; nothing was asked, {next}");
     Error::new(kind, message).with_source(Said::new(text))
 }
 

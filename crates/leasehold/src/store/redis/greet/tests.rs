@@ -76,13 +76,27 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
     }
 }
 
-const REFUSALS: &[(&str, &str, ErrorKind, &str)] = &[
-    ("redis://h", "-NOAUTH Authentication required.", ErrorKind::Denied, "wants a password"),
-    ("redis://:secret@h", "-WRONGPASS invalid", ErrorKind::Denied, "does not accept"),
+/// URL, answer, kind, what the message says is wrong, and what it says to do next.
+const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
+    (
+        "redis://h",
+        "-NOAUTH Authentication required.",
+        ErrorKind::Denied,
+        "wants a password",
+        "write it into the URL",
+    ),
+    (
+        "redis://:secret@h",
+        "-WRONGPASS invalid",
+        ErrorKind::Denied,
+        "does not accept",
+        "correct them in the URL",
+    ),
     (
         "redis://:secret@h",
         "-ERR AUTH x without any password configured",
         ErrorKind::Denied,
+        "password",
         "take the password out",
     ),
     (
@@ -90,119 +104,239 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str)] = &[
         "-ERR unknown command 'AUTH', with args beginning with: 'secret'",
         ErrorKind::Denied,
         "does not take",
+        "correct the URL",
     ),
     (
         "redis://u:secret@h",
         "-ERR wrong number of arguments for 'auth' command",
         ErrorKind::Denied,
         "does not take",
+        "correct the URL",
     ),
     (
         "redis://:secret@h",
         "-ERR max number of clients reached",
         ErrorKind::Unavailable,
         "`maxclients`",
+        "raise the limit",
     ),
-    ("redis://h/9", "-ERR DB index is out of range", ErrorKind::Config, "no database"),
-    ("redis://h/9", "-ERR SELECT is not allowed in cluster mode", ErrorKind::Config, "Cluster"),
+    (
+        "redis://h/9",
+        "-ERR DB index is out of range",
+        ErrorKind::Config,
+        "no database",
+        "correct the number",
+    ),
+    (
+        "redis://h/9",
+        "-ERR SELECT is not allowed in cluster mode",
+        ErrorKind::Config,
+        "Cluster",
+        "stands alone",
+    ),
     (
         "redis://h/9",
         "-NOPERM this user has no permissions to run the 'select' command",
         ErrorKind::Denied,
         "the command `select`",
+        "have the right added",
     ),
-    ("redis://h/9", "-ERR no", ErrorKind::Config, "does not give the database"),
-    ("redis://h", "-LOADING Redis is loading", ErrorKind::Unavailable, "loading"),
-    ("redis://h", "-DENIED Redis is running in protected mode", ErrorKind::Denied, "protected"),
-    ("redis://h", "-ERR no", ErrorKind::Unavailable, "does not answer a PING"),
-    ("redis://h", "HTTP/1.1 400 Bad Request", ErrorKind::Config, "is not a Redis"),
-    ("redis://h", "\x15\x03\x01", ErrorKind::Config, "is not a Redis"),
-    ("redis://h", "SSH-2.0-OpenSSH", ErrorKind::Config, "is not a Redis"),
-    ("redis://h", "+PONG\r\n+PONG", ErrorKind::Config, "is not a Redis"),
-    ("redis://h", "+PONG\r\n:0\r\n:0", ErrorKind::Config, "is not a Redis"),
-    ("redis://h", "+PONG\r\n:1", ErrorKind::Config, "`?strict=yes`"),
-    ("redis://h?replicas=1", "+PONG\r\n:1", ErrorKind::Config, "`DEL :lh:epoch`"),
-    ("redis://h", "+PONG\r\n-MASTERDOWN Link with MASTER", ErrorKind::Unavailable, "primary"),
+    ("redis://h/9", "-ERR no", ErrorKind::Config, "does not give the database", "correct the URL"),
+    (
+        "redis://h",
+        "-LOADING Redis is loading",
+        ErrorKind::Unavailable,
+        "loading",
+        "try again in a moment",
+    ),
+    (
+        "redis://h",
+        "-DENIED Redis is running in protected mode",
+        ErrorKind::Denied,
+        "protected",
+        "set a password on the server",
+    ),
+    (
+        "redis://h",
+        "-ERR no",
+        ErrorKind::Unavailable,
+        "does not answer a PING",
+        "try again, and look at the log",
+    ),
+    (
+        "redis://h",
+        "HTTP/1.1 400 Bad Request",
+        ErrorKind::Config,
+        "is not a Redis",
+        "correct host and port",
+    ),
+    ("redis://h", "\x15\x03\x01", ErrorKind::Config, "is not a Redis", "correct host and port"),
+    ("redis://h", "SSH-2.0-OpenSSH", ErrorKind::Config, "is not a Redis", "correct host and port"),
+    ("redis://h", "+PONG\r\n+PONG", ErrorKind::Config, "is not a Redis", "correct host and port"),
+    (
+        "redis://h",
+        "+PONG\r\n:0\r\n:0",
+        ErrorKind::Config,
+        "is not a Redis",
+        "correct host and port",
+    ),
+    ("redis://h", "+PONG\r\n:1", ErrorKind::Config, "are strict", "add `?strict=yes`"),
+    (
+        "redis://h?replicas=1",
+        "+PONG\r\n:1",
+        ErrorKind::Config,
+        "are strict",
+        "`DEL :lh:epoch` while",
+    ),
+    (
+        "redis://h",
+        "+PONG\r\n-MASTERDOWN Link with MASTER",
+        ErrorKind::Unavailable,
+        "replica",
+        "connect to the primary",
+    ),
     (
         "redis://h?strict=yes",
         "+PONG\r\n-NOPERM this user has no permissions to run the 'info' command",
         ErrorKind::Denied,
-        "`+info`",
+        "which process it is",
+        "allow the user `+info`",
     ),
     (
         "redis://h?strict=yes",
         "+PONG\r\n-ERR unknown command 'INFO', with args beginning with: 'server'",
         ErrorKind::Config,
         "`run_id`",
+        "allow the command, or leave",
     ),
-    ("redis://h?strict=yes", "+PONG\r\n$9\r\n# Server\r\n", ErrorKind::Config, "`run_id`"),
-    ("redis://h?strict=yes", "+PONG\r\n$9\r\nrun_id:\r\n", ErrorKind::Config, "`run_id`"),
+    (
+        "redis://h?strict=yes",
+        "+PONG\r\n$9\r\n# Server\r\n",
+        ErrorKind::Config,
+        "`run_id`",
+        "allow the command, or leave",
+    ),
+    (
+        "redis://h?strict=yes",
+        "+PONG\r\n$9\r\nrun_id:\r\n",
+        ErrorKind::Config,
+        "`run_id`",
+        "allow the command, or leave",
+    ),
     (
         "redis://h?replicas=1",
         "+PONG\r\n:0\r\n-NOPERM this user has no permissions to run the 'wait' command",
         ErrorKind::Denied,
-        "`+wait`",
+        "asks by WAIT,",
+        "allow the user `+wait`",
     ),
     (
         "redis://h?replicas=1",
         "+PONG\r\n:0\r\n-ERR WAIT cannot be used with replica instances. Please also note",
         ErrorKind::Config,
-        "name the primary",
+        "is a replica of a primary",
+        "name the primary in the URL",
     ),
     (
         "redis://h?replicas=1",
         "+PONG\r\n:0\r\n-ERR unknown command 'WAIT', with args beginning with: '0'",
         ErrorKind::Unsupported,
         "needs WAIT",
+        "leave `replicas` out of the URL of every client",
     ),
-    ("redis://h?replicas=1", "+PONG\r\n:0\r\n-ERR no", ErrorKind::Config, "copies of a write"),
-    ("redis://h?replicas=1", "+PONG\r\n:0\r\n-LOADING no", ErrorKind::Unavailable, "loading"),
-    ("redis://h?replicas=1", "+PONG\r\n:0\r\n+OK", ErrorKind::Config, "is not a Redis"),
+    (
+        "redis://h?replicas=1",
+        "+PONG\r\n:0\r\n-ERR no",
+        ErrorKind::Config,
+        "copies of a write",
+        "see the cause, or leave",
+    ),
+    (
+        "redis://h?replicas=1",
+        "+PONG\r\n:0\r\n-LOADING no",
+        ErrorKind::Unavailable,
+        "loading",
+        "try again in a moment",
+    ),
+    (
+        "redis://h?replicas=1",
+        "+PONG\r\n:0\r\n+OK",
+        ErrorKind::Config,
+        "is not a Redis",
+        "correct host and port",
+    ),
     (
         "redis://h?replicas=majority",
         "+PONG\r\n:0\r\n:0\r\n-NOPERM this user has no permissions to run the 'info' command",
         ErrorKind::Denied,
-        "`+info`",
+        "how many replicas it has",
+        "allow the user `+info`",
     ),
     (
         "redis://h?replicas=majority",
         "+PONG\r\n:0\r\n:0\r\n$13\r\n# Replication",
         ErrorKind::Config,
         "how many replicas",
+        "allow the command, or name",
     ),
     (
         "redis://h?fsync=yes",
         "+PONG\r\n:0\r\n-ERR WAITAOF cannot be used when numlocal is set but appendonly is off.",
         ErrorKind::Config,
-        "`appendonly yes`",
+        "needs an append-only file",
+        "set `appendonly yes` on the server, or leave `fsync` out",
     ),
     (
         "redis://h?fsync=yes",
         "+PONG\r\n:0\r\n-ERR unknown command 'WAITAOF', with args beginning with: '1' '0' '1'",
         ErrorKind::Unsupported,
-        "Redis 7.2",
+        "needs WAITAOF",
+        "use Redis 7.2 or later, or leave `fsync` out",
     ),
     (
         "redis://h?fsync=yes",
         "+PONG\r\n:0\r\n-NOPERM this user has no permissions to run the 'waitaof' command",
         ErrorKind::Denied,
-        "`+waitaof`",
+        "asks by WAITAOF,",
+        "allow the user `+waitaof`",
     ),
-    ("redis://h?fsync=yes", "+PONG\r\n:0\r\n:1", ErrorKind::Config, "is not a Redis"),
-    ("redis://h?strict=yes", "+PONG\r\n$-1", ErrorKind::Config, "is not a Redis"),
-    ("redis://h?strict=yes", "+PONG\r\n$99999999", ErrorKind::Config, "is not a Redis"),
+    (
+        "redis://h?fsync=yes",
+        "+PONG\r\n:0\r\n:1",
+        ErrorKind::Config,
+        "is not a Redis",
+        "correct host and port",
+    ),
+    (
+        "redis://h?strict=yes",
+        "+PONG\r\n$-1",
+        ErrorKind::Config,
+        "is not a Redis",
+        "correct host and port",
+    ),
+    (
+        "redis://h?strict=yes",
+        "+PONG\r\n$99999999",
+        ErrorKind::Config,
+        "is not a Redis",
+        "correct host and port",
+    ),
 ];
 
 #[tokio::test]
 async fn each_refusal_of_a_connection_says_what_to_do_and_shows_no_password() {
-    for &(url, answer, kind, says) in REFUSALS {
+    for &(url, answer, kind, says, next) in REFUSALS {
         let (_, outcome) = greeted(url, format!("{answer}\r\n").as_bytes()).await;
         let error = outcome.expect_err(answer);
         let message = error.to_string();
         assert_eq!(error.kind(), kind, "{answer}: {message}");
-        assert!(message.contains(says), "{answer}: {message}");
-        let says_the_state = ["nothing was asked", "nothing was changed", "nothing was granted"];
-        assert!(says_the_state.iter().any(|state| message.contains(state)), "{message}");
+        let (what, what_next) = message.split_once("; nothing was ").expect(&message);
+        assert!(what.contains(says), "{answer}: {message}");
+        let states = ["asked, ", "changed, ", "granted, "];
+        assert!(states.iter().any(|state| what_next.starts_with(state)), "{answer}: {message}");
+        assert!(what_next.contains(next), "{answer}: {message}");
+        let is_of_the_url = what_next.contains("correct the URL");
+        assert_eq!(is_of_the_url, next.contains("correct the URL"), "{answer}: {message}");
         let cause = error.source().map(ToString::to_string).unwrap_or_default();
         assert!(!format!("{message} {cause} {error:?}").contains("secret"), "{error:?}");
     }

@@ -10,6 +10,7 @@ use super::state::Shared;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::redis::copies::Replicas;
+use crate::store::redis::greet::{no_replicas, no_run_id};
 use crate::store::redis::known::Known;
 use crate::store::redis::link::{Connected, Connector};
 use crate::store::within;
@@ -37,10 +38,10 @@ impl Serving {
             Err(error) => return self.failed(&unavailable(error, &*connector)),
         };
         if run_id.is_none() && connector.terms().strict.is_some() {
-            return self.failed(&without_run_id(&*connector));
+            return self.failed(&no_run_id().at(&connector.label()));
         }
         if replicas.is_none() && connector.terms().copies.replicas == Replicas::Majority {
-            return self.failed(&without_replicas(&*connector));
+            return self.failed(&no_replicas().at(&connector.label()));
         }
         if let Some(wire) = self.wire.upgrade() {
             wire.opened(self.generation, link, Known::of(run_id, replicas), Arc::clone(&self.kill));
@@ -66,31 +67,6 @@ impl Drop for Serving {
             wire.abandoned(self.generation);
         }
     }
-}
-
-/// A server that does not say which process it is cannot be asked strictly.
-fn without_run_id(connector: &dyn Connector) -> Error {
-    let server = connector.label();
-    Error::new(
-        ErrorKind::Config,
-        format!(
-            "{server} does not say by its `run_id` which process it is, so that `strict=yes` could \
-             not tell when it forgets; nothing was asked, use another server, or leave the option \
-             out for all clients"
-        ),
-    )
-}
-
-/// A server that does not say how many replicas it has cannot be asked for most of them.
-fn without_replicas(connector: &dyn Connector) -> Error {
-    let server = connector.label();
-    Error::new(
-        ErrorKind::Config,
-        format!(
-            "{server} does not say how many replicas it has, so that `replicas=majority` has no \
-             meaning; nothing was asked, name the number instead"
-        ),
-    )
 }
 
 /// While connecting nothing of the user's was asked yet, so nothing is unknown, whatever the cause
