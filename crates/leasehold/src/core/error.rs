@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// |---|---|---|
 /// | [`Config`](Self::Config) | 78 | fix the call, the URL or the file; a retry cannot help |
 /// | [`Denied`](Self::Denied) | 77 | fix credentials, rights or file permissions |
-/// | [`Unavailable`](Self::Unavailable) | 69 | retry later; surely nothing was granted |
+/// | [`Unavailable`](Self::Unavailable) | 69 | retry later; nothing that was granted is left |
 /// | [`Unknown`](Self::Unknown) | 69 | it may have taken effect; wait one ttl, or inspect |
 /// | [`Lost`](Self::Lost) | 79 | stop the protected work now |
 /// | [`Unsupported`](Self::Unsupported) | 78 | use a store that promises this |
@@ -27,8 +27,8 @@ pub enum ErrorKind {
     Config,
     /// The store refused for lack of credentials or rights.
     Denied,
-    /// The store could not be asked, or refused before it did anything. Surely nothing was granted.
-    /// A full line too, and a store in quarantine for one who does not wait.
+    /// The store could not be asked, refused, or took back what it did: nothing that was granted is
+    /// left. A full line too, and a store in quarantine for one who does not wait.
     Unavailable,
     /// The request left and no answer came: it may or may not have taken effect. The client cleans
     /// up behind it.

@@ -97,7 +97,8 @@ fn a_grant_that_falls_short_is_given_back_before_it_is_told() {
             fake.confirm(Some(Ok(Value::Int(0))));
             let error = store.acquire(ask("a", claim)).await.expect_err("no copy");
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            let says = "granted, but only 0 of 1 replicas confirmed it in 500ms; it was given back";
+            let says = "not granted: only 0 of 1 replicas confirmed it in 500ms; what the server \
+                        had was given back, see that the replicas follow";
             assert!(error.to_string().contains(says), "{error}");
             assert_eq!(commands(fake), ["script", "WAIT 1 500", "script"]);
         });

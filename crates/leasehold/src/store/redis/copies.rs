@@ -104,7 +104,12 @@ impl Confirmation {
                     kind => kind,
                 };
                 let what = "the server refused to say whether there are copies of it".to_owned();
-                return Ok(Err(Shortfall { kind, what, said: Some(text) }));
+                let next = match (code.as_str(), self.fsync) {
+                    ("NOPERM", true) => "allow the user `+waitaof`",
+                    ("NOPERM", false) => "allow the user `+wait`",
+                    _ => "see the cause",
+                };
+                return Ok(Err(Shortfall { kind, what, next, said: Some(text) }));
             }
             // The write went out before it, and nobody knows how far that came.
             Err(LinkError::NotSent { reason } | LinkError::Broken { reason }) => {
@@ -113,22 +118,25 @@ impl Confirmation {
         };
         let Self { replicas: wanted, within, .. } = self;
         if local < 1 {
-            return Ok(Err(short(format!("the server had it not on disk within {within:?}"))));
+            let what = format!("the server had it not on disk within {within:?}");
+            let next = "see that `appendfsync always` is set and the disk keeps up";
+            return Ok(Err(short(what, next)));
         }
         if replicas < i64::from(wanted) {
             let what = format!("only {replicas} of {wanted} replicas confirmed it in {within:?}");
-            return Ok(Err(short(what)));
+            return Ok(Err(short(what, "see that the replicas follow")));
         }
         Ok(Ok(()))
     }
 }
 
-fn short(what: String) -> Shortfall {
-    Shortfall { kind: ErrorKind::Unavailable, what, said: None }
+fn short(what: String, next: &'static str) -> Shortfall {
+    Shortfall { kind: ErrorKind::Unavailable, what, next, said: None }
 }
 
 fn strange() -> Shortfall {
-    short("what the server said of copies of it is not understood".to_owned())
+    let what = "what the server said of copies of it is not understood".to_owned();
+    short(what, "see whether this is a Redis or Valkey server")
 }
 
 /// Whether there are copies enough.
@@ -139,13 +147,15 @@ pub(super) type Confirmed = Result<(), Shortfall>;
 pub(super) struct Shortfall {
     kind: ErrorKind,
     what: String,
+    /// What to do about it.
+    next: &'static str,
     said: Option<String>,
 }
 
 impl Shortfall {
     /// A grant, which was given back.
     pub(super) fn granted(self) -> Error {
-        self.told("granted, but ", "; it was given back, look at the replicas, and try again")
+        self.told("not granted: ", "; what the server had was given back, ", ", and try again")
     }
 
     /// A grant, which could not be given back.
@@ -160,16 +170,18 @@ impl Shortfall {
 
     /// A renewal.
     pub(super) fn renewed(self) -> Error {
-        self.told("renewed on the server, but ", "; look at the replicas, it is tried again")
+        let state = "; the holder may act until its deadline, ";
+        self.told("renewed on the server, but ", state, ", it is renewed again until then")
     }
 
     /// A lease that was to go on by another token.
     pub(super) fn kept(self) -> Error {
-        self.told("kept for the next, but ", "; release both tokens, and look at the replicas")
+        self.told("kept for the next, but ", "; release both tokens, and ", "")
     }
 
-    fn told(self, before: &str, after: &str) -> Error {
-        let error = Error::new(self.kind, [before, &self.what, after].concat());
+    fn told(self, before: &str, state: &str, after: &str) -> Error {
+        let message = [before, &self.what, state, self.next, after].concat();
+        let error = Error::new(self.kind, message);
         match self.said {
             Some(said) => error.with_source(Said::new(&said)),
             None => error,
@@ -270,6 +282,11 @@ mod tests {
 
     #[test]
     fn too_few_copies_are_a_shortfall_whatever_the_server_says() {
+        const REPLICAS: &str = "see that the replicas follow";
+        const DISK: &str = "see that `appendfsync always` is set and the disk keeps up";
+        const STRANGE: &str = "see whether this is a Redis or Valkey server";
+        let late = |says, next| Some((ErrorKind::Unavailable, says, next));
+        let denied = |says, next| Some((ErrorKind::Denied, says, next));
         let (memory, disk) =
             (Copies::of(Replicas::Count(2), false), Copies::of(Replicas::Count(1), true));
         let counts =
@@ -278,29 +295,35 @@ mod tests {
         let table = [
             (memory, Ok(Value::Int(2)), None),
             (memory, Ok(Value::Int(3)), None),
-            (memory, Ok(Value::Int(1)), Some((ErrorKind::Unavailable, "only 1 of 2 replicas"))),
-            (memory, Ok(Value::Nil), Some((ErrorKind::Unavailable, "not understood"))),
-            (memory, counts(1, 2), Some((ErrorKind::Unavailable, "not understood"))),
-            (memory, said(noperm), Some((ErrorKind::Denied, "refused to say"))),
-            (memory, said("ERR oh"), Some((ErrorKind::Unavailable, "refused to say"))),
+            (memory, Ok(Value::Int(1)), late("only 1 of 2 replicas", REPLICAS)),
+            (memory, Ok(Value::Nil), late("not understood", STRANGE)),
+            (memory, counts(1, 2), late("not understood", STRANGE)),
+            (memory, said(noperm), denied("refused to say", "allow the user `+wait`")),
+            (memory, said("ERR oh"), late("refused to say", "see the cause")),
             (disk, counts(1, 1), None),
-            (disk, counts(0, 1), Some((ErrorKind::Unavailable, "not on disk within 500ms"))),
-            (disk, counts(1, 0), Some((ErrorKind::Unavailable, "only 0 of 1 replicas"))),
-            (disk, Ok(Value::Int(1)), Some((ErrorKind::Unavailable, "not understood"))),
+            (disk, counts(0, 1), late("not on disk within 500ms", DISK)),
+            (disk, counts(1, 0), late("only 0 of 1 replicas", REPLICAS)),
+            (disk, Ok(Value::Int(1)), late("not understood", STRANGE)),
+            (disk, said(noperm), denied("refused to say", "allow the user `+waitaof`")),
         ];
         for (copies, answer, expected) in table {
             let asked = confirmation(copies, None, 1_000).expect("it is asked for");
-            let error = asked.verdict(answer.clone()).expect("it is answered").err();
-            let error = error.map(Shortfall::granted);
-            assert_eq!(
-                error.as_ref().map(Error::kind),
-                expected.map(|(kind, _)| kind),
-                "{answer:?}: {error:?}"
-            );
-            if let (Some(error), Some((_, says))) = (error, expected) {
-                assert!(error.to_string().contains(says), "{answer:?}: {error}");
-                assert!(error.to_string().contains("it was given back"), "{error}");
-            }
+            let short = || asked.verdict(answer.clone()).expect("it is answered").err();
+            assert_eq!(short().is_some(), expected.is_some(), "{answer:?}");
+            let (Some(granted), Some((kind, says, next))) = (short(), expected) else { continue };
+            let (renewed, kept) = (short().expect("again"), short().expect("again"));
+            let granted = granted.granted();
+            assert_eq!(granted.kind(), kind, "{answer:?}: {granted}");
+            let text = granted.to_string();
+            assert!(text.starts_with("not granted: ") && text.contains(says), "{text}");
+            let end = format!("; what the server had was given back, {next}, and try again");
+            assert!(text.ends_with(&end), "{text}");
+            let text = renewed.renewed().to_string();
+            let end = format!("until its deadline, {next}, it is renewed again until then");
+            assert!(text.contains(says) && text.ends_with(&end), "{text}");
+            let text = kept.kept().to_string();
+            let end = format!("; release both tokens, and {next}");
+            assert!(text.contains(says) && text.ends_with(&end), "{text}");
         }
     }
 
