@@ -142,7 +142,8 @@ fn not_compared(other: &str, error: &Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "whether it is the same store as {other} could not be seen; nothing was asked: {}",
+            "whether it is the same store as {other} could not be seen; it has no vote yet and is \
+             tried again every second: {}",
             error.message()
         ),
     )
@@ -152,8 +153,27 @@ fn same_store(other: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "it is the same store as {other}, or a replica of it, and would vote twice; name \
-             servers that are independent of one another"
+            "it is the same store as {other}, or a replica of it, and would vote twice; it has no \
+             vote, name servers that are independent of one another"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_vote_is_said_to_have_none_and_how_it_comes_by_one() {
+        let cause = Error::new(ErrorKind::Denied, "no right");
+        let error = not_compared("memory:a", &cause);
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let text = "whether it is the same store as memory:a could not be seen; it has no vote yet \
+                    and is tried again every second: no right";
+        assert_eq!(error.to_string(), text);
+        assert_eq!(TRIED_EVERY, Duration::from_secs(1), "as it says");
+        let error = same_store("memory:a");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("it has no vote, name servers"), "{error}");
+    }
 }

@@ -258,12 +258,10 @@ impl Ballot {
         };
         let mut taken: Vec<_> = self.votes.iter().filter_map(taken).collect();
         taken.sort_unstable();
-        let enough = self.majority().min(taken.len());
-        let retry_in = taken.get(enough - 1).map(|(retry_in, _)| *retry_in);
-        Verdict::Taken {
-            retry_in: retry_in.filter(|retry_in| *retry_in < Duration::MAX),
-            ahead: taken.iter().map(|(_, ahead)| *ahead).max().unwrap_or_default(),
-        }
+        let ahead = taken.iter().map(|(_, ahead)| *ahead).max().unwrap_or_default();
+        taken.truncate(self.majority());
+        let retry_in = taken.last().map(|(retry_in, _)| *retry_in);
+        Verdict::Taken { retry_in: retry_in.filter(|retry_in| *retry_in < Duration::MAX), ahead }
     }
 }
 

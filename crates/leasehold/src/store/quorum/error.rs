@@ -24,7 +24,8 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     let said = said(shared, votes);
     let (nodes, majority) = (votes.len(), ballot.majority());
     let next = match kind {
-        ErrorKind::Unknown => "what was granted is given back",
+        ErrorKind::Unknown if granted == 0 => "what may have been granted is given back, try again",
+        ErrorKind::Unknown => "what was granted is given back, try again",
         _ => "nothing was taken",
     };
     Error::new(
@@ -76,7 +77,8 @@ pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     Error::new(
         ErrorKind::Unknown,
         format!(
-            "fewer than {} of {} nodes renewed the lease; it lives on until its deadline, {SEE} {}",
+            "fewer than {} of {} nodes renewed the lease; the holder may act until its deadline, \
+             it is renewed again until then, {SEE} {}",
             ballot.majority(),
             ballot.votes().len(),
             list(said(shared, ballot.votes()))

@@ -12,15 +12,15 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads them. `None` if there is one that is not known, that comes twice, or whose value is
-    /// none: what all clients have to agree on is not guessed.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads them, or says what is wrong: one that is not known, that comes twice, or whose value
+    /// is none. What all clients have to agree on is not guessed.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let mut options = Self::default();
         let mut seen = Vec::new();
         for option in text.split('&') {
-            let (name, value) = option.split_once('=')?;
+            let (name, value) = option.split_once('=').ok_or(NO_VALUE)?;
             if seen.contains(&name) {
-                return None;
+                return Err("an option stands there twice");
             }
             seen.push(name);
             match (name, value) {
@@ -30,17 +30,27 @@ impl Options {
                 ("replicas", "majority") => options.terms.copies.replicas = Replicas::Majority,
                 ("replicas", count) => {
                     let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
-                    let count = count.parse().ok().filter(|_| is_number)?;
+                    let count = count.parse().ok().filter(|_| is_number).ok_or(NO_COUNT)?;
                     options.terms.copies.replicas = Replicas::Count(count);
                 }
                 ("fsync", "yes") => options.terms.copies.fsync = true,
                 ("fsync", "no") => options.terms.copies.fsync = false,
-                _ => return None,
+                ("strict", _) => return Err("`strict` is `yes` or `no`"),
+                ("fsync", _) => return Err("`fsync` is `yes` or `no`"),
+                _ => return Err(UNKNOWN),
             }
         }
-        Some(options)
+        Ok(options)
     }
 }
+
+const NO_VALUE: &str = "what follows `?` are options as in `strict=yes`, with `&` between them";
+
+const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
+
+const UNKNOWN: &str = "there is no such option, there are `strict`, `replicas`, `fsync`, and `db` \
+                       for a socket; user and password are written `USER:PASSWORD@` before the \
+                       host or the path";
 
 impl Terms {
     /// The terms as the options of a URL, with `&` between them.
@@ -85,17 +95,21 @@ mod tests {
         assert_eq!(all, Terms { strict: Some(Strict::STANDARD), ..copies });
         assert_eq!(all.label(), "strict=yes&replicas=majority&fsync=yes");
         assert_eq!(read("replicas=255").terms.label(), "replicas=255");
-        for text in ["replicas", "replicas=", "replicas=+1", "replicas=256", "replicas=all"] {
-            assert_eq!(Options::parse(text), None, "{text}");
+        const SWITCH: &str = "is `yes` or `no`";
+        let table: [(&[&str], &str); 5] = [
+            (&["", "replicas", "strict", "fsync", "strict=yes&"], NO_VALUE),
+            (&["replicas=", "replicas=+1", "replicas=256", "replicas=all"], NO_COUNT),
+            (&["fsync=", "fsync=1", "fsync=always", "strict=", "strict=Yes", "strict=1"], SWITCH),
+            (&["Strict=yes", "other=1", "strict=yes&other=1", "=1"], UNKNOWN),
+            (&["replicas=1&replicas=1", "strict=yes&strict=no", "db=1&db=1"], "twice"),
+        ];
+        for (texts, says) in table {
+            for text in texts {
+                let wrong = Options::parse(text).expect_err(text);
+                assert!(wrong.contains(says), "{text}: {wrong}");
+            }
         }
-        for text in ["replicas=1&replicas=1", "fsync=1", "fsync", "fsync=always"] {
-            assert_eq!(Options::parse(text), None, "{text}");
-        }
-        for text in ["", "strict", "strict=", "strict=Yes", "strict=1", "strict=yes&strict=yes"] {
-            assert_eq!(Options::parse(text), None, "{text}");
-        }
-        for text in ["Strict=yes", "strict=yes&", "other=1", "strict=yes&other=1", "db=1&db=1"] {
-            assert_eq!(Options::parse(text), None, "{text}");
-        }
+        assert!(Options::parse("fsync=1").expect_err("no switch").starts_with("`fsync`"));
+        assert!(Options::parse("strict=1").expect_err("no switch").starts_with("`strict`"));
     }
 }

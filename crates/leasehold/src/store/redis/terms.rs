@@ -89,11 +89,10 @@ impl Terms {
             return Ok(());
         };
         let message = format!(
-            "with `strict=yes` a lease, its lock delay included, lasts {:?} at most, and not {:?}: \
-             a server that forgot it grants nothing for that long; nothing was asked, choose a \
-             shorter ttl, it is renewed all the same",
-            strict.ttl_max,
-            ttl.get()
+            "the ttl with its lock delay is {:?}, and a strict server takes {:?} at most; nothing \
+             was asked, choose a shorter ttl: it is renewed for as long as you hold the lock",
+            ttl.get(),
+            strict.ttl_max
         );
         Err(Error::new(ErrorKind::Config, message).with_name(key.as_str()))
     }
@@ -112,10 +111,15 @@ mod tests {
         let key = Key::new("a").expect("a name");
         let ttl = |ttl| Ttl::new(ttl).expect("within bounds");
         assert!(terms.allow(ttl(strict.ttl_max()), &key).is_ok());
-        let longer = ttl(strict.ttl_max() + Duration::from_nanos(1));
+        let longer = ttl(strict.ttl_max() + Duration::from_secs(1));
         let error = terms.allow(longer, &key).expect_err("too long");
         assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.to_string().contains("60s at most"), "{error}");
+        let text = "`a`: the ttl with its lock delay is 61s, and a strict server takes 60s at \
+                    most; nothing was asked, choose a shorter ttl: it is renewed for as long as \
+                    you hold the lock";
+        assert_eq!(error.to_string(), text);
+        let longer = ttl(strict.ttl_max() + Duration::from_nanos(1));
+        assert!(terms.allow(longer, &key).is_err(), "to the nanosecond");
         assert!(Terms::default().allow(longer, &key).is_ok());
     }
 }

@@ -136,14 +136,8 @@ fn tcp(rest: &str) -> Result<Address, &'static str> {
     Ok(Address { endpoint: Endpoint::Tcp(host, port), username, password, db, terms })
 }
 
-const UNKNOWN_OPTION: &str = "what follows `?` is not one of its options, or none of their values: \
-                              `strict=yes`, `replicas=N`, `replicas=majority`, `fsync=yes`, and \
-                              for a socket `db=N`, each once, with `&` between them; user and \
-                              password are written `USER:PASSWORD@` before the host or the path";
-
 fn read_options(options: Option<&str>) -> Result<Options, &'static str> {
-    options
-        .map_or_else(|| Ok(Options::default()), |text| Options::parse(text).ok_or(UNKNOWN_OPTION))
+    options.map_or_else(|| Ok(Options::default()), Options::parse)
 }
 
 /// What stands before the `?`, and what follows it.
@@ -396,11 +390,12 @@ mod tests {
         ("redis://h/1/secret", "database is not a number"),
         ("redis://h/4294967296", "database is not a number"),
         ("redis://h?db=secret", "no option `db`"),
-        ("redis://h/0?password=secret", "`strict=yes`"),
-        ("redis://h?", "`strict=yes`"),
-        ("redis://h?strict", "`strict=yes`"),
-        ("redis://h/0?strict=secret", "`strict=yes`"),
-        ("redis://h/0?strict=yes&strict=no", "each once"),
+        ("redis://h/0?password=secret", "no such option"),
+        ("redis://h?", "options as in `strict=yes`"),
+        ("redis://h?strict", "options as in `strict=yes`"),
+        ("redis://h/0?strict=secret", "`strict` is `yes` or `no`"),
+        ("redis://h/0?replicas=secret", "`replicas` is a number from 0 to 255"),
+        ("redis://h/0?strict=yes&strict=no", "twice"),
         ("redis://h#secret", "`%23`"),
         ("redis://u@h", "`USER:PASSWORD@`"),
         ("redis://:secret@secret@h", "`%40`"),
@@ -424,9 +419,9 @@ mod tests {
         ("unix:/a#secret", "`%23`"),
         ("unix:/a?db=x", "database is not a number"),
         ("unix:/a?db=", "database is not a number"),
-        ("unix:/a?pass=secret", "`db=N`"),
-        ("unix:/a?db=1&pass=secret", "`db=N`"),
-        ("unix:/a?db=1&strict=secret", "`strict=yes`"),
+        ("unix:/a?pass=secret", "`db` for a socket"),
+        ("unix:/a?db=1&pass=secret", "`db` for a socket"),
+        ("unix:/a?db=1&strict=secret", "`strict` is `yes` or `no`"),
     ];
 
     #[test]

@@ -75,3 +75,36 @@ async fn a_release_without_a_majority_says_how_each_node_took_it() {
         assert_says(&error, kind, &format!("of 3 nodes {says}; {END}"));
     }
 }
+
+#[tokio::test]
+async fn an_ask_without_a_majority_says_what_is_given_back() {
+    use ErrorKind::{Denied, Unavailable, Unknown};
+    let quorum = three().await;
+    let needed = "of 3 nodes granted the lock and 2 are needed";
+    for (granted, failed, kind, text) in [
+        (1, [Unavailable; 2], Unknown, "what was granted is given back, try again"),
+        (0, [Unknown; 2], Unknown, "what may have been granted is given back, try again"),
+        (0, [Denied; 2], Denied, "nothing was taken"),
+    ] {
+        let mut ballot = Ballot::new(3, false);
+        match granted {
+            0 => ballot.taken(0, None, 0),
+            _ => ballot.granted(0, None),
+        }
+        failures(&failed).into_iter().for_each(|(node, error)| ballot.failed(node, error));
+        let error = no_majority(&quorum.shared, &ballot);
+        assert_says(&error, kind, &format!("{granted} {needed}; {text}"));
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_without_a_majority_says_how_long_the_holder_may_act() {
+    let quorum = three().await;
+    let mut ballot = Ballot::new(3, false);
+    ballot.granted(0, None);
+    let failed = failures(&[ErrorKind::Unavailable; 2]);
+    failed.into_iter().for_each(|(node, error)| ballot.failed(node, error));
+    let text = "fewer than 2 of 3 nodes renewed the lease; the holder may act until its deadline, \
+                it is renewed again until then";
+    assert_says(&not_renewed(&quorum.shared, &ballot), ErrorKind::Unknown, text);
+}
