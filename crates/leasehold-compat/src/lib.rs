@@ -36,6 +36,9 @@
 //!   one surfaces as [`Config`](leasehold::ErrorKind::Config) at the first call.
 //! - A release also wakes the first of Leasehold's own waiters, if there are any. For this the
 //!   user of the server needs the rights that GUARANTEES.md lists for waiting in line.
+//! - A strict server (`?strict=yes`) that may have forgotten who has the key says neither that it
+//!   is free nor that it is taken: [`Unavailable`](leasehold::ErrorKind::Unavailable), which says
+//!   for how long. Nothing was granted then.
 //! - On a store that is no Redis, one who acquires a free key for which others wait in line hands
 //!   it to the first of them, and is told that it is taken.
 

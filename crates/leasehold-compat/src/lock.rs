@@ -42,7 +42,7 @@ impl<S: Store> Lock<S> {
             let line = Line::Stand;
             self.store.acquire(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 })
         });
-        async move { Ok(matches!(answer?.await?, Acquired::Granted { .. })) }
+        async move { is_granted(answer?.await?).map_err(|error| self.named(error)) }
     }
 
     /// Deletes the key if it is the owner's. Submitted when this returns.
@@ -94,6 +94,23 @@ impl<S: Store> Lock<S> {
             Err(_) => error,
         }
     }
+}
+
+/// Whether an ask was granted. `false`: another has it.
+pub(crate) fn is_granted(answer: Acquired) -> Result<bool, Error> {
+    let message = match answer {
+        Acquired::Granted { .. } => return Ok(true),
+        Acquired::Taken { .. } => return Ok(false),
+        // Whether another has it nobody knows, and whoever is told that it is taken concludes that
+        // another does the work.
+        Acquired::Quarantined(quarantine) => {
+            format!("{quarantine}; nothing was granted, try again then")
+        }
+        Acquired::Split { .. } => {
+            "no majority of the nodes granted it to anybody; nothing is held, try again".to_owned()
+        }
+    };
+    Err(Error::new(ErrorKind::Unavailable, message))
 }
 
 impl<S> fmt::Debug for Lock<S> {

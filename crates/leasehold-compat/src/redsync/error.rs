@@ -27,7 +27,8 @@ pub enum Error {
         /// Which.
         node: usize,
     },
-    /// One node did not answer, or refused (`*RedisError`).
+    /// One node did not answer, or refused (`*RedisError`). So does a strict one that may have
+    /// forgotten who has the lock.
     Redis {
         /// Which.
         node: usize,

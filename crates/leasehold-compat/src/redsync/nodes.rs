@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed,
-    Snapshot, Store,
+    Ask, BoxAnswer, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Key, OwnerToken, Ttl};
+
+use crate::lock::is_granted;
 
 /// What a node says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +63,11 @@ impl<S: Store> Nodes<S> {
         self.ask(|pool, _| {
             let LeaseId { key, owner, claim } = lease(key, owner);
             let line = Line::Stand;
+            let name = key.clone();
             let answer = pool.acquire(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 });
             Box::pin(async move {
-                let is_ours = matches!(answer.await?, Acquired::Granted { .. });
+                let is_ours = is_granted(answer.await?);
+                let is_ours = is_ours.map_err(|error| error.with_name(name.as_str()))?;
                 Ok(if is_ours { Said::Yes } else { Said::Taken })
             })
         })

@@ -204,6 +204,33 @@ fn a_key_of_another_type_is_an_error_and_stays() {
     });
 }
 
+/// There a server that lost its data grants what another may still rely on.
+#[test]
+fn a_strict_server_that_may_have_forgotten_is_an_error_and_not_another_holder() {
+    play(async |world| {
+        let store = world.store_by("?strict=yes").await;
+        let mine = RedisLock::new_on(store, "job", world.host());
+        mine.set_expire(5);
+        let error = mine.acquire().await.expect_err("it may have been granted before");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, Some("job")));
+        assert_eq!(
+            error.to_string(),
+            "`job`: the store is new, restarted or forgot its data (noticed 0 s ago); \
+             no new locks for 65 s more; nothing was granted, try again then"
+        );
+        assert_eq!(world.value("job"), None);
+        world.pass(ms(65_001)).await;
+        assert!(mine.acquire().await.expect("an answer"));
+        world.tell(&["DEL", ":lh:epoch"]);
+        assert!(mine.acquire().await.expect("an answer"), "what it still knows goes on");
+        let another = RedisLock::new_on(world.store_by("?strict=yes").await, "job", world.host());
+        assert!(!another.acquire().await.expect("an answer"), "and this is taken");
+        assert!(mine.release().await.expect("an answer"));
+        let error = another.acquire().await.expect_err("it forgot something");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    });
+}
+
 /// X6: the reply is lost, and asking again finds the key ours and not another's.
 #[test]
 fn a_lost_answer_is_repaired_by_asking_again() {

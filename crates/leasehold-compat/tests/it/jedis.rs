@@ -158,3 +158,17 @@ fn the_recipe_of_another_client_is_waited_for() {
         assert!(raw::takes(world, "stock", "theirs", 300));
     });
 }
+
+#[test]
+fn a_strict_server_that_may_have_forgotten_is_an_error_at_once() {
+    play(async |world| {
+        let store = world.store_by("?strict=yes").await;
+        let lock = RedisDistributedLock::new_on(store, "stock", world.host());
+        let began = world.host.now();
+        let error = lock.lock().await.expect_err("it may have been granted before");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(world.host.now(), began);
+        world.pass(ms(65_001)).await;
+        assert!(lock.lock().await.expect("an answer").is_some());
+    });
+}

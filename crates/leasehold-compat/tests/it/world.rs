@@ -22,7 +22,13 @@ pub(crate) struct World {
 impl World {
     /// The connections of one more process.
     pub(crate) async fn store(&self) -> RedisStore {
-        let connector = RedisConnector::new(&self.server().url()).expect("a URL");
+        self.store_by("").await
+    }
+
+    /// As [`store`](Self::store), by the URL with something behind it.
+    pub(crate) async fn store_by(&self, options: &str) -> RedisStore {
+        let url = self.server().url() + options;
+        let connector = RedisConnector::new(&url).expect("a URL");
         let connector = self.outside.watch(connector);
         RedisStore::connect_with(connector, self.host.clone()).await.expect("the server is there")
     }

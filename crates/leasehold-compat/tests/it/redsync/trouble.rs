@@ -132,6 +132,36 @@ fn who_fails_fast_waits_for_no_more_than_a_quorum_that_agrees() {
     });
 }
 
+/// A node that cannot know whether another has it says neither that it is free nor that it is
+/// taken.
+#[test]
+fn a_strict_node_that_may_have_forgotten_is_a_node_that_failed() {
+    play(3, async |nodes| {
+        let redsync = Redsync::new_on(nodes.stores_by("?strict=yes").await, nodes.host.clone());
+        let mutex = redsync.new_mutex(NAME);
+        let error = mutex.try_lock().await.expect_err("nobody knows");
+        assert_eq!(said(&error), [(Some(0), "redis"), (Some(1), "redis"), (Some(2), "redis")]);
+        let unavailable = |error: &Error| match error {
+            Error::Redis { source, .. } => {
+                source.kind() == ErrorKind::Unavailable && source.name() == Some(NAME)
+            }
+            _ => false,
+        };
+        assert!(error.errors().iter().all(unavailable), "{error:?}");
+        assert_eq!(nodes.values(), [None, None, None]);
+        nodes.pass(ms(65_001)).await;
+        mutex.try_lock().await.expect("all know what they granted");
+        mutex.unlock().await.expect("it is ours");
+        nodes.tell(2, &["FLUSHALL"]);
+        mutex.try_lock().await.expect("two of three have it");
+        assert_eq!(nodes.value(2), None);
+        mutex.unlock().await.expect("it is ours");
+        assert!(nodes.takes(1, "theirs", 5_000));
+        let error = mutex.try_lock().await.expect_err("one of three");
+        assert_eq!(said(&error), [(Some(1), "taken"), (Some(2), "redis")]);
+    });
+}
+
 #[test]
 fn a_key_that_is_no_string_is_an_error_and_stays() {
     play(3, async |nodes| {

@@ -26,9 +26,15 @@ pub(super) struct Nodes {
 impl Nodes {
     /// The connections of one more process.
     pub(super) async fn stores(&self) -> Vec<RedisStore> {
+        self.stores_by("").await
+    }
+
+    /// As [`stores`](Self::stores), by their URLs with something behind them.
+    pub(super) async fn stores_by(&self, options: &str) -> Vec<RedisStore> {
         let mut stores = Vec::new();
         for outside in &self.outsides {
-            let connector = RedisConnector::new(&outside.server().url()).expect("a URL");
+            let url = outside.server().url() + options;
+            let connector = RedisConnector::new(&url).expect("a URL");
             let store = RedisStore::connect_with(outside.watch(connector), self.host.clone());
             stores.push(store.await.expect("the server is there"));
         }
