@@ -39,6 +39,8 @@
 //! - A strict server (`?strict=yes`) that may have forgotten who has the key says neither that it
 //!   is free nor that it is taken: [`Unavailable`](leasehold::ErrorKind::Unavailable), which says
 //!   for how long. Nothing was granted then.
+//! - On a store with copies (`?replicas=1`, `?fsync=yes`), acquiring again gives the lock back if
+//!   the copies fall short: after `Unavailable` nothing is to be taken for held.
 //! - On a store that is no Redis, one who acquires a free key for which others wait in line hands
 //!   it to the first of them, and is told that it is taken.
 
