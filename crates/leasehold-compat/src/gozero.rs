@@ -101,10 +101,11 @@ impl<S: Store> RedisLock<S> {
     ///
     /// # Errors
     ///
-    /// [`Config`](leasehold::ErrorKind::Config) for a bad key or ttl; whatever the store says if it
-    /// could not be asked, and [`Unavailable`](leasehold::ErrorKind::Unavailable) also if it may
-    /// have forgotten who has the key. After [`Unknown`](leasehold::ErrorKind::Unknown) the key may
-    /// be ours: acquire again, or release.
+    /// [`Config`](leasehold::ErrorKind::Config) for a bad key or ttl, or a quorum; whatever the
+    /// store says if it could not be asked, and
+    /// [`Unavailable`](leasehold::ErrorKind::Unavailable) also if it may have forgotten who has the
+    /// key. After [`Unknown`](leasehold::ErrorKind::Unknown) the key may be ours: acquire again, or
+    /// release.
     ///
     /// # Cancel safety
     ///

@@ -83,9 +83,9 @@ impl<S: Store> RedisDistributedLock<S> {
     ///
     /// # Errors
     ///
-    /// [`Config`](leasehold::ErrorKind::Config) for a bad key; whatever the store says if it could
-    /// not be asked, and [`Unavailable`](leasehold::ErrorKind::Unavailable), at once, also if it
-    /// may have forgotten who has the key. What may have been taken is given back.
+    /// [`Config`](leasehold::ErrorKind::Config) for a bad key or a quorum; whatever the store says
+    /// if it could not be asked, and [`Unavailable`](leasehold::ErrorKind::Unavailable), at once,
+    /// also if it may have forgotten who has the key. What may have been taken is given back.
     ///
     /// # Cancel safety
     ///

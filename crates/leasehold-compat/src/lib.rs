@@ -36,6 +36,10 @@
 //!   one surfaces as [`Config`](leasehold::ErrorKind::Config) at the first call.
 //! - A release also wakes the first of Leasehold's own waiters, if there are any. For this the
 //!   user of the server needs the rights that GUARANTEES.md lists for waiting in line.
+//! - The locks on one store are for a single server, or a file or memory, and so is each node of
+//!   redsync. A [`Quorum`](leasehold::store::Quorum) may give back in the background what one value
+//!   asks for twice, as all of these do. It surfaces as `Config` at the first call: give its
+//!   servers to [`redsync`], or use [`leasehold::Mutex`] on it.
 //! - A strict server (`?strict=yes`) that may have forgotten who has the key says neither that it
 //!   is free nor that it is taken: [`Unavailable`](leasehold::ErrorKind::Unavailable), which says
 //!   for how long. Nothing was granted then.

@@ -15,13 +15,14 @@ use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 pub(crate) struct Lock<S> {
     store: S,
     host: Arc<dyn Host>,
-    /// A bad name surfaces at the first call.
+    /// A bad name, or a store that is none for this, surfaces at the first call.
     key: Result<Key, Error>,
 }
 
 impl<S: Store> Lock<S> {
     pub(crate) fn new(store: S, key: &str) -> Self {
-        Self { store, host: SystemHost::shared(), key: Key::new(key) }
+        let key = Key::new(key).and_then(|key| allows_reasking(&store, &key).map(|()| key));
+        Self { store, host: SystemHost::shared(), key }
     }
 
     pub(crate) fn on(self, host: Arc<dyn Host>) -> Self {
@@ -94,6 +95,17 @@ impl<S: Store> Lock<S> {
             Err(_) => error,
         }
     }
+}
+
+/// Whether one may ask that store for a key by one value again and again, as all of these do.
+pub(crate) fn allows_reasking(store: &impl Store, key: &Key) -> Result<(), Error> {
+    if store.capabilities().reask {
+        return Ok(());
+    }
+    let message = "this store, such as a quorum, may give back in the background what one value \
+                   asks for twice, and so end a lock under its holder; nothing was asked, use \
+                   `redsync` on its servers or `leasehold::Mutex` on it";
+    Err(Error::new(ErrorKind::Config, message).with_name(key.as_str()))
 }
 
 /// Whether an ask was granted. `false`: another has it.

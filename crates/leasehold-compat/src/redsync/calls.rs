@@ -13,7 +13,7 @@ use super::round::{Outcome, Rule};
 
 impl<S: Store> Mutex<S> {
     pub(super) async fn lock_until(&self, tries: u32, end: Option<Moment>) -> Result<(), Error> {
-        let terms = self.options.terms(self.name())?;
+        let terms = self.terms()?;
         let owner = self.options.gen_value(&*self.host)?;
         for tried in 0..tries {
             if tried > 0 && !self.pause(tried, end).await {
@@ -68,7 +68,7 @@ impl<S: Store> Mutex<S> {
     }
 
     pub(super) async fn unlock_until(&self, end: Option<Moment>) -> Result<bool, Error> {
-        let terms = self.options.terms(self.name())?;
+        let terms = self.terms()?;
         let outcome = match self.owner()? {
             Some(owner) => self.act(end, || self.nodes.release(&terms.key, &owner)).await,
             None => self.act(end, || self.nodes.look(&terms.key)).await,
@@ -77,7 +77,7 @@ impl<S: Store> Mutex<S> {
     }
 
     pub(super) async fn extend_until(&self, end: Option<Moment>) -> Result<bool, Error> {
-        let Terms { key, ttl, validity, .. } = self.options.terms(self.name())?;
+        let Terms { key, ttl, validity, .. } = self.terms()?;
         let owner = self.owner()?;
         let began = self.host.now();
         let ask = || match &owner {
@@ -98,7 +98,7 @@ impl<S: Store> Mutex<S> {
     }
 
     pub(super) async fn valid_until(&self, end: Option<Moment>) -> Result<bool, Error> {
-        let terms = self.options.terms(self.name())?;
+        let terms = self.terms()?;
         let owner = self.owner()?;
         let ask = || match &owner {
             Some(owner) => self.nodes.compare(&terms.key, owner),
@@ -116,6 +116,12 @@ impl<S: Store> Mutex<S> {
         }
         let timer = limit.map(|limit| self.host.sleep_until(limit));
         self.rule().gather(ask(), timer).await
+    }
+
+    fn terms(&self) -> Result<Terms, Error> {
+        let terms = self.options.terms(self.name())?;
+        let allowed = self.nodes.allow_reasking(&terms.key);
+        allowed.map(|()| terms).map_err(|source| Error::Config { source })
     }
 
     fn judge(&self, outcome: Outcome) -> Result<bool, Error> {

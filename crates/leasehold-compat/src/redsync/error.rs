@@ -44,7 +44,7 @@ pub enum Error {
         /// What it says.
         source: Arc<dyn StdError + Send + Sync>,
     },
-    /// The name, the value or an option cannot be worked with; nothing was asked.
+    /// The name, the value, an option or a store cannot be worked with; nothing was asked.
     Config {
         /// What is wrong.
         source: leasehold::Error,

@@ -92,6 +92,8 @@ pub struct Redsync<S> {
 impl<S: Store> Redsync<S> {
     /// Locks on these stores, one for each server. Without any, none can be taken.
     ///
+    /// A [`Quorum`](leasehold::store::Quorum) is none of them: give its servers.
+    ///
     /// Everybody who locks a name must give the same servers, in whatever order.
     pub fn new(pools: impl IntoIterator<Item = S>) -> Self {
         Self::new_on(pools, SystemHost::shared())

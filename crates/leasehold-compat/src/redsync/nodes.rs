@@ -6,9 +6,9 @@ use leasehold::host::Host;
 use leasehold::store::{
     Ask, BoxAnswer, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Snapshot, Store,
 };
-use leasehold::{Key, OwnerToken, Ttl};
+use leasehold::{Error, Key, OwnerToken, Ttl};
 
-use crate::lock::is_granted;
+use crate::lock::{allows_reasking, is_granted};
 
 /// What a node says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,11 @@ impl<S: Store> Nodes<S> {
     /// How many must say yes.
     pub(super) fn quorum(&self) -> usize {
         self.pools.len() / 2 + 1
+    }
+
+    /// Whether each of them may be asked by the value of a lock again and again.
+    pub(super) fn allow_reasking(&self, key: &Key) -> Result<(), Error> {
+        self.pools.iter().try_for_each(|pool| allows_reasking(pool, key))
     }
 
     /// Sets the key where it is free, or the owner's already. Submitted when this returns, as all

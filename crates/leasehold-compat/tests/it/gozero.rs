@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::host::Host as _;
-use leasehold::store::{MemoryStore, RedisStore};
+use leasehold::store::{MemoryStore, Quorum, RedisStore};
 use leasehold_compat::gozero::RedisLock;
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Faults, Request};
@@ -295,5 +295,29 @@ fn its_value_is_not_shown() {
         let shown = format!("{mine:?}");
         let value = world.value("job").expect("it is held");
         assert!(shown.contains("job") && !shown.contains(&value), "{shown}");
+    });
+}
+
+/// What a node grants late is given back there in the background, and that would end the lock which
+/// the same value is granted meanwhile.
+#[test]
+fn a_quorum_is_refused_before_anything_is_asked() {
+    let host = VirtualHost::new(1);
+    host.run(async {
+        let faults = Faults::new(host.clone());
+        let nodes = (0..3).map(|_| faults.decorate(MemoryStore::new(host.clone())));
+        let quorum = Quorum::connect(nodes, host.clone()).await.expect("all are there");
+        let asked = || [Request::Acquire, Request::Release].map(|request| faults.count(request));
+        let before = asked();
+        let mine = RedisLock::new_on(quorum, "job", host.clone());
+        for error in [
+            mine.acquire().await.expect_err("a quorum"),
+            mine.acquire_within(ms(100)).await.expect_err("a quorum"),
+            mine.release().await.expect_err("a quorum"),
+        ] {
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some("job")));
+            assert!(error.to_string().contains("use `redsync`"), "{error}");
+        }
+        assert_eq!(asked(), before);
     });
 }

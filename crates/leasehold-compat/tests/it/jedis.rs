@@ -2,7 +2,7 @@
 
 use leasehold::ErrorKind;
 use leasehold::host::Host as _;
-use leasehold::store::{MemoryStore, RedisStore};
+use leasehold::store::{MemoryStore, Quorum, RedisStore};
 use leasehold_compat::jedis::RedisDistributedLock;
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Faults, Request};
@@ -170,5 +170,17 @@ fn a_strict_server_that_may_have_forgotten_is_an_error_at_once() {
         assert_eq!(world.host.now(), began);
         world.pass(ms(65_001)).await;
         assert!(lock.lock().await.expect("an answer").is_some());
+    });
+}
+
+#[test]
+fn a_quorum_is_refused() {
+    let host = VirtualHost::new(1);
+    host.run(async {
+        let nodes = (0..3).map(|_| MemoryStore::new(host.clone()));
+        let quorum = Quorum::connect(nodes, host.clone()).await.expect("all are there");
+        let lock = RedisDistributedLock::new_on(quorum, "stock", host.clone());
+        assert_eq!(lock.lock().await.expect_err("a quorum").kind(), ErrorKind::Config);
+        assert_eq!(lock.release("x").await.expect_err("a quorum").kind(), ErrorKind::Config);
     });
 }

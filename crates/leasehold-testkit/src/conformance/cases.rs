@@ -12,6 +12,7 @@ macro_rules! for_each_case {
             granting {
                 a_free_key_is_granted,
                 a_key_held_by_another_is_taken,
+                who_was_told_taken_may_ask_again_by_the_same_token,
                 taken_tells_when_the_lease_of_the_holder_ends,
                 a_repeated_ask_is_granted_again_with_the_same_fencing,
                 a_repeated_ask_never_shortens_a_lease,

@@ -1,8 +1,8 @@
 //! One owner at a time, and the same owner gets the same answer.
 
-use leasehold::store::Capabilities;
+use leasehold::store::{Capabilities, Released};
 
-use super::check::{between, fence, granted, taken};
+use super::check::{between, fence, granted, released, taken};
 use super::world::{SLACK, World, key, ms};
 
 pub(super) const PROMISE: &str = "one owner at a time, and the same owner gets the same answer";
@@ -23,6 +23,23 @@ pub(super) async fn a_key_held_by_another_is_taken(world: &World) {
     taken(bert.ask(&key("a")).send().await);
     taken(carl.ask(&key("a")).send().await);
     taken(anna.another().ask(&key("a")).send().await);
+}
+
+/// Where that is promised: nothing that was asked before ends what is granted then.
+pub(super) async fn who_was_told_taken_may_ask_again_by_the_same_token(world: &World) {
+    if !world.capabilities().reask {
+        return;
+    }
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    for _ in 0..3 {
+        taken(bert.ask(&key("a")).send().await);
+    }
+    released(anna.release(&key("a")).await, Released::Freed);
+    granted(bert.ask(&key("a")).ttl(20_000).send().await);
+    world.pass(ms(15_000)).await;
+    taken(carl.ask(&key("a")).send().await);
+    released(bert.release(&key("a")).await, Released::Freed);
 }
 
 /// `retry_in` is the time left of the holder's lease.

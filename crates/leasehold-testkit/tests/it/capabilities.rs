@@ -11,6 +11,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     memory.fencing = true;
     memory.line = true;
     memory.watching = true;
+    memory.reask = true;
     memory.hints = Reach::Process;
     memory.reach = Reach::Process;
     memory.browse = true;
@@ -26,9 +27,11 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut strict = redis;
     strict.line = false;
     let copies = strict;
-    // Of nodes in memory. Each would hand over to a head of its own.
+    // Of nodes in memory. Each would hand over to a head of its own, and what one grants late is
+    // given back.
     let mut quorum = memory;
     quorum.line = false;
+    quorum.reask = false;
     vec![
         ("quorum", stores::quorum, quorum),
         ("memory", stores::memory, memory),

@@ -18,7 +18,8 @@ pub enum Acquired {
     },
     /// It is another's. Nodes of a quorum that have not answered yet may still grant it to one who
     /// takes no place, and have it given back: whoever asks again without one does so by a fresh
-    /// owner token.
+    /// owner token, unless the store promises
+    /// [`Capabilities::reask`](super::Capabilities::reask).
     Taken {
         /// When asking again may help: the time left of the holder's lease, zero for at once,
         /// `None` if it has no end.

@@ -14,6 +14,10 @@ pub struct Capabilities {
     pub line: bool,
     /// [`Line::Watch`](super::Line::Watch).
     pub watching: bool,
+    /// Who asked by an owner token without waiting ([`Line::Stand`](super::Line::Stand)), and was
+    /// not granted it, may ask by the same one again: nothing is given back behind its back, which
+    /// could end what it is granted then. Without it, whoever asks again does so by a fresh token.
+    pub reask: bool,
     /// How far hints reach.
     pub hints: Reach,
     /// How far the locks themselves reach.
@@ -32,6 +36,7 @@ impl Capabilities {
         fencing: false,
         line: false,
         watching: false,
+        reask: false,
         hints: Reach::Nobody,
         reach: Reach::Process,
         browse: false,

@@ -75,6 +75,9 @@ pub(crate) use request::{Keep, PlaceTerms};
 /// a lost reply is repaired by repeating the request. Neither a repeated ask nor a renewal ever
 /// shortens a lease: the new time left is the larger of the time left and the ttl, decided in the
 /// same step.
+///
+/// An owner that does not wait, and was told that another has the key, asks again by the same token
+/// only where the store promises [`Capabilities::reask`].
 pub trait Store: Send + Sync + 'static {
     /// Grants the key, or puts the asker in line, see [`core::line`](crate::core::line) for the
     /// table of decisions.

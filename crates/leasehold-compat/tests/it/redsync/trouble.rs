@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::host::SystemHost;
-use leasehold::store::RedisStore;
+use leasehold::store::{Quorum, RedisStore};
 use leasehold_compat::redsync::{Error, Redsync};
 use leasehold_testkit::servers::{Proxy, RedisServer, Reply, Way};
 
@@ -129,6 +129,26 @@ fn who_fails_fast_waits_for_no_more_than_a_quorum_that_agrees() {
         assert!(nodes.releases(1, "theirs"));
         let error = mutex.try_lock().await;
         assert!(error.is_ok(), "two of three: {error:?}");
+    });
+}
+
+/// Its nodes are what is to be given.
+#[test]
+fn a_node_that_is_a_quorum_is_refused() {
+    play(3, async |nodes| {
+        let quorum = Quorum::connect(nodes.stores().await, nodes.host.clone()).await;
+        let redsync = Redsync::new_on(quorum.ok(), nodes.host.clone());
+        let mutex = redsync.new_mutex(NAME).with_value("mine");
+        for error in [
+            mutex.lock().await.expect_err("a quorum"),
+            mutex.extend().await.expect_err("a quorum"),
+            mutex.valid().await.expect_err("a quorum"),
+            mutex.unlock().await.expect_err("a quorum"),
+        ] {
+            let Error::Config { source } = error else { panic!("{error:?}") };
+            assert_eq!((source.kind(), source.name()), (ErrorKind::Config, Some(NAME)));
+        }
+        assert_eq!(nodes.values(), [None, None, None]);
     });
 }
 

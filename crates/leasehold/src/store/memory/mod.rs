@@ -217,6 +217,7 @@ impl Store for MemoryStore {
             fencing: true,
             line: true,
             watching: true,
+            reask: true,
             hints: Reach::Process,
             reach: Reach::Process,
             browse: true,

@@ -404,6 +404,7 @@ impl Store for RedisStore {
             fencing: true,
             line: self.shared.terms.hand_over(),
             watching: true,
+            reask: true,
             hints: Reach::Network,
             reach: Reach::Network,
             browse: true,

@@ -231,6 +231,7 @@ impl Store for SqliteStore {
             fencing: true,
             line: true,
             watching: true,
+            reask: true,
             hints: Reach::Machine,
             reach: Reach::Machine,
             browse: true,
