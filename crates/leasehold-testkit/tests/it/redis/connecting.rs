@@ -4,6 +4,7 @@
 use std::error::Error as _;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use leasehold::store::redis::{
@@ -74,8 +75,11 @@ pub(crate) fn cluster_node() -> (RedisServer, RedisServer) {
     let mut node = RedisServer::builder().config("cluster-enabled", "yes");
     if version() >= (7, 0) {
         node = node.config("cluster-port", &port.port().to_string());
+        return (node.start(), port);
     }
-    (node.start(), port)
+    // Somebody else may have that port just now.
+    let mut tries = (0..5).filter_map(|_| catch_unwind(|| node.clone().start()).ok());
+    (tries.next().expect("a port with another one 10 000 above it"), port)
 }
 
 #[tokio::test]
