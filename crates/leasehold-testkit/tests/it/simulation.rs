@@ -73,6 +73,13 @@ fn an_ask_of_a_quorum_is_not_sent_again_behind_its_release() {
     let _ran = holds(22_720_061_101_191);
 }
 
+/// It sent something else when the server was back, and was killed before it tried the release
+/// again, which is after a pause.
+#[test]
+fn who_dies_before_a_release_is_tried_again_owes_nothing() {
+    let _ran = holds(89_300_801_333_133);
+}
+
 /// Every node had evicted what it granted, and granted it to another, before the counters were
 /// raised: the checker wanted it given back all the same.
 #[test]

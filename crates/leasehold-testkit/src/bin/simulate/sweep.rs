@@ -98,10 +98,18 @@ impl Sweep {
             let counted =
                 if violation.promised { &mut self.promised } else { &mut self.not_covered };
             *counted.entry(violation.invariant.name()).or_default() += 1;
-            if violation.promised && args.mode == Mode::Check && self.printed < PRINTED_MAX {
+            if violation.promised && self.printed < PRINTED_MAX {
                 self.printed += 1;
-                println!("violation {} seed {seed}: {violation}", violation.invariant);
-                println!("    replay: {}", replay(seed, args));
+                let name = violation.invariant.name();
+                let replay = replay(seed, args);
+                let told =
+                    format!("violation {name} seed {seed}: {violation}\n    replay: {replay}");
+                match args.mode {
+                    Mode::Check => println!("{told}"),
+                    // What is printed there is compared.
+                    Mode::Hashes => eprintln!("{told}"),
+                    Mode::UntilViolation(_) | Mode::Contention => {}
+                }
             }
             let is_sought = args.mode == Mode::UntilViolation(violation.invariant);
             let is_earlier = self.found.as_ref().is_none_or(|(found, _)| seed < *found);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 
+use super::said::Said;
 use crate::history::event::{CallId, CallKind, ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Story};
@@ -30,7 +31,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             let ended = asked.ended(of_key)?;
             let left = left(of_key, token, asked, ended)?;
             let (key, process) = (asked.key, asked.process.0);
-            sent.says_something(asked.process, ended, ended + left / 2).then(|| Violation {
+            sent.said.could_release(&asked.process, ended, ended + left).then(|| Violation {
                 invariant: Invariant::NoOrphan,
                 at: ended + left / 2,
                 text: format!("process {process} never gives `{key}` back that {token} asked for"),
@@ -85,7 +86,7 @@ struct Sent<'a> {
     /// Tokens that were released, or got a window, and were not offered to others after it.
     settled: BTreeSet<&'a str>,
     /// When each process sent an ask or a release.
-    said: BTreeMap<ProcessId, Vec<Moment>>,
+    said: Said<ProcessId>,
 }
 
 impl<'a> Sent<'a> {
@@ -112,19 +113,12 @@ impl<'a> Sent<'a> {
                         }
                         Request::Renew | Request::Evict => continue,
                     }
-                    sent.said.entry(*process).or_default().push(event.at);
+                    sent.said.note(*process, event.at);
                 }
                 _ => {}
             }
         }
         sent
-    }
-
-    /// Whether a process sent an ask or a release after one moment and before another.
-    fn says_something(&self, process: ProcessId, after: Moment, before: Moment) -> bool {
-        let said = self.said.get(&process).map_or(&[][..], Vec::as_slice);
-        let next = said.partition_point(|at| *at <= after);
-        said.get(next).is_some_and(|at| *at < before)
     }
 }
 
@@ -172,6 +166,11 @@ mod tests {
         tale.serves(ASK, "A", "", "A").at(2.0).returns(1, Unknown).heals()
     }
 
+    /// It sends other things, so that it could have sent that release.
+    fn goes_on(tale: Tale, at: f64) -> Tale {
+        tale.at(at).sends(1, Release, "C").at(at + 1.5).sends(1, Release, "D")
+    }
+
     /// A wait that is dropped, while another has the key.
     fn dropped() -> Tale {
         let tale = tale().fault("dropped-future").calls(1, Lock, None).sends(1, JOIN, "A");
@@ -180,18 +179,18 @@ mod tests {
 
     #[test]
     fn what_may_have_been_granted_and_is_never_released_is_found() {
-        unanswered().at(2.1).sends(1, Release, "C").breaks(NoOrphan);
+        goes_on(unanswered(), 2.1).breaks(NoOrphan);
     }
 
     #[test]
     fn a_place_that_is_never_left_is_found() {
-        dropped().at(1.0).sends(1, Release, "C").breaks(NoOrphan);
+        goes_on(dropped(), 0.6).breaks(NoOrphan);
     }
 
     #[test]
     fn what_is_released_in_the_end_passes() {
-        unanswered().at(2.1).sends(1, Release, "C").sends(1, Release, "A").passes();
-        dropped().sends(1, Release, "A").at(1.0).sends(1, Release, "C").passes();
+        goes_on(unanswered(), 2.1).sends(1, Release, "A").passes();
+        goes_on(dropped().sends(1, Release, "A"), 0.6).passes();
     }
 
     /// Another task waits behind the one that asks, which is dropped.
@@ -203,9 +202,9 @@ mod tests {
 
     #[test]
     fn a_token_that_was_left_to_another_task_is_given_back_when_that_one_ends() {
-        left_to_another().at(0.6).sends(1, Release, "C").passes();
-        let ended = left_to_another().at(1.0).returns(1, Dropped).at(1.1);
-        ended.sends(1, Release, "C").breaks(NoOrphan);
+        goes_on(left_to_another(), 0.6).passes();
+        let ended = left_to_another().at(1.0).returns(1, Dropped);
+        goes_on(ended, 1.1).breaks(NoOrphan);
     }
 
     /// A lease was passed on by way of the server, and the task that it was for is dropped.
@@ -217,32 +216,34 @@ mod tests {
 
     #[test]
     fn a_lease_that_is_kept_for_nobody_is_given_back() {
-        kept_for_nobody().at(2.0).sends(1, Release, "C").breaks(NoOrphan);
-        kept_for_nobody().sends(1, Release, "A").at(2.0).sends(1, Release, "C").passes();
+        goes_on(kept_for_nobody(), 2.0).breaks(NoOrphan);
+        goes_on(kept_for_nobody().sends(1, Release, "A"), 2.0).passes();
         let handed_over = tale().fault("delay").takes(1, "A", 1, 9.9).at(1.0).locks(1);
         let handed_over = handed_over.gives_up("A").sends(1, Keep, "A").at(1.1);
         let handed_over = handed_over.serves(Keep, "A", "A", "B").at(1.2).returns(1, Dropped);
-        handed_over.at(2.0).sends(1, Release, "C").passes();
+        goes_on(handed_over, 2.0).passes();
     }
 
     #[test]
     fn who_dies_or_is_cut_off_owes_nothing() {
         unanswered().crashes(1).at(2.1).sends(2, Release, "C").passes();
-        unanswered().at(9.0).sends(1, Release, "C").passes();
+        // Before it tries again, or when the lease is over.
+        unanswered().at(2.1).sends(1, Release, "C").crashes(1).passes();
+        goes_on(unanswered(), 7.9).passes();
     }
 
     #[test]
     fn an_ask_that_got_nothing_owes_nothing() {
         let taken = tale().tries(1).sends(1, ASK, "A").serves(ASK, "A", "B", "B");
         let taken = taken.at(0.1).returns(1, Taken);
-        taken.at(0.2).sends(1, Release, "C").passes();
+        goes_on(taken, 0.2).passes();
     }
 
     #[test]
     fn an_ask_that_takes_effect_after_its_call_owes_nothing() {
         let late = tale().fault("late-request").tries(1).sends(1, ASK, "A").at(1.0);
         let late = late.returns(1, Unknown).at(1.1).serves(ASK, "A", "", "A").heals();
-        late.at(1.2).sends(1, Release, "C").passes();
+        goes_on(late, 1.2).passes();
     }
 
     #[test]
@@ -250,6 +251,6 @@ mod tests {
         let late = tale().fault("late-request").tries(1).sends(1, ASK, "A");
         let late = late.also_calls(1, Lock).at(1.0).returns_first(1, Unknown);
         let late = late.at(1.1).serves(ASK, "A", "", "A").at(1.2).returns(1, Dropped).heals();
-        late.at(1.3).sends(1, Release, "C").passes();
+        goes_on(late, 1.3).passes();
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold::core::Moment;
 
+use super::said::Said;
 use crate::history::event::{CallId, ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, Story};
@@ -16,8 +17,8 @@ use crate::history::story::{Call, Story};
 /// calls of its process for that key that began before the last of its own ended have ended too.
 ///
 /// A process owes nothing that dies, or cannot send anything to the node: a token is judged if its
-/// process sent that node something else in the first half of the time for which the node would
-/// have kept the key, once its calls had ended and the grant was there. An ask that the network
+/// process sent that node something else when it would have sent the release too, once its calls
+/// had ended and the grant was there: see [`Said::could_release`]. An ask that the network
 /// held back for longer than what it asked for would have lasted is nobody's fault: whoever gives
 /// back for that long may take it for lost. Nor is anything left to be given back once the node has
 /// granted the key to another: it had evicted it, or forgotten.
@@ -36,11 +37,13 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             continue;
         }
         let Some(ended) = asked.ended(story, key) else { continue };
+        let until = event.at + *left;
         let half = event.at + *left / 2;
         if sent.granted_to_another(node, key, token, event.at, half) {
             continue;
         }
-        let says = sent.says_something(asked.process, node, ended.max(event.at), half);
+        let by = (asked.process, node);
+        let says = sent.said.could_release(&by, ended.max(event.at), until);
         if says && judged.insert((node, token)) {
             let process = asked.process.0;
             violations.push(Violation {
@@ -107,7 +110,7 @@ struct Sent<'a> {
     /// To whom each node granted each key, and when.
     granted: BTreeMap<(u32, &'a str), Vec<(Moment, &'a str)>>,
     /// When each process sent a node an ask or a release.
-    said: BTreeMap<(ProcessId, u32), Vec<Moment>>,
+    said: Said<(ProcessId, u32)>,
 }
 
 impl<'a> Sent<'a> {
@@ -135,7 +138,7 @@ impl<'a> Sent<'a> {
                         }
                         Request::Renew | Request::Keep | Request::Evict => continue,
                     }
-                    sent.said.entry((*process, *node)).or_default().push(event.at);
+                    sent.said.note((*process, *node), event.at);
                 }
                 _ => {}
             }
@@ -157,13 +160,6 @@ impl<'a> Sent<'a> {
         let mut later = granted[next..].iter().take_while(|(at, _)| *at < before);
         later.any(|(_, to)| *to != token)
     }
-
-    /// Whether a process sent a node something after one moment and before another.
-    fn says_something(&self, by: ProcessId, to: u32, after: Moment, before: Moment) -> bool {
-        let said = self.said.get(&(by, to)).map_or(&[][..], Vec::as_slice);
-        let next = said.partition_point(|at| *at <= after);
-        said.get(next).is_some_and(|at| *at < before)
-    }
 }
 
 #[cfg(test)]
@@ -180,27 +176,30 @@ mod tests {
         tale.at(0.2).grants_at(2, "A")
     }
 
+    /// Process 1 sends the node other things, so that it could have sent that release.
+    fn goes_on(tale: Tale, node: u32, at: f64) -> Tale {
+        let tale = tale.at(at).sends_to(node, 1, Release, "C");
+        tale.at(at + 2.0).sends_to(node, 1, Release, "D")
+    }
+
     #[test]
     fn what_a_node_granted_in_vain_and_is_never_given_back_there_is_found() {
-        straggler().at(1.0).sends_to(2, 1, Release, "C").breaks(NoOrphan);
+        goes_on(straggler(), 2, 1.0).breaks(NoOrphan);
         let elsewhere = straggler().sends_to(1, 1, Release, "A");
-        elsewhere.at(1.0).sends_to(2, 1, Release, "C").breaks(NoOrphan);
+        goes_on(elsewhere, 2, 1.0).breaks(NoOrphan);
     }
 
     #[test]
     fn what_is_given_back_there_passes() {
         straggler().at(9.0).sends_to(2, 1, Release, "A").passes();
-        straggler().at(1.0).sends_to(2, 1, Release, "C").sends_to(2, 1, Release, "A").passes();
+        goes_on(straggler(), 2, 1.0).sends_to(2, 1, Release, "A").passes();
     }
 
     #[test]
     fn what_the_node_has_granted_to_another_is_not_there_any_more() {
-        let then_to = |at, node| {
-            let tale = straggler().at(1.0).sends_to(2, 1, Release, "C");
-            tale.at(at).grants_at(node, "B")
-        };
-        then_to(2.0, 2).passes();
-        then_to(2.0, 1).breaks(NoOrphan);
+        let then_to = |at, node| goes_on(straggler(), 2, 0.5).at(at).grants_at(node, "B");
+        then_to(3.0, 2).passes();
+        then_to(3.0, 1).breaks(NoOrphan);
         then_to(6.0, 2).breaks(NoOrphan);
     }
 
@@ -208,7 +207,7 @@ mod tests {
     fn an_ask_that_was_held_back_for_as_long_as_it_would_have_lasted_owes_nothing() {
         let late = |at| {
             let tale = tale().tries(1).sends_to(2, 1, ASK, "A").at(0.1).returns(1, Taken);
-            tale.at(at).grants_at(2, "A").at(at + 0.5).sends_to(2, 1, Release, "C")
+            goes_on(tale.at(at).grants_at(2, "A"), 2, at + 0.5)
         };
         late(9.0).breaks(NoOrphan);
         late(10.0).passes();
@@ -216,9 +215,12 @@ mod tests {
 
     #[test]
     fn who_cannot_reach_the_node_or_is_not_through_owes_nothing() {
-        straggler().at(1.0).sends_to(1, 1, Release, "C").passes();
-        straggler().at(6.0).sends_to(2, 1, Release, "C").passes();
-        let waits = tale().locks(1).sends_to(2, 1, ASK, "A").grants_at(2, "A").at(1.0);
-        waits.sends_to(2, 1, Release, "C").passes();
+        goes_on(straggler(), 1, 1.0).passes();
+        goes_on(straggler(), 2, 6.0).passes();
+        // It dies before it tries again.
+        straggler().at(1.0).sends_to(2, 1, Release, "C").crashes(1).passes();
+        let waits = tale().locks(1).sends_to(2, 1, ASK, "A").grants_at(2, "A");
+        let said = waits.at(0.1).sends_to(2, 1, Release, "C").at(0.4);
+        said.sends_to(2, 1, Release, "D").passes();
     }
 }

@@ -11,6 +11,7 @@ mod no_lost_wake_up;
 mod no_overlap;
 mod outcome_explained;
 mod passes_bounded;
+mod said;
 mod served;
 mod spent_token;
 mod standing;

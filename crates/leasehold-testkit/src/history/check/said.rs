@@ -1,0 +1,71 @@
+//! Whether a process could have given back what it owes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold::core::Moment;
+
+/// The longest pause between two tries to release a token, and the longest until the first: pauses
+/// double up to the one, and whoever tries again looks that often.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const LOOKED_AFTER: Duration = Duration::from_millis(150);
+
+/// When asks and releases were sent, by who sent them where.
+pub(super) struct Said<By>(BTreeMap<By, Vec<Moment>>);
+
+impl<By> Default for Said<By> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<By: Ord> Said<By> {
+    /// In order of time.
+    pub(super) fn note(&mut self, by: By, at: Moment) {
+        self.0.entry(by).or_default().push(at);
+    }
+
+    /// Whether a release would have been sent that was to be sent from `after` on, before `until`.
+    ///
+    /// It is refused as long as the server cannot be reached, and tried again after a pause. So
+    /// something else was sent in the first half of that time, which shows that the server could be
+    /// reached, and again when that pause was surely over.
+    pub(super) fn could_release(&self, by: &By, after: Moment, until: Moment) -> bool {
+        let said = self.0.get(by).map_or(&[][..], Vec::as_slice);
+        let next = |after: Moment| said.get(said.partition_point(|at| *at <= after)).copied();
+        let Some(first) = next(after).filter(|at| *at < after + until.since(after) / 2) else {
+            return false;
+        };
+        // Pauses that double are no longer than all before them.
+        let pause = first.since(after).min(PAUSE_MAX) + LOOKED_AFTER;
+        next(first + pause).is_some_and(|at| at < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_due_where_something_was_sent_early_and_again_after_a_pause() {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        // when something was sent, and whether a release was due from 1 s to 5 s
+        let table: [(&[u64], bool); 9] = [
+            (&[], false),
+            (&[500, 1_000], false),
+            (&[1_001, 1_100], false),
+            (&[1_001, 1_200], true),
+            (&[1_001, 5_000], false),
+            (&[2_900, 3_800], false),
+            (&[2_900, 4_100], true),
+            (&[3_000, 4_900], false),
+            (&[500, 1_500, 2_200], true),
+        ];
+        for (said, due) in table {
+            let mut all = Said::default();
+            said.iter().for_each(|ms| all.note(1, at(*ms)));
+            assert_eq!(all.could_release(&1, at(1_000), at(5_000)), due, "{said:?}");
+            assert!(!all.could_release(&2, at(1_000), at(5_000)));
+        }
+    }
+}
