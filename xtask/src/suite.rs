@@ -51,13 +51,24 @@ struct Totals {
     ignored: usize,
     filtered: usize,
     failures: Vec<String>,
+    /// What they printed.
+    last_words: Vec<String>,
     skipped: Vec<String>,
+    /// Whether what comes next was printed by a test that failed.
+    speaks: bool,
 }
 
 impl Totals {
     /// Takes one line of output.
     fn read(&mut self, line: &str) {
-        if let Some(counts) = line.strip_prefix("test result: ") {
+        if line.starts_with("---- ") && line.ends_with(" ----") {
+            self.speaks = true;
+        } else if line == "failures:" {
+            self.speaks = false;
+        }
+        if self.speaks {
+            self.last_words.push(line.to_owned());
+        } else if let Some(counts) = line.strip_prefix("test result: ") {
             self.programs += 1;
             self.passed += count(counts, "passed");
             self.failed += count(counts, "failed");
@@ -74,6 +85,9 @@ impl Totals {
 
     fn report(&self, chosen: bool) {
         println!();
+        for line in &self.last_words {
+            println!("{line}");
+        }
         for name in &self.failures {
             println!("FAILED: {name}");
         }
@@ -144,6 +158,12 @@ mod tests {
             "running 2 tests",
             GOOD,
             "test a::b ... FAILED",
+            "failures:",
+            "",
+            "---- a::b stdout ----",
+            "test c::d ... ok, it says",
+            "failures:",
+            "    a::b",
             "test src/lib.rs - c (line 7) ... ignored",
             "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out",
         ]);
@@ -156,7 +176,11 @@ mod tests {
                 ignored: 1,
                 filtered: 3,
                 failures: vec!["a::b".to_owned()],
+                last_words: ["---- a::b stdout ----", "test c::d ... ok, it says"]
+                    .map(ToOwned::to_owned)
+                    .into(),
                 skipped: vec!["src/lib.rs - c (line 7)".to_owned()],
+                speaks: false,
             }
         );
     }
