@@ -7,7 +7,7 @@ use leasehold::host::Host;
 use leasehold::store::{AnyStore, Quorum};
 use leasehold_testkit::faults::{Fault, Faults, Request};
 
-use super::{Scene, TTL, ms, play, play_on};
+use super::{Scene, TTL, ms, play};
 
 /// Asks now and then, so that nodes that may not vote yet are tried again.
 async fn ask_for_a_while(scene: &Scene, client: &leasehold::Client) {
@@ -88,76 +88,6 @@ fn two_ways_to_one_store_that_were_closed_at_first_are_not_both_admitted() {
         scene.faults[3].heal();
         twin.heal();
         ask_for_a_while(scene, &client).await;
-        scene.faults[0].all_from_now_on(Fault::Refuse);
-        scene.faults[1].all_from_now_on(Fault::Refuse);
-        let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
-        assert!(error.to_string().contains("same store"), "{error}");
-    });
-}
-
-/// In whatever order the answers come: of the lease by which a node is tried, and of the looks.
-#[test]
-fn one_store_has_never_two_votes_however_slowly_it_answers() {
-    const LATE: [u64; 4] = [0, 40, 150, 400];
-    for (ask, twin_ask) in LATE.into_iter().flat_map(|ask| LATE.map(|twin| (ask, twin))) {
-        for (look, twin_look) in LATE.into_iter().flat_map(|look| LATE.map(|twin| (look, twin))) {
-            play_on(1, 0, async |scene| {
-                let (stores, twin) = twins(scene);
-                for (faults, ask, look) in
-                    [(&scene.faults[0], ask, look), (&twin, twin_ask, twin_look)]
-                {
-                    faults.from_now_on(Request::Acquire, Fault::Late(ms(ask)));
-                    faults.from_now_on(Request::Inspect, Fault::Late(ms(look)));
-                }
-                let connected = Quorum::connect(stores, scene.host.clone()).await;
-                let error = connected.expect_err("two of two would be a majority");
-                assert_eq!(error.kind(), ErrorKind::Config, "{ask} {twin_ask} {look} {twin_look}");
-                assert!(error.to_string().contains("same store"), "{error}");
-            });
-        }
-    }
-}
-
-#[test]
-fn who_does_not_answer_is_not_waited_for_when_a_quorum_is_opened() {
-    for fault in [Fault::LoseRequest, Fault::LoseReply, Fault::Late(ms(900))] {
-        play(&[3, 5, 15], 0..2, async |scene| {
-            for faults in &scene.faults[..scene.minority()] {
-                faults.all_from_now_on(fault);
-            }
-            let begun = scene.host.now();
-            let client = scene.client().await;
-            // 50 ms for a look at them, and 50 ms for them.
-            assert_eq!(scene.host.now().since(begun), ms(100), "{fault:?}");
-            assert!(client.mutex("a").try_lock().await.expect("asked").is_some(), "{fault:?}");
-        });
-    }
-}
-
-/// What takes longer than the others is tried to the end behind the caller's back.
-#[test]
-fn a_slow_node_votes_as_soon_as_it_was_tried() {
-    play(&[3], 0..3, async |scene| {
-        scene.faults[2].all_from_now_on(Fault::Late(ms(200)));
-        let client = scene.client().await;
-        // The lease, and the looks.
-        scene.pass(ms(400)).await;
-        scene.faults[2].heal();
-        scene.faults[0].all_from_now_on(Fault::Refuse);
-        assert!(client.mutex("a").try_lock().await.expect("asked").is_some());
-    });
-}
-
-#[test]
-fn two_ways_to_one_store_that_are_slow_at_first_are_not_both_admitted() {
-    play(&[4], 0..3, async |scene| {
-        let (stores, twin) = twins(scene);
-        scene.faults[3].all_from_now_on(Fault::Late(ms(200)));
-        twin.all_from_now_on(Fault::Late(ms(170)));
-        let client = scene.client_of(scene.quorum(stores).await, TTL).await;
-        scene.pass(ms(1_000)).await;
-        scene.faults[3].heal();
-        twin.heal();
         scene.faults[0].all_from_now_on(Fault::Refuse);
         scene.faults[1].all_from_now_on(Fault::Refuse);
         let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");

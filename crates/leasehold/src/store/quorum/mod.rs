@@ -123,9 +123,8 @@ impl<S: Store> Quorum<S> {
     /// A quorum of these stores, which must be independent of one another: no two of them the same
     /// server, or a primary and its replica. That is tried out before a node may vote, by a lease
     /// of a name of its own (`leasehold:probe:…`). A minority may be out of reach: it is tried
-    /// again, and votes from then on. One that is slower than a majority is waited for as long as
-    /// eight round trips to that take, 100 ms to 2 s: then it is tried to the end in the
-    /// background.
+    /// again, and votes from then on. One that does not answer is waited for as long as its store
+    /// waits, for a Redis server 1 s.
     ///
     /// # Errors
     ///
@@ -161,7 +160,7 @@ impl<S: Store> Quorum<S> {
             tried_at: AtomicU64::new(Moment::default().as_nanos()),
             is_trying: AtomicBool::new(false),
         });
-        shared.admit_first().await;
+        shared.admit_all().await;
         let failure = |standing| match standing {
             Standing::Admitted => None,
             Standing::Candidate(error) | Standing::Refused(error) => Some(error),
