@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 
 /// The longest pause between two tries to release a token, and the longest until the first: pauses
-/// double up to the one, and whoever tries again looks that often.
+/// double up to the one, and whoever tries again looks that often. The latter covers a cap of the
+/// first pause, 10 ms, too.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const LOOKED_AFTER: Duration = Duration::from_millis(150);
 
@@ -36,8 +37,9 @@ impl<By: Ord> Said<By> {
         let Some(first) = next(after).filter(|at| *at < after + until.since(after) / 2) else {
             return false;
         };
-        // Pauses that double are no longer than all before them.
-        let pause = first.since(after).min(PAUSE_MAX) + LOOKED_AFTER;
+        // Caps that double, each drawn from in its upper half: a pause may be twice as long as all
+        // before it together, and the first cap more.
+        let pause = (first.since(after) * 2).min(PAUSE_MAX) + LOOKED_AFTER;
         next(first + pause).is_some_and(|at| at < until)
     }
 }
@@ -50,12 +52,14 @@ mod tests {
     fn a_release_is_due_where_something_was_sent_early_and_again_after_a_pause() {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         // when something was sent, and whether a release was due from 1 s to 5 s
-        let table: [(&[u64], bool); 9] = [
+        let table: [(&[u64], bool); 11] = [
             (&[], false),
             (&[500, 1_000], false),
             (&[1_001, 1_100], false),
             (&[1_001, 1_200], true),
             (&[1_001, 5_000], false),
+            (&[1_320, 2_100], false),
+            (&[1_320, 2_120], true),
             (&[2_900, 3_800], false),
             (&[2_900, 4_100], true),
             (&[3_000, 4_900], false),
