@@ -2,8 +2,9 @@
 
 use std::ffi::OsStr;
 use std::process::Command;
+use std::time::Duration;
 
-use leasehold_testkit::servers::RedisServer;
+use leasehold_testkit::servers::{Proxy, RedisServer, Way};
 use serde_json::{Value, json};
 
 use crate::harness::{Done, World, finish, start, until};
@@ -254,7 +255,7 @@ fn a_proxy_before_a_server_is_that_server() {
     let one = RedisServer::start();
     let port = one.port();
     let nodes = Nodes::of(vec![one, RedisServer::start()]);
-    let proxied = leasehold_testkit::servers::Proxy::to(port);
+    let proxied = Proxy::to(port);
     let urls = [nodes.urls()[0].clone(), nodes.urls()[1].clone(), proxied.url()];
     let done = finish(by_flags(&nodes.world, &urls, ["run", "x", "--", "touch", "began"]));
     done.code(78).says("is the same store as");
@@ -343,6 +344,53 @@ fn a_wrong_password_at_one_of_three_is_said_and_not_outvoted() {
         let done = finish(by_flags(&nodes.world, &urls, ["inspect", "x"]));
         done.code(code).says("can be seen by everybody");
     }
+}
+
+/// Three servers, the third of which is some way off, and their URLs.
+fn with_one_far(far: RedisServer, way: Duration) -> (Nodes, Proxy, Vec<String>) {
+    let proxy = Proxy::to(far.port());
+    proxy.delay(Way::Both, way);
+    let nodes = Nodes::of(vec![RedisServer::start(), RedisServer::start(), far]);
+    let mut urls = nodes.urls();
+    urls[2] = proxy.url();
+    (nodes, proxy, urls)
+}
+
+/// Nothing else gives it there what this one did not: the process ends.
+#[test]
+fn one_command_reaches_a_server_that_is_merely_far() {
+    let (nodes, _proxy, urls) = with_one_far(RedisServer::start(), Duration::from_millis(30));
+    let leasehold = |args: &[&str]| finish(by_flags(&nodes.world, &urls, args));
+    let has_it = || nodes.servers[2].command(&["EXISTS", "x"]).int() == 1;
+    let taken = leasehold(&["acquire", "x", "--ttl", "10m", "--json"]);
+    let grant: Value = serde_json::from_str(&taken.code(0).stdout).expect("JSON");
+    until("it has the lock there, too", has_it);
+    let seen = leasehold(&["inspect", "x", "--json"]);
+    let seen: Value = serde_json::from_str(&seen.code(0).stdout).expect("JSON");
+    assert_eq!(seen["votes"][2]["error"], Value::Null, "{seen}");
+    leasehold(&["release", "x", "--token", grant["token"].as_str().expect("one")]).code(0);
+    until("it is free there, too", || !has_it());
+}
+
+/// Two of three would grant it, so it is not taken.
+#[test]
+fn a_run_that_does_not_wait_counts_the_vote_of_a_server_that_is_merely_far() {
+    let (nodes, _proxy, urls) = with_one_far(RedisServer::start(), Duration::from_millis(30));
+    nodes.servers[0].command(&["SET", "x", "left behind", "PX", "600000"]);
+    let tried = ["run", "x", "-n", "--ttl", "1m", "--", "echo", "mine"];
+    assert_eq!(finish(by_flags(&nodes.world, &urls, tried)).code(0).stdout, "mine\n");
+}
+
+#[test]
+fn a_wrong_password_at_a_server_that_is_far_is_said() {
+    let guarded = RedisServer::builder().config("requirepass", "hunter2").start();
+    let (nodes, proxy, mut urls) = with_one_far(guarded, Duration::from_millis(200));
+    urls[2] = format!("redis://:hunter3@127.0.0.1:{}", proxy.port());
+    for args in [&["inspect", "x"][..], &["run", "x", "--", "touch", "began"]] {
+        let done = finish(by_flags(&nodes.world, &urls, args));
+        done.code(77).says("does not accept this user and password");
+    }
+    assert!(!nodes.world.path("began").exists());
 }
 
 #[test]

@@ -7,7 +7,8 @@ use leasehold::host::Host;
 use leasehold::store::{AnyStore, Quorum};
 use leasehold_testkit::faults::{Fault, Faults, Request};
 
-use super::{Scene, TTL, ms, play};
+use super::far::Far;
+use super::{Scene, TTL, ms, play, play_on};
 
 /// Asks now and then, so that nodes that may not vote yet are tried again.
 async fn ask_for_a_while(scene: &Scene, client: &leasehold::Client) {
@@ -93,6 +94,44 @@ fn two_ways_to_one_store_that_were_closed_at_first_are_not_both_admitted() {
         let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
         assert!(error.to_string().contains("same store"), "{error}");
     });
+}
+
+/// In whatever order the answers come: of the lease by which a node is tried, and of the looks.
+#[test]
+fn one_store_has_never_two_votes_however_slowly_it_answers() {
+    const LATE: [u64; 4] = [0, 40, 150, 400];
+    for (ask, twin_ask) in LATE.into_iter().flat_map(|ask| LATE.map(|twin| (ask, twin))) {
+        for (look, twin_look) in LATE.into_iter().flat_map(|look| LATE.map(|twin| (look, twin))) {
+            play_on(1, 0, async |scene| {
+                let (stores, twin) = twins(scene);
+                for (faults, ask, look) in
+                    [(&scene.faults[0], ask, look), (&twin, twin_ask, twin_look)]
+                {
+                    faults.from_now_on(Request::Acquire, Fault::Late(ms(ask)));
+                    faults.from_now_on(Request::Inspect, Fault::Late(ms(look)));
+                }
+                let connected = Quorum::connect(stores, scene.host.clone()).await;
+                let error = connected.expect_err("two of two would be a majority");
+                assert_eq!(error.kind(), ErrorKind::Config, "{ask} {twin_ask} {look} {twin_look}");
+                assert!(error.to_string().contains("same store"), "{error}");
+            });
+        }
+    }
+}
+
+/// Or the process was stopped on the way: what has run out is seen nowhere.
+#[test]
+fn one_store_does_not_vote_twice_where_a_look_comes_after_the_lease_it_looks_for() {
+    for way in [1_000, 2_000, 3_000, 10_000] {
+        play_on(1, 0, async |scene| {
+            let host: Arc<dyn Host> = scene.host.clone();
+            let twins =
+                [0, 0].map(|node| Far::new(&scene.host, scene.nodes[node].clone(), ms(way)));
+            let error = Quorum::connect(twins, host).await.expect_err("two of two are one");
+            let said = if way <= 2_000 { "same store" } else { "was gone before" };
+            assert!(error.to_string().contains(said), "{way}: {error}");
+        });
+    }
 }
 
 /// Whether it is the same store as one that votes cannot be seen while that one does not answer.

@@ -18,6 +18,7 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
+use crate::core::validity::valid_until;
 use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Snapshot, Store};
 
 /// For how long a node keeps what it is tried by, if it cannot be told to let go.
@@ -57,7 +58,9 @@ impl<S: Store> Shared<S> {
             Ok(Some(other)) => Standing::Refused(same_store(&self.nodes[other].label)),
             Err(error) => Standing::Candidate(error),
         };
-        if let Standing::Refused(error) = &standing {
+        // Once: it is tried again every second.
+        let is_known = self.nodes[node].standing().final_error().is_some();
+        if let (false, Some(error)) = (is_known, standing.final_error()) {
             tracing::error!(node = self.nodes[node].label, cause = %error, "it may not vote");
         }
         self.nodes[node].stand(standing);
@@ -66,11 +69,12 @@ impl<S: Store> Shared<S> {
     /// Which other node is the same store as this one.
     async fn is_same_as_another(&self, node: usize) -> Result<Option<usize>, Error> {
         let lease = self.probe();
+        let ttl = Ttl::new(PROBE_TTL).expect("within bounds");
         let ask = Ask {
             key: lease.key.clone(),
             owner: lease.owner.clone(),
             claim: lease.claim,
-            ttl: Ttl::new(PROBE_TTL).expect("within bounds"),
+            ttl,
             line: Line::Stand,
             note: None,
             reserve: 0,
@@ -101,6 +105,7 @@ impl<S: Store> Shared<S> {
                 Ok(true) if other != node => return Ok(Some(other)),
                 // Without the right to look, say, it would not be seen to be another one.
                 Err(error) if other == node => return Err(error),
+                Ok(false) if other == node => return Err(nothing_seen()),
                 // Who may not vote yet looks at this one before it may. Who votes does not.
                 Err(error) if self.nodes[other].is_admitted() => {
                     return Err(not_compared(&self.nodes[other].label, &error));
@@ -108,7 +113,9 @@ impl<S: Store> Shared<S> {
                 Ok(_) | Err(_) => {}
             }
         }
-        Ok(None)
+        // What has run out meanwhile is seen nowhere, also where it was granted.
+        let is_there = self.host.now() < valid_until(asked, ttl);
+        if is_there { Ok(None) } else { Err(nothing_seen()) }
     }
 
     fn probe(&self) -> LeaseId {
@@ -136,6 +143,15 @@ impl<S> Drop for Trying<S> {
 /// What a node is told that has not been tried yet.
 pub(super) fn not_tried() -> Error {
     Error::new(ErrorKind::Unavailable, "it was not reached yet; nothing was asked")
+}
+
+/// It was slow, or this process was stopped for a while.
+fn nothing_seen() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "what it granted to be told apart from the other nodes was gone before all of these were \
+         looked at; it has no vote yet and is tried again every second",
+    )
 }
 
 fn not_compared(other: &str, error: &Error) -> Error {

@@ -33,6 +33,17 @@ pub(super) enum Standing {
     Refused(Error),
 }
 
+impl Standing {
+    /// Why it may not vote, if waiting does not mend that.
+    pub(super) fn final_error(&self) -> Option<&Error> {
+        let error = match self {
+            Self::Admitted => return None,
+            Self::Candidate(error) | Self::Refused(error) => error,
+        };
+        (!error.is_retryable()).then_some(error)
+    }
+}
+
 impl<S> Node<S> {
     pub(super) fn new(store: S, label: String, candidate: Error) -> Self {
         let standing = Mutex::new(Standing::Candidate(candidate));
