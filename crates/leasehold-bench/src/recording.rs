@@ -52,13 +52,9 @@ impl Connector for RecordingConnector {
         let connecting = self.inner.connect();
         let recording = Arc::clone(&self.recording);
         Box::pin(async move {
-            let Connected { link: inner, io, run_id, replicas } = connecting.await?;
-            Ok(Connected {
-                link: Arc::new(RecordingLink { inner, recording }),
-                io,
-                run_id,
-                replicas,
-            })
+            let mut connected = connecting.await?;
+            connected.link = Arc::new(RecordingLink { inner: connected.link, recording });
+            Ok(connected)
         })
     }
 

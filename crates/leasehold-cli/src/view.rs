@@ -83,7 +83,7 @@ impl LockObject {
 
 impl QuarantineObject {
     fn new(quarantine: &Quarantine) -> Self {
-        let Quarantine { since, left } = quarantine;
+        let Quarantine { since, left, .. } = quarantine;
         Self { since_ms: since.map(millis), left_ms: millis(*left) }
     }
 }

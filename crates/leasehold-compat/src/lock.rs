@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::host::{Host, SystemHost};
-use leasehold::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Released, Store};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, Otherwise, Released, Store};
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 
 /// One key on a store.
@@ -40,8 +40,7 @@ impl<S: Store> Lock<S> {
         ttl: Ttl,
     ) -> impl Future<Output = Result<bool, Error>> + Send {
         let answer = self.lease(owner).map(|LeaseId { key, owner, claim }| {
-            let line = Line::Stand;
-            self.store.acquire(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 })
+            self.store.acquire(Ask::new(key, owner, claim, ttl))
         });
         async move { is_granted(answer?.await?).map_err(|error| self.named(error)) }
     }

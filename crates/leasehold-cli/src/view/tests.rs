@@ -11,36 +11,37 @@ const NOW: WallTime = WallTime::from_unix_micros(1_700_000_192_000_000);
 const THEN: WallTime = WallTime::from_unix_micros(1_700_000_000_000_000);
 
 fn client(pid: u32) -> ClientRecord {
-    ClientRecord {
-        id: ClientId::from_random([0; ClientId::CHARS]),
-        host: "ci-7".to_owned(),
-        pid,
-        user: "ci".to_owned(),
-        command: "./deploy.sh\x1b[2J".to_owned(),
-    }
+    let mut client = ClientRecord::new(ClientId::from_random([0; ClientId::CHARS]));
+    client.host = "ci-7".to_owned();
+    client.pid = pid;
+    client.user = "ci".to_owned();
+    client.command = "./deploy.sh\x1b[2J".to_owned();
+    client
 }
 
 fn seen() -> Snapshot {
     let fence = FencingToken::new(8812).expect("not zero");
-    Snapshot {
-        holders: vec![Holder {
-            token: b"abcdefghijklmnop".to_vec(),
-            client: Some(client(4121)),
-            why: Some("release\n2".to_owned()),
-            since: Some(THEN),
-            ttl_left: Some(Duration::from_millis(26_500)),
-            fencing: Some(FencingBlock { first: fence, count: 1 }),
-            idle: false,
-        }],
-        waiters: vec![
-            Waiter { id: None, client: Some(client(5)), since: Some(THEN) },
-            Waiter { id: None, client: None, since: None },
-        ],
-        waiting: 2,
-        fencing: Some(fence),
-        votes: Vec::new(),
-        quarantine: None,
-    }
+    let mut holder = Holder::new(b"abcdefghijklmnop");
+    holder.client = Some(client(4121));
+    holder.why = Some("release\n2".to_owned());
+    holder.since = Some(THEN);
+    holder.ttl_left = Some(Duration::from_millis(26_500));
+    holder.fencing = Some(FencingBlock { first: fence, count: 1 });
+    let mut waiter = Waiter::default();
+    waiter.client = Some(client(5));
+    waiter.since = Some(THEN);
+    let mut seen = Snapshot::default();
+    seen.holders = vec![holder];
+    seen.waiters = vec![waiter, Waiter::default()];
+    seen.waiting = 2;
+    seen.fencing = Some(fence);
+    seen
+}
+
+fn quarantined(quarantine: Quarantine) -> Snapshot {
+    let mut seen = Snapshot::default();
+    seen.quarantine = Some(quarantine);
+    seen
 }
 
 #[test]
@@ -75,14 +76,13 @@ fn the_lock_object_has_exactly_the_pinned_fields() {
 
 #[test]
 fn of_a_quorum_it_is_shown_who_has_it_where_and_no_more_of_the_token() {
-    let vote = |node: &str, holder| Vote { node: node.to_owned(), holder };
-    let votes = vec![
-        vote("redis://a/0", Ok(Some(b"abcdefghijklmnop".to_vec()))),
-        vote("redis://bb/0", Ok(None)),
-        vote("redis://c/0", Err("no server\x1b[2J listens there".to_owned())),
-        vote("redis://d/0", Ok(Some(b"secret".to_vec()))),
+    let mut seen = seen();
+    seen.votes = vec![
+        Vote::new("redis://a/0", Ok(Some(b"abcdefghijklmnop".to_vec()))),
+        Vote::new("redis://bb/0", Ok(None)),
+        Vote::new("redis://c/0", Err("no server\x1b[2J listens there".to_owned())),
+        Vote::new("redis://d/0", Ok(Some(b"secret".to_vec()))),
     ];
-    let seen = Snapshot { votes, ..seen() };
     let object = serde_json::to_value(LockObject::new("deploy", &seen)).expect("JSON");
     let expected = json!([
         { "node": "redis://a/0", "holder_hint": "abcd", "error": null },
@@ -121,8 +121,8 @@ fn the_card_says_who_since_when_why_and_where_we_stand_and_escapes_it_all() {
 #[test]
 fn a_store_that_forgot_is_said_to_be_in_the_way() {
     let (since, left) = (Duration::from_millis(12_900), Duration::from_millis(52_100));
-    let quarantine = Some(Quarantine { since: Some(since), left });
-    let seen = Snapshot { quarantine, ..Snapshot::default() };
+    let quarantine = Quarantine::new(Some(since), left);
+    let seen = quarantined(quarantine);
     let why = "the store is new, restarted or forgot its data (noticed 12 s ago); \
                no new locks for 53 s more";
     let card = card("x", &seen, NOW, None).expect("there is something to say");
@@ -132,12 +132,12 @@ fn a_store_that_forgot_is_said_to_be_in_the_way() {
     let object = serde_json::to_value(LockObject::new("x", &seen)).expect("JSON");
     assert_eq!(object["state"], "quarantined");
     assert_eq!(object["quarantine"], json!({ "since_ms": 12_900, "left_ms": 52_100 }));
-    let a_day = Some(Quarantine { since: None, left: Duration::from_hours(24) });
-    let seen = Snapshot { quarantine: a_day, ..Snapshot::default() };
+    let seen = quarantined(Quarantine::new(None, Duration::from_hours(24)));
     let card = super::card("x", &seen, NOW, None).expect("there is something to say");
     assert!(card.contains("86400 s more; that is longer than a quarantine"), "{card}");
     assert!(card.contains("`HDEL :lh:epoch until`"), "{card}");
-    let held = Snapshot { quarantine, ..tests::seen() };
+    let mut held = tests::seen();
+    held.quarantine = Some(quarantine);
     assert_eq!(state(&held), "held");
     assert!(super::text("x", &held, NOW).contains(why));
 }

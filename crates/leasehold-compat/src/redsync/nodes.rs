@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold::host::Host;
 use leasehold::store::{
-    Ask, BoxAnswer, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Snapshot, Store,
+    Ask, BoxAnswer, Claim, LeaseId, Otherwise, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Error, Key, OwnerToken, Ttl};
 
@@ -67,9 +67,8 @@ impl<S: Store> Nodes<S> {
     pub(super) fn acquire(&self, key: &Key, owner: &OwnerToken, ttl: Ttl) -> Vec<Asked> {
         self.ask(|pool, _| {
             let LeaseId { key, owner, claim } = lease(key, owner);
-            let line = Line::Stand;
             let name = key.clone();
-            let answer = pool.acquire(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 });
+            let answer = pool.acquire(Ask::new(key, owner, claim, ttl));
             Box::pin(async move {
                 let is_ours = is_granted(answer.await?);
                 let is_ours = is_ours.map_err(|error| error.with_name(name.as_str()))?;
@@ -81,9 +80,7 @@ impl<S: Store> Nodes<S> {
     /// Restarts the ttl where the key is the owner's.
     pub(super) fn renew(&self, key: &Key, owner: &OwnerToken, ttl: Ttl) -> Vec<Asked> {
         self.ask(|pool, _| {
-            let lease = lease(key, owner);
-            let renewal = Renewal { lease, ttl, at_least: None, reserve: 0, idle: false };
-            let answer = pool.renew(renewal);
+            let answer = pool.renew(Renewal::new(lease(key, owner), ttl));
             Box::pin(async move {
                 let is_ours = matches!(answer.await?, Renewed::Renewed { .. });
                 Ok(if is_ours { Said::Yes } else { Said::Taken })

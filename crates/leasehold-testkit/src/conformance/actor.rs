@@ -68,27 +68,19 @@ impl Actor {
     /// What it says of itself.
     #[must_use]
     pub fn record(&self) -> ClientRecord {
-        ClientRecord {
-            id: self.id.clone(),
-            host: "machine-1".to_owned(),
-            pid: 4_000 + self.number,
-            user: "ada".to_owned(),
-            command: format!("work --part {}", self.number),
-        }
+        let mut record = ClientRecord::new(self.id.clone());
+        record.host = "machine-1".to_owned();
+        record.pid = 4_000 + self.number;
+        record.user = "ada".to_owned();
+        record.command = format!("work --part {}", self.number);
+        record
     }
 
     /// An ask: exclusive, for 10 s, without waiting, without a note, with one fencing token, unless
     /// told otherwise.
     pub fn ask(&self, key: &Key) -> Asking {
-        let ask = Ask {
-            key: key.clone(),
-            owner: self.owner.clone(),
-            claim: Claim::Exclusive,
-            ttl: ttl(10_000),
-            line: Line::Stand,
-            note: None,
-            reserve: 1,
-        };
+        let mut ask = Ask::new(key.clone(), self.owner.clone(), Claim::Exclusive, ttl(10_000));
+        ask.reserve = 1;
         Asking { actor: self.clone(), ask }
     }
 
@@ -115,7 +107,7 @@ impl Actor {
         ttl_ms: u64,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static + use<> {
         let (lease, ttl) = (LeaseId { claim, ..self.lease(key) }, ttl(ttl_ms));
-        boxed(self.store.renew(Renewal { lease, ttl, at_least: None, reserve: 0, idle: false }))
+        boxed(self.store.renew(Renewal::new(lease, ttl)))
     }
 
     /// A renewal of a lease that is kept with no guard in use.
@@ -124,8 +116,9 @@ impl Actor {
         key: &Key,
         ttl_ms: u64,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static + use<> {
-        let (lease, ttl) = (self.lease(key), ttl(ttl_ms));
-        boxed(self.store.renew(Renewal { lease, ttl, at_least: None, reserve: 0, idle: true }))
+        let mut renewal = Renewal::new(self.lease(key), ttl(ttl_ms));
+        renewal.idle = true;
+        boxed(self.store.renew(renewal))
     }
 
     /// A renewal that raises the counter, or reserves further tokens.
@@ -137,8 +130,10 @@ impl Actor {
         reserve: u32,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static + use<> {
         let at_least = at_least.map(|number| FencingToken::new(number).expect("within bounds"));
-        let lease = self.lease(key);
-        boxed(self.store.renew(Renewal { lease, ttl: ttl(ttl_ms), at_least, reserve, idle: false }))
+        let mut renewal = Renewal::new(self.lease(key), ttl(ttl_ms));
+        renewal.at_least = at_least;
+        renewal.reserve = reserve;
+        boxed(self.store.renew(renewal))
     }
 
     /// A release.
@@ -291,14 +286,14 @@ impl Asking {
     pub fn named(mut self) -> Self {
         let client = Some(Arc::new(self.actor.record()));
         let why = self.ask.note.take().and_then(|note| note.why);
-        self.ask.note = Some(Note { client, why });
+        self.ask.note = Some(Note::new(client, why));
         self
     }
 
     /// With a reason.
     pub fn why(mut self, why: &str) -> Self {
         let client = self.ask.note.take().and_then(|note| note.client);
-        self.ask.note = Some(Note { client, why: Some(why.into()) });
+        self.ask.note = Some(Note::new(client, Some(why.into())));
         self
     }
 

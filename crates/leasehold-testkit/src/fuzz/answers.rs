@@ -50,7 +50,7 @@ async fn ask(connected: Connected) {
 }
 
 async fn listen(subscriber: Subscriber) {
-    let Subscriber { mut channels, mut messages } = subscriber;
+    let Subscriber { mut channels, mut messages, .. } = subscriber;
     let add = async {
         let _added = channels.add(":lh:inbox:AAAAAAAAAAAA").await;
         let _added = channels.add("other").await;

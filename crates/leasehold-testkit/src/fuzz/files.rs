@@ -56,14 +56,9 @@ async fn ask(store: &AnyStore, host: &VirtualHost) {
         }
         for (owner, _) in &owners {
             let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim: Claim::Exclusive };
-            let at_least = FencingToken::new(7);
-            let renewal = Renewal {
-                lease: lease.clone(),
-                ttl: Ttl::DEFAULT,
-                at_least,
-                reserve: 2,
-                idle: false,
-            };
+            let mut renewal = Renewal::new(lease.clone(), Ttl::DEFAULT);
+            renewal.at_least = FencingToken::new(7);
+            renewal.reserve = 2;
             let _answer = store.renew(renewal).await;
             let keep = Otherwise::Keep { owner: heir(), ttl: Ttl::DEFAULT, reserve: 2 };
             let _answer = store.release(lease.clone(), keep).await;
@@ -85,9 +80,10 @@ async fn ask(store: &AnyStore, host: &VirtualHost) {
 async fn acquire(store: &AnyStore, key: &Key, owner: &OwnerToken, client: &ClientId) {
     let (waiter_ttl, handed_ttl) = (Ttl::DEFAULT, Ttl::DEFAULT);
     let line = Line::Join { waiter_ttl, handed_ttl, ask_no: 1, inbox: client.clone() };
-    let note = Some(Note { client: None, why: Some("why".into()) });
-    let (key, owner, claim) = (key.clone(), owner.clone(), Claim::Exclusive);
-    let ask = Ask { key, owner, claim, ttl: Ttl::DEFAULT, line, note, reserve: 3 };
+    let mut ask = Ask::new(key.clone(), owner.clone(), Claim::Exclusive, Ttl::DEFAULT);
+    ask.line = line;
+    ask.note = Some(Note::new(None, Some("why".into())));
+    ask.reserve = 3;
     let _answer = store.acquire(ask).await;
 }
 

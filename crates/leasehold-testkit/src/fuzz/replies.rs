@@ -95,15 +95,11 @@ async fn acquire(store: &AnyStore) -> Result<(), Error> {
     let LeaseId { key, owner, claim } = lease();
     let (waiter_ttl, handed_ttl) = (Ttl::DEFAULT, Ttl::DEFAULT);
     let line = Line::Join { waiter_ttl, handed_ttl, ask_no: 1, inbox: client() };
-    let record = ClientRecord {
-        id: client(),
-        host: "h".to_owned(),
-        pid: 1,
-        user: "u".to_owned(),
-        command: "c".to_owned(),
-    };
-    let note = Some(Note { client: Some(Arc::new(record)), why: Some("why".into()) });
-    let ask = Ask { key, owner, claim, ttl: Ttl::DEFAULT, line, note, reserve: 4 };
+    let record = Arc::new(ClientRecord::new(client()));
+    let mut ask = Ask::new(key, owner, claim, Ttl::DEFAULT);
+    ask.line = line;
+    ask.note = Some(Note::new(Some(record), Some("why".into())));
+    ask.reserve = 4;
     if let Acquired::Granted { fencing } = store.acquire(ask).await? {
         check_block(fencing);
     }
@@ -111,8 +107,9 @@ async fn acquire(store: &AnyStore) -> Result<(), Error> {
 }
 
 async fn renew(store: &AnyStore) -> Result<(), Error> {
-    let at_least = FencingToken::new(5);
-    let renewal = Renewal { lease: lease(), ttl: Ttl::DEFAULT, at_least, reserve: 1, idle: false };
+    let mut renewal = Renewal::new(lease(), Ttl::DEFAULT);
+    renewal.at_least = FencingToken::new(5);
+    renewal.reserve = 1;
     if let Renewed::Renewed { fencing, .. } = store.renew(renewal).await? {
         check_block(fencing);
     }

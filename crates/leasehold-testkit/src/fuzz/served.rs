@@ -63,19 +63,14 @@ impl Link for Served {
 impl Connector for Served {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link: Arc<dyn Link> = Arc::new(self.clone());
-        Box::pin(ready(Ok(Connected {
-            link,
-            io: Box::pin(pending()),
-            run_id: None,
-            replicas: None,
-        })))
+        Box::pin(ready(Ok(Connected::new(link, Box::pin(pending())))))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
         let channel = Arc::<Mutex<String>>::default();
         let channels = Box::new(Listened(Arc::clone(&channel)));
         let messages = Box::new(Published { server: self.clone(), channel });
-        Box::pin(ready(Ok(Subscriber { channels, messages })))
+        Box::pin(ready(Ok(Subscriber::new(channels, messages))))
     }
 
     fn label(&self) -> String {
@@ -121,6 +116,6 @@ impl Messages for Published {
             Ok(text) => text.replace("TOKEN", &state.owner).into_bytes(),
             Err(other) => other.into_bytes(),
         };
-        Box::pin(ready(Some(News::Published(Message { channel, payload }))))
+        Box::pin(ready(Some(News::Published(Message::new(channel, payload)))))
     }
 }

@@ -74,8 +74,9 @@ impl<C: Connector> Connector for Replicated<C> {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let connecting = self.0.connect();
         Box::pin(async move {
-            let connected = connecting.await?;
-            Ok(Connected { link: Arc::new(ReplicatedLink(connected.link)), ..connected })
+            let mut connected = connecting.await?;
+            connected.link = Arc::new(ReplicatedLink(connected.link));
+            Ok(connected)
         })
     }
 

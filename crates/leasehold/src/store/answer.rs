@@ -46,6 +46,7 @@ pub enum Acquired {
 /// new for as long as anything may last that it granted before and knows nothing of any more.
 /// Leases that are held go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Quarantine {
     /// How long ago that was noticed, by the first ask after it; `None` if that is not known, or if
     /// only a look has noticed it so far: the quarantine begins with the next ask then.
@@ -53,6 +54,14 @@ pub struct Quarantine {
     /// For how long nothing new is granted: more than a quarantine lasts, if the clock of the store
     /// was set back since it began.
     pub left: Duration,
+}
+
+impl Quarantine {
+    /// One that lasts for so long from now, noticed that long ago.
+    #[must_use]
+    pub const fn new(since: Option<Duration>, left: Duration) -> Self {
+        Self { since, left }
+    }
 }
 
 impl fmt::Display for Quarantine {
@@ -114,8 +123,10 @@ pub enum Evicted {
     Changed,
 }
 
-/// What is known of a key.
+/// What is known of a key. A store begins with the default, by which nothing is, and sets what it
+/// knows.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Who holds it: nobody, one, or several who share.
     pub holders: Vec<Holder>,
@@ -133,6 +144,7 @@ pub struct Snapshot {
 
 /// What one node of a quorum shows of a key.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Vote {
     /// Which node: its URL without a password.
     pub node: String,
@@ -142,6 +154,12 @@ pub struct Vote {
 }
 
 impl Vote {
+    /// What that node shows.
+    #[must_use]
+    pub fn new(node: impl Into<String>, holder: Result<Option<Vec<u8>>, String>) -> Self {
+        Self { node: node.into(), holder }
+    }
+
     /// The beginning of the owner token there, as [`Holder::token_hint`] gives it; `None` if nobody
     /// has the key there, or nothing is shown.
     #[must_use]
@@ -170,6 +188,7 @@ impl Snapshot {
 
 /// One holder in a [`Snapshot`].
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// Its owner token, whatever bytes a foreign client may have written. Shown in part only by
     /// `Debug`.
@@ -189,6 +208,21 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// A holder of which no more is known than its owner token, and that its lease has no end. Set
+    /// what else is.
+    #[must_use]
+    pub fn new(token: impl Into<Vec<u8>>) -> Self {
+        Self {
+            token: token.into(),
+            client: None,
+            why: None,
+            since: None,
+            ttl_left: None,
+            fencing: None,
+            idle: false,
+        }
+    }
+
     /// The last of its fencing tokens.
     pub(crate) fn fencing_last(&self) -> Option<u64> {
         self.fencing.map(|block| block.first.get() + u64::from(block.count) - 1)
@@ -216,8 +250,9 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// One waiter in a [`Snapshot`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One waiter in a [`Snapshot`]. The default is one of whom nothing is known.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Waiter {
     /// The id of the client whose place it is.
     pub id: Option<ClientId>,
@@ -229,12 +264,21 @@ pub struct Waiter {
 
 /// One page of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Page {
     /// The keys, in order.
     pub keys: Vec<Key>,
     /// Pass it as the cursor of the next page; `None` if this was the last. A page may be empty and
     /// not be the last.
     pub next: Option<Key>,
+}
+
+impl Page {
+    /// These keys, and where the next page begins.
+    #[must_use]
+    pub const fn new(keys: Vec<Key>, next: Option<Key>) -> Self {
+        Self { keys, next }
+    }
 }
 
 #[cfg(test)]
@@ -250,15 +294,7 @@ mod tests {
             (&[0xff; 20], "\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
         ];
         for (token, hint) in table {
-            let holder = Holder {
-                token: token.to_vec(),
-                client: None,
-                why: None,
-                since: None,
-                ttl_left: None,
-                fencing: None,
-                idle: false,
-            };
+            let holder = Holder::new(token);
             assert_eq!(holder.token_hint(), hint);
             assert!(!format!("{holder:?}").contains("secret"));
         }
@@ -266,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_vote_shows_no_more_of_a_token_than_its_holder_does() {
-        let vote = |holder| Vote { node: "a".to_owned(), holder };
+        let vote = |holder| Vote::new("a", holder);
         for (holder, hint, shown) in [
             (Ok(Some(b"abcdefghijklmnop".to_vec())), Some("abcd"), r#"Ok(Some("abcd"))"#),
             (Ok(Some(b"secret".to_vec())), Some(""), r#"Ok(Some(""))"#),

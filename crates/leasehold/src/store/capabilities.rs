@@ -46,6 +46,7 @@ impl Capabilities {
 
 /// How far something reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Reach {
     /// Nobody.
     Nobody,

@@ -4,8 +4,9 @@ use crate::core::key::Key;
 use crate::core::token::{FencingBlock, OwnerToken};
 
 /// A message that waiting or handing on may be worthwhile now. It may be lost, late, doubled or
-/// forged: it proves nothing.
+/// forged: it proves nothing, and one that is not known may be passed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Hint {
     /// The key was handed to this owner.
     Granted {

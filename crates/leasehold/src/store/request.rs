@@ -9,6 +9,7 @@ use crate::core::ttl::Ttl;
 
 /// One acquire request.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Ask {
     /// What is wanted.
     pub key: Key,
@@ -26,6 +27,15 @@ pub struct Ask {
     /// A store may reserve fewer, but at least one: a block must not run ahead of what the store
     /// counts by.
     pub reserve: u32,
+}
+
+impl Ask {
+    /// An ask that takes no place in line, says nothing of the asker, and reserves no fencing
+    /// tokens. Set what is wanted beside.
+    #[must_use]
+    pub const fn new(key: Key, owner: OwnerToken, claim: Claim, ttl: Ttl) -> Self {
+        Self { key, owner, claim, ttl, line: Line::Stand, note: None, reserve: 0 }
+    }
 }
 
 /// In which way a key is wanted.
@@ -50,7 +60,11 @@ pub enum Claim {
 }
 
 /// What happens to an ask that finds the key taken.
+///
+/// A store refuses a way that it does not know, as it does a [`Claim`]
+/// ([`Unsupported`](crate::ErrorKind::Unsupported)).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Line {
     /// It is answered; no place is taken.
     Stand,
@@ -81,6 +95,7 @@ pub enum Line {
 
 /// What a client says of itself, for `inspect`, messages and logs.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Note {
     /// Who asks: one record per client, written when new or due for a refresh, not with each grant.
     pub client: Option<Arc<ClientRecord>>,
@@ -89,12 +104,19 @@ pub struct Note {
 }
 
 impl Note {
+    /// Who asks, and why.
+    #[must_use]
+    pub const fn new(client: Option<Arc<ClientRecord>>, why: Option<Arc<str>>) -> Self {
+        Self { client, why }
+    }
+
     /// The longest text of a note, in bytes.
     pub const WHY_BYTES_MAX: usize = 1024;
 }
 
 /// Who a client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClientRecord {
     /// Its id, as it stands in its owner tokens.
     pub id: ClientId,
@@ -106,6 +128,15 @@ pub struct ClientRecord {
     pub user: String,
     /// What it runs.
     pub command: String,
+}
+
+impl ClientRecord {
+    /// A client that says no more of itself than its id: its texts are empty, and its process is 0.
+    /// Set what else is known.
+    #[must_use]
+    pub const fn new(id: ClientId) -> Self {
+        Self { id, host: String::new(), pid: 0, user: String::new(), command: String::new() }
+    }
 }
 
 /// One lease of one owner.
@@ -121,6 +152,7 @@ pub struct LeaseId {
 
 /// One renew request.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Renewal {
     /// Which lease.
     pub lease: LeaseId,
@@ -139,9 +171,20 @@ pub struct Renewal {
     pub idle: bool,
 }
 
+impl Renewal {
+    /// A renewal of a lease in use, which restarts its ttl and does nothing else.
+    #[must_use]
+    pub const fn new(lease: LeaseId, ttl: Ttl) -> Self {
+        Self { lease, ttl, at_least: None, reserve: 0, idle: false }
+    }
+}
+
 /// What happens to a released lease where nobody waits for it in line; [`Wake`](Self::Wake) says it
 /// also of where somebody does.
+///
+/// A store refuses what it does not know ([`Unsupported`](crate::ErrorKind::Unsupported)).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Otherwise {
     /// It ends.
     Free,

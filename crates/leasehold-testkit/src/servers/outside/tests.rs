@@ -66,7 +66,7 @@ impl World {
         channel: &str,
         take: impl Fn(Message, Moment) + Send + 'static,
     ) -> Listening {
-        let Subscriber { mut channels, mut messages } = self.subscribe().await;
+        let Subscriber { mut channels, mut messages, .. } = self.subscribe().await;
         let (host, ended) = (Arc::clone(&self.host), Arc::new(Mutex::new(None)));
         let (inner, tell) = (Arc::clone(&self.host), Arc::clone(&ended));
         host.spawn_io(Box::pin(async move {

@@ -33,21 +33,18 @@ impl<C: Connector> Connector for Watched<C> {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let (connecting, outside) = (self.connector.connect(), Arc::clone(&self.outside));
         Box::pin(Arrival::new(&self.outside, async move {
-            let Connected { link, io, run_id, replicas } = connecting.await?;
-            let io = moving(Arc::downgrade(&link), Arc::clone(&outside), io);
-            Ok(Connected {
-                link: Arc::new(WatchedLink { link, outside }),
-                io: Box::pin(io),
-                run_id,
-                replicas,
-            })
+            let mut connected = connecting.await?;
+            let weak = Arc::downgrade(&connected.link);
+            connected.io = Box::pin(moving(weak, Arc::clone(&outside), connected.io));
+            connected.link = Arc::new(WatchedLink { link: connected.link, outside });
+            Ok(connected)
         }))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
         let (subscribing, outside) = (self.connector.subscribe(), Arc::clone(&self.outside));
         Box::pin(Arrival::new(&self.outside, async move {
-            let Subscriber { mut channels, messages } = subscribing.await?;
+            let Subscriber { mut channels, messages, .. } = subscribing.await?;
             let inlet = Arc::new(Inlet::new(mark_channel()));
             let (sender, received) = unbounded_channel();
             let handing_on = Arc::clone(&inlet);
@@ -58,10 +55,8 @@ impl<C: Connector> Connector for Watched<C> {
             if channels.add(inlet.channel()).await.is_ok() {
                 lock(&outside.inlets).push(inlet);
             }
-            Ok(Subscriber {
-                channels: Box::new(WatchedChannels { channels, outside }),
-                messages: Box::new(messages),
-            })
+            let channels = WatchedChannels { channels, outside };
+            Ok(Subscriber::new(Box::new(channels), Box::new(messages)))
         }))
     }
 

@@ -104,12 +104,9 @@ impl Connector for SimulatedConnector {
             // The connection is open as of this moment.
             let run_id =
                 end.network.with_server(|server| server.strict.map(|_| Arc::from(server.run_id())));
-            Ok(Connected {
-                link: Arc::new(link),
-                io: Box::pin(end.ended()),
-                run_id,
-                replicas: None,
-            })
+            let mut connected = Connected::new(Arc::new(link), Box::pin(end.ended()));
+            connected.run_id = run_id;
+            Ok(connected)
         })
     }
 
@@ -120,7 +117,7 @@ impl Connector for SimulatedConnector {
             let end = opening.await?;
             let channels = SimulatedChannels { network: end.network.clone(), id: end.id };
             let messages = SimulatedMessages { messages, _end: end };
-            Ok(Subscriber { channels: Box::new(channels), messages: Box::new(messages) })
+            Ok(Subscriber::new(Box::new(channels), Box::new(messages)))
         })
     }
 

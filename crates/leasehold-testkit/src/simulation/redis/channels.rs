@@ -37,7 +37,7 @@ pub(super) fn publish(server: &mut Server, arguments: &Arguments) -> Result<Repl
     let Some((channel, subscribers)) = heard else {
         return Ok(Reply::Int(0));
     };
-    let message = Message { channel: channel.clone(), payload: arguments.at(2).to_vec() };
+    let message = Message::new(channel.as_str(), arguments.at(2));
     server.published.extend(subscribers.iter().map(|subscriber| Publication {
         subscriber: *subscriber,
         news: News::Published(message.clone()),

@@ -51,7 +51,7 @@ fn messages_go_to_those_who_listen_then() {
     redis.subscribe(2, "x");
     redis.subscribe(1, "x");
     redis.subscribe(1, "y");
-    let message = Message { channel: "x".to_owned(), payload: b"hi".to_vec() };
+    let message = Message::new("x", b"hi");
     let to = |subscriber| Publication { subscriber, news: News::Published(message.clone()) };
     let publish = "return redis.call('PUBLISH', 'x', 'hi')";
     let done = redis.execute(NOW_US, &command(&["EVAL", publish, "0"]));

@@ -172,9 +172,12 @@ fn ask(
         _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox },
     };
     let why = [None, None, Some("nightly | report")][random.below(3)];
-    let note = why.map(|why| Note { client: None, why: Some(why.into()) });
     let LeaseId { key, owner, claim } = lease;
-    Ask { key, owner, claim, ttl: span, line, note, reserve }
+    let mut ask = Ask::new(key, owner, claim, span);
+    ask.line = line;
+    ask.note = why.map(|why| Note::new(None, Some(why.into())));
+    ask.reserve = reserve;
+    ask
 }
 
 /// Until when places live at most: whoever had one that died leaves it first.

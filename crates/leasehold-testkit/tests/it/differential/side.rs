@@ -138,7 +138,9 @@ impl Side {
                 let key = lease.key.clone();
                 let at_least = raise.zip(self.highest.get(&key)).map(|(by, from)| from + by);
                 let at_least = at_least.and_then(FencingToken::new);
-                match store.renew(Renewal { lease, ttl, at_least, reserve, idle }).await? {
+                let mut renewal = Renewal::new(lease, ttl);
+                (renewal.at_least, renewal.reserve, renewal.idle) = (at_least, reserve, idle);
+                match store.renew(renewal).await? {
                     Renewed::Renewed { fencing, raised_from, wanted } => {
                         // Seen from before the renewal.
                         let raised = [raised_from, fencing].map(|block| self.rise(&key, block));

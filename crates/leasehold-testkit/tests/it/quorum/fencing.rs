@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use leasehold::core::token::ClientId;
-use leasehold::store::{Acquired, Ask, Claim, LeaseId, Line, MemoryStore, Otherwise, Store as _};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, MemoryStore, Otherwise, Store as _};
 use leasehold::{OwnerToken, Ttl};
 use leasehold_testkit::faults::{Fault, Request};
 
@@ -14,15 +14,8 @@ use super::{Scene, key, ms, play};
 async fn count_on(node: &MemoryStore, by: u32) {
     let client = ClientId::from_random([0; ClientId::CHARS]);
     let owner = OwnerToken::from_random([1; OwnerToken::RANDOM_BYTES], &client);
-    let ask = Ask {
-        key: key("a"),
-        owner: owner.clone(),
-        claim: Claim::Exclusive,
-        ttl: Ttl::DEFAULT,
-        line: Line::Stand,
-        note: None,
-        reserve: by,
-    };
+    let mut ask = Ask::new(key("a"), owner.clone(), Claim::Exclusive, Ttl::DEFAULT);
+    ask.reserve = by;
     let granted = node.acquire(ask).await.expect("it is in memory");
     assert!(matches!(granted, Acquired::Granted { .. }));
     let lease = LeaseId { key: key("a"), owner, claim: Claim::Exclusive };

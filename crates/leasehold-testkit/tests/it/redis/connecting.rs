@@ -253,7 +253,7 @@ async fn messages_of_a_channel_come_in_until_the_connection_ends() {
             listen(&mut subscriber, channel).await.expect("confirmed");
         }
         assert_eq!(server.command(&["PUBLISH", "other", "a\r\n\u{0}"]).int(), 1);
-        let expected = Message { channel: "other".to_owned(), payload: b"a\r\n\0".to_vec() };
+        let expected = Message::new("other", b"a\r\n\0");
         assert_eq!(subscriber.messages.next().await, Some(News::Published(expected)));
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(subscriber.messages.next().await, None);

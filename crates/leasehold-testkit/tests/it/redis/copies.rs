@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::{Copies, LinkError, RedisConnector, RedisStore, Replicas, Value};
-use leasehold::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Released, Renewal, Store};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, Otherwise, Released, Renewal, Store};
 use leasehold::{Client, Error, ErrorKind, Key, OwnerToken, Release, Ttl};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{granted, lost, refused, renewed, taken};
@@ -23,13 +23,13 @@ fn lease(name: &str, claim: Claim) -> LeaseId {
 
 fn ask(name: &str, claim: Claim) -> Ask {
     let LeaseId { key, owner, claim } = lease(name, claim);
-    let (ttl, line, reserve) = (Ttl::DEFAULT, Line::Stand, (claim == Claim::Exclusive).into());
-    Ask { key, owner, claim, ttl, line, note: None, reserve }
+    let mut ask = Ask::new(key, owner, claim, Ttl::DEFAULT);
+    ask.reserve = (claim == Claim::Exclusive).into();
+    ask
 }
 
 fn renewal(name: &str) -> Renewal {
-    let lease = lease(name, Claim::Exclusive);
-    Renewal { lease, ttl: Ttl::DEFAULT, at_least: None, reserve: 0, idle: false }
+    Renewal::new(lease(name, Claim::Exclusive), Ttl::DEFAULT)
 }
 
 fn keep(name: &str) -> (LeaseId, Otherwise) {

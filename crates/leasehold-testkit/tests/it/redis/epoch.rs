@@ -43,7 +43,7 @@ fn an_end_that_is_no_moment_begins_the_quarantine_anew() {
     for until in ["", "soon", "-1", "1e3", " 1", "0x7"] {
         play(async |scene| {
             scene.server().command(&["HSET", ":lh:epoch", "until", until]);
-            let ahead = Quarantine { since: None, left: QUARANTINE };
+            let ahead = Quarantine::new(None, QUARANTINE);
             assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(ahead), "{until}");
             scene.assert_quarantined_to_its_end(&["a"]).await;
         });

@@ -156,8 +156,9 @@ impl State {
         self.lines.push(Arc::clone(&line));
         let closing = Closing(Arc::clone(&line));
         let io = Box::pin(async move { closing.0.broken.notified().await });
-        let run_id = self.terms.strict.map(|_| format!("run{number}").into());
-        Connected { link: line, io, run_id, replicas: None }
+        let mut connected = Connected::new(line, io);
+        connected.run_id = self.terms.strict.map(|_| format!("run{number}").into());
+        connected
     }
 }
 

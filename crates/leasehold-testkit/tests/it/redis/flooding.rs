@@ -85,7 +85,7 @@ async fn an_answer_without_an_end_ends_the_connection_at_a_bound() {
 async fn a_message_without_an_end_ends_the_connection_at_a_bound() {
     for (head, more) in FLOODS {
         let (connector, server) = flooding(&GREETING, head, more);
-        let Subscriber { mut channels, mut messages } =
+        let Subscriber { mut channels, mut messages, .. } =
             connector.subscribe().await.expect("it greets");
         let take = async { while messages.next().await.is_some() {} };
         let (added, ()) = tokio::join!(channels.add("inbox"), take);
@@ -111,12 +111,7 @@ impl Link for Scanning {
 impl Connector for Scanning {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link: Arc<dyn Link> = Arc::new(Self);
-        Box::pin(ready(Ok(Connected {
-            link,
-            io: Box::pin(pending()),
-            run_id: None,
-            replicas: None,
-        })))
+        Box::pin(ready(Ok(Connected::new(link, Box::pin(pending())))))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {

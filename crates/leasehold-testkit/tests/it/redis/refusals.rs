@@ -11,7 +11,7 @@ use leasehold::core::token::ClientId;
 use leasehold::host::SystemHost;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{
-    Acquired, Ask, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Store,
+    Acquired, Ask, Claim, LeaseId, Otherwise, Released, Renewal, Renewed, Store,
 };
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 use leasehold_testkit::servers::{PATIENCE, RedisServer, Reply, version};
@@ -33,14 +33,13 @@ fn lease(name: &str) -> LeaseId {
 
 async fn ask(store: &RedisStore, name: &str) -> Result<Acquired, Error> {
     let LeaseId { key, owner, claim } = lease(name);
-    let ask =
-        Ask { key, owner, claim, ttl: Ttl::DEFAULT, line: Line::Stand, note: None, reserve: 1 };
+    let mut ask = Ask::new(key, owner, claim, Ttl::DEFAULT);
+    ask.reserve = 1;
     store.acquire(ask).await
 }
 
 async fn renew(store: &RedisStore, name: &str) -> Result<Renewed, Error> {
-    let lease = lease(name);
-    store.renew(Renewal { lease, ttl: Ttl::DEFAULT, at_least: None, reserve: 0, idle: false }).await
+    store.renew(Renewal::new(lease(name), Ttl::DEFAULT)).await
 }
 
 async fn release(store: &RedisStore, name: &str) -> Result<Released, Error> {

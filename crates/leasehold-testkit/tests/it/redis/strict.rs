@@ -140,7 +140,7 @@ fn a_second_loss_begins_a_quarantine_of_its_own() {
 #[test]
 fn a_look_sees_that_the_next_ask_will_begin_a_quarantine() {
     play(async |scene| {
-        let (anna, ahead) = (scene.world.actor(), Quarantine { since: None, left: QUARANTINE });
+        let (anna, ahead) = (scene.world.actor(), Quarantine::new(None, QUARANTINE));
         granted(anna.ask(&key("a")).send().await);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
         scene.server().flush();
@@ -195,10 +195,10 @@ async fn renew(
 fn a_new_server_begins_with_a_quarantine_that_can_be_ended_by_hand() {
     play_on(RedisServer::builder(), async |scene| {
         let anna = scene.world.actor();
-        let ahead = Quarantine { since: None, left: QUARANTINE };
+        let ahead = Quarantine::new(None, QUARANTINE);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(ahead));
         let quarantine = scene.assert_quarantined(&anna, &key("a")).await;
-        let whole = Quarantine { since: Some(Duration::ZERO), left: QUARANTINE };
+        let whole = Quarantine::new(Some(Duration::ZERO), QUARANTINE);
         assert_eq!(quarantine, whole);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, Some(whole));
         scene.server().command(&["HDEL", ":lh:epoch", "until"]);

@@ -8,7 +8,7 @@ use leasehold::core::token::ClientId;
 use leasehold::host::{Host, SystemHost};
 use leasehold::store::redis::{LinkError, RedisStore};
 use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Claim, LeaseId, Line, Otherwise, Released, Renewal, Renewed, Store,
+    Acquired, Ask, BoxAnswer, Claim, LeaseId, Otherwise, Released, Renewal, Renewed, Store,
 };
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 use leasehold_testkit::VirtualHost;
@@ -53,26 +53,14 @@ impl World {
     }
 
     fn ask(&self, name: &str) -> BoxAnswer<Acquired> {
-        Box::pin(self.store.acquire(Ask {
-            key: key(name),
-            owner: owner(),
-            claim: Claim::Exclusive,
-            ttl: Ttl::DEFAULT,
-            line: Line::Stand,
-            note: None,
-            reserve: 1,
-        }))
+        let mut ask = Ask::new(key(name), owner(), Claim::Exclusive, Ttl::DEFAULT);
+        ask.reserve = 1;
+        Box::pin(self.store.acquire(ask))
     }
 
     fn renew(&self, name: &str) -> BoxAnswer<Renewed> {
         let lease = LeaseId { key: key(name), owner: owner(), claim: Claim::Exclusive };
-        Box::pin(self.store.renew(Renewal {
-            lease,
-            ttl: Ttl::DEFAULT,
-            at_least: None,
-            reserve: 0,
-            idle: false,
-        }))
+        Box::pin(self.store.renew(Renewal::new(lease, Ttl::DEFAULT)))
     }
 
     /// The names of the locks that scripts came in for, in order.

@@ -230,15 +230,9 @@ async fn join(scene: &Scene, store: &AnyStore, id: &ClientId) -> OwnerToken {
     let owner = OwnerToken::from_random(random, id);
     let ttl = Ttl::new(ms(3_000)).expect("within bounds");
     let line = Line::Join { waiter_ttl: ttl, handed_ttl: ttl, ask_no: 1, inbox: id.clone() };
-    let ask = Ask {
-        key: key(),
-        owner: owner.clone(),
-        claim: Claim::Exclusive,
-        ttl,
-        line,
-        note: None,
-        reserve: 1,
-    };
+    let mut ask = Ask::new(key(), owner.clone(), Claim::Exclusive, ttl);
+    ask.line = line;
+    ask.reserve = 1;
     let answer = store.acquire(ask).await.expect("answered");
     assert!(matches!(answer, Acquired::Taken { .. }), "{answer:?}");
     // A store may have to open what hints come in by.

@@ -39,15 +39,13 @@ impl Both {
 
 impl Connector for Both {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        let link = Arc::new(self.clone());
-        let run_id = self.strict.map(|_| self.twins().run_id().into());
-        let io = Box::pin(pending());
-        Box::pin(ready(Ok(Connected { link, io, run_id, replicas: None })))
+        let mut connected = Connected::new(Arc::new(self.clone()), Box::pin(pending()));
+        connected.run_id = self.strict.map(|_| self.twins().run_id().into());
+        Box::pin(ready(Ok(connected)))
     }
 
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        let subscriber = Subscriber { channels: Box::new(Deaf), messages: Box::new(Deaf) };
-        Box::pin(ready(Ok(subscriber)))
+        Box::pin(ready(Ok(Subscriber::new(Box::new(Deaf), Box::new(Deaf)))))
     }
 
     fn label(&self) -> String {
@@ -142,14 +140,18 @@ impl Player {
             2 => Line::Watch { waiter_ttl, inbox: id.clone() },
             _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox: id.clone() },
         };
-        let command = "report\n--all".to_owned();
-        let (host, user) = ("web-1".to_owned(), "anna".to_owned());
-        let record = Arc::new(ClientRecord { id, host, pid: 42, user, command });
+        let mut record = ClientRecord::new(id);
+        record.host = "web-1".to_owned();
+        record.pid = 42;
+        record.user = "anna".to_owned();
+        record.command = "report\n--all".to_owned();
         let why = [None, Some(""), Some("nightly | report")][self.random.below(3)];
-        let client = self.random.once_in(2).then_some(record);
-        let note = why.map(|why| Note { client, why: Some(why.into()) });
-        let reserve = [0, 1, 1, 1, 4][self.random.below(5)];
-        Ask { key, owner, claim: Claim::Exclusive, ttl: ttl(span), line, note, reserve }
+        let client = self.random.once_in(2).then(|| Arc::new(record));
+        let mut ask = Ask::new(key, owner, Claim::Exclusive, ttl(span));
+        ask.line = line;
+        ask.note = why.map(|why| Note::new(client, Some(why.into())));
+        ask.reserve = [0, 1, 1, 1, 4][self.random.below(5)];
+        ask
     }
 
     /// One request. What the store makes of the answer is for other tests to say.
@@ -169,9 +171,11 @@ impl Player {
                 let at_least = at_least.map(|number| {
                     leasehold::core::token::FencingToken::new(number).expect("a good number")
                 });
-                let idle = self.random.once_in(3);
-                let _ =
-                    self.store.renew(Renewal { lease, ttl: span, at_least, reserve, idle }).await;
+                let mut renewal = Renewal::new(lease, span);
+                renewal.at_least = at_least;
+                renewal.reserve = reserve;
+                renewal.idle = self.random.once_in(3);
+                let _ = self.store.renew(renewal).await;
             }
             17..20 => drop(self.store.release(lease, Otherwise::Free).await),
             20 | 21 => drop(self.store.release(lease, Otherwise::Wake).await),

@@ -56,7 +56,8 @@ impl Scene {
     async fn open(kind: Kind) -> Self {
         let server = RedisServer::builder().program(kind.program()).with_clock().start();
         let connector = RedisConnector::new(&server.url()).expect("a URL");
-        let Subscriber { channels, messages } = connector.subscribe().await.expect("it is there");
+        let Subscriber { channels, messages, .. } =
+            connector.subscribe().await.expect("it is there");
         let mut simulated = SimulatedRedis::new();
         simulated.subscribe(READER, "inbox");
         let mut scene = Self { server, channels, messages, simulated, now_us: 0 };

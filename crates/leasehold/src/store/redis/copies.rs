@@ -33,6 +33,7 @@ pub struct Copies {
 
 /// How many replicas have to confirm a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Replicas {
     /// So many.
     Count(u8),

@@ -50,6 +50,7 @@ pub trait Connector: Send + Sync + 'static {
 }
 
 /// A connection that has just been made.
+#[non_exhaustive]
 pub struct Connected {
     /// Where requests go.
     pub link: Arc<dyn Link>,
@@ -63,6 +64,15 @@ pub struct Connected {
     /// How many replicas the server has, asked for on this connection. `None` where the
     /// [terms](Connector::terms) do not want a majority of them.
     pub replicas: Option<u32>,
+}
+
+impl Connected {
+    /// A connection of which nothing more is known, as the default [terms](Connector::terms) want
+    /// it. Set the other fields where they want more.
+    #[must_use]
+    pub fn new(link: Arc<dyn Link>, io: LinkFuture<()>) -> Self {
+        Self { link, io, run_id: None, replicas: None }
+    }
 }
 
 impl fmt::Debug for Connected {
@@ -89,11 +99,20 @@ pub trait Link: Send + Sync + 'static {
 }
 
 /// A connection on which messages come in.
+#[non_exhaustive]
 pub struct Subscriber {
     /// What is listened to.
     pub channels: Box<dyn Channels>,
     /// What comes in.
     pub messages: Box<dyn Messages>,
+}
+
+impl Subscriber {
+    /// Both ends of one connection.
+    #[must_use]
+    pub fn new(channels: Box<dyn Channels>, messages: Box<dyn Messages>) -> Self {
+        Self { channels, messages }
+    }
 }
 
 impl fmt::Debug for Subscriber {
@@ -156,6 +175,7 @@ pub trait Messages: Send + 'static {
 
 /// What a server says unasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum News {
     /// Something was published on a channel that is listened to.
     Published(Message),
@@ -167,11 +187,20 @@ pub enum News {
 
 /// A message of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Message {
     /// Where it was published.
     pub channel: String,
     /// What.
     pub payload: Vec<u8>,
+}
+
+impl Message {
+    /// What was published where.
+    #[must_use]
+    pub fn new(channel: impl Into<String>, payload: impl Into<Vec<u8>>) -> Self {
+        Self { channel: channel.into(), payload: payload.into() }
+    }
 }
 
 /// What an ask in line takes, the longest of the usual commands: it grows no buffer.
