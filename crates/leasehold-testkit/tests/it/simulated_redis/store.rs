@@ -1,5 +1,6 @@
 //! The store itself on both servers at once: every request that it sends is asked of both.
 
+use std::collections::BTreeMap;
 use std::future::{pending, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ use leasehold_testkit::conformance::{ms, ttl};
 use leasehold_testkit::virtual_host::SeededRandom;
 
 use super::kinds_here;
-use super::twins::Twins;
+use super::twins::{Kind, Twins};
 
 /// How many seeds there are, and how many requests each has.
 const SEEDS: u64 = 6;
@@ -29,9 +30,51 @@ const REQUESTS: usize = 600;
 struct Both {
     twins: Arc<Mutex<Twins>>,
     strict: Option<Strict>,
+    met: Arc<Mutex<Met>>,
+}
+
+/// What was met with.
+#[derive(Default)]
+struct Met {
+    connections: u64,
+    /// How often which answer to a strict ask came.
+    answers: BTreeMap<&'static str, u64>,
 }
 
 impl Both {
+    fn start(kind: Kind, strict: Option<Strict>) -> Self {
+        let twins = Arc::new(Mutex::new(Twins::start(kind)));
+        Self { twins, strict, met: Arc::default() }
+    }
+
+    fn met(&self) -> MutexGuard<'_, Met> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process that the next connection is made to. Every other one leads elsewhere afterwards.
+    fn greeted(&self) -> String {
+        let mut met = self.met();
+        met.connections += 1;
+        if met.connections.is_multiple_of(2) {
+            "elsewhere".to_owned()
+        } else {
+            self.twins().run_id()
+        }
+    }
+
+    fn count(&self, answer: &Value) {
+        let Value::Array(parts) = answer else { return };
+        let name = match parts.as_slice() {
+            [Value::Int(0), ..] => "taken",
+            [Value::Int(1), ..] => "granted",
+            [Value::Int(4), Value::Int(_), Value::Int(_)] => "quarantined",
+            [Value::Int(5)] => "misled",
+            [Value::Int(6)] => "wrong type",
+            _ => return,
+        };
+        *self.met().answers.entry(name).or_default() += 1;
+    }
+
     fn twins(&self) -> MutexGuard<'_, Twins> {
         self.twins.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,7 +83,7 @@ impl Both {
 impl Connector for Both {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let mut connected = Connected::new(Arc::new(self.clone()), Box::pin(pending()));
-        connected.run_id = self.strict.map(|_| self.twins().run_id().into());
+        connected.run_id = self.strict.map(|_| self.greeted().into());
         Box::pin(ready(Ok(connected)))
     }
 
@@ -60,8 +103,13 @@ impl Connector for Both {
 impl Link for Both {
     fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
         let mut twins = self.twins();
-        let answer = twins.send(&command.args().collect::<Vec<_>>());
+        let words: Vec<_> = command.args().collect();
+        let answer = twins.send(&words);
         twins.compare_keys();
+        // A strict ask alone has the epoch among its keys.
+        if let (Ok(answer), true) = (&answer, words.contains(&b":lh:epoch".as_slice())) {
+            self.count(answer);
+        }
         Box::pin(ready(answer))
     }
 }
@@ -241,17 +289,20 @@ fn play(both: &Both) {
 #[test]
 fn the_scripts_of_the_store_do_what_they_do_on_a_real_server() {
     for kind in kinds_here() {
-        let both = Both { twins: Arc::new(Mutex::new(Twins::start(kind))), strict: None };
+        let both = Both::start(kind, None);
         play(&both);
         let all = ["acquire", "evict", "inspect", "living", "release", "renew"];
         assert_eq!(Vec::from_iter(&both.twins().scripts), all);
     }
 }
 
+/// Every kind of answer that a strict ask can get is met with.
 #[test]
 fn so_do_those_of_a_strict_store() {
     for kind in kinds_here() {
-        let strict = Some(Strict::of(ms(300), ms(300)));
-        play(&Both { twins: Arc::new(Mutex::new(Twins::start(kind))), strict });
+        let both = Both::start(kind, Some(Strict::of(ms(300), ms(300))));
+        play(&both);
+        let all = ["granted", "misled", "quarantined", "taken", "wrong type"];
+        assert_eq!(Vec::from_iter(both.met().answers.keys().copied()), all);
     }
 }
