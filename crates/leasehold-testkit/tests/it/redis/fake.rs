@@ -81,6 +81,11 @@ impl Fake {
         self.state().answers.push_back(answer);
     }
 
+    /// Forgets what was to be answered and was not asked for.
+    pub(crate) fn clear_answers(&self) {
+        self.state().answers.clear();
+    }
+
     /// What the next question for copies is answered; none: nothing. Default: that there is one.
     pub(crate) fn confirm(&self, answer: Option<Result<Value, LinkError>>) {
         self.state().confirmations.push_back(answer);

@@ -1,10 +1,12 @@
 //! Connections that outlive the strict server at which they were made: something between keeps
 //! them, and goes on with another server.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::ErrorKind;
+use leasehold::host::Host as _;
 use leasehold::store::redis::{RedisConnector, RedisStore, Strict};
 use leasehold::store::{Acquired, AnyStore, Claim, Quarantine};
 use leasehold_testkit::VirtualHost;
@@ -12,7 +14,7 @@ use leasehold_testkit::conformance::check::{granted, refused};
 use leasehold_testkit::conformance::{Actor, World, key, ms};
 use leasehold_testkit::servers::{Proxy, RedisServer, ServerOutside};
 
-use super::fake::{Fake, numbers};
+use super::fake::{Fake, numbers, taken};
 use super::strict::QUARANTINE;
 use crate::stores::run_id;
 
@@ -109,6 +111,53 @@ fn old_connections_and_new_ones_agree_on_one_quarantine() {
     });
 }
 
+/// Whatever connection it is sent on, something between leads it elsewhere.
+async fn mislead_one_ask(world: &World, fake: &Fake) {
+    for _ in 0..3 {
+        fake.answer(numbers(&[5]));
+    }
+    refused(world.actor().ask(&key("a")).send().await, ErrorKind::Unavailable);
+    fake.clear_answers();
+}
+
+/// A proxy that goes to and fro is beaten no more than a server that lets nobody in.
+#[test]
+fn connections_that_are_left_are_made_anew_with_growing_pauses() {
+    let host = VirtualHost::new(1);
+    let fake = Fake::on_terms(Strict::STANDARD);
+    host.run(async {
+        let store = RedisStore::connect_with(fake.clone(), host.clone()).await;
+        let store = AnyStore::new(store.expect("connected"));
+        let world =
+            World::open(host.clone(), Box::new(move || Box::pin(ready(store.clone())) as _)).await;
+        // A connection that has lasted is made anew at once: this is a failover.
+        for _ in 0..3 {
+            host.advance(ms(1_000)).await;
+            let (started, attempts) = (host.now(), fake.attempts());
+            fake.answer(numbers(&[5]));
+            fake.answer(taken());
+            let answer = world.actor().ask(&key("a")).send().await;
+            assert!(matches!(answer, Ok(Acquired::Taken { .. })), "{answer:?}");
+            assert_eq!((host.now(), fake.attempts()), (started, attempts + 1));
+        }
+        host.advance(ms(1_000)).await;
+        let mut last = host.now();
+        // Each ask leaves two connections, of which the very first had lasted. Half of a pause is
+        // random.
+        for at_least in [5, 30, 120, 410, 500, 500, 500, 500] {
+            mislead_one_ask(&world, &fake).await;
+            let took = host.now().since(last);
+            last = host.now();
+            assert!(took >= ms(at_least) && took <= ms(1_025), "{took:?}, not {at_least} ms");
+        }
+        fake.answer(taken());
+        let answer = world.actor().ask(&key("a")).send().await;
+        assert!(matches!(answer, Ok(Acquired::Taken { .. })), "{answer:?}");
+        assert!(host.now().since(last) <= ms(500), "it is itself again for so long");
+    });
+    host.drop_tasks();
+}
+
 #[test]
 fn a_server_that_is_never_the_one_that_was_greeted_is_unavailable_in_the_end() {
     let host = VirtualHost::new(1);
@@ -117,7 +166,7 @@ fn a_server_that_is_never_the_one_that_was_greeted_is_unavailable_in_the_end() {
         let store = RedisStore::connect_with(fake.clone(), host.clone()).await;
         let world = World::open(host.clone(), {
             let store = AnyStore::new(store.expect("connected"));
-            Box::new(move || Box::pin(std::future::ready(store.clone())) as _)
+            Box::new(move || Box::pin(ready(store.clone())) as _)
         });
         let world = world.await;
         let _ping = fake.seen();
@@ -134,12 +183,9 @@ fn a_server_that_is_never_the_one_that_was_greeted_is_unavailable_in_the_end() {
         assert_eq!(fake.open(), 3);
         host.advance(Duration::from_secs(1)).await;
         assert_eq!(fake.open(), 1);
-        // But only a few of them are kept, however many asks come by.
-        for _ in 0..5 {
-            for _ in 0..3 {
-                fake.answer(numbers(&[5]));
-            }
-            refused(world.actor().ask(&key("a")).send().await, ErrorKind::Unavailable);
+        // But only a few of them are kept, however many are left within that.
+        for _ in 0..3 {
+            mislead_one_ask(&world, &fake).await;
         }
         host.settle().await;
         assert_eq!(fake.open(), 5);

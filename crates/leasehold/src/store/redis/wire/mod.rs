@@ -7,6 +7,9 @@
 //! | open | sent | – | – | closed; what was sent is unknown | the same |
 //! | open, probed | queued, and sent once the probe is answered | – | – | as open, then connecting for the queue | the same |
 //!
+//! Where one that led to another server was new itself, the next is made after a pause, longer each
+//! time: what is asked meanwhile is queued.
+//!
 //! One task makes and serves a connection, on the runtime of whoever asked first, so that an answer
 //! wakes no other thread. If that runtime goes, so does the connection, and the next request makes
 //! another one on its own. A runtime that does not carry the connecting through, because it does no

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use super::CONNECT_LIMIT;
 use super::state::Shared;
 use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::redis::copies::Replicas;
 use crate::store::redis::greet::{no_replicas, no_run_id};
@@ -20,12 +21,18 @@ use crate::store::within;
 pub(super) struct Serving {
     pub(super) wire: Weak<Shared>,
     pub(super) generation: u64,
+    pub(super) not_before: Moment,
     pub(super) kill: Arc<Notify>,
 }
 
 impl Serving {
     pub(super) async fn serve(self, connector: Arc<dyn Connector>, host: Arc<dyn Host>) {
-        let connecting = within(host, CONNECT_LIMIT, connector.connect());
+        let connecting = async {
+            if host.now() < self.not_before {
+                host.sleep_until(self.not_before).await;
+            }
+            within(Arc::clone(&host), CONNECT_LIMIT, connector.connect()).await
+        };
         let killed = Arc::clone(&self.kill);
         let mut killed = pin!(killed.notified());
         let connected = tokio::select! {

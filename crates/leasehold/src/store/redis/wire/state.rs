@@ -24,9 +24,14 @@ use crate::store::within;
 /// How long a probe waits.
 const PROBE_LIMIT: Duration = Duration::from_millis(250);
 
-/// The pauses between failed attempts to connect.
+/// The pauses between failed attempts to connect, and before a connection that follows one that was
+/// left so soon.
 const RECONNECT: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(500) };
+
+/// What lasted for so long was no short-lived connection: where it is left, another one is made at
+/// once. Where they do not last, something between keeps going to and fro, and is not to be beaten.
+const LASTING: Duration = Duration::from_secs(1);
 
 /// How many connections that were left are kept for what is under way. One more ends at once.
 const LEFT_MAX: usize = 4;
@@ -52,6 +57,10 @@ struct State {
     /// The latest connection that was given up because the server was silent on it.
     silent: Option<u64>,
     delays: Delays,
+    /// The pauses after connections that were left.
+    leaving: Delays,
+    /// When the next connection may be made after that.
+    not_before: Moment,
 }
 
 enum Phase {
@@ -59,6 +68,7 @@ enum Phase {
         not_before: Moment,
         why: Option<Error>,
     },
+    /// `since`: when the pause before it is over, if there is one.
     Connecting {
         since: Moment,
         queue: VecDeque<Queued>,
@@ -66,6 +76,7 @@ enum Phase {
     },
     /// `probing`: what waits for the answer to a probe, while there is one.
     Open {
+        since: Moment,
         link: Arc<dyn Link>,
         known: Known,
         kill: Arc<Notify>,
@@ -109,6 +120,8 @@ impl Shared {
             generation: 0,
             silent: None,
             delays: RECONNECT.delays(),
+            leaving: RECONNECT.delays(),
+            not_before: Moment::default(),
         };
         Self {
             ticks: Ticks::new(Arc::clone(&host)),
@@ -157,9 +170,10 @@ impl Shared {
         state.generation += 1;
         let wire = Arc::downgrade(self);
         let generation = state.generation;
-        let serving = Serving { wire, generation, kill: Arc::clone(&kill) };
+        let since = state.not_before.max(self.host.now());
+        let serving = Serving { wire, generation, not_before: since, kill: Arc::clone(&kill) };
         let home = state.home;
-        state.phase = Phase::Connecting { since: self.host.now(), queue, kill };
+        state.phase = Phase::Connecting { since, queue, kill };
         drop(state);
         self.serve(home, serving);
     }
@@ -272,7 +286,7 @@ impl Shared {
         if state.generation != probed {
             return;
         }
-        let Phase::Open { link, known, probing, kill } = &mut state.phase else { return };
+        let Phase::Open { link, known, probing, kill, .. } = &mut state.phase else { return };
         if alive {
             let queue = probing.take().unwrap_or_default();
             self.send_all(&**link, known, queue, probed);
@@ -301,7 +315,7 @@ impl Shared {
         {
             self.send_all(&*link, &mut known, queue, generation);
         }
-        state.phase = Phase::Open { link, known, kill, probing: None };
+        state.phase = Phase::Open { since: self.host.now(), link, known, kill, probing: None };
     }
 
     fn send_all(
@@ -357,14 +371,21 @@ impl Shared {
     }
 
     /// The connection may lead to another server than the one that it was made to. What comes next
-    /// goes by a new one; what is under way is answered still, if it is in time.
+    /// goes by a new one, after a pause if this one was new itself; what is under way is answered
+    /// still, if it is in time.
     pub(super) fn leave(self: &Arc<Self>, generation: u64) {
-        let state = self.state();
-        let Phase::Open { kill, .. } = &state.phase else { return };
+        let mut state = self.state();
+        let Phase::Open { kill, since, .. } = &state.phase else { return };
         if state.generation != generation {
             return;
         }
-        let kill = Arc::clone(kill);
+        let (kill, now) = (Arc::clone(kill), self.host.now());
+        if now.since(*since) >= LASTING {
+            state.leaving.reset();
+        } else {
+            let pause = state.leaving.next(random_u32(&*self.host));
+            state.not_before = now + pause;
+        }
         self.replace(state);
         tracing::warn!(
             server = self.connector.label(),
