@@ -5,6 +5,7 @@
 //! out.
 
 mod gozero;
+mod inside;
 mod jedis;
 mod race;
 mod redsync;

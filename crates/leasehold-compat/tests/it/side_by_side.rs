@@ -1,11 +1,9 @@
 //! All of them on one key, beside Leasehold's own clients.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
 use leasehold_compat::gozero::RedisLock;
 use leasehold_compat::jedis::RedisDistributedLock;
 
+use crate::inside::Inside;
 use crate::world::{World, ms, play, raw};
 
 #[test]
@@ -30,24 +28,6 @@ fn a_release_wakes_who_waits_with_leaseholds_mutex() {
             let _released = guard.release().await.expect("asked");
         }
     });
-}
-
-/// Who is inside, and how often each was.
-#[derive(Clone, Default)]
-struct Inside {
-    busy: Arc<AtomicBool>,
-    turns: Arc<[AtomicU32; 4]>,
-}
-
-impl Inside {
-    fn enter(&self, who: usize) {
-        assert!(!self.busy.swap(true, Ordering::SeqCst), "two are inside");
-        self.turns[who].fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn leave(&self) {
-        assert!(self.busy.swap(false, Ordering::SeqCst), "somebody else left for us");
-    }
 }
 
 async fn with_mutex(world: &World, inside: &Inside) {
@@ -101,7 +81,7 @@ async fn with_jedis(world: &World, inside: &Inside) {
 #[test]
 fn all_of_them_and_the_recipe_itself_take_turns_on_one_key() {
     play(async |world| {
-        let inside = Inside::default();
+        let inside = Inside::of(4);
         for _ in 0..2 {
             with_mutex(world, &inside).await;
             with_gozero(world, &inside).await;
@@ -116,7 +96,6 @@ fn all_of_them_and_the_recipe_itself_take_turns_on_one_key() {
             }
             world.pass(ms(5)).await;
         }
-        let turns = inside.turns.each_ref().map(|turns| turns.load(Ordering::SeqCst));
-        assert!(turns.iter().all(|turns| *turns >= 5), "{turns:?}");
+        inside.assert_shared();
     });
 }

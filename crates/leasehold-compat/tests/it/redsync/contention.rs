@@ -1,8 +1,5 @@
 //! Many who want one lock at the same time.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
 use leasehold::host::SystemHost;
 use leasehold::store::{Quorum, RedisStore};
 use leasehold::{Client, Identity};
@@ -10,26 +7,9 @@ use leasehold_compat::redsync::{Mutex, Redsync};
 use leasehold_testkit::servers::RedisServer;
 
 use super::world::{NAME, Nodes, play_on_new};
+use crate::inside::Inside;
 use crate::race::{MARK, Second, URL};
 use crate::world::ms;
-
-/// Who is inside, and how often each was.
-#[derive(Clone, Default)]
-struct Inside {
-    busy: Arc<AtomicBool>,
-    turns: Arc<[AtomicU32; 3]>,
-}
-
-impl Inside {
-    fn enter(&self, who: usize) {
-        assert!(!self.busy.swap(true, Ordering::SeqCst), "two are inside");
-        self.turns[who].fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn leave(&self) {
-        assert!(self.busy.swap(false, Ordering::SeqCst), "somebody else left for us");
-    }
-}
 
 async fn with_redsync(nodes: &Nodes, inside: &Inside) {
     let mutex = nodes.mutex().await.with_tries(1_000).with_shuffle_pools(true);
@@ -87,7 +67,7 @@ async fn with_recipe(nodes: &Nodes, alive: &[usize], rounds: u32, inside: &Insid
 fn redsync_and_leaseholds_quorum_and_the_recipe_take_turns() {
     for one_is_down in [false, true] {
         play_on_new(3, async |nodes| {
-            let inside = Inside::default();
+            let inside = Inside::of(3);
             for _ in 0..3 {
                 with_redsync(nodes, &inside).await;
             }
@@ -99,8 +79,7 @@ fn redsync_and_leaseholds_quorum_and_the_recipe_take_turns() {
                 nodes.server(1).kill();
             }
             with_recipe(nodes, alive, 60, &inside).await;
-            let turns = inside.turns.each_ref().map(|turns| turns.load(Ordering::SeqCst));
-            assert!(turns.iter().all(|turns| *turns >= 5), "one is down {one_is_down}: {turns:?}");
+            inside.assert_shared();
         });
     }
 }
