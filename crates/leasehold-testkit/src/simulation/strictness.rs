@@ -28,7 +28,7 @@ pub(super) fn draw(seed: u64, plan: &mut Plan) {
         return;
     }
     let longest = plan.ttl_max() + plan.lock_delay;
-    plan.strict = Some(Strict::of(longest, longest.max(plan.clocks_apart_max())));
+    plan.strict = Some(Strict::new(longest, longest.max(plan.clocks_apart_max())));
     for clock in &mut plan.clocks {
         clock.set_right_at(Moment::from_nanos(0) + UP_AT_START);
     }

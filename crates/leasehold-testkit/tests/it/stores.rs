@@ -47,7 +47,7 @@ pub(crate) fn strict(host: &Arc<VirtualHost>) -> Opener {
     Box::new(move || {
         let longest = Duration::from_hours(48);
         let connector = RedisConnector::new(&outside.server().url()).expect("a URL of a server");
-        let connector = outside.watch(connector.on_terms(Strict::of(longest, longest).into()));
+        let connector = outside.watch(connector.on_terms(Strict::new(longest, longest).into()));
         let opening = RedisStore::connect_with(connector, Arc::clone(&host));
         Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
     })
@@ -89,7 +89,7 @@ impl<C: Connector> Connector for Replicated<C> {
     }
 
     fn terms(&self) -> Terms {
-        Copies::of(Replicas::Count(1), false).into()
+        Copies::new(Replicas::Count(1), false).into()
     }
 }
 

@@ -40,7 +40,7 @@ fn keep(name: &str) -> (LeaseId, Otherwise) {
 /// Runs a test on a store that wants one copy, and is connected.
 fn play(test: impl AsyncFnOnce(&Arc<VirtualHost>, &Fake, &RedisStore)) {
     let host = VirtualHost::new(1);
-    let fake = Fake::on_terms(Copies::of(Replicas::Count(1), false));
+    let fake = Fake::on_terms(Copies::new(Replicas::Count(1), false));
     host.run(async {
         let store = RedisStore::connect_with(fake.clone(), host.clone()).await.expect("connected");
         let _ping = fake.seen();

@@ -300,7 +300,7 @@ fn the_scripts_of_the_store_do_what_they_do_on_a_real_server() {
 #[test]
 fn so_do_those_of_a_strict_store() {
     for kind in kinds_here() {
-        let both = Both::start(kind, Some(Strict::of(ms(300), ms(300))));
+        let both = Both::start(kind, Some(Strict::new(ms(300), ms(300))));
         play(&both);
         let all = ["granted", "misled", "quarantined", "taken", "wrong type"];
         assert_eq!(Vec::from_iter(both.met().answers.keys().copied()), all);

@@ -26,7 +26,7 @@ use crate::store::Quarantine;
 
 /// What one node has said so far.
 #[derive(Clone, Debug)]
-pub(super) enum Vote {
+pub(super) enum NodeAnswer {
     /// Nothing. `late`: it is not waited for where the others decide.
     Open { late: bool },
     /// It is ours there.
@@ -68,7 +68,7 @@ pub(super) enum Verdict {
 #[derive(Clone, Debug)]
 pub(super) struct Ballot {
     fenced: bool,
-    votes: Vec<Vote>,
+    votes: Vec<NodeAnswer>,
 }
 
 /// The last token of a block. One of none, which no store may answer, counts as one of one.
@@ -78,7 +78,7 @@ pub(super) fn last_of(block: FencingBlock) -> u64 {
 
 /// No majority grants anything before so many nodes do that are quarantined, if these are needed:
 /// for each node that answers, whether it is.
-pub(super) fn quarantine(
+pub(super) fn merge_quarantines(
     nodes: impl Iterator<Item = Option<Quarantine>>,
     majority: usize,
 ) -> Option<Quarantine> {
@@ -90,10 +90,10 @@ pub(super) fn quarantine(
 impl Ballot {
     /// No votes yet. `fenced`: grants have to carry fencing tokens.
     pub(super) fn new(nodes: usize, fenced: bool) -> Self {
-        Self { fenced, votes: vec![Vote::Open { late: false }; nodes] }
+        Self { fenced, votes: vec![NodeAnswer::Open { late: false }; nodes] }
     }
 
-    pub(super) fn votes(&self) -> &[Vote] {
+    pub(super) fn votes(&self) -> &[NodeAnswer] {
         &self.votes
     }
 
@@ -104,23 +104,23 @@ impl Ballot {
 
     pub(super) fn granted(&mut self, node: usize, block: Option<FencingBlock>) {
         let counter = block.map_or(0, last_of);
-        self.votes[node] = Vote::Granted(Granted { block, counter, raising: 0 });
+        self.votes[node] = NodeAnswer::Granted(Granted { block, counter, raising: 0 });
     }
 
     pub(super) fn taken(&mut self, node: usize, retry_in: Option<Duration>, ahead: u32) {
-        self.votes[node] = Vote::Taken { retry_in, ahead };
+        self.votes[node] = NodeAnswer::Taken { retry_in, ahead };
     }
 
     pub(super) fn quarantined(&mut self, node: usize, quarantine: Quarantine) {
-        self.votes[node] = Vote::Quarantined(quarantine);
+        self.votes[node] = NodeAnswer::Quarantined(quarantine);
     }
 
     pub(super) fn failed(&mut self, node: usize, error: Error) {
-        self.votes[node] = Vote::Failed(error);
+        self.votes[node] = NodeAnswer::Failed(error);
     }
 
     pub(super) fn late(&mut self, node: usize) {
-        if let Vote::Open { late } = &mut self.votes[node] {
+        if let NodeAnswer::Open { late } = &mut self.votes[node] {
             *late = true;
         }
     }
@@ -135,7 +135,7 @@ impl Ballot {
         block: Option<FencingBlock>,
         raised_from: Option<FencingBlock>,
     ) {
-        let Vote::Granted(granted) = &mut self.votes[node] else { return };
+        let NodeAnswer::Granted(granted) = &mut self.votes[node] else { return };
         let before = raised_from.or(block);
         if before.is_some_and(|before| before.first.get() > granted.counter) {
             granted.block = before;
@@ -145,27 +145,30 @@ impl Ballot {
 
     /// Whether a node has yet to answer, and is not late.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.votes.iter().any(|vote| matches!(vote, Vote::Open { late: false }))
+        self.votes.iter().any(|vote| matches!(vote, NodeAnswer::Open { late: false }))
     }
 
     /// Whether a node has granted it, or may have.
     pub(super) fn may_be_granted(&self) -> bool {
         self.votes.iter().any(|vote| match vote {
-            Vote::Granted(_) => true,
-            Vote::Failed(error) => error.kind() == ErrorKind::Unknown,
-            Vote::Open { .. } | Vote::Taken { .. } | Vote::Quarantined(_) => false,
+            NodeAnswer::Granted(_) => true,
+            NodeAnswer::Failed(error) => error.kind() == ErrorKind::Unknown,
+            NodeAnswer::Open { .. } | NodeAnswer::Taken { .. } | NodeAnswer::Quarantined(_) => {
+                false
+            }
         })
     }
 
     /// Whether a node knows something of the ask, or may come to.
     pub(super) fn may_be_known(&self) -> bool {
-        let is_open = |vote: &Vote| matches!(vote, Vote::Open { .. } | Vote::Taken { .. });
+        let is_open =
+            |vote: &NodeAnswer| matches!(vote, NodeAnswer::Open { .. } | NodeAnswer::Taken { .. });
         self.may_be_granted() || self.votes.iter().any(is_open)
     }
 
     fn grants(&self) -> impl Iterator<Item = &Granted> {
         self.votes.iter().filter_map(|vote| match vote {
-            Vote::Granted(granted) => Some(granted),
+            NodeAnswer::Granted(granted) => Some(granted),
             _ => None,
         })
     }
@@ -186,7 +189,7 @@ impl Ballot {
         let Some(last) = block.map(last_of) else { return (Vec::new(), 0) };
         let mut behind = Vec::new();
         for (node, vote) in self.votes.iter_mut().enumerate() {
-            if let Vote::Granted(granted) = vote
+            if let NodeAnswer::Granted(granted) = vote
                 && granted.counter.max(granted.raising) < last
             {
                 granted.raising = last;
@@ -205,11 +208,11 @@ impl Ballot {
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        let count = |is: fn(&Vote) -> bool| self.votes.iter().filter(|vote| is(vote)).count();
-        let granted = count(|vote| matches!(vote, Vote::Granted(_)));
-        let in_time = count(|vote| matches!(vote, Vote::Open { late: false }));
-        let late = count(|vote| matches!(vote, Vote::Open { late: true }));
-        let taken = count(|vote| matches!(vote, Vote::Taken { .. }));
+        let count = |is: fn(&NodeAnswer) -> bool| self.votes.iter().filter(|vote| is(vote)).count();
+        let granted = count(|vote| matches!(vote, NodeAnswer::Granted(_)));
+        let in_time = count(|vote| matches!(vote, NodeAnswer::Open { late: false }));
+        let late = count(|vote| matches!(vote, NodeAnswer::Open { late: true }));
+        let taken = count(|vote| matches!(vote, NodeAnswer::Taken { .. }));
         match self.majority_of(granted, in_time + late) {
             Majority::Granted => return self.granted_by_all_counters(),
             Majority::Pending => {
@@ -223,7 +226,7 @@ impl Ballot {
         }
         if granted + taken < self.majority() {
             // Somebody may have it, and nobody can know.
-            self.quarantine().map_or(Verdict::Failed, Verdict::Quarantined)
+            self.missing_quarantine().map_or(Verdict::Failed, Verdict::Quarantined)
         } else if granted > 0 {
             Verdict::Split
         } else {
@@ -232,13 +235,15 @@ impl Ballot {
     }
 
     /// Whether those that are quarantined are what is missing. One that is late is not waited for.
-    fn quarantine(&self) -> Option<Quarantine> {
-        let node = |vote: &Vote| match vote {
-            Vote::Granted(_) | Vote::Taken { .. } | Vote::Open { late: false } => Some(None),
-            Vote::Quarantined(quarantine) => Some(Some(*quarantine)),
-            Vote::Open { late: true } | Vote::Failed(_) => None,
+    fn missing_quarantine(&self) -> Option<Quarantine> {
+        let node = |vote: &NodeAnswer| match vote {
+            NodeAnswer::Granted(_)
+            | NodeAnswer::Taken { .. }
+            | NodeAnswer::Open { late: false } => Some(None),
+            NodeAnswer::Quarantined(quarantine) => Some(Some(*quarantine)),
+            NodeAnswer::Open { late: true } | NodeAnswer::Failed(_) => None,
         };
-        quarantine(self.votes.iter().filter_map(node), self.majority())
+        merge_quarantines(self.votes.iter().filter_map(node), self.majority())
     }
 
     fn granted_by_all_counters(&self) -> Verdict {
@@ -252,8 +257,10 @@ impl Ballot {
 
     /// When a majority may be free, and the longest line.
     fn taken_by_most(&self) -> Verdict {
-        let taken = |vote: &Vote| match vote {
-            Vote::Taken { retry_in, ahead } => Some((retry_in.unwrap_or(Duration::MAX), *ahead)),
+        let taken = |vote: &NodeAnswer| match vote {
+            NodeAnswer::Taken { retry_in, ahead } => {
+                Some((retry_in.unwrap_or(Duration::MAX), *ahead))
+            }
             _ => None,
         };
         let mut taken: Vec<_> = self.votes.iter().filter_map(taken).collect();
@@ -272,31 +279,31 @@ mod every_order;
 mod tests {
     use super::*;
 
-    const OPEN: Vote = Vote::Open { late: false };
-    const LATE: Vote = Vote::Open { late: true };
+    const OPEN: NodeAnswer = NodeAnswer::Open { late: false };
+    const LATE: NodeAnswer = NodeAnswer::Open { late: true };
 
     fn block(first: u64, count: u32) -> Option<FencingBlock> {
         Some(FencingBlock { first: FencingToken::new(first).expect("not zero"), count })
     }
 
-    fn taken(ms: u64) -> Vote {
-        Vote::Taken { retry_in: Some(Duration::from_millis(ms)), ahead: 0 }
+    fn taken(ms: u64) -> NodeAnswer {
+        NodeAnswer::Taken { retry_in: Some(Duration::from_millis(ms)), ahead: 0 }
     }
 
-    fn free() -> Vote {
-        Vote::Granted(Granted { block: None, counter: 0, raising: 0 })
+    fn free() -> NodeAnswer {
+        NodeAnswer::Granted(Granted { block: None, counter: 0, raising: 0 })
     }
 
-    fn down() -> Vote {
-        Vote::Failed(Error::new(ErrorKind::Unavailable, "down"))
+    fn down() -> NodeAnswer {
+        NodeAnswer::Failed(Error::new(ErrorKind::Unavailable, "down"))
     }
 
     #[test]
     fn a_majority_decides_as_soon_as_it_can() {
         let is_taken =
             |ms: Option<u64>| Verdict::Taken { retry_in: ms.map(Duration::from_millis), ahead: 0 };
-        let endless = Vote::Taken { retry_in: None, ahead: 0 };
-        let table: Vec<(Vec<Vote>, Verdict)> = vec![
+        let endless = NodeAnswer::Taken { retry_in: None, ahead: 0 };
+        let table: Vec<(Vec<NodeAnswer>, Verdict)> = vec![
             (vec![OPEN], Verdict::Open),
             (vec![free()], Verdict::Granted(None)),
             (vec![down()], Verdict::Failed),
@@ -328,8 +335,8 @@ mod tests {
         }
     }
 
-    fn quarantined(seconds: u64) -> Vote {
-        Vote::Quarantined(quarantine_of(seconds))
+    fn quarantined(seconds: u64) -> NodeAnswer {
+        NodeAnswer::Quarantined(quarantine_of(seconds))
     }
 
     fn quarantine_of(seconds: u64) -> Quarantine {
@@ -339,7 +346,7 @@ mod tests {
     #[test]
     fn a_quarantined_node_has_no_vote_and_is_named_where_one_is_missing() {
         let for_seconds = |seconds| Verdict::Quarantined(quarantine_of(seconds));
-        let table: Vec<(Vec<Vote>, Verdict)> = vec![
+        let table: Vec<(Vec<NodeAnswer>, Verdict)> = vec![
             (vec![quarantined(7)], for_seconds(7)),
             (vec![quarantined(7), OPEN, OPEN], Verdict::Open),
             (vec![quarantined(7), quarantined(9), OPEN], for_seconds(7)),

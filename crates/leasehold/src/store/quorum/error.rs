@@ -1,7 +1,7 @@
 //! Errors that name every node.
 
 use super::Shared;
-use super::ballot::{Ballot, Vote};
+use super::ballot::{Ballot, NodeAnswer};
 use super::node::{Node, Standing};
 use crate::core::error::{Error, ErrorKind};
 
@@ -11,16 +11,18 @@ const SEE: &str = "see what the nodes say:";
 /// No majority granted a key, and not because others have it.
 pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     let votes = ballot.votes();
-    let failed = |vote: &Vote| match vote {
-        Vote::Failed(error) => Some(error.kind()),
+    let failed = |vote: &NodeAnswer| match vote {
+        NodeAnswer::Failed(error) => Some(error.kind()),
         _ => None,
     };
     let kinds: Vec<_> = votes.iter().filter_map(failed).collect();
     // What was or may be granted somewhere has to be given back by whoever asked.
     let may_be_granted = kinds.contains(&ErrorKind::Unknown)
-        || votes.iter().any(|vote| matches!(vote, Vote::Granted(_) | Vote::Open { .. }));
+        || votes
+            .iter()
+            .any(|vote| matches!(vote, NodeAnswer::Granted(_) | NodeAnswer::Open { .. }));
     let kind = if may_be_granted { ErrorKind::Unknown } else { most_telling(&kinds) };
-    let granted = votes.iter().filter(|vote| matches!(vote, Vote::Granted(_))).count();
+    let granted = votes.iter().filter(|vote| matches!(vote, NodeAnswer::Granted(_))).count();
     let said = said(shared, votes);
     let (nodes, majority) = (votes.len(), ballot.majority());
     let next = match kind {
@@ -62,13 +64,13 @@ pub(super) fn not_connected<S>(
 }
 
 /// What each node says.
-fn said<S>(shared: &Shared<S>, votes: &[Vote]) -> impl Iterator<Item = String> {
+fn said<S>(shared: &Shared<S>, votes: &[NodeAnswer]) -> impl Iterator<Item = String> {
     shared.nodes.iter().zip(votes).map(|(node, vote)| match vote {
-        Vote::Granted(_) => format!("{} granted it", node.label),
-        Vote::Taken { .. } => format!("{}: it is not ours there", node.label),
-        Vote::Quarantined(quarantine) => format!("{}: {quarantine}", node.label),
-        Vote::Open { .. } => format!("{} has not answered", node.label),
-        Vote::Failed(error) => at(&node.label, error),
+        NodeAnswer::Granted(_) => format!("{} granted it", node.label),
+        NodeAnswer::Taken { .. } => format!("{}: it is not ours there", node.label),
+        NodeAnswer::Quarantined(quarantine) => format!("{}: {quarantine}", node.label),
+        NodeAnswer::Open { .. } => format!("{} has not answered", node.label),
+        NodeAnswer::Failed(error) => at(&node.label, error),
     })
 }
 

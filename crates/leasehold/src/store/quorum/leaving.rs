@@ -13,19 +13,19 @@ use crate::core::ttl::Ttl;
 use crate::host::random_u32;
 use crate::store::{LeaseId, Otherwise, Released, Store};
 
-/// For how long a node is told again that has not heard of a release. Longer leases run out there
-/// by themselves.
-const TOLD_FOR: Duration = Duration::from_secs(10);
+/// For how long a release is tried again at a node that has not heard of it. Longer leases run out
+/// there by themselves.
+const RETRY_FOR: Duration = Duration::from_secs(10);
 
-/// How often it is told.
-const TELLS: Backoff =
+/// The pauses in between.
+const RETRY: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
 
-/// How many releases are told again at a time. One more runs out by itself.
-const TOLD_MAX: usize = 1_024;
+/// How many releases are tried again at a time. One more runs out by itself.
+const RETRYING_MAX: usize = 1_024;
 
-/// How many releases are being told again.
-pub(super) type Telling = AtomicUsize;
+/// How many releases are being tried again.
+pub(super) type Retrying = AtomicUsize;
 
 /// A release that was submitted to all nodes, behind whatever was asked before. Dropped, it goes on
 /// in the background.
@@ -33,7 +33,7 @@ pub(super) struct Leaving<S: Store> {
     shared: Arc<Shared<S>>,
     lease: LeaseId,
     answers: SideBySide<S, Released>,
-    /// Who has to be told again.
+    /// Where it has to be tried again.
     unheard: Vec<usize>,
 }
 
@@ -85,7 +85,7 @@ impl<S: Store> Leaving<S> {
     }
 
     fn note(&mut self, node: usize, answer: &Result<Released, Error>) {
-        if has_to_be_told_again(answer) {
+        if has_to_be_tried_again(answer) {
             self.unheard.push(node);
         }
     }
@@ -116,13 +116,13 @@ struct Rest<S: Store> {
 }
 
 impl<S: Store> Rest<S> {
-    /// Hears the rest, and tells those again that have not answered.
+    /// Hears the rest, and tries it again where it was not heard of.
     async fn finish(mut self) {
         self.hear_all().await;
-        let telling = Told::begin(&self.shared);
-        let until = self.shared.host.now() + TOLD_FOR;
-        let mut pauses = TELLS.delays();
-        while telling.is_some() && !self.unheard.is_empty() && self.shared.host.now() < until {
+        let counted = Counted::begin(&self.shared);
+        let until = self.shared.host.now() + RETRY_FOR;
+        let mut pauses = RETRY.delays();
+        while counted.is_some() && !self.unheard.is_empty() && self.shared.host.now() < until {
             let pause = pauses.next(random_u32(&*self.shared.host));
             self.shared.host.sleep_until(self.shared.host.now() + pause).await;
             for node in std::mem::take(&mut self.unheard) {
@@ -137,7 +137,7 @@ impl<S: Store> Rest<S> {
     async fn hear_all(&mut self) {
         while let Some((node, heard)) = self.answers.next().await {
             if let Heard::Answer(answer) = heard
-                && has_to_be_told_again(&answer)
+                && has_to_be_tried_again(&answer)
             {
                 self.unheard.push(node);
             }
@@ -145,24 +145,24 @@ impl<S: Store> Rest<S> {
     }
 }
 
-fn has_to_be_told_again(answer: &Result<Released, Error>) -> bool {
+fn has_to_be_tried_again(answer: &Result<Released, Error>) -> bool {
     let may_be_repeated =
         |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
     answer.as_ref().is_err_and(may_be_repeated)
 }
 
-/// Counts a release that is being told again.
-struct Told<S>(Arc<Shared<S>>);
+/// Counts a release that is being tried again.
+struct Counted<S>(Arc<Shared<S>>);
 
-impl<S> Told<S> {
+impl<S> Counted<S> {
     fn begin(shared: &Arc<Shared<S>>) -> Option<Self> {
-        let told = Self(Arc::clone(shared));
-        (shared.telling.fetch_add(1, Ordering::Relaxed) < TOLD_MAX).then_some(told)
+        let counted = Self(Arc::clone(shared));
+        (shared.retrying.fetch_add(1, Ordering::Relaxed) < RETRYING_MAX).then_some(counted)
     }
 }
 
-impl<S> Drop for Told<S> {
+impl<S> Drop for Counted<S> {
     fn drop(&mut self) {
-        self.0.telling.fetch_sub(1, Ordering::Relaxed);
+        self.0.retrying.fetch_sub(1, Ordering::Relaxed);
     }
 }

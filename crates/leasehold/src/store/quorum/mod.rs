@@ -40,7 +40,7 @@ use futures_util::future::{Either, join_all, ready};
 use self::asking::Asking;
 use self::hints::{Gathering, NodeHints};
 use self::leases::Leases;
-use self::leaving::{Leaving, Telling};
+use self::leaving::{Leaving, Retrying};
 use self::node::{Node, Standing};
 use self::renewing::Renewing;
 use super::{
@@ -97,7 +97,7 @@ struct Shared<S> {
     /// What takes the hints of the nodes, by client. The nodes know them weakly.
     sinks: Mutex<HashMap<ClientId, Vec<Arc<NodeHints>>>>,
     /// How many releases are being told again.
-    telling: Telling,
+    retrying: Retrying,
     /// When nodes that may not vote yet were tried last, in nanoseconds.
     tried_at: AtomicU64,
     is_trying: AtomicBool,
@@ -156,7 +156,7 @@ impl<S: Store> Quorum<S> {
             nodes,
             leases: Leases::default(),
             sinks: Mutex::default(),
-            telling: Telling::new(0),
+            retrying: Retrying::new(0),
             tried_at: AtomicU64::new(Moment::default().as_nanos()),
             is_trying: AtomicBool::new(false),
         });

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::ballot::quarantine;
+use super::ballot::merge_quarantines;
 use crate::core::tally::Tally;
 use crate::store::{Holder, Snapshot, Vote};
 
@@ -18,7 +18,7 @@ pub(super) fn merge(seen: Vec<Seen>) -> Snapshot {
     let shown: Vec<Snapshot> = seen.into_iter().filter_map(|(_, shown)| shown.ok()).collect();
     let fencing = shown.iter().filter_map(|snapshot| snapshot.fencing).max();
     let holders = holder(&shown, majority).into_iter().collect();
-    let quarantine = quarantine(shown.iter().map(|snapshot| snapshot.quarantine), majority);
+    let quarantine = merge_quarantines(shown.iter().map(|snapshot| snapshot.quarantine), majority);
     let waiting = shown.iter().map(|snapshot| snapshot.waiting).max().unwrap_or_default();
     // In the order of the node that shows most.
     let longest = shown.into_iter().max_by_key(|snapshot| snapshot.waiters.len());

@@ -1,4 +1,4 @@
-//! The answers to the first words on a connection, read one by one and held to a bound.
+//! The answers of a handshake, read one by one and held to a bound.
 
 use std::io;
 

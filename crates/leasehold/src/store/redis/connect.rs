@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::greet::{Acquaintance, get_to_know};
+use super::handshake::{ServerFacts, handshake_on_terms};
 use super::link::{Connected, Connector, LinkFuture, Subscriber};
 use super::listen;
 use super::pipeline::Pipeline;
@@ -167,7 +167,7 @@ async fn establish<S>(mut stream: S, address: &Address) -> Result<Connected, Err
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Acquaintance { run_id, replicas } = get_to_know(&mut stream, address).await?;
+    let ServerFacts { run_id, replicas } = handshake_on_terms(&mut stream, address).await?;
     let (link, io) = Pipeline::open(stream);
     Ok(Connected { link, io, run_id, replicas })
 }

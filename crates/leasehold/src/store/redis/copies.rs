@@ -51,7 +51,7 @@ impl Default for Replicas {
 impl Copies {
     /// Copies on so many replicas, and on disk or not.
     #[must_use]
-    pub const fn of(replicas: Replicas, fsync: bool) -> Self {
+    pub const fn new(replicas: Replicas, fsync: bool) -> Self {
         Self { replicas, fsync }
     }
 
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     fn confirmation(copies: Copies, replicas: Option<u32>, limit_ms: u64) -> Option<Confirmation> {
-        copies.confirmation(&Known::of(None, replicas), Duration::from_millis(limit_ms))
+        copies.confirmation(&Known::new(None, replicas), Duration::from_millis(limit_ms))
     }
 
     fn words(copies: Copies, replicas: Option<u32>, limit_ms: u64) -> String {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_takes_half_of_the_limit_and_is_never_without_end() {
-        let of = Copies::of;
+        let of = Copies::new;
         assert_eq!(confirmation(Copies::default(), Some(5), 1_000), None);
         assert_eq!(words(of(Replicas::Count(2), false), None, 1_000), "WAIT 2 500");
         assert_eq!(words(of(Replicas::Count(1), false), None, 25), "WAIT 1 12");
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn the_server_and_the_replicas_that_confirm_are_a_majority_of_all() {
         for replicas in 0..20 {
-            let copies = Copies::of(Replicas::Majority, false);
+            let copies = Copies::new(Replicas::Majority, false);
             let asked = confirmation(copies, Some(replicas), 1_000).expect("it is asked for");
             assert!(2 * (asked.replicas + 1) > replicas + 1, "{replicas}: {asked:?}");
             let is_least = 2 * asked.replicas <= replicas + 1;
@@ -289,7 +289,7 @@ mod tests {
         let late = |says, next| Some((ErrorKind::Unavailable, says, next));
         let denied = |says, next| Some((ErrorKind::Denied, says, next));
         let (memory, disk) =
-            (Copies::of(Replicas::Count(2), false), Copies::of(Replicas::Count(1), true));
+            (Copies::new(Replicas::Count(2), false), Copies::new(Replicas::Count(1), true));
         let counts =
             |local, replicas| Ok(Value::Array(vec![Value::Int(local), Value::Int(replicas)]));
         let noperm = "NOPERM this user has no permissions to run the 'wait' command";
@@ -331,7 +331,7 @@ mod tests {
     /// The write has left by then, so nobody knows.
     #[test]
     fn a_connection_that_ends_before_both_are_answered_leaves_the_outcome_open() {
-        let asked = confirmation(Copies::of(Replicas::Count(1), false), None, 1_000);
+        let asked = confirmation(Copies::new(Replicas::Count(1), false), None, 1_000);
         let asked = asked.expect("it is asked for");
         let reason = || "it ended".to_owned();
         let ends =
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_request_that_was_refused_does_not_wait_for_copies() {
-        let asked = confirmation(Copies::of(Replicas::Count(1), false), None, 1_000);
+        let asked = confirmation(Copies::new(Replicas::Count(1), false), None, 1_000);
         let waiting = || asked.map(|asked| (asked, Box::pin(pending()) as LinkFuture<_>));
         let reply = Replying::new(Box::pin(ready(said("NOSCRIPT no"))), waiting());
         let reply = reply.now_or_never().expect("it is answered");

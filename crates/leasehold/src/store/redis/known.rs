@@ -38,7 +38,7 @@ pub(super) enum PlainAsk {
 
 impl Known {
     /// What is known of a connection that has just been made.
-    pub(super) fn of(run_id: Option<Arc<str>>, replicas: Option<u32>) -> Self {
+    pub(super) fn new(run_id: Option<Arc<str>>, replicas: Option<u32>) -> Self {
         Self { run_id, replicas, ..Self::default() }
     }
 

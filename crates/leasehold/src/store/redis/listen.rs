@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf, 
 use tokio::sync::oneshot;
 
 use super::error::refusal;
-use super::greet::greet;
+use super::handshake::handshake;
 use super::heard::{Heard, heard};
 use super::link::{Channels, Messages, News, Subscriber};
 use super::url::Address;
@@ -29,7 +29,7 @@ pub(super) async fn establish<S>(mut stream: S, address: &Address) -> Result<Sub
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    greet(&mut stream, address).await?;
+    handshake(&mut stream, address).await?;
     let (reading, writing) = split(stream);
     let asked = Arc::new(Asked::default());
     let mut messages = RedisMessages {

@@ -13,7 +13,7 @@ mod call;
 mod connect;
 mod copies;
 mod error;
-mod greet;
+mod handshake;
 mod heard;
 mod hints;
 mod home;

@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(read("strict=yes").terms.label(), "strict=yes");
         assert_eq!(read("strict=no").terms, Terms::default());
         assert_eq!(Terms::default().label(), "");
-        let copies = |replicas, fsync| Terms::from(Copies::of(replicas, fsync));
+        let copies = |replicas, fsync| Terms::from(Copies::new(replicas, fsync));
         assert_eq!(read("replicas=2").terms, copies(Replicas::Count(2), false));
         assert_eq!(read("replicas=0&fsync=no").terms, Terms::default());
         assert_eq!(read("fsync=yes").terms, copies(Replicas::Count(0), true));

@@ -52,7 +52,7 @@ fn conclude(
     let Value::Bytes(until) = until else { return None };
     let (Some(ends_ms), Some(now_ms)) = (whole(until), millis(time)) else { return Some(ahead) };
     let left = ends_ms.checked_sub(now_ms)?.max(1);
-    Some(reply::quarantine(Duration::from_millis(left), strict.quarantine()))
+    Some(reply::to_quarantine(Duration::from_millis(left), strict.quarantine()))
 }
 
 /// The answer to TIME.
@@ -117,7 +117,7 @@ mod tests {
     fn a_quarantine_that_the_next_ask_begins_lies_ahead_as_a_whole() {
         let strict = Strict::STANDARD;
         let ahead = Some(Quarantine { since: None, left: strict.quarantine() });
-        let left = |ms| Some(reply::quarantine(Duration::from_millis(ms), strict.quarantine()));
+        let left = |ms| Some(reply::to_quarantine(Duration::from_millis(ms), strict.quarantine()));
         let time = Value::Array(vec![bytes("100"), bytes("7999")]);
         // run, until, what is seen by process `a` at 100 s and 7 ms
         for (run, until, seen) in [
@@ -150,7 +150,7 @@ mod tests {
         {
             let heard = Arc::<Mutex<Heard>>::default();
             let mut epoch = Epoch { heard: Arc::clone(&heard) };
-            let retry = epoch.was_refused(&mut Known::of(None, None), code, "no");
+            let retry = epoch.was_refused(&mut Known::new(None, None), code, "no");
             assert_eq!(retry, Retry::No);
             let said = |error: Error| explained(&epoch.heard(), error).to_string();
             let text = said(refusal(code, code));

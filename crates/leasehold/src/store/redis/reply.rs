@@ -69,7 +69,7 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
         [Value::Int(2)] => Err(line_is_full(key)),
         [Value::Int(4), Value::Int(left @ 1..), Value::Int(of @ 1..)] => {
             let [left, of] = [left, of].map(|ms| Duration::from_millis(ms.unsigned_abs()));
-            Ok(Answered::alone(Acquired::Quarantined(quarantine(left, of))))
+            Ok(Answered::alone(Acquired::Quarantined(to_quarantine(left, of))))
         }
         reply if is_misled(reply) => Err(misled()),
         [Value::Int(6)] => Err(no_epoch()),
@@ -97,7 +97,7 @@ fn misled() -> Error {
 
 /// A quarantine of a length, by what is left of it. Where that is more, the clock was set back
 /// since it began, or somebody has set its end: since when it lasts is not known.
-pub(super) fn quarantine(left: Duration, of: Duration) -> Quarantine {
+pub(super) fn to_quarantine(left: Duration, of: Duration) -> Quarantine {
     Quarantine { since: of.checked_sub(left), left }
 }
 

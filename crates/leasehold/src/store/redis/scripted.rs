@@ -236,7 +236,7 @@ mod tests {
     fn a_strict_ask_carries_the_run_id_of_the_connection_that_it_is_sent_on() {
         let mut ask = plain().on(&Strict::STANDARD.into());
         for run_id in ["a1", "b2"] {
-            let mut known = Known::of(Some(run_id.into()), None);
+            let mut known = Known::new(Some(run_id.into()), None);
             known.allows_scripts();
             let command = ask.command(&mut known);
             let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_strict_request_leaves_a_server_that_may_be_another_one_and_gives_up_in_the_end() {
         let misled = Value::Array(vec![Value::Int(5)]);
-        let mut known = Known::of(Some("a1".into()), None);
+        let mut known = Known::new(Some("a1".into()), None);
         let (mut ask, mut other) = (plain().on(&Strict::STANDARD.into()), plain());
         ask.command(&mut known);
         assert!(ask.was_misled(&misled) && !other.was_misled(&misled));

@@ -58,7 +58,7 @@ impl Strict {
     /// If the quarantine is shorter than the longest ttl.
     #[doc(hidden)]
     #[must_use]
-    pub fn of(ttl_max: Duration, quarantine: Duration) -> Self {
+    pub fn new(ttl_max: Duration, quarantine: Duration) -> Self {
         assert!(ttl_max <= quarantine, "what was granted has to run out within the quarantine");
         Self { ttl_max, quarantine }
     }

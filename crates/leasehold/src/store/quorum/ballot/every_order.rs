@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use super::{Ballot, Granted, Verdict, Vote, last_of};
+use super::{Ballot, Granted, NodeAnswer, Verdict, last_of};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::token::{FencingBlock, FencingToken};
 
@@ -86,11 +86,11 @@ impl Try {
     fn at(&self, node: usize) -> [u64; 5] {
         let ballot = match &self.ballot.votes[node] {
             _ if self.done.is_some() => [0; 4],
-            Vote::Granted(Granted { block, counter, raising }) => {
+            NodeAnswer::Granted(Granted { block, counter, raising }) => {
                 let block = block.expect("it is fenced");
                 [block.first.get(), last_of(block), *counter, *raising]
             }
-            vote => [0, 0, 0, u64::from(matches!(vote, Vote::Open { .. }))],
+            vote => [0, 0, 0, u64::from(matches!(vote, NodeAnswer::Open { .. }))],
         };
         let [first, last, counter, raising] = ballot;
         let open = self.raises[node].unwrap_or(0) * 2 + u64::from(self.asked[node]);

@@ -11,7 +11,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::redis::copies::Replicas;
-use crate::store::redis::greet::{no_replicas, no_run_id};
+use crate::store::redis::handshake::{no_replicas, no_run_id};
 use crate::store::redis::known::Known;
 use crate::store::redis::link::{Connected, Connector};
 use crate::store::within;
@@ -51,7 +51,12 @@ impl Serving {
             return self.failed(&no_replicas().at(&connector.label()));
         }
         if let Some(wire) = self.wire.upgrade() {
-            wire.opened(self.generation, link, Known::of(run_id, replicas), Arc::clone(&self.kill));
+            wire.opened(
+                self.generation,
+                link,
+                Known::new(run_id, replicas),
+                Arc::clone(&self.kill),
+            );
         }
         tokio::select! {
             biased;

@@ -8,7 +8,7 @@ use super::*;
 use crate::store::redis::answers::ANSWER_MAX;
 
 /// What is sent and what comes of it, by a URL and by what the server answers before it closes.
-async fn greeted(url: &str, answers: &[u8]) -> (String, Result<Acquaintance, Error>) {
+async fn answered(url: &str, answers: &[u8]) -> (String, Result<ServerFacts, Error>) {
     async fn serve(mut server: DuplexStream, answers: &[u8]) -> String {
         server.write_all(answers).await.expect("there is room");
         server.shutdown().await.expect("it is open");
@@ -18,8 +18,8 @@ async fn greeted(url: &str, answers: &[u8]) -> (String, Result<Acquaintance, Err
     }
     let address = Address::parse(url).expect("a good URL");
     let (mut ours, server) = tokio::io::duplex(1 << 20);
-    let greet = async move { get_to_know(&mut ours, &address).await };
-    tokio::join!(serve(server, answers), greet)
+    let handshake = async move { handshake_on_terms(&mut ours, &address).await };
+    tokio::join!(serve(server, answers), handshake)
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
         ),
     ];
     for (url, answers, words) in table {
-        let (sent, outcome) = greeted(url, answers.as_bytes()).await;
+        let (sent, outcome) = answered(url, answers.as_bytes()).await;
         let is_argument = |line: &&str| !line.is_empty() && !line.starts_with(['*', '$']);
         let sent: Vec<_> = sent.split("\r\n").filter(is_argument).collect();
         assert_eq!(sent.join(" "), words, "{url}");
@@ -326,7 +326,7 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
 #[tokio::test]
 async fn each_refusal_of_a_connection_says_what_to_do_and_shows_no_password() {
     for &(url, answer, kind, says, next) in REFUSALS {
-        let (_, outcome) = greeted(url, format!("{answer}\r\n").as_bytes()).await;
+        let (_, outcome) = answered(url, format!("{answer}\r\n").as_bytes()).await;
         let error = outcome.expect_err(answer);
         let message = error.to_string();
         assert_eq!(error.kind(), kind, "{answer}: {message}");
@@ -354,19 +354,19 @@ async fn who_cannot_look_whether_others_are_strict_is_let_in() {
         "-ERR unknown command 'EXISTS', with args beginning with: ':lh:epoch'",
         "-ERR no",
     ] {
-        let (_, outcome) = greeted("redis://h", format!("+PONG\r\n{answer}\r\n").as_bytes()).await;
-        assert_eq!(outcome.expect(answer), Acquaintance::default());
+        let (_, outcome) = answered("redis://h", format!("+PONG\r\n{answer}\r\n").as_bytes()).await;
+        assert_eq!(outcome.expect(answer), ServerFacts::default());
     }
 }
 
 #[tokio::test]
 async fn a_server_that_closes_or_never_ends_its_line_is_told_from_one_that_answers() {
     for answers in ["", "+PO", "+PONG\r", "+OK\r\n", "+OK\r\n+PONG\r\n"] {
-        let (_, outcome) = greeted("redis://:p@h", answers.as_bytes()).await;
+        let (_, outcome) = answered("redis://:p@h", answers.as_bytes()).await;
         let error = outcome.expect_err("no PONG");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("ended the connection"), "{error}");
     }
-    let (_, outcome) = greeted("redis://h", &b"+".repeat(10 * ANSWER_MAX)).await;
+    let (_, outcome) = answered("redis://h", &b"+".repeat(10 * ANSWER_MAX)).await;
     assert_eq!(outcome.expect_err("no end").kind(), ErrorKind::Config);
 }

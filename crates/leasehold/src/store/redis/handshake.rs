@@ -1,4 +1,4 @@
-//! The first words on a connection: who we are, which database, whether a server is there, whether
+//! The handshake on a connection: who we are, which database, whether a server is there, whether
 //! the database is strict, and, where that matters, which process it is and whether it can tell of
 //! copies.
 //!
@@ -27,43 +27,43 @@ use crate::core::error::{Error, ErrorKind};
 /// # Errors
 ///
 /// `Denied`, `Config` or `Unavailable`: nothing was asked of the server yet.
-pub(super) async fn greet(
+pub(super) async fn handshake(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
 ) -> Result<(), Error> {
-    speak(stream, address, None).await.map(drop)
+    exchange(stream, address, None).await.map(drop)
 }
 
-/// What was heard of a server, where the terms want to know it.
+/// What a server said of itself, where the terms want to know it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Acquaintance {
+pub(super) struct ServerFacts {
     /// Which process it is.
     pub(super) run_id: Option<Arc<str>>,
     /// How many replicas it has.
     pub(super) replicas: Option<u32>,
 }
 
-/// As [`greet`], and asks in the same breath what the terms want to know: the `run_id` of the
-/// server where they are strict, where they are not, whether others are strict there, and where
+/// As [`handshake`], and asks in the same round trip what the terms want to know: the `run_id` of
+/// the server where they are strict, where they are not, whether others are strict there, and where
 /// they want copies, whether it can tell of them.
-pub(super) async fn get_to_know(
+pub(super) async fn handshake_on_terms(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
-) -> Result<Acquaintance, Error> {
-    speak(stream, address, Some(address.terms)).await
+) -> Result<ServerFacts, Error> {
+    exchange(stream, address, Some(address.terms)).await
 }
 
-async fn speak(
+async fn exchange(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
     terms: Option<Terms>,
-) -> Result<Acquaintance, Error> {
+) -> Result<ServerFacts, Error> {
     let mut words = Vec::with_capacity(128);
     let steps = write(address, terms, &mut words);
     // A server that has no room says so and closes, maybe before it has read a word.
     let written = stream.write_all(&words).await;
     let mut answers = Answers::default();
-    let mut heard = Acquaintance::default();
+    let mut heard = ServerFacts::default();
     for step in steps {
         match answers.next(stream).await {
             Ok(answer) => step.hear(&answer, &mut heard)?,
@@ -145,7 +145,7 @@ enum Step {
 
 impl Step {
     /// Takes in what the server says, if it went along. `answer` begins with its mark.
-    fn hear(self, answer: &str, heard: &mut Acquaintance) -> Result<(), Error> {
+    fn hear(self, answer: &str, heard: &mut ServerFacts) -> Result<(), Error> {
         let is_fit = match self {
             Self::Wait | Self::Count | Self::Epoch => answer.starts_with([':', '-']),
             Self::WaitAof => answer == "*2" || answer.starts_with('-'),
