@@ -192,6 +192,20 @@ fn a_release_that_no_majority_hears_is_not_repeated_by_everybody() {
 }
 
 /// More of them than are told again at a time: the rest runs out by itself, and costs nothing.
+/// The silent one is waited for as long as its store does, a second here.
+#[test]
+fn a_node_that_refused_a_release_is_told_again_although_another_is_silent() {
+    play(&[5], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults[0].from_now_on(Request::Release, Fault::LoseRequest);
+        scene.faults[1].next(Request::Release, Fault::Refuse);
+        drop(guard);
+        scene.pass(ms(50)).await;
+        assert_eq!(scene.held_by("a").await, [true, false, false, false, false]);
+    });
+}
+
 #[test]
 fn many_releases_that_a_node_missed_are_not_told_without_end() {
     const LOCKS: usize = 1_500;

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
 use super::side_by_side::{Heard, SideBySide};
 use super::{Shared, error};
 use crate::core::backoff::Backoff;
@@ -21,7 +24,7 @@ const RETRY_FOR: Duration = Duration::from_secs(10);
 const RETRY: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
 
-/// How many releases are tried again at a time. One more runs out by itself.
+/// How many releases are tried again at a time, at all nodes together. One more runs out by itself.
 const RETRYING_MAX: usize = 1_024;
 
 /// How many releases are being tried again.
@@ -116,31 +119,41 @@ struct Rest<S: Store> {
 }
 
 impl<S: Store> Rest<S> {
-    /// Hears the rest, and tries it again where it was not heard of.
-    async fn finish(mut self) {
-        self.hear_all().await;
-        let counted = Counted::begin(&self.shared);
-        let until = self.shared.host.now() + RETRY_FOR;
-        let mut pauses = RETRY.delays();
-        while counted.is_some() && !self.unheard.is_empty() && self.shared.host.now() < until {
-            let pause = pauses.next(random_u32(&*self.shared.host));
-            self.shared.host.sleep_until(self.shared.host.now() + pause).await;
-            for node in std::mem::take(&mut self.unheard) {
-                let store = &self.shared.nodes[node].store;
-                let answer = store.release(self.lease.clone(), Otherwise::Free);
-                self.answers.push(node, Ttl::DEFAULT, Box::pin(answer));
+    /// Hears the rest, and tries it again where it was not heard of: at each node by itself, so
+    /// that one that is silent holds up no other.
+    async fn finish(self) {
+        let Self { shared, lease, mut answers, unheard } = self;
+        let again = |node| retry(Arc::clone(&shared), lease.clone(), node);
+        let mut retries: FuturesUnordered<_> = unheard.into_iter().map(again).collect();
+        loop {
+            tokio::select! {
+                biased;
+                Some((node, heard)) = answers.next() => {
+                    if let Heard::Answer(answer) = heard
+                        && has_to_be_tried_again(&answer)
+                    {
+                        retries.push(again(node));
+                    }
+                }
+                Some(()) = retries.next() => {}
+                else => return,
             }
-            self.hear_all().await;
         }
     }
+}
 
-    async fn hear_all(&mut self) {
-        while let Some((node, heard)) = self.answers.next().await {
-            if let Heard::Answer(answer) = heard
-                && has_to_be_tried_again(&answer)
-            {
-                self.unheard.push(node);
-            }
+/// Tries a release again at one node, until that has heard of it, or it is time to leave it.
+async fn retry<S: Store>(shared: Arc<Shared<S>>, lease: LeaseId, node: usize) {
+    let Some(_counted) = Counted::begin(&shared) else { return };
+    let host = &shared.host;
+    let until = host.now() + RETRY_FOR;
+    let mut pauses = RETRY.delays();
+    while host.now() < until {
+        let pause = pauses.next(random_u32(&**host));
+        host.sleep_until(host.now() + pause).await;
+        let answer = shared.nodes[node].store.release(lease.clone(), Otherwise::Free);
+        if !has_to_be_tried_again(&answer.await) {
+            return;
         }
     }
 }
@@ -151,7 +164,7 @@ fn has_to_be_tried_again(answer: &Result<Released, Error>) -> bool {
     answer.as_ref().is_err_and(may_be_repeated)
 }
 
-/// Counts a release that is being tried again.
+/// Counts a release that is being tried again at a node.
 struct Counted<S>(Arc<Shared<S>>);
 
 impl<S> Counted<S> {
