@@ -26,7 +26,8 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     // cannot give back what has not copies enough.
     let mut strict = redis;
     strict.line = false;
-    let copies = strict;
+    let mut copies = strict;
+    copies.gives_back = true;
     // Of nodes in memory. Each would hand over to a head of its own, and what one grants late is
     // given back.
     let mut quorum = memory;

@@ -7,8 +7,9 @@
 //! | who waits, after an answer | hold | ask again | wait | wait (back-off) | wait (back-off) |
 //!
 //! Whoever asks again does so by the same token, but at a quorum: who has no place there, or split
-//! the votes, goes on by a fresh one; so does everybody whom a quarantined store refused. Any other
-//! failure ends the acquisition. A hint ends a wait.
+//! the votes, goes on by a fresh one; so does everybody whom a quarantined store refused, and whose
+//! grant was given back since there were too few copies of it. Any other failure ends the
+//! acquisition. A hint ends a wait.
 //!
 //! Who waits may also be handed the key, and is told so unasked: *handed over*. It holds at once if
 //! that leaves enough validity, counted from the moment at which the ask left that the store had

@@ -31,6 +31,8 @@ pub(super) struct Attempt {
     not_before: Option<Moment>,
     /// Whether the store may know the token.
     known: bool,
+    /// Whether an ask is not answered yet.
+    is_asking: bool,
     /// Why the store could not be asked the last time, or grants nothing, if that is so.
     outage: Option<Error>,
     /// Goes last: what this leaves behind is a lease or a release by then.
@@ -94,6 +96,7 @@ impl Attempt {
             wake,
             not_before,
             known: false,
+            is_asking: false,
             outage: None,
             _counted: counted,
         })
@@ -114,21 +117,27 @@ impl Attempt {
     ///
     /// # Cancel safety
     ///
-    /// Called again after its future was dropped, it goes on with the same token and place.
+    /// Called again after its future was dropped, it goes on with the same token and place, unless
+    /// the store may have given back by itself what was asked for.
     pub(super) async fn run(&mut self) -> Result<Option<Hold>, Error> {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
+        }
+        if std::mem::take(&mut self.is_asking) && self.session.gives_back {
+            self.leave_token();
         }
         loop {
             let sent = self.session.now();
             let ask = self.ask(sent);
             let known_before = std::mem::replace(&mut self.known, true);
+            self.is_asking = true;
             let answer = self.session.store.acquire(ask);
             let answer = tokio::select! {
                 biased;
                 answer = answer => answer,
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
+            self.is_asking = false;
             let now = self.session.now();
             self.session.registry.settle(&self.session);
             match (self.conclude(now, sent, known_before, &answer), answer) {
@@ -204,6 +213,9 @@ impl Attempt {
                 if error.kind() != ErrorKind::Unknown {
                     self.known = known_before;
                 }
+                if self.session.gives_back {
+                    self.leave_token();
+                }
                 let next =
                     self.decisions.on_failed(now, error.kind(), random_u32(&*self.session.host));
                 if let NextAsk::At(at) = next {
@@ -214,6 +226,14 @@ impl Attempt {
                 next
             }
         }
+    }
+
+    /// Goes on by another token, and gives back whatever there may be of the one so far.
+    fn leave_token(&mut self) {
+        if self.known {
+            self.session.release_in_background(self.lease_id(), &self.spec);
+        }
+        self.take_fresh_token();
     }
 
     /// Goes on by another token: the one so far is spent.

@@ -54,7 +54,9 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
-use crate::store::{AnyStore, Claim, ClientRecord, Hint, HintSink, LeaseId, Otherwise, Store};
+use crate::store::{
+    AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, Otherwise, Store,
+};
 
 /// Somebody who can ask for locks: a client, or a mutex of one. When the last of them is gone, no
 /// lease is kept idle any more.
@@ -104,6 +106,8 @@ pub(crate) struct Session {
     /// Whether the store has a line in which it makes somebody the owner. If not, who waits is
     /// woken, and asks.
     has_line: bool,
+    /// Whether the store gives back by itself what it granted in vain.
+    gives_back: bool,
     /// When the store is to be asked for hints again, in nanoseconds.
     listens_again_at: AtomicU64,
     /// Tells those who wait that the session was closed.
@@ -118,7 +122,7 @@ impl Session {
         id: ClientId,
         record: Option<ClientRecord>,
     ) -> Arc<Self> {
-        let has_line = store.capabilities().line;
+        let Capabilities { line: has_line, gives_back, .. } = store.capabilities();
         let session = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store,
@@ -132,6 +136,7 @@ impl Session {
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),
             has_line,
+            gives_back,
             listens_again_at: AtomicU64::new(0),
             closing: Notify::new(),
         });

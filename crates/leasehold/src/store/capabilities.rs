@@ -18,6 +18,10 @@ pub struct Capabilities {
     /// not granted it, may ask by the same one again: nothing is given back behind its back, which
     /// could end what it is granted then. Without it, whoever asks again does so by a fresh token.
     pub reask: bool,
+    /// An ask that fails may have been granted, and given back by the store itself: that release
+    /// may come late, or twice. Whoever goes on after such a failure, or after the future of an ask
+    /// was dropped, does so by a fresh token.
+    pub gives_back: bool,
     /// How far hints reach.
     pub hints: Reach,
     /// How far the locks themselves reach.
@@ -37,6 +41,7 @@ impl Capabilities {
         line: false,
         watching: false,
         reask: false,
+        gives_back: false,
         hints: Reach::Nobody,
         reach: Reach::Process,
         browse: false,

@@ -84,7 +84,9 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `Unavailable` also if the line is full ([`PLACES_MAX`](crate::core::line::PLACES_MAX)).
+    /// `Unavailable` also if the line is full ([`PLACES_MAX`](crate::core::line::PLACES_MAX)), and
+    /// where a server is to have copies of what it grants, if there were too few of them: the grant
+    /// was given back then, see [`Capabilities::gives_back`].
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static;
 
     /// Restarts the ttl if the owner still holds the key. Never re-creates a lease that ended.

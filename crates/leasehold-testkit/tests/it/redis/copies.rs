@@ -8,7 +8,7 @@ use leasehold::core::token::ClientId;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::{Copies, LinkError, RedisConnector, RedisStore, Replicas, Value};
 use leasehold::store::{Acquired, Ask, Claim, LeaseId, Otherwise, Released, Renewal, Store};
-use leasehold::{Client, Error, ErrorKind, Key, OwnerToken, Release, Ttl};
+use leasehold::{Client, Error, ErrorKind, Identity, Key, OwnerToken, Release, Ttl};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{granted, lost, refused, renewed, taken};
 use leasehold_testkit::servers::{PATIENCE, RedisServer};
@@ -121,6 +121,43 @@ fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
         fake.break_connections();
         refused(answer.await, ErrorKind::Unknown);
     });
+}
+
+/// The release of what fell short may come late, or twice, and would end what is granted to the
+/// same token then.
+#[test]
+fn who_waits_goes_on_by_a_fresh_token_once_a_grant_was_given_back() {
+    let lost = || Err(LinkError::Broken { reason: "it ended".to_owned() });
+    for given_back in [numbers(&[1, 0]), lost()] {
+        play(async |host, fake, store| {
+            // The second release is that of the client, which had asked by that token before.
+            let released = [given_back.clone(), numbers(&[1, 0])];
+            for answer in [taken_reply(), Ok(Value::Int(7))].into_iter().chain(released) {
+                fake.answer(answer);
+            }
+            fake.answer(Ok(Value::Int(8)));
+            for copies in [1, 0] {
+                fake.confirm(Some(Ok(Value::Int(copies))));
+            }
+            let builder = Client::with_store(store.clone()).host(host.clone());
+            let client = builder.identity(Identity::anonymous()).connect().await;
+            let mutex = client.expect("connected").mutex("a");
+            let guard = mutex.lock().await.expect("in the end");
+            assert_eq!(guard.fencing_token().map(|token| token.get()), Some(8));
+            // The owner token is the first argument behind the keys.
+            let token = |words: &[String]| {
+                let keys: usize = words[2].parse().expect("a number");
+                words[3 + keys].clone()
+            };
+            let seen: Vec<_> = fake.seen().into_iter().map(|(_, words)| words).collect();
+            let scripts = seen.iter().filter(|words| words[0].starts_with("EVAL"));
+            let tokens: Vec<_> = scripts.map(|words| token(words)).collect();
+            let (fresh, spent) = tokens.split_last().expect("something was asked");
+            assert_eq!(spent, [&spent[0]; 4].map(String::as_str), "two asks, two releases");
+            assert_ne!(*fresh, spent[0]);
+            assert_eq!(guard.token().as_str(), fresh);
+        });
+    }
 }
 
 #[test]

@@ -156,7 +156,8 @@ pub(super) struct Shortfall {
 impl Shortfall {
     /// A grant, which was given back.
     pub(super) fn granted(self) -> Error {
-        self.told("not granted: ", "; what the server had was given back, ", ", and try again")
+        let state = "; what the server had was given back, ";
+        self.told("not granted: ", state, ", and try again")
     }
 
     /// A grant, which could not be given back.

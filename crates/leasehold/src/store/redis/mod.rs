@@ -405,6 +405,7 @@ impl Store for RedisStore {
             line: self.shared.terms.hand_over(),
             watching: true,
             reask: true,
+            gives_back: self.shared.terms.copies.is_any(),
             hints: Reach::Network,
             reach: Reach::Network,
             browse: true,
