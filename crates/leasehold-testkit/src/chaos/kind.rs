@@ -56,7 +56,7 @@ impl Kind {
     ];
 
     /// Faults of the table that cannot be done to real servers and processes here, and why.
-    pub const SIMULATED_ONLY: [(&'static str, &'static str); 10] = [
+    pub const SIMULATED_ONLY: [(&'static str, &'static str); 13] = [
         ("loss", "packets of this machine to itself are not lost; `delay` shows the same"),
         ("clock-drift", "no clock of one machine drifts from itself"),
         ("client-suspend", "the machine that would sleep is the one that watches"),
@@ -67,6 +67,9 @@ impl Kind {
         ("restart-old-strict", "the same"),
         ("failover-strict", "the same"),
         ("flushall-strict", "the same"),
+        ("failover-copies", "there is one server"),
+        ("replica-away", "it has no replicas"),
+        ("replica-lag", "the same"),
     ];
 
     /// Its name.

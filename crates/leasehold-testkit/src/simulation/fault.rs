@@ -30,6 +30,9 @@ pub enum Fault {
     Failover,
     Flushall,
     Eviction,
+    FailoverCopies,
+    ReplicaAway,
+    ReplicaLag,
 }
 
 impl Fault {
@@ -61,6 +64,10 @@ impl Fault {
 
     /// Those that are done to the nodes of a quorum alone.
     pub const OF_NODES: [Self; 1] = [Self::Eviction];
+
+    /// Those that are done where clients want copies of what they are granted, and under which
+    /// everything is promised.
+    pub const OF_COPIES: [Self; 3] = [Self::FailoverCopies, Self::ReplicaAway, Self::ReplicaLag];
 
     /// Those of its clock that go beyond drifting.
     pub const STEPS: [Self; 2] = [Self::ClockStepForward, Self::ClockStepBack];
@@ -107,6 +114,9 @@ impl Fault {
             Self::Failover => "failover",
             Self::Flushall => "flushall",
             Self::Eviction => "eviction",
+            Self::FailoverCopies => "failover-copies",
+            Self::ReplicaAway => "replica-away",
+            Self::ReplicaLag => "replica-lag",
         }
     }
 }
@@ -118,7 +128,7 @@ mod tests {
 
     #[test]
     fn every_fault_is_a_row_of_the_table_and_as_covered_as_it_says() {
-        let forgetting = [&Fault::FORGETTING[..], &Fault::OF_NODES].concat();
+        let forgetting = [&Fault::FORGETTING[..], &Fault::OF_NODES, &Fault::OF_COPIES].concat();
         let ours = [&Fault::COVERED[..], &forgetting, &Fault::STEPS, &[Fault::ClockDrift]];
         let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
         ours.extend(Fault::FORGETTING.map(|fault| fault.name_in(true)));
@@ -133,6 +143,7 @@ mod tests {
             (&Fault::COVERED[..], true, true),
             (&Fault::FORGETTING[..], false, true),
             (&Fault::OF_NODES[..], false, false),
+            (&Fault::OF_COPIES[..], true, true),
         ];
         for (faults, covered, strictly_covered) in table {
             for fault in faults {

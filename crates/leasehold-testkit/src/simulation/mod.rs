@@ -2,11 +2,13 @@
 //!
 //! What runs is the production session, core and stores; a server is a model that carries out the
 //! very scripts of the Redis store (see [`redis`]). One world in eight has a quorum of such
-//! servers, and in one of eight the servers are strict.
+//! servers, in one of eight the servers are strict, and in one of eight a server has replicas and
+//! its clients want copies.
 
 mod client;
 mod clock;
 mod contention;
+mod copies;
 mod fault;
 mod log;
 mod nemesis;
@@ -15,6 +17,7 @@ mod nodes;
 mod plan;
 mod process;
 pub mod redis;
+mod replicas;
 mod run;
 mod server;
 mod strictness;
@@ -23,6 +26,7 @@ mod worker;
 mod world;
 
 pub use contention::{Contended, Contention};
+pub use copies::Copied;
 pub use fault::Fault;
 pub use nodes::Nodes;
 pub use plan::{ClientPlan, Plan, PlannedFault};

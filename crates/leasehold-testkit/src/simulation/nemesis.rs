@@ -91,8 +91,14 @@ impl Nemesis {
             Fault::ScriptFlush => network.with_server(super::server::Server::flush_scripts),
             Fault::OutOfMemory => network.with_server(|server| server.set_full(true)),
             Fault::ServerStop => network.stop_server(),
-            Fault::ServerRestart | Fault::RestartEmpty | Fault::RestartOld | Fault::Failover => {
-                network.kill_server();
+            Fault::ServerRestart
+            | Fault::RestartEmpty
+            | Fault::RestartOld
+            | Fault::Failover
+            | Fault::FailoverCopies => network.kill_server(),
+            Fault::ReplicaAway => network.cut_replicas_off(planned.much),
+            Fault::ReplicaLag => {
+                network.with_server(|server| server.replicas.lag_ms = planned.much);
             }
             Fault::Eviction => {
                 let seed = self.random.lock().unwrap_or_else(PoisonError::into_inner).next_u64();
@@ -170,6 +176,11 @@ impl Nemesis {
                 let tenths = usize::try_from(planned.much % 20).expect("small");
                 network.restart_server(|server| server.forget(Some(tenths)));
             }
+            Fault::FailoverCopies => {
+                network.restart_server(|server| server.fail_over(planned.much));
+            }
+            Fault::ReplicaAway => network.join_replicas(planned.much),
+            Fault::ReplicaLag => network.with_server(|server| server.replicas.lag_ms = 0),
             _ => {}
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::store::redis::Strict;
 
 use super::clock::ServerClock;
+use super::copies::{self, Copied};
 use super::fault::Fault;
 use super::nodes::{self, Nodes};
 use super::strictness;
@@ -28,6 +29,8 @@ pub struct Plan {
     pub coexists: bool,
     /// On which strict terms its servers are used, if they are.
     pub strict: Option<Strict>,
+    /// Which copies its clients want, and of how many replicas, if they do.
+    pub copies: Option<Copied>,
     /// What goes wrong, and when.
     pub faults: Vec<PlannedFault>,
     /// The clocks of the nodes: of one server, or of a quorum.
@@ -123,6 +126,7 @@ impl Plan {
             delay_us: [(50, 200), (100, 1_000), (1_000, 5_000)][random.below(3)],
             coexists: false,
             strict: None,
+            copies: None,
             faults: Vec::new(),
             clients,
         };
@@ -130,6 +134,7 @@ impl Plan {
         nodes::draw(seed, &mut plan);
         plan.coexists = !plan.is_quorum() && coexists(seed);
         strictness::draw(seed, &mut plan);
+        copies::draw(seed, &mut plan);
         plan
     }
 

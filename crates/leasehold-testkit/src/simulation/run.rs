@@ -54,6 +54,9 @@ pub fn run(plan: &Plan) -> Ran {
         if let Some(strict) = plan.strict {
             server.is_strict_from(host.now(), strict);
         }
+        if let Some(copies) = plan.copies {
+            server.is_copied_from_now_on(copies);
+        }
         // Far apart, and that of a single server is as it always was.
         let seed = seed.wrapping_add(0x5eed_0000_0000 * node as u64);
         Network::new(&host, server, plan.delay_us, seed, log)

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Command, News, Strict, Value};
+use leasehold::store::redis::{Command, News, Replicas as Wanted, Strict, Terms, Value};
 
 use super::clock::ServerClock;
+use super::copies::Copied;
 use super::log::Log;
-use super::redis::{Dataset, Executed, SimulatedRedis, name_of, sha1_hex};
+use super::redis::{Dataset, Executed, SimulatedRedis, Wait, name_of, sha1_hex};
+use super::replicas::{Confirmation, Replicas, Sent};
 use crate::history::event::{Block, Name, Request, What};
 use crate::virtual_host::SeededRandom;
 
@@ -35,6 +37,9 @@ pub(super) struct Server {
     log: Log,
     /// On which strict terms it is used, if it is.
     pub(super) strict: Option<Strict>,
+    /// Which copies are wanted of it, if they are.
+    copies: Option<Copied>,
+    pub(super) replicas: Replicas,
     /// How often it was started.
     pub(super) started: u32,
 }
@@ -67,6 +72,8 @@ impl Server {
             forgotten: Vec::new(),
             log,
             strict: None,
+            copies: None,
+            replicas: Replicas::default(),
             started: 0,
         };
         server.redis.set_run_id(&server.run_id());
@@ -78,6 +85,8 @@ impl Server {
         self.started += 1;
         self.redis.set_run_id(&self.run_id());
         self.redis.flush_scripts();
+        self.replicas.leave_all();
+        (0..self.replicas.len()).for_each(|replica| self.redis.confirm(replica, None));
     }
 
     /// It is strict, and known to have forgotten nothing.
@@ -88,28 +97,50 @@ impl Server {
         assert!(executed.reply.is_ok(), "{:?}", executed.reply);
     }
 
+    /// It has replicas, which have all of it.
+    pub(super) fn is_copied_from_now_on(&mut self, copies: Copied) {
+        self.copies = Some(copies);
+        let written = self.redis.written();
+        self.replicas = Replicas::new(copies.replicas, &self.redis.dataset(), written);
+        (0..copies.replicas).for_each(|replica| self.redis.confirm(replica, Some(written)));
+    }
+
+    /// On which terms it is used.
+    pub(super) fn terms(&self) -> Terms {
+        let mut terms = Terms::default();
+        terms.strict = self.strict;
+        terms.copies = self.copies.map(Copied::terms).unwrap_or_default();
+        terms
+    }
+
+    /// How many replicas it says that it has, to those who have to know.
+    pub(super) fn counts_replicas(&self) -> Option<u32> {
+        self.copies.filter(|copies| copies.wanted == Wanted::Majority)?;
+        Some(u32::try_from(self.replicas.following()).expect("a few"))
+    }
+
     /// Which process it is.
     pub(super) fn run_id(&self) -> String {
         format!("run{}", self.started)
     }
 
-    /// Carries a command out.
-    pub(super) fn carry_out(&mut self, now: Moment, command: &Command) -> Executed {
-        self.carry(now, command, false)
+    /// Carries a command out, of a connection whose last one left so much written.
+    pub(super) fn carry_out(&mut self, now: Moment, written: u64, command: &Command) -> Executed {
+        self.carry(now, written, command, false)
     }
 
     /// Carries a command out once more, by a copy of it whose answer nobody waits for.
     pub(super) fn carry_out_again(&mut self, now: Moment, command: &Command) -> Executed {
-        self.carry(now, command, true)
+        self.carry(now, 0, command, true)
     }
 
-    fn carry(&mut self, now: Moment, command: &Command, is_copy: bool) -> Executed {
+    fn carry(&mut self, now: Moment, written: u64, command: &Command, is_copy: bool) -> Executed {
         self.keep(now);
         self.evict_one(now);
         let now_us = self.clock.at(now);
         let key = command.args().nth(3).map(<[u8]>::to_vec).unwrap_or_default();
         let before = self.owner_at(now_us, &key).map(|(owner, _)| owner);
-        let executed = self.redis.execute(now_us, command);
+        let executed = self.redis.execute_after(written, now_us, command);
         let Some(script) = &executed.script else {
             self.forgotten.extend(self.asked_by_hash(command));
             return executed;
@@ -265,11 +296,68 @@ impl Server {
             }
             None => Dataset::default(),
         };
+        self.come_back_with(dataset);
+    }
+
+    /// A replica takes its place: one that has all that counted. Where there is none, the server is
+    /// there again itself.
+    pub(super) fn fail_over(&mut self, much: u64) {
+        if let Some(dataset) = self.replicas.heir(much) {
+            self.come_back_with(dataset);
+        }
+    }
+
+    fn come_back_with(&mut self, dataset: Dataset) {
         // What came after is gone for good: the next restart cannot bring it back either.
         self.past.clear();
         self.past.push_back(dataset.clone());
         self.redis.restore(dataset);
         self.log.push(What::Forgot);
+    }
+
+    /// What it has written since it sent something to its replicas.
+    pub(super) fn replicate(&mut self) -> Vec<Sent> {
+        self.replicas.send(|| self.redis.dataset(), self.redis.written())
+    }
+
+    /// A replica that can be reached begins to follow it.
+    pub(super) fn is_followed_by(&mut self, replica: usize) -> Option<Sent> {
+        self.replicas.follow(replica, self.redis.dataset(), self.redis.written())
+    }
+
+    /// A replica is cut off.
+    pub(super) fn is_left_by(&mut self, replica: usize) {
+        self.replicas.leave(replica);
+        self.redis.confirm(replica, None);
+    }
+
+    /// A replica says how far it has the data.
+    pub(super) fn confirm(&mut self, said: Confirmation) {
+        if self.replicas.is_heard(said) {
+            self.redis.confirm(said.replica, Some(said.written));
+        }
+    }
+
+    /// How many replicas have confirmed what that waits for, if they are enough.
+    pub(super) fn is_confirmed(&mut self, wait: Wait) -> Option<usize> {
+        let confirmed = self.redis.confirmed_by(wait.written);
+        if confirmed < wait.replicas {
+            return None;
+        }
+        // Whoever asks for less than was agreed on is told so, and may count it or not.
+        let agreed = match self.copies.map(|copies| copies.wanted) {
+            Some(Wanted::Count(count)) => count.into(),
+            _ => 1,
+        };
+        if confirmed >= agreed {
+            self.replicas.counted(wait.written);
+        }
+        Some(confirmed)
+    }
+
+    /// How many replicas have confirmed that.
+    pub(super) fn confirmed_by(&self, wait: Wait) -> usize {
+        self.redis.confirmed_by(wait.written)
     }
 
     fn keep(&mut self, now: Moment) {
@@ -361,16 +449,16 @@ mod tests {
         let mut server = Server::new(ServerClock::default(), log);
         let now = Moment::from_nanos(1_000_000_000_000);
         let load = Command::new("SCRIPT").arg("LOAD").arg(SCRIPT);
-        let hash = match server.carry_out(now, &load).reply {
+        let hash = match server.carry_out(now, 0, &load).reply {
             Ok(Value::Bytes(hash)) => String::from_utf8(hash),
             other => panic!("{other:?}"),
         };
         let (by_hash, in_full) = (ask("EVALSHA", &hash.expect("ASCII")), ask("EVAL", SCRIPT));
         assert!(server.is_asked(&in_full).is_some() && server.is_asked(&by_hash).is_none());
-        let _answered = server.carry_out(now, &in_full);
+        let _answered = server.carry_out(now, 0, &in_full);
         assert!(server.is_asked(&by_hash).is_some());
         server.flush_scripts();
-        assert!(server.carry_out(now, &by_hash).reply.is_err());
+        assert!(server.carry_out(now, 0, &by_hash).reply.is_err());
         assert!(server.is_asked(&in_full).is_none(), "it was asked by its hash before");
         assert!(server.is_asked(&in_full).is_some());
     }
@@ -383,10 +471,10 @@ mod tests {
         let ask = ask("EVAL", SCRIPT);
         let now = Moment::from_nanos(1_000_000_000_000);
         server.set_full(true);
-        assert!(server.carry_out(now, &ask).reply.is_err());
+        assert!(server.carry_out(now, 0, &ask).reply.is_err());
         assert_eq!(log.take(), []);
         server.set_full(false);
-        assert!(server.carry_out(now, &ask).reply.is_ok());
+        assert!(server.carry_out(now, 0, &ask).reply.is_ok());
         let place = Some(Duration::from_millis(500));
         let (key, after) = ("a".into(), Some("TOKEN".into()));
         let (request, token, left) = (Request::Ask { place }, "TOKEN".into(), Duration::MAX);

@@ -80,6 +80,16 @@ fn who_dies_before_a_release_is_tried_again_owes_nothing() {
     let _ran = holds(89_300_801_333_133);
 }
 
+/// The store gave back what too few replicas had confirmed, and the next task of the client went on
+/// by the same token, since the call that had asked was dropped meanwhile.
+#[test]
+fn a_token_is_left_whose_grant_was_given_back_for_want_of_copies() {
+    for seed in [2_401, 2_512] {
+        assert!(Plan::new(seed, USUAL).copies.is_some());
+        let _ran = holds(seed);
+    }
+}
+
 /// Every node had evicted what it granted, and granted it to another, before the counters were
 /// raised: the checker wanted it given back all the same.
 #[test]

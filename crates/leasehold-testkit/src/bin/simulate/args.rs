@@ -5,16 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_testkit::history::Invariant;
+use leasehold_testkit::simulation::Plan;
 
 pub(crate) const USAGE: &str = "\
-usage: simulate [--seeds A..B] [--time 30s] [--quorum] [--jobs N] [--json FILE] [--hashes] [--trace]
-                [--until-violation INVARIANT] [--contention [--grants N]]
-                [--commit HASH]
+usage: simulate [--seeds A..B] [--time 30s] [--quorum] [--copies] [--jobs N] [--json FILE]
+                [--hashes] [--trace] [--until-violation INVARIANT]
+                [--contention [--grants N]] [--commit HASH]
 
 --seeds             which worlds: A to B, without B (default: 0..100)
 --time              for how long the clients of each go on, on its own clock (default: 30s, or 3s
                     with --contention)
 --quorum            only those of them that have a quorum
+--copies            only those of them whose clients want copies of what they are granted
 --jobs              how many are run side by side (default: one per core)
 --json              writes what was run as a record
 --hashes            prints what stands for all that happened, seed by seed
@@ -30,6 +32,7 @@ pub(crate) struct Args {
     /// If one is asked for.
     pub(crate) time: Option<Duration>,
     pub(crate) is_quorum: bool,
+    pub(crate) wants_copies: bool,
     pub(crate) grants_max: usize,
     pub(crate) jobs: usize,
     pub(crate) json: Option<PathBuf>,
@@ -48,12 +51,19 @@ pub(crate) enum Mode {
 }
 
 impl Args {
+    /// Whether the world of a seed is one of those that are to be run.
+    pub(crate) fn want(&self, seed: u64) -> bool {
+        let plan = || Plan::new(seed, self.time_of_world());
+        (!self.is_quorum || plan().is_quorum()) && (!self.wants_copies || plan().copies.is_some())
+    }
+
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let mut args = Self {
             seeds: 0..100,
             time: None,
             is_quorum: false,
+            wants_copies: false,
             grants_max: usize::MAX,
             jobs,
             json: None,
@@ -67,6 +77,7 @@ impl Args {
                 "--seeds" => args.seeds = seeds(&value()?)?,
                 "--time" => args.time = Some(time(&value()?)?),
                 "--quorum" => args.is_quorum = true,
+                "--copies" => args.wants_copies = true,
                 "--jobs" => args.jobs = number(&value()?)?.max(1),
                 "--grants" => args.grants_max = number(&value()?)?.max(1),
                 "--json" => args.json = Some(value()?.into()),

@@ -56,7 +56,7 @@ impl Sweep {
                         if seed >= args.seeds.end || enough.load(Ordering::Relaxed) {
                             return;
                         }
-                        if args.is_quorum && !Plan::new(seed, args.time_of_world()).is_quorum() {
+                        if !args.want(seed) {
                             continue;
                         }
                         let one = One::of(seed, args);

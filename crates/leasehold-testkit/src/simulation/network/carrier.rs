@@ -109,6 +109,7 @@ impl State {
             Delivery::Answer(id, answer) => self.answered(id, answer),
             Delivery::Message(id, incoming) => self.came_in(id, incoming),
             Delivery::Break(id) => self.break_now(id),
+            Delivery::Written(sent) => self.received(now, sent),
             _ if self.server.is_stopped => self.unread.push(delivery),
             _ if !self.server.is_up => {}
             Delivery::Request(id, request) => self.serve(now, id, *request),
@@ -116,6 +117,7 @@ impl State {
                 if self.server.strict.is_some() && to != self.server.started => {}
             Delivery::Copy { command, .. } => {
                 let executed = self.server.carry_out_again(now, &command);
+                self.replicate(now);
                 self.publish(now, executed.published);
             }
             Delivery::Subscribe(id, channel, confirm) => {
@@ -132,6 +134,9 @@ impl State {
                     self.send(now, Delivery::Message(id, Incoming::Tracked(confirm, is_there)));
                 }
             }
+            Delivery::Confirmed(said) => self.confirmed(now, said),
+            Delivery::Follows { replica, of } => self.follows(now, replica, of),
+            Delivery::WaitOver(id, number) => self.wait_over(now, id, number),
             Delivery::HungUp(id) => {
                 self.server.unsubscribe(id.0);
                 self.connections.lose_all(id);
@@ -139,12 +144,20 @@ impl State {
         }
     }
 
-    fn serve(&mut self, now: Moment, id: super::ConnectionId, request: Request) {
+    pub(super) fn serve(&mut self, now: Moment, id: super::ConnectionId, request: Request) {
         let Some(connection) = self.connections.find_mut(id) else { return };
+        if connection.waits.is_some() {
+            return connection.behind.push_back(request);
+        }
         if !connection.lets_through() {
             return;
         }
-        let executed = self.server.carry_out(now, &request.command);
+        let executed = self.server.carry_out(now, connection.written, &request.command);
+        connection.written = executed.written;
+        self.replicate(now);
+        if let Some(wait) = executed.wait {
+            return self.wait(now, id, wait);
+        }
         if let Some(later) = request.again_after
             && executed.reply.is_ok()
         {

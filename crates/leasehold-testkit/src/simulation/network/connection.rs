@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Delivery;
 use crate::history::event::ProcessId;
+use crate::simulation::redis::Wait;
 
 /// Which connection. To the server it is also who subscribes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +64,12 @@ pub(super) struct Connection {
     /// Who is told of its end.
     pub(super) io: Option<Waker>,
     pub(super) has_ended: bool,
+    /// How far the server had written behind the last command.
+    pub(super) written: u64,
+    /// What the server waits for before it goes on with what is behind.
+    pub(super) waits: Option<(u64, Wait)>,
+    /// Requests that have come, and that it has not read.
+    pub(super) behind: VecDeque<Request>,
 }
 
 impl Connection {
@@ -122,6 +129,9 @@ impl Connections {
             arriving: None,
             io: None,
             has_ended: false,
+            written: 0,
+            waits: None,
+            behind: VecDeque::new(),
         };
         self.known.insert(id, connection);
         id
@@ -142,6 +152,11 @@ impl Connections {
 
     pub(super) fn subscribers(&self) -> Vec<ConnectionId> {
         self.open_ones(|connection| connection.is_subscriber)
+    }
+
+    /// Those on which the server waits for copies.
+    pub(super) fn waiting(&self) -> Vec<ConnectionId> {
+        self.known.iter().filter(|(_, one)| one.waits.is_some()).map(|(id, _)| *id).collect()
     }
 
     pub(super) fn all(&self) -> Vec<ConnectionId> {

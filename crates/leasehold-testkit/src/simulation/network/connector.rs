@@ -102,10 +102,11 @@ impl Connector for SimulatedConnector {
                 id: end.id,
             };
             // The connection is open as of this moment.
-            let run_id =
-                end.network.with_server(|server| server.strict.map(|_| Arc::from(server.run_id())));
+            let (run_id, replicas) = end.network.with_server(|server| {
+                (server.strict.map(|_| Arc::from(server.run_id())), server.counts_replicas())
+            });
             let mut connected = Connected::new(Arc::new(link), Box::pin(end.ended()));
-            connected.run_id = run_id;
+            (connected.run_id, connected.replicas) = (run_id, replicas);
             Ok(connected)
         })
     }
@@ -126,7 +127,7 @@ impl Connector for SimulatedConnector {
     }
 
     fn terms(&self) -> Terms {
-        self.network.with_server(|server| server.strict.map(Terms::from).unwrap_or_default())
+        self.network.with_server(|server| server.terms())
     }
 }
 

@@ -7,6 +7,7 @@
 mod carrier;
 mod connection;
 mod connector;
+mod copying;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use leasehold::host::Host;
 
 use super::log::Log;
 use super::process::Process;
+use super::replicas::{Confirmation, Sent};
 use super::server::Server;
 use crate::VirtualHost;
 use crate::history::event::What;
@@ -45,6 +47,8 @@ struct State {
     troubles: Vec<Trouble>,
     /// What a stopped server has not read yet.
     unread: Vec<Delivery>,
+    /// How often somebody waited for copies.
+    waits: u64,
     log: Log,
 }
 
@@ -90,6 +94,14 @@ pub(super) enum Delivery {
     Answer(ConnectionId, connection::Answer),
     /// What is said unasked; that a channel is listened to, or a key tracked.
     Message(ConnectionId, connection::Incoming),
+    /// What the server wrote, to a replica.
+    Written(Sent),
+    /// What a replica says of it.
+    Confirmed(Confirmation),
+    /// A replica finds the process of the server that was started so often, and begins to follow.
+    Follows { replica: usize, of: u32 },
+    /// A connection has waited for copies for as long as it may.
+    WaitOver(ConnectionId, u64),
     /// The server learns that a client has hung up.
     HungUp(ConnectionId),
     /// The network ends the connection.
@@ -113,6 +125,7 @@ impl Network {
             delay_us,
             troubles: Vec::new(),
             unread: Vec::new(),
+            waits: 0,
             log,
         };
         let network =
@@ -228,6 +241,7 @@ impl Network {
         state.server.is_up = true;
         state.server.start_again();
         data(&mut state.server);
+        state.find_replicas(self.now());
     }
 
     /// A request of a lock leaves a process.
@@ -314,7 +328,12 @@ impl State {
 impl Delivery {
     fn connection(&self) -> Option<ConnectionId> {
         match self {
-            Self::Copy { .. } => None,
+            Self::Copy { .. }
+            | Self::Written(_)
+            | Self::Confirmed(_)
+            | Self::Follows { .. }
+            // The server's own clock says so, whatever the network does.
+            | Self::WaitOver(..) => None,
             Self::Request(id, _)
             | Self::Subscribe(id, _, _)
             | Self::Track(id, _, _)

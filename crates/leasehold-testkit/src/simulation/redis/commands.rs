@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use super::reply::{Refusal, Reply};
-use super::{Server, channels, hashes, keys, sorted_sets, strings};
+use super::{Server, channels, hashes, keys, replication, sorted_sets, strings};
 
 /// A command, and what is checked before it is carried out.
 pub(super) struct Known {
@@ -28,6 +28,8 @@ pub(super) enum Need {
 #[derive(Clone, Copy)]
 pub(super) enum Run {
     Plainly(fn(&mut Server, &Arguments) -> Result<Reply, Refusal>),
+    /// As plainly; no script may do it.
+    Alone(fn(&mut Server, &Arguments) -> Result<Reply, Refusal>),
     /// By what knows the scripts; no script may do it.
     ByScripts,
 }
@@ -77,6 +79,7 @@ static COMMANDS: &[Known] = &[
     known("SET", -3, Need::Memory, strings::set),
     known("TIME", 1, Need::None, keys::time),
     known("TYPE", 2, Need::None, keys::kind),
+    Known { name: "WAIT", arity: 3, need: Need::None, run: Run::Alone(replication::wait) },
     known("ZADD", -4, Need::Memory, sorted_sets::zadd),
     known("ZCARD", 2, Need::None, sorted_sets::zcard),
     known("ZCOUNT", 4, Need::None, sorted_sets::zcount),

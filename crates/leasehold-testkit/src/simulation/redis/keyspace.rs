@@ -41,6 +41,8 @@ pub(super) struct Keyspace {
     dataset: Dataset,
     now_ms: u64,
     tracking: Tracking,
+    /// How often something was changed, which never goes back.
+    written: u64,
 }
 
 impl Entry {
@@ -82,8 +84,14 @@ impl Keyspace {
         self.dataset.clone()
     }
 
+    /// How far it was written: what has a copy from then or later has all of it.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Nobody is told: whoever has other data has lost all connections.
     pub(super) fn restore(&mut self, dataset: Dataset) {
+        self.written += 1;
         self.dataset = dataset;
         self.tracking = Tracking::default();
     }
@@ -124,6 +132,7 @@ impl Keyspace {
 
     /// Removes everything.
     pub(super) fn clear(&mut self) {
+        self.written += 1;
         self.dataset = Dataset::default();
         self.tracking.all_changed();
     }
@@ -253,6 +262,7 @@ impl Keyspace {
     }
 
     fn keys_mut(&mut self) -> &mut Keys {
+        self.written += 1;
         Arc::make_mut(&mut self.dataset.keys)
     }
 }

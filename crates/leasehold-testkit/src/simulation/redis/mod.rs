@@ -13,6 +13,7 @@
 //! | `keys` | the commands on keys of any kind, and on the server as a whole |
 //! | `channels` | who listens where |
 //! | `tracking` | who is told that keys change |
+//! | `replication` | which replicas have confirmed what, and who waits for that |
 //! | `scripts` | calls of scripts, and what Lua and the server hand to one another |
 //! | `arguments`, `numbers`, `reply` | what goes in and what comes out |
 
@@ -24,6 +25,7 @@ mod hashes;
 mod keys;
 mod keyspace;
 mod numbers;
+mod replication;
 mod reply;
 mod scripts;
 mod sha1;
@@ -43,6 +45,7 @@ use self::arguments::Arguments;
 use self::channels::Channels;
 use self::commands::Run;
 use self::keyspace::{Keyspace, Stored};
+use self::replication::Replication;
 use self::reply::{Refusal, Reply};
 use self::scripts::{Called, Running, Scripts};
 
@@ -50,6 +53,7 @@ pub(super) use self::scripts::name_of;
 pub(super) use self::sha1::sha1_hex;
 
 pub use self::keyspace::Dataset;
+pub use self::replication::Wait;
 
 /// A Redis server: its state and its behaviour.
 ///
@@ -82,6 +86,11 @@ pub struct Executed {
     pub published: Vec<Publication>,
     /// Which script ran, if one did: the name in the last of its lines of the form `-- NAME.lua:`.
     pub script: Option<Arc<str>>,
+    /// What it waits for before it is answered: WAIT, and no other. The reply is that of one who
+    /// cannot wait.
+    pub wait: Option<Wait>,
+    /// How far the server had written by then.
+    pub written: u64,
 }
 
 /// What one subscriber is told.
@@ -98,6 +107,7 @@ pub struct Publication {
 struct Server {
     keyspace: Keyspace,
     channels: Channels,
+    replication: Replication,
     /// The time of the command under way, which stands still in a script.
     now_us: u64,
     is_full: bool,
@@ -118,19 +128,44 @@ impl SimulatedRedis {
     /// Carries out one command. `now_us` is the time of day on the server, in microseconds since
     /// 1970. It may go back: keys then live longer, since their ends are moments.
     pub fn execute(&mut self, now_us: u64, command: &Command) -> Executed {
+        self.execute_after(0, now_us, command)
+    }
+
+    /// Carries out one command of a connection whose last one left the server `written` so far
+    /// ([`Executed::written`]); 0 for its first.
+    pub fn execute_after(&mut self, written: u64, now_us: u64, command: &Command) -> Executed {
         self.arguments.clear();
         command.args().for_each(|argument| self.arguments.push(argument));
+        lock(&self.server).replication.begin(written);
         let (reply, script) = self.carry_out(now_us);
         let reply = reply.and_then(Reply::into_value).map_err(Refusal::into_link_error);
-        let published = std::mem::take(&mut lock(&self.server).published);
-        Executed { reply, published, script }
+        let mut server = lock(&self.server);
+        let (published, wait) = (std::mem::take(&mut server.published), server.replication.wait());
+        Executed { reply, published, script, wait, written: server.keyspace.written() }
+    }
+
+    /// How far it has written.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        lock(&self.server).keyspace.written()
+    }
+
+    /// A replica says how far it has the data; `None`: it does not follow any more.
+    pub fn confirm(&mut self, replica: usize, written: Option<u64>) {
+        lock(&self.server).replication.confirm(replica, written);
+    }
+
+    /// How many replicas have confirmed what was written so far.
+    #[must_use]
+    pub fn confirmed_by(&self, written: u64) -> usize {
+        lock(&self.server).replication.confirmed_by(written)
     }
 
     fn carry_out(&mut self, now_us: u64) -> Called {
         let mut server = lock(&self.server);
         server.begin(now_us);
         match server.check(&self.arguments).map(|known| known.run) {
-            Ok(Run::Plainly(run)) => (server.run(run, &self.arguments), None),
+            Ok(Run::Plainly(run) | Run::Alone(run)) => (server.run(run, &self.arguments), None),
             Ok(Run::ByScripts) => {
                 // The commands of the script take it again, one by one.
                 drop(server);

@@ -3,6 +3,7 @@
 
 mod commands;
 mod errors;
+mod replication;
 mod scripts;
 mod store;
 mod tracking;

@@ -1,0 +1,120 @@
+//! Worlds whose clients want copies of what they are granted: a failover to a replica that has
+//! confirmed them excuses nothing there.
+
+use std::time::Duration;
+
+use leasehold::store::redis::{Copies, Replicas};
+
+use super::fault::Fault;
+use super::plan::{Plan, PlannedFault};
+use super::replicas::ALL;
+use crate::virtual_host::SeededRandom;
+
+/// One world in so many.
+const COPIES_ONE_IN: usize = 8;
+
+/// How many replicas there are at most.
+const REPLICAS_MAX: usize = 3;
+
+/// What clients want, and of how many replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// How many replicas the server has.
+    pub replicas: usize,
+    /// How many of them have to confirm a grant.
+    pub wanted: Replicas,
+}
+
+impl Copied {
+    /// On which terms its clients use the server.
+    pub(super) fn terms(self) -> Copies {
+        Copies::new(self.wanted, false)
+    }
+}
+
+/// Makes a world one of a server with replicas, if its seed says so: drawn apart, so that all other
+/// worlds are what they would be without. Never that of a quorum, whose nodes are several already.
+///
+/// Whatever its server would have forgotten in another way, it forgets by failovers, unless it is
+/// strict: there everything is promised in any case.
+pub(super) fn draw(seed: u64, plan: &mut Plan) {
+    let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0xc091_e500_4e91);
+    if random.below(COPIES_ONE_IN) != COPIES_ONE_IN / 2 || plan.is_quorum() {
+        return;
+    }
+    let replicas = 1 + random.below(REPLICAS_MAX);
+    let count = u8::try_from(1 + random.below(replicas)).expect("a few");
+    let wanted = if random.once_in(3) { Replicas::Majority } else { Replicas::Count(count) };
+    plan.copies = Some(Copied { replicas, wanted });
+    let is_strict = plan.strict.is_some();
+    let mut meanwhile = Vec::new();
+    for planned in &mut plan.faults {
+        let stays = Fault::COVERED.contains(&planned.fault)
+            || is_strict && Fault::FORGETTING.contains(&planned.fault);
+        if stays && !random.once_in(3) {
+            continue;
+        }
+        planned.fault = Fault::OF_COPIES[random.below(Fault::OF_COPIES.len())];
+        (planned.lasts, planned.much) = extent(&mut random, planned.fault);
+        // What replicas lack matters where one of them takes over before they have it.
+        if planned.fault != Fault::FailoverCopies {
+            let after = u64::try_from(planned.lasts.as_millis()).expect("short");
+            let after = Duration::from_millis(after / 2 + random.next_u64() % (after / 2 + 1));
+            let (fault, at) = (Fault::FailoverCopies, planned.at + after);
+            let (lasts, much) = extent(&mut random, fault);
+            meanwhile.push(PlannedFault { fault, at, lasts, much, ..*planned });
+        }
+    }
+    plan.faults.append(&mut meanwhile);
+    plan.faults.sort_by_key(|planned| planned.at);
+}
+
+/// For how long, and how much.
+fn extent(random: &mut SeededRandom, fault: Fault) -> (Duration, u64) {
+    let (lasts_ms, much) = match fault {
+        // Which of those that are fit. The sooner, the more of the leases that it lacks live on.
+        Fault::FailoverCopies => {
+            (random.next_u64() % [20, 100, 500][random.below(3)], random.next_u64())
+        }
+        // By how many milliseconds at most.
+        Fault::ReplicaLag => (200 + random.next_u64() % 3_000, [5, 50, 500][random.below(3)]),
+        // Which of them, in half of the cases all.
+        _ => {
+            let all = random.once_in(2);
+            (50 + random.next_u64() % 3_000, if all { ALL } else { random.next_u64() })
+        }
+    };
+    (Duration::from_millis(lasts_ms), much)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_world_in_eight_has_copies_and_promises_everything() {
+        let (mut copied, mut strict, mut failing_over) = (0, 0, 0);
+        for seed in 0..4_000 {
+            let plan = Plan::new(seed, Duration::from_secs(30));
+            let of_copies = |one: &PlannedFault| Fault::OF_COPIES.contains(&one.fault);
+            let Some(copies) = plan.copies else {
+                assert!(!plan.faults.iter().any(of_copies), "nobody wants copies: seed {seed}");
+                continue;
+            };
+            copied += 1;
+            strict += u32::from(plan.strict.is_some());
+            let fails_over = |one: &PlannedFault| one.fault == Fault::FailoverCopies;
+            failing_over += u32::from(plan.faults.iter().any(fails_over));
+            assert!(plan.is_covered() && !plan.is_quorum(), "seed {seed}");
+            if let Replicas::Count(count) = copies.wanted {
+                assert!((1..=copies.replicas).contains(&count.into()), "seed {seed}");
+            }
+        }
+        assert!((350..550).contains(&copied), "{copied} of 4 000 worlds have copies");
+        assert!((25..100).contains(&strict), "{strict} of them are strict");
+        assert!(
+            failing_over > copied * 2 / 3,
+            "in {failing_over} of {copied} a replica takes over"
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! What goes to the replicas of the server and back, and who waits for that.
+
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::store::redis::Value;
+
+use super::connection::ConnectionId;
+use super::{Delivery, Network, State};
+use crate::simulation::redis::Wait;
+use crate::simulation::replicas::{Confirmation, Sent, Way};
+
+/// How long it takes a replica at most to find its server again, and to ask it for its data.
+const FOUND_WITHIN: Duration = Duration::from_millis(300);
+
+impl Network {
+    /// Replicas are cut off from the server.
+    pub(in super::super) fn cut_replicas_off(&self, much: u64) {
+        let mut state = self.state();
+        for replica in state.server.replicas.some(much) {
+            state.server.is_left_by(replica);
+        }
+    }
+
+    /// They can be reached again.
+    pub(in super::super) fn join_replicas(&self, much: u64) {
+        let now = self.now();
+        let mut state = self.state();
+        for replica in state.server.replicas.some(much) {
+            state.server.replicas.come_back(replica);
+        }
+        state.find_replicas(now);
+    }
+}
+
+impl State {
+    /// Sends the replicas what the server has written since the last time.
+    pub(super) fn replicate(&mut self, now: Moment) {
+        for sent in self.server.replicate() {
+            self.send_written(now, sent);
+        }
+    }
+
+    fn send_written(&mut self, now: Moment, sent: Sent) {
+        let at = now + self.takes();
+        let at = self.server.replicas.in_order(sent.replica, Way::There, at);
+        self.schedule.add(at, Delivery::Written(sent));
+    }
+
+    /// How long something takes between the server and a replica.
+    fn takes(&mut self) -> Duration {
+        let (least, most) = self.delay_us;
+        let usual = Duration::from_micros(least + self.random.next_u64() % (most - least + 1));
+        match self.server.replicas.lag_ms {
+            0 => usual,
+            lag_ms => usual + Duration::from_micros(self.random.next_u64() % (lag_ms * 1_000)),
+        }
+    }
+
+    /// Something has come to a replica.
+    pub(super) fn received(&mut self, now: Moment, sent: Sent) {
+        let Some(said) = self.server.replicas.receive(sent) else { return };
+        let at = now + self.takes();
+        let at = self.server.replicas.in_order(said.replica, Way::Back, at);
+        self.schedule.add(at, Delivery::Confirmed(said));
+    }
+
+    /// A replica has said how far it has the data.
+    pub(super) fn confirmed(&mut self, now: Moment, said: Confirmation) {
+        self.server.confirm(said);
+        for id in self.connections.waiting() {
+            let Some((_, wait)) = self.connections.find(id).and_then(|one| one.waits) else {
+                continue;
+            };
+            if let Some(replicas) = self.server.is_confirmed(wait) {
+                self.go_on(now, id, replicas);
+            }
+        }
+    }
+
+    /// Replicas look for the server, those that do not follow it.
+    pub(super) fn find_replicas(&mut self, now: Moment) {
+        for replica in 0..self.server.replicas.len() {
+            let most_us = u64::try_from(FOUND_WITHIN.as_micros()).expect("short");
+            let after = Duration::from_micros(self.random.next_u64() % most_us);
+            let of = self.server.started;
+            self.schedule.add(now + after, Delivery::Follows { replica, of });
+        }
+    }
+
+    /// A replica begins to follow, unless the server is another one by now.
+    pub(super) fn follows(&mut self, now: Moment, replica: usize, of: u32) {
+        if of == self.server.started
+            && let Some(sent) = self.server.is_followed_by(replica)
+        {
+            self.send_written(now, sent);
+        }
+    }
+
+    /// A connection waits for copies of what it wrote.
+    pub(super) fn wait(&mut self, now: Moment, id: ConnectionId, wait: Wait) {
+        if let Some(replicas) = self.server.is_confirmed(wait) {
+            return self.answer_count(now, id, replicas);
+        }
+        self.waits += 1;
+        let number = self.waits;
+        if let Some(connection) = self.connections.find_mut(id) {
+            connection.waits = Some((number, wait));
+        }
+        if wait.limit_ms > 0 {
+            let at = now + Duration::from_millis(wait.limit_ms);
+            self.schedule.add(at, Delivery::WaitOver(id, number));
+        }
+    }
+
+    /// It has waited for as long as it may.
+    pub(super) fn wait_over(&mut self, now: Moment, id: ConnectionId, number: u64) {
+        let waits = self.connections.find(id).and_then(|connection| connection.waits);
+        if let Some((_, wait)) = waits.filter(|(waits, _)| *waits == number) {
+            let replicas = self.server.confirmed_by(wait);
+            self.go_on(now, id, replicas);
+        }
+    }
+
+    /// It waits no longer: what is behind is read.
+    fn go_on(&mut self, now: Moment, id: ConnectionId, replicas: usize) {
+        if let Some(connection) = self.connections.find_mut(id) {
+            connection.waits = None;
+        }
+        self.answer_count(now, id, replicas);
+        while let Some(request) = self.connections.find_mut(id).and_then(|connection| {
+            if connection.waits.is_some() { None } else { connection.behind.pop_front() }
+        }) {
+            self.serve(now, id, request);
+        }
+    }
+
+    fn answer_count(&mut self, now: Moment, id: ConnectionId, replicas: usize) {
+        let replicas = i64::try_from(replicas).expect("a few");
+        self.send(now, Delivery::Answer(id, Ok(Value::Int(replicas))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use leasehold::host::Host as _;
+    use leasehold::store::redis::{Command, Connector as _, Link, LinkFuture, Replicas};
+
+    use super::super::connection::Answer;
+    use super::*;
+    use crate::VirtualHost;
+    use crate::history::event::ProcessId;
+    use crate::simulation::clock::ServerClock;
+    use crate::simulation::copies::Copied;
+    use crate::simulation::log::Log;
+    use crate::simulation::process::Process;
+    use crate::simulation::replicas::ALL;
+    use crate::simulation::server::Server;
+
+    /// There and back, from the server to a replica or from a client to the server.
+    const ROUND_TRIP_MAX: Duration = Duration::from_millis(2 * 5);
+
+    struct Scene {
+        host: Arc<VirtualHost>,
+        network: Network,
+        links: [Arc<dyn Link>; 2],
+    }
+
+    impl Scene {
+        /// Runs a test with two connections to a server that has a replica.
+        fn play(test: impl AsyncFnOnce(&mut Self)) {
+            let host = VirtualHost::new(1);
+            let log = Log::new(&host);
+            let mut server = Server::new(ServerClock::default(), log.clone());
+            server.is_copied_from_now_on(Copied { replicas: 1, wanted: Replicas::Count(1) });
+            let network = Network::new(&host, server, (1_000, 5_000), 1, log);
+            host.run(async {
+                let links = [link(&host, &network).await, link(&host, &network).await];
+                test(&mut Self { host: Arc::clone(&host), network, links }).await;
+            });
+            host.drop_tasks();
+        }
+
+        fn ask(&self, connection: usize, words: &str) -> LinkFuture<Answer> {
+            let (name, arguments) = words.split_once(' ').expect("a command has arguments");
+            let command = arguments.split(' ').fold(Command::new(name), Command::arg);
+            self.links[connection].submit(command)
+        }
+
+        /// What is answered, and after how long.
+        async fn timed(&self, answer: LinkFuture<Answer>) -> (Answer, Duration) {
+            let asked = self.host.now();
+            (answer.await, self.host.now().since(asked))
+        }
+    }
+
+    async fn link(host: &Arc<VirtualHost>, network: &Network) -> Arc<dyn Link> {
+        let process = Process::new(ProcessId(0), host, 0, 1);
+        let connected = network.connector(&process).connect().await.expect("it is there");
+        // Nothing ends the connection.
+        std::mem::forget(connected.io);
+        connected.link
+    }
+
+    #[test]
+    fn a_replica_confirms_what_it_was_sent_a_round_trip_later() {
+        Scene::play(async |scene| {
+            for _ in 0..20 {
+                let (_set, wait) = (scene.ask(0, "SET a x"), scene.ask(0, "WAIT 1 500"));
+                let (answer, took) = scene.timed(wait).await;
+                assert_eq!(answer, Ok(Value::Int(1)));
+                assert!(took <= 2 * ROUND_TRIP_MAX, "{took:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn who_waits_for_a_replica_that_is_away_is_held_up_and_nobody_else() {
+        Scene::play(async |scene| {
+            scene.network.cut_replicas_off(ALL);
+            let (_set, wait) = (scene.ask(0, "SET a x"), scene.ask(0, "WAIT 1 500"));
+            let (behind, other) = (scene.ask(0, "SET b x"), scene.ask(1, "GET c"));
+            let (_, took) = scene.timed(other).await;
+            assert!(took <= ROUND_TRIP_MAX, "{took:?}");
+            scene.host.advance(Duration::from_millis(400)).await;
+            let there = scene.ask(1, "EXISTS a b").await;
+            assert_eq!(there, Ok(Value::Int(1)), "what is behind was not read yet");
+            assert_eq!(wait.await, Ok(Value::Int(0)));
+            assert!(behind.await.is_ok());
+            scene.network.join_replicas(ALL);
+            assert_eq!(scene.ask(0, "WAIT 1 0").await, Ok(Value::Int(1)));
+        });
+    }
+
+    #[test]
+    fn a_replica_that_takes_over_has_what_was_confirmed_and_lacks_what_was_not() {
+        Scene::play(async |scene| {
+            let _set = scene.ask(0, "SET a x");
+            assert_eq!(scene.ask(0, "WAIT 1 500").await, Ok(Value::Int(1)));
+            scene.network.cut_replicas_off(ALL);
+            assert!(scene.ask(0, "SET b x").await.is_ok());
+            scene.network.kill_server();
+            scene.network.restart_server(|server| server.fail_over(0));
+            let link = link(&scene.host, &scene.network).await;
+            for (key, there) in [("a", 1), ("b", 0)] {
+                let exists = Command::new("EXISTS").arg(key);
+                assert_eq!(link.submit(exists).await, Ok(Value::Int(there)), "{key}");
+            }
+        });
+    }
+}

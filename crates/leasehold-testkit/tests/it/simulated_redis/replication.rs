@@ -1,0 +1,187 @@
+//! What a server answers to WAIT: of no replicas, of one that follows, of one that hangs.
+
+use leasehold::host::{Host as _, SystemHost};
+use leasehold::store::redis::{
+    Command, Connected, Connector as _, LinkError, LinkFuture, RedisConnector, Value,
+};
+use leasehold_testkit::servers::{PATIENCE, RedisServer};
+use leasehold_testkit::simulation::redis::SimulatedRedis;
+
+use super::kinds_here;
+use super::twins::Kind;
+
+type Answer = Result<Value, LinkError>;
+
+/// Two connections to a primary, as both servers have them.
+struct Scene {
+    kind: Kind,
+    primary: RedisServer,
+    replica: Option<RedisServer>,
+    real: [Connected; 2],
+    simulated: SimulatedRedis,
+    /// How far the simulated server had written behind the last command of each connection.
+    written: [u64; 2],
+}
+
+const NOW_US: u64 = 1_893_456_000_000_000;
+
+fn command(words: &str) -> Command {
+    let (name, arguments) = words.split_once(' ').unwrap_or((words, ""));
+    arguments.split_whitespace().fold(Command::new(name), Command::arg)
+}
+
+impl Scene {
+    #[allow(clippy::disallowed_methods, reason = "connections to real servers are served beside")]
+    async fn open(kind: Kind, has_replica: bool) -> Self {
+        let server = || RedisServer::builder().program(kind.program());
+        let primary = server().config("repl-diskless-sync-delay", "0");
+        // What the server itself says to replicas is written too.
+        let primary = primary.config("repl-ping-replica-period", "3600").start();
+        let of = format!("127.0.0.1 {}", primary.port());
+        let replica = has_replica.then(|| server().config("replicaof", &of).start());
+        let connector = RedisConnector::new(&primary.url()).expect("a URL");
+        let connect = async || connector.connect().await.expect("it is there");
+        let real = [connect().await, connect().await].map(|mut connected| {
+            let serving = tokio::spawn(connected.io);
+            connected.io = Box::pin(async move { serving.await.expect("it does not panic") });
+            connected
+        });
+        let simulated = SimulatedRedis::new();
+        let mut scene = Self { kind, primary, replica, real, simulated, written: [0; 2] };
+        // What it is sent as a whole is confirmed first, and a second later what comes after that.
+        for _ in 0..if has_replica { 2 } else { 0 } {
+            scene.carry_out(0, "SET first x").await.expect("it needs no replica");
+            scene.catch_up(0).await;
+        }
+        scene
+    }
+
+    fn submit(&self, connection: usize, words: &str) -> LinkFuture<Answer> {
+        self.real[connection].link.submit(command(words))
+    }
+
+    /// What the simulated server answers one who waits for nothing.
+    fn simulated(&mut self, connection: usize, words: &str) -> Answer {
+        let written = self.written[connection];
+        let executed = self.simulated.execute_after(written, NOW_US, &command(words));
+        self.written[connection] = executed.written;
+        executed.reply
+    }
+
+    /// Has both carry a command out: nothing happens to the replica until both have answered.
+    async fn carry_out(&mut self, connection: usize, words: &str) -> Answer {
+        let (real, simulated) =
+            (self.submit(connection, words).await, self.simulated(connection, words));
+        let code = |answer: &Answer| match answer {
+            // Valkey says in other words what it refuses.
+            Err(LinkError::Refused { code, .. }) if self.kind == Kind::Valkey => {
+                Err(code.to_owned())
+            }
+            Err(LinkError::Refused { text, .. }) => Err(text.to_owned()),
+            other => Ok(format!("{other:?}")),
+        };
+        assert_eq!(code(&real), code(&simulated), "{:?}: {words}", self.kind);
+        real
+    }
+
+    /// The replica confirms what the connection has seen written.
+    async fn catch_up(&mut self, connection: usize) {
+        self.simulated.confirm(0, Some(self.simulated.written()));
+        let wait = format!("WAIT 1 {}", PATIENCE.as_millis());
+        assert_eq!(self.carry_out(connection, &wait).await, Ok(Value::Int(1)));
+    }
+
+    fn replica(&self) -> &RedisServer {
+        self.replica.as_ref().expect("it has one")
+    }
+
+    /// Until somebody waits on the real server.
+    fn until_somebody_waits(&self) {
+        let begun = SystemHost.now();
+        while !self.primary.command(&["INFO", "clients"]).text().contains("blocked_clients:1") {
+            assert!(SystemHost.now().since(begun) < PATIENCE, "nobody waits");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_replicas_counts_none_once_it_has_waited() {
+    for kind in kinds_here() {
+        let mut scene = Scene::open(kind, false).await;
+        for write in ["SET a x", "GET a"] {
+            scene.carry_out(0, write).await.expect("it is carried out");
+            for wait in ["WAIT 0 0", "WAIT 0 10", "WAIT 1 10", "WAIT 3 1", "WAIT -1 0"] {
+                assert_eq!(scene.carry_out(0, wait).await, Ok(Value::Int(0)), "{wait}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_copies_in_other_words_is_refused() {
+    let words = [
+        "WAIT",
+        "WAIT 1",
+        "WAIT 1 1 1",
+        "WAIT x 1",
+        "WAIT 1 x",
+        "WAIT x x",
+        "WAIT 1.5 1",
+        "WAIT 1 1.5",
+        "WAIT 1 -1",
+        "WAIT 0 -1",
+        "WAIT 1 9223372036854775808",
+        "WAIT 9223372036854775808 1",
+        "EVAL return(redis.call('WAIT','0','0')) 0",
+        "EVAL return(redis.pcall('WAIT','0','0')) 0",
+    ];
+    for kind in kinds_here() {
+        let mut scene = Scene::open(kind, false).await;
+        for words in words {
+            assert!(scene.carry_out(0, words).await.is_err(), "{words}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_follows_is_counted_and_one_that_hangs_is_not() {
+    for kind in kinds_here() {
+        let mut scene = Scene::open(kind, true).await;
+        for (wait, counted) in [("WAIT 0 0", 1), ("WAIT 1 0", 1), ("WAIT 2 10", 1)] {
+            assert_eq!(scene.carry_out(0, wait).await, Ok(Value::Int(counted)), "{wait}");
+        }
+        scene.carry_out(1, "GET first").await.expect("it is there");
+        scene.catch_up(1).await;
+        scene.replica().pause();
+        scene.carry_out(0, "SET a x").await.expect("it needs no replica");
+        for wait in ["WAIT 1 10", "WAIT 0 0", "WAIT 2 10"] {
+            assert_eq!(scene.carry_out(0, wait).await, Ok(Value::Int(0)), "{wait}");
+        }
+        // What counts is what there was behind the last command of the connection itself: this one
+        // has written nothing, and sees the write only now.
+        assert_eq!(scene.carry_out(1, "WAIT 1 10").await, Ok(Value::Int(1)));
+        scene.carry_out(1, "GET a").await.expect("it is there");
+        assert_eq!(scene.carry_out(1, "WAIT 1 10").await, Ok(Value::Int(0)));
+        scene.replica().resume();
+        scene.catch_up(1).await;
+        scene.catch_up(0).await;
+    }
+}
+
+/// A release behind an ask waits for its copies.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_behind_the_question_is_carried_out_once_it_is_answered() {
+    for kind in kinds_here() {
+        let scene = Scene::open(kind, true).await;
+        scene.replica().pause();
+        let behind = ["SET a x", "WAIT 1 0", "SET b x"].map(|words| scene.submit(0, words));
+        scene.until_somebody_waits();
+        let there = |key| scene.primary.command(&["EXISTS", key]).int();
+        assert_eq!((there("a"), there("b")), (1, 0));
+        scene.replica().resume();
+        let [written, waited, then] = behind;
+        assert!(written.await.is_ok());
+        assert_eq!(waited.await, Ok(Value::Int(1)));
+        assert!(then.await.is_ok());
+    }
+}
