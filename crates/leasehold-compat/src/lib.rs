@@ -38,13 +38,12 @@
 //!   user of the server needs the rights that GUARANTEES.md lists for waiting in line.
 //! - The locks on one store are for a single server, or a file or memory, and so is each node of
 //!   redsync. A [`Quorum`](leasehold::store::Quorum) may give back in the background what one value
-//!   asks for twice, as all of these do. It surfaces as `Config` at the first call: give its
-//!   servers to [`redsync`], or use [`leasehold::Mutex`] on it.
+//!   asks for twice, as all of these do, and so may a store with copies (`?replicas=1`,
+//!   `?fsync=yes`). It surfaces as `Config` at the first call: give the servers of a quorum to
+//!   [`redsync`], or use [`leasehold::Mutex`] on it.
 //! - A strict server (`?strict=yes`) that may have forgotten who has the key says neither that it
 //!   is free nor that it is taken: [`Unavailable`](leasehold::ErrorKind::Unavailable), which says
 //!   for how long. Nothing was granted then.
-//! - On a store with copies (`?replicas=1`, `?fsync=yes`), acquiring again gives the lock back if
-//!   the copies fall short: after `Unavailable` nothing is to be taken for held.
 //! - On a store that is no Redis, one who acquires a free key for which others wait in line hands
 //!   it to the first of them, and is told that it is taken.
 

@@ -101,9 +101,10 @@ pub(crate) fn allows_reasking(store: &impl Store, key: &Key) -> Result<(), Error
     if store.capabilities().reask {
         return Ok(());
     }
-    let message = "this store, such as a quorum, may give back in the background what one value \
-                   asks for twice, and so end a lock under its holder; nothing was asked, use \
-                   `redsync` on its servers or `leasehold::Mutex` on it";
+    let message = "this store, such as a quorum or one with copies, may give back in the \
+                   background what one value asks for twice, and so end a lock under its holder; \
+                   nothing was asked, use `redsync` on the servers of a quorum or \
+                   `leasehold::Mutex` on it";
     Err(Error::new(ErrorKind::Config, message).with_name(key.as_str()))
 }
 

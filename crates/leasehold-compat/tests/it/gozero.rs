@@ -321,3 +321,16 @@ fn a_quorum_is_refused_before_anything_is_asked() {
         assert_eq!(asked(), before);
     });
 }
+
+/// What falls short of copies is given back, and that release may come late.
+#[test]
+fn a_store_with_copies_is_refused_before_anything_is_asked() {
+    play(async |world| {
+        let store = world.store_by("?replicas=1").await;
+        let mine = RedisLock::new_on(store, "job", world.host());
+        let error = mine.acquire().await.expect_err("it gives back");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some("job")));
+        assert!(error.to_string().contains("one with copies"), "{error}");
+        assert_eq!(world.value("job"), None);
+    });
+}

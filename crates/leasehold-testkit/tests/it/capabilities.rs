@@ -28,6 +28,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     strict.line = false;
     let mut copies = strict;
     copies.gives_back = true;
+    copies.reask = false;
     // Of nodes in memory. Each would hand over to a head of its own, and what one grants late is
     // given back.
     let mut quorum = memory;

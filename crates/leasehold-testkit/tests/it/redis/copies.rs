@@ -28,6 +28,16 @@ fn ask(name: &str, claim: Claim) -> Ask {
     ask
 }
 
+/// As [`ask`], by a token of its own.
+fn fresh_ask(name: &str, claim: Claim) -> Ask {
+    let mut random = [0; OwnerToken::RANDOM_BYTES];
+    SystemHost::shared().random(&mut random);
+    let client = ClientId::from_random([1; ClientId::CHARS]);
+    let mut ask = ask(name, claim);
+    ask.owner = OwnerToken::from_random(random, &client);
+    ask
+}
+
 fn renewal(name: &str) -> Renewal {
     Renewal::new(lease(name, Claim::Exclusive), Ttl::DEFAULT)
 }
@@ -121,6 +131,23 @@ fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
         fake.break_connections();
         refused(answer.await, ErrorKind::Unknown);
     });
+}
+
+/// As a node of a quorum is, which asks by one token for as long as it waits.
+#[test]
+fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
+    for claim in [Claim::Exclusive, Claim::Plain] {
+        play(async |_, fake, store| {
+            fake.answer(Ok(Value::Int(0)));
+            fake.confirm(Some(Ok(Value::Int(0))));
+            refused(store.acquire(ask("a", claim)).await, ErrorKind::Unavailable);
+            let _seen = fake.seen();
+            let error = store.acquire(ask("a", claim)).await.expect_err("it is spent");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains("ask by a fresh token"), "{error}");
+            assert!(commands(fake).is_empty());
+        });
+    }
 }
 
 /// The release of what fell short may come late, or twice, and would end what is granted to the
@@ -229,7 +256,7 @@ impl Pair {
 }
 
 /// The answer of a store whose replica is there, on a machine that may be slow.
-async fn patiently<T>(again: impl AsyncFn() -> Result<T, Error>) -> T {
+async fn patiently<T>(mut again: impl AsyncFnMut() -> Result<T, Error>) -> T {
     let begun = SystemHost.now();
     loop {
         match again().await {
@@ -249,18 +276,23 @@ async fn what_is_granted_is_on_the_replica_by_then() {
         let store = pair.store(options).await.expect("connected");
         pair.primary.command(&["HDEL", ":lh:epoch", "until"]);
         for (name, claim) in [("a", Claim::Exclusive), ("b", Claim::Plain), ("b", Claim::Plain)] {
+            let mut owner = None;
             let answer = patiently(async || {
-                let answer = store.acquire(ask(name, claim)).await;
+                let ask = fresh_ask(name, claim);
+                owner = Some(ask.owner.clone());
+                let answer = store.acquire(ask.clone()).await;
                 pair.primary.command(&["HDEL", ":lh:epoch", "until"]);
                 match answer {
-                    Ok(Acquired::Quarantined(_)) => store.acquire(ask(name, claim)).await,
+                    Ok(Acquired::Quarantined(_)) => store.acquire(ask).await,
                     answer => answer,
                 }
             });
             granted(Ok(answer.await));
-            let owner = lease(name, claim).owner;
-            assert_eq!(pair.replica.command(&["GET", name]).text(), owner.as_str(), "{options}");
-            let answer = store.release(lease(name, claim), Otherwise::Free).await;
+            let mut lease = lease(name, claim);
+            lease.owner = owner.expect("it asked");
+            let there = pair.replica.command(&["GET", name]).text();
+            assert_eq!(there, lease.owner.as_str(), "{options}");
+            let answer = store.release(lease, Otherwise::Free).await;
             assert_eq!(answer.expect("answered"), Released::Freed);
         }
     }
@@ -271,10 +303,12 @@ async fn while_the_replica_hangs_nothing_is_granted_or_renewed_and_nothing_stays
     let pair = Pair::start();
     let store = pair.store("?replicas=1").await.expect("connected");
     let renew = async || store.renew(renewal("held")).await;
-    granted(Ok(patiently(async || store.acquire(ask("held", Claim::Exclusive)).await).await));
+    let asks = async |name| store.acquire(fresh_ask(name, Claim::Exclusive)).await;
+    granted(Ok(patiently(async || asks("first").await).await));
+    granted(store.acquire(ask("held", Claim::Exclusive)).await);
     pair.replica.pause();
     for claim in [Claim::Exclusive, Claim::Plain] {
-        let error = store.acquire(ask("a", claim)).await.expect_err("no copy");
+        let error = store.acquire(fresh_ask("a", claim)).await.expect_err("no copy");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
         assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0, "it was given back");
@@ -283,7 +317,7 @@ async fn while_the_replica_hangs_nothing_is_granted_or_renewed_and_nothing_stays
     assert_eq!(pair.primary.command(&["EXISTS", "held"]).int(), 1, "it is not lost by that");
     pair.replica.resume();
     renewed(Ok(patiently(renew).await));
-    granted(Ok(patiently(async || store.acquire(ask("a", Claim::Exclusive)).await).await));
+    granted(Ok(patiently(async || asks("a").await).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -355,7 +389,7 @@ async fn fsync_is_refused_where_the_server_cannot_tell_and_holds_where_it_can() 
             }
             (true, _) => {
                 let store = store.expect("connected");
-                let ask = async || store.acquire(ask("a", Claim::Exclusive)).await;
+                let ask = async || store.acquire(fresh_ask("a", Claim::Exclusive)).await;
                 granted(Ok(patiently(ask).await));
                 assert!(server.command(&["EXISTS", "a"]).int() == 1);
             }

@@ -282,6 +282,8 @@ impl<S: Store> Store for Quorum<S> {
             reach: capabilities().map(|promised| promised.reach).min().unwrap_or(Reach::Process),
             browse: all(|promised| promised.browse),
             durable: all(|promised| promised.durable),
+            // What any of them does.
+            gives_back: capabilities().any(|promised| promised.gives_back),
             // No `line`, since each node would hand over to a head of its own. And no `reask`:
             // what a late node grants is given back in the background.
             ..Capabilities::NONE

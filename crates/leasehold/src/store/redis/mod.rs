@@ -32,6 +32,7 @@ mod resp;
 mod scripted;
 mod scripts;
 mod sha1;
+mod spent;
 mod terms;
 mod ticks;
 mod tracked;
@@ -61,6 +62,7 @@ use self::home::Home;
 use self::records::Records;
 use self::reply::Set;
 use self::scripted::{Scripted, Step};
+use self::spent::Spent;
 use self::wire::Wire;
 use super::{
     Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line, Otherwise,
@@ -105,6 +107,7 @@ struct Shared {
     renewals: Wire,
     hints: Arc<Hints>,
     records: Records,
+    spent: Spent,
     /// Somebody was told that this user may not publish.
     told_of_mute: AtomicBool,
 }
@@ -157,6 +160,7 @@ impl RedisStore {
             hints: Hints::new(Arc::clone(&host), Arc::clone(&connector)),
             records: Records::new(host),
             told_of_mute: AtomicBool::new(false),
+            spent: Spent::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -238,6 +242,7 @@ impl Shared {
             return Ok(answer);
         };
         let key = lease.key.clone();
+        self.spent.add(key.clone(), lease.owner.clone());
         let release = Scripted::new(Step::Release(lease, Otherwise::Free)).on(&self.terms);
         let released = self.asks.submit(limit, release).await;
         let error = match released.and_then(|answer| reply::released(&key, &answer)) {
@@ -277,6 +282,7 @@ impl Store for RedisStore {
             (Line::Join { .. }, false) => Err(no_line(&ask.key)),
             _ => terms.allow(ask.ttl, &ask.key),
         };
+        let refused = refused.and_then(|()| self.shared.spent.check(&ask.key, &ask.owner));
         if let Err(refused) = refused {
             return Either::Left(Either::Right(ready(Err(refused))));
         }
@@ -404,7 +410,7 @@ impl Store for RedisStore {
             fencing: true,
             line: self.shared.terms.hand_over(),
             watching: true,
-            reask: true,
+            reask: !self.shared.terms.copies.is_any(),
             gives_back: self.shared.terms.copies.is_any(),
             hints: Reach::Network,
             reach: Reach::Network,

@@ -1,0 +1,67 @@
+//! Owner tokens whose grants this store has given back by itself.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::OwnerToken;
+
+/// How many are remembered, those of the last shortfalls of copies. Whoever asks on by an older one
+/// has waited for longer than that many shortfalls take.
+const SPENT_MAX: usize = 1_024;
+
+/// What was given back for want of copies, latest last. Such a release may come late, or twice, and
+/// would end what the same token was granted meanwhile: a token that was released is spent.
+///
+/// A session goes on by a fresh token where a store gives back. A quorum asks each of its nodes by
+/// one token for as long as it waits, and gives a lease to a node that lacks it by the token of
+/// that lease.
+#[derive(Default)]
+pub(super) struct Spent(Mutex<VecDeque<(Key, OwnerToken)>>);
+
+impl Spent {
+    pub(super) fn add(&self, key: Key, token: OwnerToken) {
+        let mut spent = self.lock();
+        if spent.len() == SPENT_MAX {
+            spent.pop_front();
+        }
+        spent.push_back((key, token));
+    }
+
+    /// Refuses a token that is spent for that key.
+    pub(super) fn check(&self, key: &Key, token: &OwnerToken) -> Result<(), Error> {
+        if !self.lock().iter().any(|spent| spent.0 == *key && spent.1 == *token) {
+            return Ok(());
+        }
+        let message = "what this owner token was granted was given back, since there were too few \
+                       copies of it; nothing was asked, ask by a fresh token";
+        Err(Error::new(ErrorKind::Unavailable, message).with_name(key.as_str()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Key, OwnerToken)>> {
+        // It is whole at every moment: it is changed by single insertions and removals.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_tokens_are_remembered_for_their_key() {
+        let token = |number: usize| OwnerToken::new(format!("token-{number}")).expect("a token");
+        let [key, other] = ["a", "b"].map(|name| Key::new(name).expect("a name"));
+        let spent = Spent::default();
+        for number in 0..=SPENT_MAX {
+            spent.check(&key, &token(number)).expect("it is not spent yet");
+            spent.add(key.clone(), token(number));
+            let error = spent.check(&key, &token(number)).expect_err("it is");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            spent.check(&other, &token(number)).expect("it is another lock");
+        }
+        spent.check(&key, &token(0)).expect("it is forgotten");
+        spent.check(&key, &token(1)).expect_err("it is remembered");
+    }
+}
