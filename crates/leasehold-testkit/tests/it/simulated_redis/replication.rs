@@ -132,12 +132,14 @@ async fn who_asks_for_copies_in_other_words_is_refused() {
         "WAIT 0 -1",
         "WAIT 1 9223372036854775808",
         "WAIT 9223372036854775808 1",
-        "EVAL return(redis.call('WAIT','0','0')) 0",
-        "EVAL return(redis.pcall('WAIT','0','0')) 0",
     ];
+    // Valkey 8.1 lets scripts ask; none of ours does.
+    let in_scripts =
+        ["EVAL return(redis.call('WAIT','0','0')) 0", "EVAL return(redis.pcall('WAIT','0','0')) 0"];
     for kind in kinds_here() {
         let mut scene = Scene::open(kind, false).await;
-        for words in words {
+        let in_scripts = in_scripts.iter().filter(|_| kind == Kind::Redis);
+        for words in words.iter().chain(in_scripts) {
             assert!(scene.carry_out(0, words).await.is_err(), "{words}");
         }
     }
@@ -160,8 +162,12 @@ async fn a_replica_that_follows_is_counted_and_one_that_hangs_is_not() {
         // What counts is what there was behind the last command of the connection itself: this one
         // has written nothing, and sees the write only now.
         assert_eq!(scene.carry_out(1, "WAIT 1 10").await, Ok(Value::Int(1)));
-        scene.carry_out(1, "GET a").await.expect("it is there");
-        assert_eq!(scene.carry_out(1, "WAIT 1 10").await, Ok(Value::Int(0)));
+        if kind == Kind::Redis {
+            // Valkey 8.1 goes by the last write of the connection. Every request that is to have
+            // copies writes.
+            scene.carry_out(1, "GET a").await.expect("it is there");
+            assert_eq!(scene.carry_out(1, "WAIT 1 10").await, Ok(Value::Int(0)));
+        }
         scene.replica().resume();
         scene.catch_up(1).await;
         scene.catch_up(0).await;
