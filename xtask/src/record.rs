@@ -64,6 +64,15 @@ impl Record {
         Ok(list.iter().map(|value| self.part(name, value)).collect())
     }
 
+    /// Texts in a row.
+    pub(crate) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
+        let list = self.value.get(name).and_then(Value::as_array);
+        let texts = list.and_then(|list| {
+            list.iter().map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>()
+        });
+        texts.ok_or_else(|| self.lacks(name))
+    }
+
     /// Two counts in a row.
     pub(crate) fn pair(&self, name: &str) -> Result<(u64, u64), String> {
         let pair = self.value.get(name).and_then(Value::as_array).map(Vec::as_slice);

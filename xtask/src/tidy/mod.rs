@@ -3,6 +3,7 @@
 //! The rules also run as a test, `the_repository_is_tidy`, so that nobody can forget them.
 //! Each is a function from the [`Repository`] to what it finds, and has a test with a bad sample.
 
+mod attacks;
 mod codemap;
 mod dependencies;
 mod habits;
@@ -25,6 +26,7 @@ use repository::Repository;
 type Rule = fn(&Repository) -> Vec<Finding>;
 
 const RULES: &[Rule] = &[
+    attacks::every_attack_names_tests_that_exist,
     codemap::every_source_file_is_in_the_codemap,
     dependencies::licences_versions_and_sources_are_allowed,
     habits::nothing_is_unfinished,

@@ -2,6 +2,7 @@
 //!
 //! What has no record is *not run yet*. No figure comes from anywhere else.
 
+pub(crate) mod attacks;
 mod faults;
 mod planted;
 mod runs;
@@ -74,6 +75,7 @@ pub(crate) fn render(
         faults::table(&guarantees, simulation.as_ref(), chaos.as_ref())?,
         planted::table(record("planted")?.as_ref(), bugs)?,
         planted::found_on_the_way(record("found")?.as_ref())?,
+        attacks::table(record("attacks")?.as_ref())?,
         LIMITS.to_owned(),
     ]
     .concat())
