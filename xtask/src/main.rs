@@ -37,7 +37,8 @@ usage: cargo xtask COMMAND
   sim --short  100 seeds twice, to the same end, and 2 000 that follow from the commit
   sim ARGS     the simulation: `sim --seeds A..B [--time 30s] [--jobs N] [--json FILE] [--trace]`
   sim --planted [NAME...] [--jobs N] [--json FILE]
-               plants known bugs in a copy of the sources; fails if the simulation misses one
+               plants known bugs in a copy of the sources; fails if the simulation, or the test
+               that a bug names, misses one
   trust        renders TRUST.md from the records in trust/
   bench [--scenario NAME]...
                measures all scenarios, or these, keeps the records in bench/records/, and renders

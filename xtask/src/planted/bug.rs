@@ -7,13 +7,40 @@ use crate::patch::Patch;
 /// Where they are kept.
 pub(crate) const PLANTED: &str = "crates/leasehold-testkit/planted";
 
+/// What the names of those begin with that a test must catch.
+const TEST: &str = "test";
+
+/// What must catch a bug.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Catcher {
+    /// An invariant of the checker, in the simulation.
+    Invariant(String),
+    /// One test: `cargo test -p PACKAGE PATH -- --exact` runs it.
+    Test { package: String, path: String },
+}
+
+impl Catcher {
+    /// What stands behind `Caught by: `, if the name of the file begins so.
+    fn read(kind: &str, text: &str) -> Result<Self, &'static str> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words.as_slice() {
+            [TEST, package, path] if kind == TEST => {
+                Ok(Self::Test { package: (*package).to_owned(), path: (*path).to_owned() })
+            }
+            [..] if kind == TEST => Err("it does not say `Caught by: test PACKAGE TEST_PATH`"),
+            [invariant] if *invariant == kind => Ok(Self::Invariant(kind.to_owned())),
+            _ => Err("its name and its header name two invariants"),
+        }
+    }
+}
+
 /// One planted bug.
 #[derive(Debug)]
 pub(crate) struct Bug {
-    /// As its file is called: the invariant, two dashes, and what is wrong.
+    /// As its file is called: the invariant or `test`, two dashes, and what is wrong.
     pub(crate) name: String,
     /// What must catch it.
-    pub(crate) invariant: String,
+    pub(crate) catcher: Catcher,
     /// What is wrong: the first paragraph of its header.
     pub(crate) wrong: String,
     /// Whose defect it is, if it was seen in the world.
@@ -28,8 +55,9 @@ impl Bug {
     /// The bug that a file of that name holds.
     pub(crate) fn named(name: &str, text: &str) -> Result<Self, String> {
         let complaint = |what: &str| format!("{PLANTED}/{name}.patch: {what}");
-        let (invariant, _) =
-            name.split_once("--").ok_or_else(|| complaint("it is not called INVARIANT--WHAT"))?;
+        let (kind, _) = name
+            .split_once("--")
+            .ok_or_else(|| complaint("it is not called INVARIANT--WHAT or test--WHAT"))?;
         let patch = Patch::read(text).map_err(|error| complaint(&error))?;
         let paragraphs: Vec<String> = patch
             .header
@@ -44,17 +72,9 @@ impl Bug {
         let (seen_in, caught_by) = last
             .split_once("Caught by: ")
             .ok_or_else(|| complaint("it does not say `Caught by: INVARIANT`"))?;
-        if caught_by != invariant {
-            return Err(complaint("its name and its header name two invariants"));
-        }
+        let catcher = Catcher::read(kind, caught_by).map_err(complaint)?;
         let seen_in = seen_in.trim().strip_prefix("Seen in: ").map(str::to_owned);
-        Ok(Self {
-            name: name.to_owned(),
-            invariant: invariant.to_owned(),
-            wrong: wrong.clone(),
-            seen_in,
-            patch,
-        })
+        Ok(Self { name: name.to_owned(), catcher, wrong: wrong.clone(), seen_in, patch })
     }
 
     /// All that lie below `root`, by name.
@@ -100,7 +120,8 @@ mod tests {
     fn a_bug_says_what_is_wrong_and_where_it_was_seen() {
         let text = format!("It is\nwrong.\n\nSeen in: some lock\n1.0\nCaught by: a-rule\n\n{DIFF}");
         let bug = Bug::named("a-rule--what", &text).expect("a bug");
-        assert_eq!((bug.invariant.as_str(), bug.wrong.as_str()), ("a-rule", "It is wrong."));
+        assert_eq!(bug.catcher, Catcher::Invariant("a-rule".to_owned()));
+        assert_eq!(bug.wrong, "It is wrong.");
         assert_eq!(bug.seen_in.as_deref(), Some("some lock 1.0"));
         let changed = bug.changes(|path| (path == "x.rs").then(|| "a\n".to_owned()));
         assert_eq!(changed, Ok(vec![("x.rs".to_owned(), "b\n".to_owned())]));
@@ -111,12 +132,23 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_without_its_invariant_is_refused() {
+    fn a_bug_may_name_a_test_that_must_catch_it() {
+        let text = format!("Wrong.\n\nCaught by: test leasehold\ncore::ttl::tests::a\n\n{DIFF}");
+        let bug = Bug::named("test--what", &text).expect("a bug");
+        let (package, path) = ("leasehold".to_owned(), "core::ttl::tests::a".to_owned());
+        assert_eq!(bug.catcher, Catcher::Test { package, path });
+    }
+
+    #[test]
+    fn a_bug_that_nothing_must_catch_is_refused() {
         let table = [
             ("a-rule", "Wrong.\n\nCaught by: a-rule\n\n"),
             ("a-rule--x", ""),
             ("a-rule--x", "Wrong.\n\n"),
             ("a-rule--x", "Wrong.\n\nCaught by: another\n\n"),
+            ("a-rule--x", "Wrong.\n\nCaught by: test leasehold a\n\n"),
+            ("test--x", "Wrong.\n\nCaught by: a-rule\n\n"),
+            ("test--x", "Wrong.\n\nCaught by: test leasehold\n\n"),
         ];
         for (name, header) in table {
             let refused = Bug::named(name, &format!("{header}{DIFF}"));

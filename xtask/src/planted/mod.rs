@@ -1,12 +1,14 @@
-//! `cargo xtask sim --planted`: whether the simulation finds the bugs that were planted for it.
+//! `cargo xtask sim --planted`: whether the bugs are found that were planted for that.
 //!
-//! Each is a patch, named after the invariant that must catch it and applied to a copy of the
-//! sources. It counts only as found by that invariant: a crash, a hang or a patch that no longer
-//! applies is a failure.
+//! Each is a patch, which is applied to a copy of the sources. Its header names what must catch
+//! it: an invariant, in the simulation, or one test. It counts only as found by that: a crash, a
+//! hang or a patch that no longer applies is a failure.
 
 mod bug;
 mod copy;
+mod named_test;
 mod trial;
+mod watch;
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -14,8 +16,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-pub(crate) use self::bug::{Bug, PLANTED};
+use self::bug::Changed;
+pub(crate) use self::bug::{Bug, Catcher, PLANTED};
 use self::copy::Copy;
+use self::named_test::Tests;
 use self::trial::Trial;
 use crate::step;
 
@@ -71,10 +75,19 @@ impl Wanted {
 /// How it went with one bug.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// By its invariant.
-    Found { seed: u64, seeds_tried: u64 },
+    /// By what must catch it.
+    Found(By),
     /// Something else.
     Failed(String),
+}
+
+/// What found a bug.
+#[derive(Debug, PartialEq, Eq)]
+enum By {
+    /// A seed broke the invariant.
+    Seed { seed: u64, seeds_tried: u64 },
+    /// The test failed, when it ran for this time.
+    Run(u64),
 }
 
 /// Plants every bug, or those named, one after another, and says which were found.
@@ -90,16 +103,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     // Of the sources that are copied, whatever is checked out in the end.
     let commit = step::commit();
     let copy = Copy::of(&root)?;
-    let trial = Trial { copy: &copy, seeds: wanted.seeds, jobs: wanted.jobs, limit: LIMIT };
-    println!("building the sources as they are");
-    trial.build().map_err(|complaint| format!("without a planted bug: {complaint}"))?;
-    let mut outcomes = Vec::new();
-    for (bug, changed) in bugs.iter().zip(&changes) {
-        let began = Instant::now();
-        let outcome = copy.with(changed, || trial.run(bug))?;
-        println!("{}", told(bug, &outcome, began.elapsed()));
-        outcomes.push((bug, outcome));
-    }
+    let outcomes = try_all(&bugs, &changes, &copy, &wanted)?;
     if let Some(path) = &wanted.json {
         let text = serde_json::to_string_pretty(&record(&outcomes, &commit));
         let text = text.expect("a record is plain JSON") + "\n";
@@ -109,11 +113,48 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     verdict(&outcomes)
 }
 
+/// Tries those first that an invariant must catch, then those that tests must: so each of the two
+/// is built as few times as may be.
+fn try_all<'a>(
+    bugs: &'a [Bug],
+    changes: &[Vec<Changed>],
+    copy: &Copy,
+    wanted: &Wanted,
+) -> Result<Vec<(&'a Bug, Outcome)>, String> {
+    let trial = Trial { copy, seeds: wanted.seeds, jobs: wanted.jobs, limit: LIMIT };
+    let has = |is_kind: fn(&Catcher) -> bool| bugs.iter().any(|bug| is_kind(&bug.catcher));
+    if has(|catcher| matches!(catcher, Catcher::Invariant(_))) {
+        println!("building the sources as they are");
+        trial.build().map_err(|complaint| format!("without a planted bug: {complaint}"))?;
+    }
+    let tests = Tests::of(copy, wanted.jobs, bugs.iter().map(|bug| &bug.catcher))?;
+    let mut order: Vec<_> = bugs.iter().zip(changes).collect();
+    order.sort_by_key(|(bug, _)| match &bug.catcher {
+        Catcher::Invariant(_) => None,
+        Catcher::Test { package, .. } => Some(package.clone()),
+    });
+    let mut outcomes = Vec::new();
+    for (bug, changed) in order {
+        let began = Instant::now();
+        let outcome = copy.with(changed, || match &bug.catcher {
+            Catcher::Invariant(invariant) => trial.run(invariant),
+            Catcher::Test { package, path } => tests.run(package, path),
+        })?;
+        println!("{}", told(bug, &outcome, began.elapsed()));
+        outcomes.push((bug, outcome));
+    }
+    outcomes.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    Ok(outcomes)
+}
+
 fn told(bug: &Bug, outcome: &Outcome, took: Duration) -> String {
     let (name, seconds) = (&bug.name, took.as_secs());
     match outcome {
-        Outcome::Found { seed, seeds_tried } => {
+        Outcome::Found(By::Seed { seed, seeds_tried }) => {
             format!("found      {name}: seed {seed}, after {seeds_tried} ({seconds} s)")
+        }
+        Outcome::Found(By::Run(run)) => {
+            format!("found      {name}: its test failed in run {run} ({seconds} s)")
         }
         Outcome::Failed(why) => format!("NOT FOUND  {name}: {why} ({seconds} s)"),
     }
@@ -139,18 +180,21 @@ fn verdict(outcomes: &[(&Bug, Outcome)]) -> Result<(), String> {
 
 /// What is kept of a run: every bug that was tried, found or not.
 fn record(outcomes: &[(&Bug, Outcome)], commit: &str) -> Value {
-    let tried = outcomes.iter().map(|(bug, outcome)| match outcome {
-        Outcome::Found { seed, seeds_tried } => json!({
-            "patch": bug.name,
-            "invariant": bug.invariant,
-            "seed": seed,
-            "seeds_tried": seeds_tried,
-        }),
-        Outcome::Failed(why) => json!({
-            "patch": bug.name,
-            "invariant": bug.invariant,
-            "not_found": why,
-        }),
+    let tried = outcomes.iter().map(|(bug, outcome)| {
+        let mut entry = match &bug.catcher {
+            Catcher::Invariant(invariant) => json!({ "invariant": invariant }),
+            Catcher::Test { package, path } => json!({ "test": format!("{package} {path}") }),
+        };
+        entry["patch"] = json!(bug.name);
+        match outcome {
+            Outcome::Found(By::Seed { seed, seeds_tried }) => {
+                entry["seed"] = json!(seed);
+                entry["seeds_tried"] = json!(seeds_tried);
+            }
+            Outcome::Found(By::Run(run)) => entry["run"] = json!(run),
+            Outcome::Failed(why) => entry["not_found"] = json!(why),
+        }
+        entry
     });
     json!({
         "schema": "leasehold.trust.planted.v1",
@@ -168,8 +212,11 @@ mod tests {
     }
 
     fn bug(name: &str) -> Bug {
-        let invariant = &name[..1];
-        let text = format!("Wrong.\n\nCaught by: {invariant}\n\n--- a/x\n+++ b/x\n");
+        let caught_by = match &name[..1] {
+            "t" => "test p a::b",
+            invariant => invariant,
+        };
+        let text = format!("Wrong.\n\nCaught by: {caught_by}\n\n--- a/x\n+++ b/x\n");
         Bug::named(name, &text).expect("a bug")
     }
 
@@ -197,9 +244,9 @@ mod tests {
 
     #[test]
     fn one_bug_that_is_not_found_fails_the_run_by_name() {
-        let (one, two) = (bug("x--one"), bug("x--two"));
-        let found = Outcome::Found { seed: 3, seeds_tried: 4 };
-        let mut outcomes = vec![(&one, found)];
+        let (one, two, three) = (bug("x--one"), bug("x--two"), bug("test--three"));
+        let found = Outcome::Found(By::Seed { seed: 3, seeds_tried: 4 });
+        let mut outcomes = vec![(&one, found), (&three, Outcome::Found(By::Run(2)))];
         assert_eq!(verdict(&outcomes), Ok(()));
         outcomes.push((&two, Outcome::Failed("it crashed".to_owned())));
         assert!(verdict(&outcomes).expect_err("one failed").contains("x--two"));
@@ -208,6 +255,7 @@ mod tests {
             record["bugs"],
             json!([
                 { "patch": "x--one", "invariant": "x", "seed": 3, "seeds_tried": 4 },
+                { "patch": "test--three", "test": "p a::b", "run": 2 },
                 { "patch": "x--two", "invariant": "x", "not_found": "it crashed" },
             ])
         );

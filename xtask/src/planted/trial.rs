@@ -1,14 +1,11 @@
 //! One planted bug under the simulation: built, run, and what came of it.
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::Duration;
 
-use super::Outcome;
-use super::bug::Bug;
 use super::copy::Copy;
+use super::watch::{Ended, watch};
+use super::{By, Outcome};
 use crate::step;
 
 /// How the copy is built: what it needs of others as ever, and what bugs change quickly, since that
@@ -44,57 +41,31 @@ impl Trial<'_> {
     }
 
     /// Builds it and runs it until the bug is found.
-    pub(super) fn run(&self, bug: &Bug) -> Outcome {
+    pub(super) fn run(&self, invariant: &str) -> Outcome {
         if let Err(complaint) = self.build() {
             return Outcome::Failed(format!("it does not build: {complaint}"));
         }
-        let program = self.copy.target.join("release/simulate");
-        let mut simulate = Command::new(&program);
-        simulate.args(["--until-violation", &bug.invariant]);
+        let mut simulate = Command::new(self.copy.target.join("release/simulate"));
+        simulate.args(["--until-violation", invariant]);
         simulate.args(["--seeds", &format!("0..{}", self.seeds)]);
         simulate.args(["--jobs", &self.jobs.to_string()]);
-        observe(simulate, &bug.invariant, self.limit, &program)
+        observe(simulate, invariant, self.limit)
     }
 }
 
 /// Runs the simulation and says how it ended.
-fn observe(mut simulate: Command, invariant: &str, limit: Duration, program: &Path) -> Outcome {
-    let began = simulate.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = match began {
-        Ok(child) => child,
-        Err(error) => {
-            return Outcome::Failed(format!("cannot start {}: {error}", program.display()));
-        }
-    };
-    let said = child.stdout.take().expect("the output was asked for");
-    let complained = child.stderr.take().expect("the complaints were asked for");
-    let (ended, wait) = mpsc::channel();
+fn observe(simulate: Command, invariant: &str, limit: Duration) -> Outcome {
     let invariant = invariant.to_owned();
-    std::thread::spawn(move || {
-        let lines = BufReader::new(said).lines().map_while(Result::ok);
-        // Whatever else it says may be much.
-        let found = lines.filter_map(|line| found(&line, &invariant)).last();
-        // Nobody listens any more once the limit has passed.
-        let _ = ended.send(found);
-    });
-    let last_words = std::thread::spawn(move || last_line(complained));
-    let Ok(found) = wait.recv_timeout(limit) else {
-        let _ = child.kill();
-        let _ = child.wait();
-        return Outcome::Failed(format!("it ran for {limit:?}: hangs, or is not found"));
-    };
-    match child.wait() {
-        Ok(status) => {
-            let last_words = last_words.join().unwrap_or_default();
-            conclude(status, found, &last_words)
-        }
-        Err(error) => Outcome::Failed(format!("cannot wait for it: {error}")),
+    match watch(simulate, limit, move |line| found(line, &invariant)) {
+        Ok(ended) => conclude(ended),
+        Err(why) => Outcome::Failed(why),
     }
 }
 
-fn conclude(status: ExitStatus, found: Option<(u64, u64)>, last_words: &str) -> Outcome {
-    match (status.code(), found) {
-        (Some(0), Some((seed, seeds_tried))) => Outcome::Found { seed, seeds_tried },
+fn conclude(ended: Ended<(u64, u64)>) -> Outcome {
+    let Ended { status, kept, last_words } = ended;
+    match (status.code(), kept) {
+        (Some(0), Some((seed, seeds_tried))) => Outcome::Found(By::Seed { seed, seeds_tried }),
         (Some(1), None) => Outcome::Failed("no seed finds it".to_owned()),
         _ => Outcome::Failed(format!("it crashed: {status} {last_words}")),
     }
@@ -108,10 +79,6 @@ fn found(line: &str, invariant: &str) -> Option<(u64, u64)> {
     Some((seed.parse().ok()?, seeds_tried.parse().ok()?))
 }
 
-fn last_line(from: impl Read) -> String {
-    BufReader::new(from).lines().map_while(Result::ok).last().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,8 +88,8 @@ mod tests {
     fn assert_outcome(script: &str, limit: Duration, expected: Result<(u64, u64), &str>) {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);
-        match (observe(shell, "no-overlap", limit, Path::new("sh")), expected) {
-            (Outcome::Found { seed, seeds_tried }, Ok(expected)) => {
+        match (observe(shell, "no-overlap", limit), expected) {
+            (Outcome::Found(By::Seed { seed, seeds_tried }), Ok(expected)) => {
                 assert_eq!((seed, seeds_tried), expected);
             }
             (Outcome::Failed(why), Err(part)) => assert!(why.contains(part), "{why}"),

@@ -1,12 +1,12 @@
-//! The bugs that are planted for the simulation to find.
+//! The bugs that are planted for the simulation and the tests to find.
 
 use super::Finding;
 use super::repository::Repository;
 use crate::invariants;
-use crate::planted::{Bug, PLANTED};
+use crate::planted::{Bug, Catcher, PLANTED};
 
-/// Every planted bug says which invariant must catch it, and its patch still applies: sources that
-/// move on take their planted bugs along.
+/// Every planted bug names an invariant or a test that there is, and its patch still applies:
+/// sources that move on take their planted bugs along.
 pub(super) fn planted_bugs_still_apply(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.files().iter().filter(|file| file.path.starts_with(PLANTED)) {
@@ -22,14 +22,43 @@ pub(super) fn planted_bugs_still_apply(repository: &Repository) -> Vec<Finding> 
         });
         match bug {
             Err(complaint) => findings.push(Finding::new(&file.path, 0, complaint)),
-            Ok(bug) if !invariants::is_known(&bug.invariant) => {
-                let message = format!("`{}` is no invariant", bug.invariant);
-                findings.push(Finding::new(&file.path, 0, message));
+            Ok(bug) => {
+                let complaint = complaint(repository, &bug.catcher);
+                findings.extend(complaint.map(|said| Finding::new(&file.path, 0, said)));
             }
-            Ok(_) => {}
         }
     }
     findings
+}
+
+/// What is wrong with what must catch a bug, as far as a look tells: whether the test is found
+/// under its path, its trial tells.
+fn complaint(repository: &Repository, catcher: &Catcher) -> Option<String> {
+    match catcher {
+        Catcher::Invariant(name) if invariants::is_known(name) => None,
+        Catcher::Invariant(name) => Some(format!("`{name}` is no invariant")),
+        Catcher::Test { package, path } => {
+            let test = path.rsplit("::").next().unwrap_or(path);
+            let is_there = has_word(repository, package, test);
+            (!is_there).then(|| format!("`{package}` has no test `{test}`"))
+        }
+    }
+}
+
+/// Whether a package has that word in its sources.
+fn has_word(repository: &Repository, package: &str, word: &str) -> bool {
+    let name = format!("name = \"{package}\"");
+    let manifest = repository.files().iter().find(|file| {
+        file.path.ends_with("Cargo.toml") && file.text.lines().any(|line| line == name)
+    });
+    let Some(manifest) = manifest else { return false };
+    let directory = manifest.path.trim_end_matches("Cargo.toml");
+    let is_part_of_a_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    repository.files().iter().any(|file| {
+        file.path.starts_with(directory)
+            && file.is("rs")
+            && file.text.split(|letter| !is_part_of_a_word(letter)).any(|found| found == word)
+    })
 }
 
 #[cfg(test)]
@@ -38,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patches_that_do_not_apply_or_name_no_invariant_are_found() {
+    fn patches_that_do_not_apply_or_name_nothing_that_catches_them_are_found() {
         let patch = |invariant: &str, from: &str| {
             format!(
                 "Wrong.\n\nCaught by: {invariant}\n\n--- a/x.rs\n+++ b/x.rs\n@@ -1 +1 @@\n\
@@ -48,10 +77,18 @@ mod tests {
         let place = |name: &str| format!("{PLANTED}/{name}");
         let [good, stale, strange, other] =
             ["no-overlap--a.patch", "no-overlap--b.patch", "no-rule--c.patch", "x.md"].map(place);
+        let [tested, untested, homeless] =
+            ["test--a.patch", "test--b.patch", "test--c.patch"].map(place);
         assert_finds(
             planted_bugs_still_apply,
             &[
                 ("x.rs", "fn a() {}\n"),
+                ("crates/p/Cargo.toml", "[package]\nname = \"p\"\n"),
+                ("crates/p/tests/it.rs", "#[test]\nfn it_bites() {}\n"),
+                ("crates/q/Cargo.toml", "[package]\nname = \"q\"\n"),
+                (&tested, &patch("test p tests::it_bites", "fn a() {}")),
+                (&untested, &patch("test p tests::it_bit", "fn a() {}")),
+                (&homeless, &patch("test q tests::it_bites", "fn a() {}")),
                 (&good, &patch("no-overlap", "fn a() {}")),
                 (&stale, &patch("no-overlap", "fn z() {}")),
                 (&strange, &patch("no-rule", "fn a() {}")),
@@ -60,6 +97,8 @@ mod tests {
             &[
                 "crates/leasehold-testkit/planted/no-overlap--b.patch:0",
                 "crates/leasehold-testkit/planted/no-rule--c.patch:0",
+                "crates/leasehold-testkit/planted/test--b.patch:0",
+                "crates/leasehold-testkit/planted/test--c.patch:0",
                 "crates/leasehold-testkit/planted/x.md:0",
             ],
         );

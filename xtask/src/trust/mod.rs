@@ -87,7 +87,9 @@ mod tests {
 
     fn render_of(records: &[(&str, &str)]) -> Result<String, String> {
         let patch = "A slip.\n\nSeen in: another lock\nCaught by: no-overlap\n\n--- a/x\n+++ b/x\n";
-        let bugs = [Bug::named("no-overlap--slip", patch).expect("a bug")];
+        let tested = "A lapse.\n\nCaught by: test leasehold a::b\n\n--- a/x\n+++ b/x\n";
+        let bugs = [("no-overlap--slip", patch), ("test--lapse", tested)]
+            .map(|(name, text)| Bug::named(name, text).expect("a bug"));
         render(
             |path| {
                 let given = records.iter().find(|(name, _)| *name == path)?;
@@ -113,7 +115,8 @@ mod tests {
             "seeds_in_model":60000,"seeds_out_of_model":40000,
             "violations_in_model":{},"violations_out_of_model":{"no-overlap":17}}"#;
         let planted = r#"{"schema":"leasehold.trust.planted.v1","commit":"abc123","bugs":[
-            {"patch":"no-overlap--slip","invariant":"no-overlap","seed":41,"seeds_tried":42}]}"#;
+            {"patch":"no-overlap--slip","invariant":"no-overlap","seed":41,"seeds_tried":42},
+            {"patch":"test--lapse","test":"leasehold a::b","run":2}]}"#;
         let chaos = r#"{"schema":"leasehold.trust.chaos.v1","commit":"abc123",
             "server":"redis 7.0.15","minutes":30.1,"seed":9,"acquisitions":12345,"granted":678,
             "faults":{"delay":{"injected":20,"counted":18}},"violations_in_model":{"no-orphan":1},
@@ -141,6 +144,7 @@ mod tests {
             "| `delay` | yes | 1 200 | 20 | 18 |",
             "| `flushall` | no | 0 | 0 | 0 |",
             "seed 41",
+            "| test `a::b` of `leasehold` | A lapse. | its test | 2 runs |",
             "| `no-orphan` | **1** | 0 |",
             "99 of 100",
             "30.1 minutes on redis 7.0.15, 12 345 acquisitions tried and 678 of them granted",

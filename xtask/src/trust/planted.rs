@@ -1,7 +1,7 @@
 //! Bugs: those that were planted, and those that were found on the way.
 
 use super::runs::NOT_RUN;
-use crate::planted::{Bug, PLANTED};
+use crate::planted::{Bug, Catcher, PLANTED};
 use crate::record::{Record, spaced};
 
 const FOUND: &str = "
@@ -15,9 +15,9 @@ Real ones, in this library, found by these means.
 pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, String> {
     let mut table = format!(
         "\n## Planted bugs\n\n\
-         Whether the checker bites: each of these mistakes was built into a copy of the sources, \
-         and must be\nfound by the invariant that it is named after. They are patches in \
-         `{PLANTED}`.\nMany are defects of other locks. \
+         Whether the checker and the tests bite: each of these mistakes was built into a copy of \
+         the sources,\nand must be found by the invariant or by the test that its patch names. \
+         They are patches in\n`{PLANTED}`. Many are defects of other locks.\n\
          `cargo xtask sim --planted` tries all, `--planted NAME` one.\n\n"
     );
     let tried = match record {
@@ -41,6 +41,8 @@ pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, Str
             }
             found = if entry.has("not_found") {
                 ("**not found**".to_owned(), entry.text("not_found")?)
+            } else if entry.has("run") {
+                ("its test".to_owned(), format!("{} runs", entry.count("run")?))
             } else {
                 let tried = spaced(entry.count("seeds_tried")?);
                 (format!("seed {}", entry.count("seed")?), format!("{tried} seeds"))
@@ -48,8 +50,11 @@ pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, Str
         }
         let seen_in = bug.seen_in.as_ref().map_or(String::new(), |it| format!(" *Seen in* {it}."));
         let wrong = &bug.wrong;
-        table +=
-            &format!("| `{}` | {wrong}{seen_in} | {} | {} |\n", bug.invariant, found.0, found.1);
+        let catcher = match &bug.catcher {
+            Catcher::Invariant(invariant) => format!("`{invariant}`"),
+            Catcher::Test { package, path } => format!("test `{path}` of `{package}`"),
+        };
+        table += &format!("| {catcher} | {wrong}{seen_in} | {} | {} |\n", found.0, found.1);
     }
     Ok(table)
 }
