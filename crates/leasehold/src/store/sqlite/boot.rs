@@ -5,10 +5,10 @@
 //! containers that show a boot id of their own: all processes of one kernel agree on when it
 //! began, which is the wall clock less the steady clock, and moves only if the wall clock is set.
 //!
-//! Either mistake is harmless. Where the clock goes on and we think it does not, the living get
-//! their ttl once more, and those who wait take new places; then the file knows us. Where it does
-//! not and we think it does, all its holders are dead, and their leases end on our clock: since
-//! nothing was granted later than now, within their ttl.
+//! Either mistake is harmless. Where the clock goes on and we think it does not, the living keep
+//! at least the time they had, and those who wait take new places; then the file knows us. Where it
+//! does not and we think it does, all its holders are dead, and their leases end on our clock:
+//! since nothing was granted later than now, within their ttl.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ pub(super) fn enter(
     let file = Clock::of_file(&transaction, &ours)?;
     let ours = Clock::ours(boot_id, host);
     if !file.goes_on_as(&ours) {
-        start_anew(&transaction, ours.latest, sql_wall(host.wall()))?;
+        start_anew(&transaction, file.latest, ours.latest, sql_wall(host.wall()))?;
     }
     ours.note(&transaction)?;
     transaction.commit()
@@ -122,11 +122,16 @@ pub(super) fn enter(
 /// Carries a file over from an earlier boot: its leases run out on our own clock, nobody waits any
 /// more, and every counter is lifted above what a write that the power cut took away may have
 /// given out.
-fn start_anew(conn: &Connection, now: i64, wall: i64) -> rusqlite::Result<()> {
+///
+/// A lease keeps the time that it had left at `latest`, the last moment of the earlier boot that
+/// the file knows. So one that had ended stays ended. If the clock went on after all, no lease is
+/// shortened, since `latest` is not later than now.
+fn start_anew(conn: &Connection, latest: i64, now: i64, wall: i64) -> rusqlite::Result<()> {
     conn.execute(
-        "UPDATE locks SET version = version + 1, expires = ?1 + ttl, touched = ?1,
+        "UPDATE locks SET version = version + 1, touched = ?1,
+            expires = ?1 + max(0, min(ttl, expires - ?3)),
             counter = CASE counter WHEN 0 THEN 0 ELSE max(counter, ?2) END",
-        params![now, wall],
+        params![now, wall, latest],
     )?;
     conn.execute("DELETE FROM places", [])?;
     conn.execute("UPDATE clients SET seen = ?1", params![now])?;

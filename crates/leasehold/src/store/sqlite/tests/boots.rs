@@ -33,6 +33,32 @@ fn leases_of_an_earlier_boot_run_out_on_our_own_clock() {
 }
 
 #[test]
+fn a_restart_of_the_machine_revives_no_lease_that_had_ended() {
+    let world = World::new();
+    let before = world.open_in_boot("first");
+    granted(run(before.acquire(ask("ended", owner(1, 1)))));
+    world.clock.advance(Duration::from_secs(6));
+    granted(run(before.acquire(ask("running", owner(1, 2)))));
+    world.clock.advance(Duration::from_secs(5));
+    // The last that the file knows of the first boot: by now `ended` had ended.
+    granted(run(before.acquire(ask("last", owner(1, 3)))));
+    drop(before);
+
+    let clock = SetClock::at(Duration::from_secs(5), TODAY + 7_200_000_000);
+    let world = World { clock, ..world };
+    let after = world.open_in_boot("second");
+    let left = |name| {
+        let seen = run(after.inspect(key(name))).expect("an answer");
+        seen.holders.first().and_then(|holder| holder.ttl_left)
+    };
+    assert_eq!(left("ended"), None);
+    assert_eq!(left("running"), Some(Duration::from_secs(5)), "the time that it had left");
+    assert_eq!(left("last"), Some(Duration::from_secs(10)));
+    granted(run(after.acquire(ask("ended", owner(2, 1)))));
+    is_taken(run(after.acquire(ask("running", owner(2, 2)))));
+}
+
+#[test]
 fn containers_that_show_boot_ids_of_their_own_share_one_clock() {
     let world = World::new();
     let (here, there) = (world.open_in_boot("here"), world.open_in_boot("there"));
