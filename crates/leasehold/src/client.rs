@@ -117,7 +117,7 @@ impl Client {
     /// Nothing is changed.
     pub async fn inspect(&self, name: &str) -> Result<Snapshot, Error> {
         let key = self.key(name)?;
-        self.user.session().store.inspect(key).await.map_err(|error| error.with_name(name))
+        self.user.session().store.inspect(key).await.map_err(|error| error.about(name))
     }
 
     /// The names that match `pattern` (`*` any run of characters, `?` any one) and that somebody
@@ -139,7 +139,8 @@ impl Client {
         let mut names = Vec::new();
         let mut cursor = None;
         loop {
-            let page = self.browse()?.list(&whole, cursor).await?;
+            let page = self.browse()?.list(&whole, cursor).await;
+            let page = page.map_err(Error::about_no_lock)?;
             for key in page.keys {
                 // The prefix may hold `*` or `?`, which then match more than themselves.
                 let Some(name) = key.as_str().strip_prefix(&prefix) else { continue };
@@ -177,8 +178,9 @@ impl Client {
     /// Dropping the future loses the answer; the request may have taken effect.
     pub async fn evict(&self, name: &str, seen: &[u8], reason: &str) -> Result<Evicted, Error> {
         let key = self.key(name)?;
-        let answer = self.browse()?.evict(key, seen.to_vec(), reason.to_owned());
-        answer.await.map_err(|error| error.with_name(name))
+        let browse = self.browse().map_err(|error| error.about(name))?;
+        let answer = browse.evict(key, seen.to_vec(), reason.to_owned());
+        answer.await.map_err(|error| error.about(name))
     }
 
     /// Which store this is, without a password: for messages and logs.
@@ -213,7 +215,9 @@ impl Client {
         let key = Key::new(name)?;
         match &self.namespace {
             None => Ok(key),
-            Some(namespace) => Key::new(format!("{namespace}:{name}")),
+            Some(namespace) => {
+                Key::new(format!("{namespace}:{name}")).map_err(|error| error.about(name))
+            }
         }
     }
 
@@ -324,10 +328,12 @@ impl ClientBuilder {
             check_namespace(namespace)?;
         }
         let store = match self.source {
-            Source::Store(store) => store,
-            Source::Url(url) => from_url(&url, Arc::clone(&self.host)).await?,
-            Source::Quorum(urls) => quorum_from_urls(&urls, Arc::clone(&self.host)).await?,
+            Source::Store(store) => Ok(store),
+            Source::Url(url) => from_url(&url, Arc::clone(&self.host)).await,
+            Source::Quorum(urls) => quorum_from_urls(&urls, Arc::clone(&self.host)).await,
         };
+        // A quorum tries its nodes by locks of its own.
+        let store = store.map_err(Error::about_no_lock)?;
         let mut random = [0; ClientId::CHARS];
         self.host.random(&mut random);
         let id = ClientId::from_random(random);

@@ -104,7 +104,7 @@ impl Guard {
     /// Dropping the future loses the answer; the request may have taken effect.
     pub async fn renew(&self) -> Result<(), Error> {
         let renewed = self.hold.renew().await;
-        renewed.map_err(|error| error.with_name(self.name()))
+        renewed.map_err(|error| error.about(self.name()))
     }
 
     pub(crate) fn why_lost(&self) -> Lost {
@@ -131,7 +131,7 @@ impl Guard {
             Parted::Releasing(release) => match release.await {
                 Ok(Released::NotHeld) => Ok(Release::NotHeld),
                 Ok(_) => Ok(Release::Released),
-                Err(error) => Err(error.with_name(&*self.name)),
+                Err(error) => Err(error.about(&self.name)),
             },
         }
     }

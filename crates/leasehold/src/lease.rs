@@ -47,14 +47,13 @@ impl Lease {
     ///
     /// Dropping the future loses the answer; the request may have taken effect.
     pub async fn renew(&self, ttl: Duration) -> Result<(), Error> {
-        let ttl = Ttl::new(ttl)
-            .map_err(|error| error.with_name(&*self.name))?
-            .with_delay(self.lock_delay);
+        let ttl =
+            Ttl::new(ttl).map_err(|error| error.about(&self.name))?.with_delay(self.lock_delay);
         let renewal = Renewal { lease: self.id()?, ttl, at_least: None, reserve: 0, idle: false };
         match self.session.store.renew(renewal).await {
             Ok(Renewed::Renewed { .. }) => Ok(()),
             Ok(Renewed::Lost) => Err(self.not_ours()),
-            Err(error) => Err(error.with_name(&*self.name)),
+            Err(error) => Err(error.about(&self.name)),
         }
     }
 
@@ -72,7 +71,7 @@ impl Lease {
         match self.session.store.release(self.id()?, Otherwise::Free).await {
             Ok(Released::NotHeld) => Ok(Release::NotHeld),
             Ok(_) => Ok(Release::Released),
-            Err(error) => Err(error.with_name(&*self.name)),
+            Err(error) => Err(error.about(&self.name)),
         }
     }
 
@@ -86,6 +85,6 @@ impl Lease {
             "the token does not hold this lock: it was released, ran out, or was taken away; \
              stop what it protects",
         )
-        .with_name(&*self.name)
+        .about(&self.name)
     }
 }

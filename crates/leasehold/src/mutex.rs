@@ -89,7 +89,7 @@ impl Mutex {
                 self.changed(|spec| spec.ttl = ttl)
             }
             Err(error) => {
-                self.bad_ttl = Some(error.with_name(&*self.name));
+                self.bad_ttl = Some(error.about(&self.name));
                 self
             }
         }
@@ -256,7 +256,7 @@ impl Mutex {
             (Ok(Release::NotHeld), Ok(_)) => Err(lost_error(why_lost)),
             (_, result) => result,
         };
-        result.map_err(|error| error.with_name(&*self.name))
+        result.map_err(|error| error.about(&self.name))
     }
 
     async fn wait(&self, wait: Wait) -> Result<Guard, Error> {
@@ -273,7 +273,7 @@ impl Mutex {
     }
 
     fn named<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        outcome.map_err(|error| error.with_name(&*self.name))
+        outcome.map_err(|error| error.about(&self.name))
     }
 
     fn guard(&self, hold: Hold) -> Guard {

@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::core::key::Key;
+
 /// Why an operation failed, in the only terms that matter to a caller: what to do next.
 ///
 /// That a lock is *taken* is no error: [`Mutex::try_lock`](crate::Mutex::try_lock) answers
@@ -130,6 +132,21 @@ impl Error {
         self
     }
 
+    /// Names the lock as its user does, whatever the store called it. An empty name names nothing.
+    #[must_use]
+    pub(crate) fn about(mut self, name: &str) -> Self {
+        let is_shown = !name.is_empty() && name.len() <= Key::MAX_BYTES;
+        Arc::make_mut(&mut self.inner).name = is_shown.then(|| name.to_owned());
+        self
+    }
+
+    /// Names no lock: this is about none in particular.
+    #[must_use]
+    pub(crate) fn about_no_lock(mut self) -> Self {
+        Arc::make_mut(&mut self.inner).name = None;
+        self
+    }
+
     /// Says in front of the message which store it is about.
     #[cfg(feature = "redis")]
     #[must_use]
@@ -157,7 +174,9 @@ impl Error {
         self.inner.kind
     }
 
-    /// The lock that this is about, where there is one.
+    /// The lock that this is about: its name as the caller gave it, without a namespace. `None` where
+    /// the error is not about one lock, as when connecting or listing, and where the name was empty
+    /// or longer than a name can be.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.inner.name.as_deref()

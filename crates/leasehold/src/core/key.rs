@@ -41,9 +41,7 @@ impl Key {
         let name = name.as_ref();
         let refused = |complaint: String| {
             let message = format!("{complaint}; nothing was asked, choose another name");
-            // What is too long or empty helps nobody in a message.
-            let shown = name.len() <= Self::MAX_BYTES && !name.is_empty();
-            Err(Error::new(ErrorKind::Config, message).with_name(if shown { name } else { "…" }))
+            Err(Error::new(ErrorKind::Config, message).about(name))
         };
         if name.is_empty() {
             return refused("the name of a lock must not be empty".to_owned());

@@ -8,6 +8,7 @@ mod handed_over;
 mod holding;
 mod idling;
 mod losing;
+mod names;
 mod passing;
 mod shutting_down;
 mod soak;
