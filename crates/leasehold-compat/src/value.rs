@@ -88,7 +88,11 @@ mod tests {
             fn spawn(&self, _task: leasehold::host::Task) {
                 unreachable!("nothing is run")
             }
-            fn spawn_blocking(&self, _name: &str, _task: leasehold::host::Task) {
+            fn spawn_blocking(
+                &self,
+                _name: &str,
+                _task: leasehold::host::Task,
+            ) -> Result<(), leasehold::Error> {
                 unreachable!("nothing is run")
             }
             fn random(&self, bytes: &mut [u8]) {

@@ -117,6 +117,7 @@ impl Client {
     /// Nothing is changed.
     pub async fn inspect(&self, name: &str) -> Result<Snapshot, Error> {
         let key = self.key(name)?;
+        self.check_here().map_err(|error| error.about(name))?;
         self.user.session().store.inspect(key).await.map_err(|error| error.about(name))
     }
 
@@ -133,6 +134,7 @@ impl Client {
     ///
     /// Nothing is changed.
     pub async fn list(&self, pattern: &str) -> Result<Vec<Key>, Error> {
+        self.check_here()?;
         let prefix =
             self.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}:"));
         let whole = format!("{prefix}{pattern}");
@@ -178,6 +180,7 @@ impl Client {
     /// Dropping the future loses the answer; the request may have taken effect.
     pub async fn evict(&self, name: &str, seen: &[u8], reason: &str) -> Result<Evicted, Error> {
         let key = self.key(name)?;
+        self.check_here().map_err(|error| error.about(name))?;
         let browse = self.browse().map_err(|error| error.about(name))?;
         let answer = browse.evict(key, seen.to_vec(), reason.to_owned());
         answer.await.map_err(|error| error.about(name))
@@ -219,6 +222,11 @@ impl Client {
                 Key::new(format!("{namespace}:{name}")).map_err(|error| error.about(name))
             }
         }
+    }
+
+    /// Refuses to use a copy that a fork made.
+    fn check_here(&self) -> Result<(), Error> {
+        self.user.session().check_here()
     }
 
     fn browse(&self) -> Result<&dyn Browse, Error> {
@@ -308,7 +316,8 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// As [`Client::connect`]; [`Config`](ErrorKind::Config) also for a bad namespace, ttl or lock
-    /// delay.
+    /// delay; [`Unavailable`](ErrorKind::Unavailable) also if the process may not start the thread
+    /// that renews its locks.
     ///
     /// # Cancel safety
     ///
@@ -327,6 +336,7 @@ impl ClientBuilder {
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace)?;
         }
+        self.host.start()?;
         let store = match self.source {
             Source::Store(store) => Ok(store),
             Source::Url(url) => from_url(&url, Arc::clone(&self.host)).await,

@@ -95,6 +95,7 @@ impl Guard {
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if it is not ours any more.
+    /// [`Config`](crate::ErrorKind::Config) in a process that a fork made, which holds nothing.
     /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Unknown`](crate::ErrorKind::Unknown) or
     /// what else the store says if it could not be asked: the lock is ours as before, for what
     /// [`remaining`](Self::remaining) says.
@@ -117,15 +118,16 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// If the store could not be asked, or did not answer. The lock is not held any more all the
-    /// same, the release is repeated in the background, and the key is free after one ttl at the
-    /// latest.
+    /// [`Config`](crate::ErrorKind::Config) in a process that a fork made: the other process holds
+    /// the lock as before. Else if the store could not be asked, or did not answer. The lock is not
+    /// held any more all the same, the release is repeated in the background, and the key is free
+    /// after one ttl at the latest.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future, even before it was polled, takes nothing back: the lock is released.
     pub async fn release(self) -> Result<Release, Error> {
-        match self.hold.part() {
+        match self.hold.part().map_err(|error| error.about(&self.name))? {
             Parted::Over => Ok(Release::NotHeld),
             Parted::Kept => Ok(Release::Released),
             Parted::Releasing(release) => match release.await {

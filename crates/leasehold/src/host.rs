@@ -4,14 +4,19 @@
 //! numbers, so that the very same session and stores run on virtual time in a simulation. What
 //! production uses is [`SystemHost`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::{Moment, WallTime};
+use crate::process::{OnlyHere, PerProcess};
 
 /// A future that a host runs to its end.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -27,10 +32,23 @@ pub trait Host: Send + Sync + 'static {
     /// The time of day. It may step; no lease depends on it.
     fn wall(&self) -> WallTime;
 
+    /// Starts what timers and tasks run on, unless that was done before. A client asks for it
+    /// before it opens a store, so that nothing later fails for want of it. Default: nothing to
+    /// start.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the process may not start one more thread, or open the
+    /// descriptors that a runtime needs.
+    fn start(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Ends at or after `at`. May be late, never early; works in any async runtime, or none.
     fn sleep_until(&self, at: Moment) -> Sleep;
 
-    /// Runs a task that never blocks, beside the caller's runtime.
+    /// Runs a task that never blocks, beside the caller's runtime. Never panics: a host that cannot
+    /// run the task drops it, which a host that was [started](Self::start) never does.
     fn spawn(&self, task: Task);
 
     /// Runs a task that does network input and output: on the runtime of the caller if it is in
@@ -41,9 +59,13 @@ pub trait Host: Send + Sync + 'static {
     }
 
     /// Runs a task that blocks in system calls between its awaits, on a thread of its own.
-    fn spawn_blocking(&self, name: &str, task: Task);
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if there is no thread to be had. The task was dropped.
+    fn spawn_blocking(&self, name: &str, task: Task) -> Result<(), Error>;
 
-    /// Fills `bytes` with unpredictable bytes.
+    /// Fills `bytes` with unpredictable bytes, which no copy of this process draws too.
     fn random(&self, bytes: &mut [u8]);
 }
 
@@ -76,10 +98,10 @@ pub(crate) fn is_own_thread() -> bool {
 }
 
 /// The host of production: CLOCK_BOOTTIME, one small thread for all timers and drivers of the
-/// process, started with the first need of it, and the random source of the operating system.
+/// process, started with the first client, and the random source of the operating system.
 ///
 /// The thread is apart from every runtime of the user's, so that an executor that is blocked or
-/// gone loses no lease.
+/// gone loses no lease. A process that a fork made has a thread of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemHost;
 
@@ -87,8 +109,8 @@ impl SystemHost {
     /// The host of this process.
     #[must_use]
     pub fn shared() -> Arc<dyn Host> {
-        static HOST: OnceLock<Arc<SystemHost>> = OnceLock::new();
-        HOST.get_or_init(|| Arc::new(Self)).clone()
+        static HOST: PerProcess<Arc<SystemHost>> = PerProcess::new();
+        HOST.own().clone()
     }
 }
 
@@ -114,87 +136,147 @@ impl Host for SystemHost {
         WallTime::from_unix_micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
     }
 
+    fn start(&self) -> Result<(), Error> {
+        if OWN_RUNTIME.get() { Ok(()) } else { shared_runtime().map(drop) }
+    }
+
     #[allow(clippy::disallowed_methods, reason = "this is the host")]
     fn sleep_until(&self, at: Moment) -> Sleep {
         let span = at.since(self.now());
         if OWN_RUNTIME.get() {
             return Box::pin(tokio::time::sleep(span));
         }
-        let _entered = shared_runtime().enter();
-        Box::pin(tokio::time::sleep(span))
+        match shared_runtime() {
+            Ok(runtime) => {
+                let _entered = runtime.enter();
+                Box::pin(tokio::time::sleep(span))
+            }
+            // Only for somebody who never started the host.
+            Err(_) => Box::pin(watch_clock_until(at)),
+        }
     }
 
     fn spawn(&self, task: Task) {
         // What is done here is done for many at once: a driver takes the answers to thousands of
         // renewals in one go. Asked to let others go first after each 128, it would poll them all
         // again each time.
-        shared_runtime().spawn(tokio::task::unconstrained(task));
+        match shared_runtime() {
+            Ok(runtime) => drop(runtime.spawn(tokio::task::unconstrained(task))),
+            Err(error) => tracing::error!(%error, "a background task cannot run"),
+        }
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the host")]
     fn spawn_io(&self, task: Task) {
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(task)),
+            // A fork may copy the caller's runtime, and both processes share its connections.
+            Ok(runtime) => drop(runtime.spawn(OnlyHere::new(task))),
             Err(_) => self.spawn(task),
         }
     }
 
-    fn spawn_blocking(&self, name: &str, task: Task) {
-        run_on_thread(name, task);
+    fn spawn_blocking(&self, name: &str, task: Task) -> Result<(), Error> {
+        run_on_thread(name, task).map(drop)
     }
 
     fn random(&self, bytes: &mut [u8]) {
-        RANDOM.with_borrow_mut(|buffer| buffer.fill(bytes));
+        // Nothing is drawn ahead: a fork would copy it, and two processes would use it.
+        getrandom::fill(bytes).expect("the operating system has a random source");
     }
 }
 
-fn shared_runtime() -> &'static tokio::runtime::Handle {
-    static SHARED: OnceLock<tokio::runtime::Handle> = OnceLock::new();
-    SHARED.get_or_init(|| run_on_thread("leasehold", Box::pin(std::future::pending())))
+/// The runtime of the host's thread.
+#[derive(Default)]
+struct SharedRuntime {
+    handle: OnceLock<tokio::runtime::Handle>,
+    starting: Mutex<()>,
+}
+
+/// Starts the host's thread, unless this process has it already.
+fn shared_runtime() -> Result<&'static tokio::runtime::Handle, Error> {
+    static SHARED: PerProcess<SharedRuntime> = PerProcess::new();
+    let shared = SHARED.own();
+    if let Some(handle) = shared.handle.get() {
+        return Ok(handle);
+    }
+    let _starting = shared.starting.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(handle) = shared.handle.get() {
+        return Ok(handle);
+    }
+    let handle = run_on_thread("leasehold", Box::pin(std::future::pending()))?;
+    Ok(shared.handle.get_or_init(|| handle))
 }
 
 /// Starts a thread with a runtime of its own, which lives until `task` ends.
-fn run_on_thread(name: &str, task: Task) -> tokio::runtime::Handle {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("the process may open the few descriptors that a runtime needs");
+fn run_on_thread(name: &str, task: Task) -> Result<tokio::runtime::Handle, Error> {
+    let (give, take) = mpsc::sync_channel::<tokio::runtime::Runtime>(1);
+    // The thread first: where it cannot start there is no runtime to be dropped, which panics in an
+    // async context.
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let Ok(runtime) = take.recv() else { return };
+        OWN_RUNTIME.set(true);
+        runtime.block_on(task);
+    });
+    thread.map_err(|cause| no_thread("start one more thread", "-u", cause))?;
+    let runtime = check_descriptors()
+        .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
+        .map_err(|cause| {
+            no_thread("open the descriptors that a timer thread needs", "-n", cause)
+        })?;
     let handle = runtime.handle().clone();
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            OWN_RUNTIME.set(true);
-            runtime.block_on(task);
-        })
-        .expect("the process may start one more thread");
-    handle
-}
-
-thread_local! {
-    static RANDOM: RefCell<RandomBuffer> = const { RefCell::new(RandomBuffer::EMPTY) };
-}
-
-/// Random bytes of the operating system, drawn in bulk: a system call per token would cost more
-/// than the lock.
-struct RandomBuffer {
-    bytes: [u8; 1024],
-    used: usize,
-}
-
-impl RandomBuffer {
-    const EMPTY: Self = Self { bytes: [0; 1024], used: 1024 };
-
-    fn fill(&mut self, out: &mut [u8]) {
-        for byte in out {
-            if self.used == self.bytes.len() {
-                getrandom::fill(&mut self.bytes).expect("the operating system has a random source");
-                self.used = 0;
-            }
-            // Taken out, not copied: what was used as a secret must not stay behind.
-            *byte = std::mem::take(&mut self.bytes[self.used]);
-            self.used += 1;
-        }
+    if let Err(mpsc::SendError(runtime)) = give.send(runtime) {
+        runtime.shutdown_background();
     }
+    Ok(handle)
+}
+
+/// How many pairs of descriptors a new runtime takes at most.
+const DESCRIPTOR_PAIRS: usize = 4;
+
+/// Makes sure that a runtime can be built. Some of its parts panic where descriptors are short.
+fn check_descriptors() -> io::Result<()> {
+    let pairs: io::Result<Vec<_>> = (0..DESCRIPTOR_PAIRS).map(|_| UnixStream::pair()).collect();
+    pairs.map(drop)
+}
+
+fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the process may not {what} ({cause}); nothing was asked, raise its limits \
+             (`ulimit {limit}`) or end other work"
+        ),
+    )
+    .with_source(cause)
+}
+
+/// Ends at or after `at`, without a timer: it asks to be polled again and again.
+async fn watch_clock_until(at: Moment) {
+    poll_fn(|context| {
+        if SystemHost.now() >= at {
+            return Poll::Ready(());
+        }
+        std::thread::yield_now();
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Does `work` that blocks, such as to resolve the name of a host, on a thread for it alone.
+///
+/// # Errors
+///
+/// If the thread cannot start.
+#[cfg(feature = "redis")]
+pub(crate) async fn beside<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let work = move || drop(tell.send(work()));
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+    told.await.unwrap_or_else(|_| Err(io::Error::other("the thread that did it has ended")))
 }
 
 impl fmt::Debug for dyn Host {

@@ -12,7 +12,6 @@ pub struct Identity(Option<Named>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Named {
     host: String,
-    pid: u32,
     user: String,
     command: String,
 }
@@ -30,7 +29,6 @@ impl Identity {
         let program = std::path::Path::new(&program).file_name().unwrap_or_default();
         Self(Some(Named {
             host: cut(rustix::system::uname().nodename().to_string_lossy().into_owned()),
-            pid: std::process::id(),
             user: cut(user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string())),
             command: cut(program.to_string_lossy().into_owned()),
         }))
@@ -52,7 +50,9 @@ impl Identity {
     }
 
     pub(crate) fn record(self, id: &ClientId) -> Option<ClientRecord> {
-        let Named { host, pid, user, command } = self.0?;
+        let Named { host, user, command } = self.0?;
+        // Of the process that connects: a fork may have copied what was said before.
+        let pid = std::process::id();
         Some(ClientRecord { id: id.clone(), host, pid, user, command })
     }
 }

@@ -49,6 +49,7 @@ impl Lease {
     pub async fn renew(&self, ttl: Duration) -> Result<(), Error> {
         let ttl =
             Ttl::new(ttl).map_err(|error| error.about(&self.name))?.with_delay(self.lock_delay);
+        self.check_here()?;
         let renewal = Renewal { lease: self.id()?, ttl, at_least: None, reserve: 0, idle: false };
         match self.session.store.renew(renewal).await {
             Ok(Renewed::Renewed { .. }) => Ok(()),
@@ -68,11 +69,16 @@ impl Lease {
     ///
     /// Dropping the future loses the answer; the request may have taken effect.
     pub async fn release(&self) -> Result<Release, Error> {
+        self.check_here()?;
         match self.session.store.release(self.id()?, Otherwise::Free).await {
             Ok(Released::NotHeld) => Ok(Release::NotHeld),
             Ok(_) => Ok(Release::Released),
             Err(error) => Err(error.about(&self.name)),
         }
+    }
+
+    fn check_here(&self) -> Result<(), Error> {
+        self.session.check_here().map_err(|error| error.about(&self.name))
     }
 
     fn id(&self) -> Result<LeaseId, Error> {
@@ -86,5 +92,13 @@ impl Lease {
              stop what it protects",
         )
         .about(&self.name)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.session.is_here() {
+            self.session.leave_copy();
+        }
     }
 }

@@ -35,9 +35,14 @@
 //! # Runtimes and threads
 //!
 //! Futures run on any executor. Leases are renewed on one small thread of the process, started with
-//! the first lock, so that a blocked executor loses none. The embedded store has a thread of its
+//! the first client, so that a blocked executor loses none. The embedded store has a thread of its
 //! own besides; where nobody else is at its file, a lock or a release is done on the calling
 //! thread, in some microseconds and without waiting.
+//!
+//! # Forks
+//!
+//! What a fork copies of a client, a guard or a store is of no use in the child: it holds nothing,
+//! and refuses every call with [`Config`](ErrorKind::Config). Open a new client there.
 //!
 //! # Features
 //!
@@ -55,6 +60,7 @@ mod guard;
 mod identity;
 mod lease;
 mod mutex;
+mod process;
 mod session;
 
 pub use client::{Client, ClientBuilder, Shutdown};

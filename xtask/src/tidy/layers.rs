@@ -1,10 +1,11 @@
-//! Who may import whom: `core ← host ← store ← session ← client, guard, lease, mutex`.
+//! Who may import whom:
+//! `core ← process ← host ← store ← session ← client, guard, lease, mutex`.
 
 use super::Finding;
 use super::repository::{LIBRARY, Repository};
 
 /// The rooms of the library, inner ones first. A room sees those before it and itself.
-const ROOMS: [&str; 4] = ["core", "host", "store", "session"];
+const ROOMS: [&str; 5] = ["core", "process", "host", "store", "session"];
 
 /// Inside the library, inner rooms know nothing of outer ones.
 pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {

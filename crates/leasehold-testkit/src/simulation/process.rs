@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use leasehold::Error;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, Task};
 
@@ -187,8 +188,9 @@ impl Host for Process {
         self.0.common.spawn(Box::pin(Gated { process: self.clone(), slot }));
     }
 
-    fn spawn_blocking(&self, _name: &str, task: Task) {
+    fn spawn_blocking(&self, _name: &str, task: Task) -> Result<(), Error> {
         self.spawn(task);
+        Ok(())
     }
 
     fn random(&self, bytes: &mut [u8]) {

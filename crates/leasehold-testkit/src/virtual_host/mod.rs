@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use leasehold::Error;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, Task};
 
@@ -357,8 +358,9 @@ impl Host for VirtualHost {
         }
     }
 
-    fn spawn_blocking(&self, _name: &str, task: Task) {
+    fn spawn_blocking(&self, _name: &str, task: Task) -> Result<(), Error> {
         self.spawn(task);
+        Ok(())
     }
 
     fn random(&self, bytes: &mut [u8]) {

@@ -7,6 +7,7 @@ mod chaos;
 mod conformance;
 mod contention;
 mod differential;
+mod forks;
 mod fuzz;
 mod quorum;
 mod redis;

@@ -174,9 +174,9 @@ impl Error {
         self.inner.kind
     }
 
-    /// The lock that this is about: its name as the caller gave it, without a namespace. `None` where
-    /// the error is not about one lock, as when connecting or listing, and where the name was empty
-    /// or longer than a name can be.
+    /// The lock that this is about: its name as the caller gave it, without a namespace. `None`
+    /// where the error is not about one lock, as when connecting or listing, and where the name was
+    /// empty or longer than a name can be.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.inner.name.as_deref()

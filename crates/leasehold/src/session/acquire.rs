@@ -18,13 +18,14 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::lease::Taking;
 use crate::host::give_way;
+use crate::process::OnlyHere;
 
 /// How a task goes on that wants to wait.
 enum Begun {
     /// It has an idle lease of this client.
     Taken(Hold),
     /// It speaks with the store.
-    Asks(Pin<Box<dyn Future<Output = Result<Hold, Error>> + Send>>),
+    Asks(OnlyHere<Result<Hold, Error>>),
     /// It waits for others.
     Waits(Place),
 }
@@ -66,6 +67,9 @@ impl Drop for Place {
         if self.has_left {
             return;
         }
+        if !self.session.is_here() {
+            return self.session.leave_copy();
+        }
         let key = &self.spec.key;
         // Without the lines in hand: a waker may do anything.
         drop(self.session.lines.with(key, |line| line.remove(self.number)));
@@ -84,6 +88,7 @@ impl Session {
         self: &Arc<Self>,
         spec: &Arc<Spec>,
     ) -> Result<Option<Hold>, Error> {
+        self.check_here()?;
         self.check_open()?;
         // A loop that never has to wait must not keep its runtime from reading hints.
         give_way().await;
@@ -91,7 +96,7 @@ impl Session {
             return Ok(Some(hold));
         }
         let mut attempt = Attempt::begin(self, spec, false)?;
-        Box::pin(async move { attempt.run().await }).await
+        OnlyHere::new(Box::pin(async move { attempt.run().await })).await
     }
 
     /// Takes what `spec` says, or waits for it.
@@ -104,6 +109,7 @@ impl Session {
         spec: &Arc<Spec>,
         wait: Wait,
     ) -> Result<Hold, Error> {
+        self.check_here()?;
         self.check_open()?;
         // As above.
         give_way().await;
@@ -121,7 +127,7 @@ impl Session {
         match told {
             Told::Passed(hold) => Ok(hold),
             Told::Failed(error) => Err(error),
-            Told::Ask(asker) => Box::pin(asker.run(wait)).await,
+            Told::Ask(asker) => OnlyHere::new(Box::pin(asker.run(wait))).await,
         }
     }
 
@@ -130,7 +136,7 @@ impl Session {
         if spec.strict_fifo {
             let (session, spec) = (Arc::clone(self), Arc::clone(spec));
             let asking = async move { session.ask_alone(&spec, wait).await };
-            return Ok(Begun::Asks(Box::pin(asking)));
+            return Ok(Begun::Asks(OnlyHere::new(Box::pin(asking))));
         }
         self.join(spec, wait)
     }
@@ -219,7 +225,7 @@ impl Session {
                 }
                 let leaving = leaving.map(|held| Leaving::submit(self, &held));
                 let asker = Asker::first(self, Arc::clone(spec), leaving);
-                Begun::Asks(Box::pin(asker.run(wait)))
+                Begun::Asks(OnlyHere::new(Box::pin(asker.run(wait))))
             }
             Found::Waits(place) => {
                 if !spec.unqueued {

@@ -16,6 +16,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::lease::{LeaseLife, LeaseState, Lost, Turn};
 use crate::core::moment::Moment;
 use crate::core::token::{FencingToken, OwnerToken};
+use crate::process::Process;
 use crate::store::{LeaseId, Renewal, Store};
 
 /// One lease, shared by its guard, the driver and the local line.
@@ -93,7 +94,10 @@ impl Held {
     }
 
     /// Ends when the lease is lost in that turn. Never, if the turn ends before.
-    async fn lost(self: Arc<Self>, turn: u64) -> Lost {
+    async fn lost(self: Arc<Self>, turn: u64, process: Process) -> Lost {
+        if !process.is_this() {
+            return Lost::NotOurs;
+        }
         loop {
             let mut over = pin!(self.over.notified());
             // Enabled before the state is read: a change between the two is not missed.
@@ -138,15 +142,21 @@ impl Hold {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.held.life().is_held(self.turn.number, self.session.now())
+        self.session.is_here() && self.held.life().is_held(self.turn.number, self.session.now())
     }
 
     pub(crate) fn remaining(&self) -> Duration {
+        if !self.session.is_here() {
+            return Duration::ZERO;
+        }
         self.held.life().remaining(self.turn.number, self.session.now())
     }
 
     /// Why it is not held: the deadline, unless the store said otherwise.
     pub(crate) fn why_lost(&self) -> Lost {
+        if !self.session.is_here() {
+            return Lost::NotOurs;
+        }
         match self.held.life().state() {
             LeaseState::Lost(lost) => lost,
             _ => Lost::Deadline,
@@ -155,7 +165,7 @@ impl Hold {
 
     /// Ends when the lease is lost. Never, if this turn of it ends before.
     pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
-        Arc::clone(&self.held).lost(self.turn.number)
+        Arc::clone(&self.held).lost(self.turn.number, self.session.process)
     }
 
     /// Asks the store now whether the lease is held, and restarts its ttl. A lease that is over is
@@ -163,8 +173,10 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// `Lost` if it is not held any more; else why the store could not be asked.
+    /// `Lost` if it is not held any more; `Config` in a copy that a fork made; else why the store
+    /// could not be asked.
     pub(crate) async fn renew(&self) -> Result<(), Error> {
+        self.session.check_here()?;
         let sent = self.session.now();
         if !self.is_held() {
             return Err(lost_error(self.why_lost()));
@@ -184,13 +196,23 @@ impl Hold {
 
     /// Ends this turn. If the lease is not passed on or kept, its release is submitted when this
     /// returns.
-    pub(crate) fn part(mut self) -> Parted {
+    ///
+    /// # Errors
+    ///
+    /// `Config` in a copy that a fork made.
+    pub(crate) fn part(mut self) -> Result<Parted, Error> {
+        // Its drop leaves the copy as it is.
+        self.session.check_here()?;
         self.has_ended = true;
-        self.session.part(&self.held, self.turn.number)
+        Ok(self.session.part(&self.held, self.turn.number))
     }
 
-    /// Stops renewing the lease, and watching its deadline, without releasing it.
+    /// Stops renewing the lease, and watching its deadline, without releasing it. In a copy that a
+    /// fork made it stops nothing.
     pub(crate) fn let_go(mut self) -> OwnerToken {
+        if !self.session.is_here() {
+            return self.held.owner().clone();
+        }
         self.has_ended = true;
         // Whether it was lost already makes no difference to one who lets go.
         let _was_held = self.held.life().release(self.session.now());
@@ -208,7 +230,14 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.has_ended && !self.session.part(&self.held, self.turn.number).is_over() {
+        if self.has_ended {
+            return;
+        }
+        if !self.session.is_here() {
+            std::mem::forget(Arc::clone(&self.held));
+            return self.session.leave_copy();
+        }
+        if !self.session.part(&self.held, self.turn.number).is_over() {
             tracing::debug!(key = %self.held.id.key, "released by drop");
         }
     }

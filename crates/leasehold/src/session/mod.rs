@@ -54,6 +54,7 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
+use crate::process::Process;
 use crate::store::{
     AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, Otherwise, Store,
 };
@@ -75,6 +76,9 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
+        if !self.0.is_here() {
+            return self.0.leave_copy();
+        }
         self.0.unused.store(true, Ordering::Release);
         self.0.end_all_idle();
     }
@@ -94,6 +98,9 @@ pub(crate) struct Session {
     me: Weak<Self>,
     pub(crate) store: AnyStore,
     pub(crate) host: Arc<dyn Host>,
+    /// Where it was opened. In a copy that a fork made no lock may be waited for: the thread that
+    /// has it may not be there.
+    process: Process,
     id: ClientId,
     record: Option<Arc<ClientRecord>>,
     registry: Registry,
@@ -127,6 +134,7 @@ impl Session {
             me: me.clone(),
             store,
             host,
+            process: Process::this(),
             id,
             record: record.map(Arc::new),
             registry: Registry::default(),
@@ -155,6 +163,22 @@ impl Session {
         OwnerToken::from_random(random, &self.id)
     }
 
+    /// Whether this process opened it. If not, this is a copy that a fork made.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_this()
+    }
+
+    /// Refuses to use a copy that a fork made.
+    pub(crate) fn check_here(&self) -> Result<(), Error> {
+        self.process.check()
+    }
+
+    /// Lets go of a copy that a fork made, without ending it when nobody has it any more: what is
+    /// in it belongs to the process that opened it.
+    pub(crate) fn leave_copy(self: &Arc<Self>) {
+        std::mem::forget(Arc::clone(self));
+    }
+
     fn check_open(&self) -> Result<(), Error> {
         if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
     }
@@ -170,6 +194,9 @@ impl Session {
     /// be released, and for releases to be confirmed, for `grace` at most. Returns how many were
     /// confirmed meanwhile and how many are left.
     pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) -> (usize, usize) {
+        if !self.is_here() {
+            return (0, 0);
+        }
         self.closed.store(true, Ordering::Release);
         self.closing.notify_waiters();
         let mut tasks = Vec::new();

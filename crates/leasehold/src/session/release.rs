@@ -68,6 +68,11 @@ impl Future for ReleaseInFlight {
 
 impl Drop for ReleaseInFlight {
     fn drop(&mut self) {
+        if let Some(follow_up) = &self.0
+            && !follow_up.counted.session.is_here()
+        {
+            return std::mem::forget(self.0.take());
+        }
         // Often the answer is there already; then there is nothing to follow up.
         if self.0.is_some() && self.look(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.leave_to_the_driver();

@@ -12,7 +12,7 @@ use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, Task};
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{Claim, LeaseId, Otherwise, Store as _};
-use leasehold::{ErrorKind, Key, OwnerToken};
+use leasehold::{Error, ErrorKind, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
 
 use super::fake::Fake;
@@ -61,8 +61,8 @@ impl Host for Late {
         }
     }
 
-    fn spawn_blocking(&self, name: &str, task: Task) {
-        self.host.spawn_blocking(name, task);
+    fn spawn_blocking(&self, name: &str, task: Task) -> Result<(), Error> {
+        self.host.spawn_blocking(name, task)
     }
 
     fn random(&self, bytes: &mut [u8]) {

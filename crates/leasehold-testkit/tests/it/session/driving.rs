@@ -43,8 +43,8 @@ impl Host for Forgetful {
             self.host.spawn(task);
         }
     }
-    fn spawn_blocking(&self, name: &str, task: Task) {
-        self.host.spawn_blocking(name, task);
+    fn spawn_blocking(&self, name: &str, task: Task) -> Result<(), Error> {
+        self.host.spawn_blocking(name, task)
     }
     fn random(&self, bytes: &mut [u8]) {
         self.host.random(bytes);
@@ -208,6 +208,28 @@ fn more_leases_than_a_store_renews_within_the_limit_of_one_are_kept() {
         assert!(brief.is_held());
         assert_eq!(guards.len(), LEASES as usize);
     });
+}
+
+/// The driver looks every 100 ms, and at what is due before that in time.
+#[test]
+fn a_lease_that_is_shorter_than_a_tick_of_the_driver_is_renewed_in_time() {
+    for after in 0..10 {
+        play(after..after + 1, async |scene| {
+            let client = scene.client_of(ms(30_000)).await;
+            // The driver is at work, and nothing is due for long.
+            let long = client.mutex("long").lock().await.expect("free");
+            scene.pass(ms(200 + 10 * after)).await;
+            let brief = client.mutex("brief").ttl(ms(40)).lock().await.expect("free");
+            for _ in 0..40 {
+                scene.pass(ms(5)).await;
+                assert!(brief.is_held(), "its renewals are late");
+            }
+            scene.faults.all_from_now_on(Fault::LoseRequest);
+            let lost = scene.host.within(ms(40), brief.lost()).await;
+            assert!(lost.is_some(), "its loss is told late");
+            assert!(long.is_held());
+        });
+    }
 }
 
 /// Looks at the line of a client whenever it is woken.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, Task};
-use leasehold::{Client, ErrorKind, Release};
+use leasehold::{Client, Error, ErrorKind, Release};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Hints, Request};
 
@@ -213,8 +213,8 @@ impl Host for Ticking {
     fn spawn(&self, task: Task) {
         self.host.spawn(task);
     }
-    fn spawn_blocking(&self, name: &str, task: Task) {
-        self.host.spawn_blocking(name, task);
+    fn spawn_blocking(&self, name: &str, task: Task) -> Result<(), Error> {
+        self.host.spawn_blocking(name, task)
     }
     fn random(&self, bytes: &mut [u8]) {
         self.host.random(bytes);

@@ -6,7 +6,7 @@ mod entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::{Future, ready};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::entry::Entry;
 use super::sinks::Sinks;
@@ -20,6 +20,7 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, client_of};
 use crate::host::Host;
+use crate::process::{PerProcess, Process};
 
 /// A store in the memory of this process. Clones share it.
 ///
@@ -31,6 +32,8 @@ pub struct MemoryStore {
 }
 
 struct Shared {
+    /// Where it was made. A fork makes a second store of it, which knows nothing of the first.
+    process: Process,
     host: Arc<dyn Host>,
     label: String,
     state: Mutex<State>,
@@ -59,10 +62,10 @@ impl MemoryStore {
     #[must_use]
     pub fn shared(name: &str, host: Arc<dyn Host>) -> Self {
         type Named = Mutex<HashMap<(String, usize), Weak<Shared>>>;
-        static NAMED: OnceLock<Named> = OnceLock::new();
+        static NAMED: PerProcess<Named> = PerProcess::new();
         let key = (name.to_owned(), Arc::as_ptr(&host).addr());
         let mut named = NAMED
-            .get_or_init(Mutex::default)
+            .own()
             .lock()
             // The map is whole at every moment: it is changed by single insertions.
             .unwrap_or_else(PoisonError::into_inner);
@@ -79,6 +82,7 @@ impl MemoryStore {
     fn labelled(host: Arc<dyn Host>, label: String) -> Self {
         Self {
             shared: Arc::new(Shared {
+                process: Process::this(),
                 host,
                 label,
                 state: Mutex::default(),
@@ -88,7 +92,15 @@ impl MemoryStore {
     }
 
     /// Runs one atomic step at the present moment, then sends the hints that it caused.
-    fn step<T>(&self, step: impl FnOnce(&mut State, Moment, &mut Vec<Mail>) -> T) -> T {
+    ///
+    /// # Errors
+    ///
+    /// `Config` in a process that a fork made.
+    fn step<T>(
+        &self,
+        step: impl FnOnce(&mut State, Moment, &mut Vec<Mail>) -> T,
+    ) -> Result<T, Error> {
+        self.shared.process.check()?;
         let mut mail = Vec::new();
         let mut state = self.state();
         let answer = step(&mut state, self.shared.host.now(), &mut mail);
@@ -96,7 +108,7 @@ impl MemoryStore {
         for Mail { inbox, hint } in mail {
             self.shared.sinks.send(&inbox, hint);
         }
-        answer
+        Ok(answer)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -172,7 +184,7 @@ impl Store for MemoryStore {
         let host = Arc::clone(&self.shared.host);
         ready(match ask.claim {
             Claim::Exclusive | Claim::Plain => {
-                self.step(|state, now, mail| state.acquire(&*host, now, ask, mail))
+                self.step(|state, now, mail| state.acquire(&*host, now, ask, mail)).flatten()
             }
             claim => Err(unsupported_claim(claim, &ask.key)),
         })
@@ -182,10 +194,10 @@ impl Store for MemoryStore {
         &self,
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        ready(Ok(self.step(|state, now, _| match state.entries.get_mut(&renewal.lease.key) {
+        ready(self.step(|state, now, _| match state.entries.get_mut(&renewal.lease.key) {
             Some(entry) => entry.renew(now, &renewal),
             None => Renewed::Lost,
-        })))
+        }))
     }
 
     fn release(
@@ -194,18 +206,20 @@ impl Store for MemoryStore {
         otherwise: Otherwise,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let wall = self.shared.host.wall();
-        ready(Ok(self.step(|state, now, mail| match state.entries.get_mut(&lease.key) {
+        ready(self.step(|state, now, mail| match state.entries.get_mut(&lease.key) {
             Some(entry) => entry.release(now, wall, &lease, &otherwise, mail),
             None => Released::NotHeld,
-        })))
+        }))
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        ready(Ok(self.step(|state, now, _| state.inspect(now, &key))))
+        ready(self.step(|state, now, _| state.inspect(now, &key)))
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.shared.sinks.watch(inbox.clone(), sink);
+        if self.shared.process.is_this() {
+            self.shared.sinks.watch(inbox.clone(), sink);
+        }
     }
 
     fn listen(&self, _: &ClientId) {
@@ -252,7 +266,7 @@ impl Browse for MemoryStore {
             keys.truncate(PAGE_KEYS_MAX);
             Page { next: if more { keys.last().cloned() } else { None }, keys }
         });
-        Box::pin(ready(Ok(page)))
+        Box::pin(ready(page))
     }
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
@@ -261,10 +275,10 @@ impl Browse for MemoryStore {
             Some(entry) => entry.evict(now, wall, &key, &seen, mail),
             None => Evicted::Changed,
         });
-        if evicted == Evicted::Evicted {
+        if evicted.as_ref().is_ok_and(|evicted| *evicted == Evicted::Evicted) {
             tracing::warn!(key = %key, reason, "a lease was ended by an operator");
         }
-        Box::pin(ready(Ok(evicted)))
+        Box::pin(ready(evicted))
     }
 }
 

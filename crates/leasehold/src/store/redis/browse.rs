@@ -1,6 +1,7 @@
 //! What people and tools may do: list locks, and end the lease of another.
 
 use std::collections::BTreeSet;
+use std::future::ready;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -27,11 +28,17 @@ impl Browse for RedisStore {
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let shared = Arc::clone(&self.shared);
         let pattern = pattern.to_owned();
+        if let Err(refused) = shared.process.check() {
+            return Box::pin(ready(Err(refused)));
+        }
         Box::pin(async move { shared.list(&pattern, cursor.as_ref()).await })
     }
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         let shared = Arc::clone(&self.shared);
+        if let Err(refused) = shared.check_here(&key) {
+            return Box::pin(ready(Err(refused)));
+        }
         let step = Scripted::new(Step::Evict { key: key.clone(), seen });
         let answer = shared.asks.submit(LIMIT, step.on(&shared.terms));
         Box::pin(async move {

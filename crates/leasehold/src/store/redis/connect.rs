@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::pipeline::Pipeline;
 use super::terms::Terms;
 use super::url::{Address, Endpoint};
 use crate::core::error::{Error, ErrorKind};
+use crate::host::beside;
 
 /// A silent connection is probed after this time.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -111,7 +113,7 @@ impl Connector for RedisConnector {
 }
 
 async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, Error> {
-    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|cause| {
+    let addresses = resolve(host, port).await.map_err(|cause| {
         unreachable("the name of the host cannot be resolved", "correct it in the URL", cause)
     })?;
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
@@ -127,6 +129,16 @@ async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, Error> {
         _ => "the host cannot be reached",
     };
     Err(unreachable(what, "start the server, or correct host and port in the URL", failure))
+}
+
+/// The addresses of a host. A name is resolved on a thread of its own: where none can start, that
+/// is an error here, and a panic in the runtime.
+async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let host = host.to_owned();
+    beside("leasehold-dns", move || Ok((host, port).to_socket_addrs()?.collect())).await
 }
 
 /// Requests leave at once, and a peer that vanished is noticed.

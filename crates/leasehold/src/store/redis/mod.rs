@@ -73,6 +73,7 @@ use crate::core::key::Key;
 use crate::core::token::ClientId;
 use crate::core::validity::command_limit;
 use crate::host::Host;
+use crate::process::Process;
 
 /// How long a request may take that no ttl limits.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -101,6 +102,8 @@ pub struct RedisStore {
 }
 
 struct Shared {
+    /// Where it was opened. What a fork copied shares its connections with the original.
+    process: Process,
     label: String,
     terms: Terms,
     asks: Wire,
@@ -153,6 +156,7 @@ impl RedisStore {
         let connector: Arc<dyn Connector> = Arc::new(connector);
         let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
         let shared = Shared {
+            process: Process::this(),
             label: connector.label(),
             terms: connector.terms(),
             asks: wire(Home::Asker),
@@ -219,6 +223,11 @@ impl RedisStore {
 }
 
 impl Shared {
+    /// Refuses to use a copy that a fork made.
+    fn check_here(&self, key: &Key) -> Result<(), Error> {
+        self.process.check().map_err(|error| error.with_name(key.as_str()))
+    }
+
     /// Looks whether the server is quarantined. Another one than a strict server never is.
     fn quarantine(&self) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
         let looking = self.terms.strict.map(|strict| quarantine::look(strict, &self.asks));
@@ -282,6 +291,7 @@ impl Store for RedisStore {
             (Line::Join { .. }, false) => Err(no_line(&ask.key)),
             _ => terms.allow(ask.ttl, &ask.key),
         };
+        let refused = self.shared.check_here(&ask.key).and(refused);
         let refused = refused.and_then(|()| self.shared.spent.check(&ask.key, &ask.owner));
         if let Err(refused) = refused {
             return Either::Left(Either::Right(ready(Err(refused))));
@@ -330,7 +340,9 @@ impl Store for RedisStore {
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
         let shared = &self.shared;
-        if let Err(refused) = shared.terms.allow(renewal.ttl, &renewal.lease.key) {
+        let key = &renewal.lease.key;
+        let refused = shared.check_here(key).and_then(|()| shared.terms.allow(renewal.ttl, key));
+        if let Err(refused) = refused {
             return Either::Left(ready(Err(refused)));
         }
         shared.records.refresh_if_due(&renewal.lease.owner, &shared.renewals);
@@ -364,9 +376,11 @@ impl Store for RedisStore {
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         let key = lease.key.clone();
-        if let Otherwise::Keep { ttl, .. } = &otherwise
-            && let Err(refused) = shared.terms.allow(*ttl, &key)
-        {
+        let refused = shared.check_here(&key).and_then(|()| match &otherwise {
+            Otherwise::Keep { ttl, .. } => shared.terms.allow(*ttl, &key),
+            _ => Ok(()),
+        });
+        if let Err(refused) = refused {
             return Either::Left(ready(Err(refused)));
         }
         let step = Scripted::new(Step::Release(lease, otherwise)).on(&shared.terms);
@@ -385,24 +399,31 @@ impl Store for RedisStore {
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         let shared = Arc::clone(&self.shared);
+        if let Err(refused) = shared.check_here(&key) {
+            return Either::Left(ready(Err(refused)));
+        }
         let step = Step::Inspect(key.clone());
         let answer = shared.asks.submit(LIMIT, Scripted::new(step));
         let quarantine = shared.quarantine();
-        async move {
+        Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let mut snapshot = reply::inspected(&key, &answer.await.map_err(named)?)?;
             snapshot.quarantine = quarantine.await.map_err(named)?;
             shared.records.fill_in(&mut snapshot, &shared.asks).await.map_err(named)?;
             Ok(snapshot)
-        }
+        })
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.shared.hints.watch(inbox.clone(), sink);
+        if self.shared.process.is_this() {
+            self.shared.hints.watch(inbox.clone(), sink);
+        }
     }
 
     fn listen(&self, inbox: &ClientId) {
-        self.shared.hints.listen(inbox);
+        if self.shared.process.is_this() {
+            self.shared.hints.listen(inbox);
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -426,6 +447,15 @@ impl Store for RedisStore {
 
     fn label(&self) -> String {
         self.shared.label.clone()
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        // To end the connections of a copy would end those of the original.
+        if !self.shared.process.is_this() {
+            std::mem::forget(Arc::clone(&self.shared));
+        }
     }
 }
 

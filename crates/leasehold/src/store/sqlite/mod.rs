@@ -58,6 +58,7 @@ use crate::core::token::ClientId;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::host::Host;
+use crate::process::{PerProcess, Process};
 
 /// How many requests wait at most for the store's thread. One more is answered `Unavailable`.
 pub const QUEUE_MAX: usize = 100_000;
@@ -69,6 +70,8 @@ pub const QUEUE_MAX: usize = 100_000;
 /// makes all others wait, and after a second at most answer `Unavailable`.
 #[derive(Clone)]
 pub struct SqliteStore {
+    /// Where it was opened. What a fork copied shares no locks with the original, and trusts them.
+    process: Process,
     host: Arc<dyn Host>,
     label: Arc<str>,
     sinks: Arc<Sinks>,
@@ -100,8 +103,11 @@ impl SqliteStore {
     fn open_in_boot(path: &Path, host: Arc<dyn Host>, boot_id: &str) -> Result<Self, Error> {
         // One at a time: making a file ends with closing it, which drops the locks that this
         // process has on it, so nobody else may have opened it meanwhile.
-        static OPENING: Mutex<()> = Mutex::new(());
-        let opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        static OPENING: PerProcess<Mutex<()>> = PerProcess::new();
+        if let Some(other) = OPENING.inherited_from() {
+            return Err(forked(path, other));
+        }
+        let opening = OPENING.own().lock().unwrap_or_else(PoisonError::into_inner);
         let mut file = StoreFile::prepare(path)?;
         let (conn, busy) = schema::open(&file, boot_id, &*host)?;
         file.remember_companions()?;
@@ -118,8 +124,8 @@ impl SqliteStore {
         );
         let desk = Arc::new(Desk::new(engine));
         let worker = work(Arc::clone(&host), Arc::clone(&desk), inbox);
-        host.spawn_blocking("leasehold-sqlite", Box::pin(worker));
-        Ok(Self { host, label, sinks, desk, jobs })
+        host.spawn_blocking("leasehold-sqlite", Box::pin(worker))?;
+        Ok(Self { process: Process::this(), host, label, sinks, desk, jobs })
     }
 
     /// Sends a step on its way now, and returns a future that waits for its answer.
@@ -129,9 +135,12 @@ impl SqliteStore {
         step: S,
     ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
         let (reply, answer) = oneshot::channel();
-        let job = Job::boxed(step, reply);
-        let left = if S::AT_ONCE { self.desk.serve_at_once(&*self.host, job) } else { Some(job) };
-        let sent = left.map_or(Ok(()), |job| self.queue(job));
+        let sent = self.process.check().and_then(|()| {
+            let job = Job::boxed(step, reply);
+            let left =
+                if S::AT_ONCE { self.desk.serve_at_once(&*self.host, job) } else { Some(job) };
+            left.map_or(Ok(()), |job| self.queue(job))
+        });
         let label = Arc::clone(&self.label);
         let answer = async move {
             sent?;
@@ -178,6 +187,20 @@ impl SqliteStore {
     }
 }
 
+/// SQLite keeps the locks that a process has on a file in tables of its own, and a fork copies
+/// these, but not the locks.
+fn forked(path: &Path, from: Process) -> Error {
+    Error::new(
+        ErrorKind::Config,
+        format!(
+            "sqlite:{}: a fork made this process from {from}, which had used SQLite before; \
+             SQLite would take the locks of that process for its own, so nothing was opened: run \
+             this program anew (exec), or fork before the first store is opened",
+            path.display()
+        ),
+    )
+}
+
 /// The store's thread ended, which it does only if something in it panicked.
 fn gone(label: &str, kind: ErrorKind, state: &str) -> Error {
     Error::new(
@@ -219,7 +242,9 @@ impl Store for SqliteStore {
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.sinks.watch(inbox.clone(), sink);
+        if self.process.is_this() {
+            self.sinks.watch(inbox.clone(), sink);
+        }
     }
 
     fn listen(&self, _: &ClientId) {
@@ -257,6 +282,15 @@ impl Browse for SqliteStore {
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         Box::pin(self.submit(limit(Ttl::MAX), Evict { key, seen, reason }))
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        // SQLite forbids a forked process to close a connection that the other process opened.
+        if !self.process.is_this() {
+            std::mem::forget((Arc::clone(&self.desk), self.jobs.clone()));
+        }
     }
 }
 

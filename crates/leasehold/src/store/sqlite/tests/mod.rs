@@ -85,8 +85,9 @@ impl Host for OnClock {
     fn spawn(&self, _: Task) {
         unreachable!("this store has but one task");
     }
-    fn spawn_blocking(&self, _: &str, task: Task) {
+    fn spawn_blocking(&self, _: &str, task: Task) -> Result<(), Error> {
         std::thread::spawn(move || run(task));
+        Ok(())
     }
     fn random(&self, _: &mut [u8]) {
         unreachable!("this store draws no random numbers");

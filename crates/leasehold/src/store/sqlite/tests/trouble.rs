@@ -225,8 +225,9 @@ fn the_store_works_where_everything_runs_on_one_thread() {
         fn spawn(&self, task: Task) {
             tokio::spawn(task);
         }
-        fn spawn_blocking(&self, _: &str, task: Task) {
+        fn spawn_blocking(&self, _: &str, task: Task) -> Result<(), Error> {
             tokio::spawn(task);
+            Ok(())
         }
         fn random(&self, _: &mut [u8]) {}
     }

@@ -1,0 +1,195 @@
+//! What a fork copied refuses to be used, and leaves the other process alone.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold::{Client, Error, ErrorKind, Guard, Lease, Lost, Mutex, Release};
+
+use crate::process::Child;
+use crate::{connect, runtime};
+
+/// Long enough that nothing is renewed meanwhile.
+const TTL: Duration = Duration::from_mins(10);
+
+/// What a client was used for before the fork.
+struct Used {
+    client: Client,
+    mutex: Mutex,
+    lease: Lease,
+    guards: [Guard; 4],
+}
+
+/// Every copy refuses with a clear error, holds nothing, and ends without a request.
+pub(crate) fn copies_refuse(url: &str) {
+    let ours = runtime();
+    let used = ours.block_on(async {
+        let client = connect(url).await;
+        let mutex = client.mutex("e").ttl(TTL);
+        let take = async |name: &str| client.mutex(name).ttl(TTL).lock().await.expect("free");
+        let guards = [take("a").await, take("b").await, take("c").await, take("d").await];
+        let lease = client.lease("a", guards[0].token().clone());
+        Used { client, mutex, lease, guards }
+    });
+    let mut used = Some(used);
+    let requests = Requests::count(url);
+    let child = Child::fork(|_| runtime().block_on(end_copies(used.take().expect("copied"))));
+    child.join();
+    requests.none_since();
+    let Used { client, mutex, guards, .. } = used.take().expect("the parent has its own");
+    ours.block_on(async {
+        for guard in guards {
+            assert!(guard.is_held(), "{guard:?}");
+            guard.renew().await.expect("the store has it still");
+            assert_eq!(guard.release().await.expect("an answer"), Release::Released);
+        }
+        drop(mutex.try_lock().await.expect("an answer").expect("nobody has it"));
+        let shutdown = client.shutdown(Duration::from_secs(9)).await;
+        assert_eq!(shutdown.left_to_expire, 0);
+    });
+}
+
+async fn end_copies(used: Used) {
+    let Used { client, mutex, lease, guards } = used;
+    for guard in &guards {
+        assert!(!guard.is_held() && guard.remaining().is_zero(), "{guard:?}");
+    }
+    let [asked, released, detached, dropped] = guards;
+    assert_eq!(asked.lost().await, Lost::NotOurs);
+    let token = asked.token().as_str().as_bytes().to_vec();
+    refused(asked.renew().await);
+    refused(released.release().await);
+    let _token = detached.detach();
+    drop((asked, dropped));
+    refused(mutex.try_lock().await);
+    refused(mutex.lock().await);
+    refused(mutex.lock_timeout(Duration::from_secs(9)).await);
+    refused(mutex.with(async |_| ()).await);
+    refused(lease.renew(TTL).await);
+    refused(lease.release().await);
+    refused(client.inspect("a").await);
+    refused(client.list("*").await);
+    refused(client.evict("a", &token, "test").await);
+    let _no_locks = (client.store_label(), client.capabilities(), format!("{client:?}"));
+    let shutdown = client.clone().shutdown(Duration::from_secs(9)).await;
+    assert_eq!((shutdown.released, shutdown.left_to_expire), (0, 0));
+    drop((mutex, lease, client));
+}
+
+fn refused<T>(outcome: Result<T, Error>) {
+    let Err(error) = outcome else { panic!("it was not refused") };
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let text = error.to_string();
+    for part in ["fork", "holds nothing", "open a new client"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+/// A child that goes on with the runtime of its parent, and ends it, takes nothing from it.
+pub(crate) fn runtime_is_left_alone(url: &str) {
+    let ours = runtime();
+    let (client, guard) = ours.block_on(async {
+        let client = connect(url).await;
+        let guard = client.mutex("a").ttl(TTL).lock().await.expect("it is free");
+        (client, guard)
+    });
+    let mut used = Some((ours, client, guard));
+    let requests = Requests::count(url);
+    let child = Child::fork(|_| {
+        let (ours, client, guard) = used.take().expect("copied");
+        ours.block_on(async {
+            refused(client.mutex("a").try_lock().await);
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+            refused(guard.release().await);
+        });
+        drop(client);
+        drop(ours);
+    });
+    child.join();
+    requests.none_since();
+    let (ours, client, guard) = used.take().expect("the parent has its own");
+    let connections = requests.connections();
+    ours.block_on(async {
+        let other = client.mutex("b").try_lock().await.expect("the connection lives");
+        assert_eq!(other.expect("it is free").release().await.ok(), Some(Release::Released));
+        assert_eq!(guard.release().await.expect("an answer"), Release::Released);
+    });
+    // One is for looking.
+    assert_eq!(requests.connections() - connections, 1, "the parent had to connect again");
+}
+
+/// Futures that wait when the process forks are dropped by the child, and served in the parent.
+pub(crate) fn futures_are_left_alone(url: &str) {
+    let ours = runtime();
+    let (client, guard, others) = ours.block_on(async {
+        let (client, others) = (connect(url).await, connect(url).await);
+        let guard = client.mutex("a").ttl(TTL).lock().await.expect("it is free");
+        (client, guard, others)
+    });
+    // The first asks, and the second waits behind it in the line of their client.
+    let mutexes = [others.mutex("a").ttl(TTL), others.mutex("a").ttl(TTL)];
+    let mut waiting = mutexes.map(|mutex| Some(Box::pin(async move { mutex.lock().await })));
+    ours.block_on(async {
+        while client.inspect("a").await.expect("an answer").waiters.is_empty() {
+            for waiting in waiting.iter_mut().flatten() {
+                assert!(waiting.now_or_never().is_none(), "it is taken");
+            }
+        }
+    });
+    let mut released = Some(Box::pin(guard.release()));
+    let requests = Requests::count(url);
+    let child = Child::fork(|_| {
+        drop(released.take());
+        drop(waiting.each_mut().map(Option::take));
+    });
+    child.join();
+    requests.none_since();
+    let released = released.take().expect("the parent has its own");
+    let [first, second] = waiting.map(|waiting| waiting.expect("the parent has its own"));
+    ours.block_on(async {
+        let (released, first) = tokio::join!(released, first);
+        assert_eq!(released.expect("an answer"), Release::Released);
+        let (released, second) = tokio::join!(first.expect("its turn").release(), second);
+        assert_eq!(released.expect("an answer"), Release::Released);
+        drop(second.expect("its turn"));
+    });
+}
+
+/// What a server was asked so far. Only a Redis server tells.
+struct Requests(Option<(String, u64)>);
+
+impl Requests {
+    fn count(url: &str) -> Self {
+        let address = url.strip_prefix("redis://").map(|rest| {
+            let address = rest.split(['/', '?']).next().expect("a host").to_owned();
+            let asked = stat(&address, "total_commands_processed");
+            (address, asked)
+        });
+        Self(address)
+    }
+
+    /// Makes sure that nobody asked anything but for this.
+    fn none_since(&self) {
+        let Some((address, before)) = &self.0 else { return };
+        let asked = stat(address, "total_commands_processed") - before;
+        assert_eq!(asked, 1, "one request is how this is known");
+    }
+
+    fn connections(&self) -> u64 {
+        let Some((address, _)) = &self.0 else { return 0 };
+        stat(address, "total_connections_received")
+    }
+}
+
+fn stat(address: &str, name: &str) -> u64 {
+    let mut stream = TcpStream::connect(address).expect("the server is there");
+    stream.write_all(b"INFO stats\r\n").expect("it reads");
+    stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it answers");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.expect("it counts").trim().parse().expect("a number")
+}

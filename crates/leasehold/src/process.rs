@@ -1,0 +1,198 @@
+//! Which process this is, and what to do with what a fork copied.
+//!
+//! A fork copies the memory of a process and none of its threads, and both processes share the
+//! sockets. So a copy renews nothing, and whatever it does to a socket it does to the other process
+//! too. A copied client, guard, store or task is therefore of no use: it refuses every request, and
+//! when it is dropped it is left as it is.
+//!
+//! A process is known by its id. Asking for the id is the only way without `unsafe` that needs no
+//! files, and it takes a fraction of a microsecond. An id can repeat: in another pid namespace, or
+//! once the process that had it is gone. Such a copy is not recognised. Its locks are not those of
+//! the other process even then, since owner tokens come straight from the operating system.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use crate::core::error::{Error, ErrorKind};
+
+/// The process that made something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    /// The one that runs this.
+    pub(crate) fn this() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Whether it is the one that runs this. If not, this is a copy that a fork made.
+    pub(crate) fn is_this(self) -> bool {
+        self == Self::this()
+    }
+
+    /// Refuses to use a copy of what this process made.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if another process runs this.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        let this = Self::this();
+        if self == this { Ok(()) } else { Err(self.copied_into(this)) }
+    }
+
+    fn copied_into(self, this: Self) -> Error {
+        Error::new(
+            ErrorKind::Config,
+            format!(
+                "a fork copied this client or store from {self} into {this}, which holds nothing \
+                 through it; nothing was asked, open a new client in this process"
+            ),
+        )
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.0)
+    }
+}
+
+/// A boxed future that only the process that made it runs. Elsewhere it never ends, and what is in
+/// it is neither touched nor dropped.
+pub(crate) struct OnlyHere<T> {
+    process: Process,
+    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+}
+
+impl<T> OnlyHere<T> {
+    pub(crate) fn new(future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
+        Self { process: Process::this(), future: Some(future) }
+    }
+}
+
+impl<T> Future for OnlyHere<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if !self.process.is_this() {
+            return Poll::Pending;
+        }
+        let Some(future) = &mut self.future else { return Poll::Pending };
+        let output = std::task::ready!(future.as_mut().poll(context));
+        self.future = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T> Drop for OnlyHere<T> {
+    fn drop(&mut self) {
+        if self.future.is_some() && !self.process.is_this() {
+            std::mem::forget(self.future.take());
+        }
+    }
+}
+
+/// A static of which every process has its own.
+///
+/// What a fork copied stays as it is, a locked mutex for instance, and nobody touches it. A forked
+/// process adds one value to the list, so the list is as long as forks are nested.
+pub(crate) struct PerProcess<T>(OnceLock<Own<T>>);
+
+struct Own<T> {
+    process: Process,
+    value: T,
+    next: OnceLock<Box<Self>>,
+}
+
+impl<T: Default> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// The value of this process, made if it is not there.
+    pub(crate) fn own(&self) -> &T {
+        let this = Process::this();
+        let fresh = || Own { process: this, value: T::default(), next: OnceLock::new() };
+        let mut at = self.0.get_or_init(fresh);
+        while at.process != this {
+            at = at.next.get_or_init(|| Box::new(fresh()));
+        }
+        &at.value
+    }
+
+    /// The process of which this one has inherited a value, if it has.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn inherited_from(&self) -> Option<Process> {
+        let first = self.0.get()?;
+        (!first.process.is_this()).then_some(first.process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A process that is not this one.
+    fn other() -> Process {
+        Process(std::process::id() + 1)
+    }
+
+    #[test]
+    fn a_copy_is_refused_and_the_message_names_both_processes() {
+        assert!(Process::this().check().is_ok());
+        let error = other().check().expect_err("it is of another process");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let text = error.to_string();
+        for part in [
+            format!("from process {}", std::process::id() + 1),
+            format!("into process {}", std::process::id()),
+            "holds nothing".to_owned(),
+            "open a new client".to_owned(),
+        ] {
+            assert!(text.contains(&part), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_copied_future_is_neither_run_nor_dropped() {
+        struct Untouchable;
+        impl Drop for Untouchable {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        let inside = Untouchable;
+        let future = Box::pin(async move {
+            let _inside = inside;
+            unreachable!("polled");
+        });
+        let mut copied = OnlyHere::<()> { process: other(), future: Some(future) };
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut copied).poll(&mut context).is_pending());
+        drop(copied);
+    }
+
+    #[test]
+    fn a_future_of_this_process_runs_to_its_end() {
+        let mut future = OnlyHere::new(Box::pin(async { 7 }));
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert_eq!(Pin::new(&mut future).poll(&mut context), Poll::Ready(7));
+    }
+
+    #[test]
+    fn a_process_has_a_static_of_its_own_though_the_inherited_one_is_locked() {
+        let statics = PerProcess::<Mutex<u32>>::new();
+        let inherited = Own { process: other(), value: Mutex::new(1), next: OnceLock::new() };
+        assert!(statics.0.set(inherited).is_ok());
+        let _locked_by_a_thread_that_is_gone = statics.0.get().expect("set").value.lock();
+        *statics.own().lock().expect("free") = 2;
+        assert_eq!(*statics.own().lock().expect("free"), 2, "it is made once");
+        #[cfg(feature = "sqlite")]
+        assert_eq!(statics.inherited_from(), Some(other()));
+    }
+}
