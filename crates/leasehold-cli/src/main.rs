@@ -19,6 +19,8 @@ mod view;
 mod wait_message;
 
 use std::ffi::OsString;
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use args::{Command, Globals, Invocation, Parsed};
@@ -57,6 +59,14 @@ fn main() -> ExitCode {
     exit.end()
 }
 
+/// Starts the runtime. Some of its parts panic where descriptors are short, so it is tried before
+/// whether the few that they need can be opened.
+fn start_runtime() -> io::Result<tokio::runtime::Runtime> {
+    let spare: io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
+    drop(spare?);
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
 fn talk(globals: &Globals) -> Talk {
     Talk::new(globals.json, globals.quiet, globals.color.unwrap_or(Color::Auto))
 }
@@ -67,8 +77,7 @@ fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {
     let context =
         Context { settings: Settings::resolve(&globals.store)?, talk, json: globals.json };
     // On this very thread: a command dies with the thread that started it.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| {
+    let runtime = start_runtime().map_err(|error| {
         Failure::internal(format!("cannot start: {error}; nothing was acquired"))
     })?;
     runtime.block_on(async {

@@ -10,6 +10,7 @@ mod bad_input;
 mod counting;
 mod exit_codes;
 mod json;
+mod limits;
 mod losing;
 mod redis;
 mod scripts;

@@ -1,0 +1,103 @@
+//! Limits of the process: each ends in an error that says so, none in a panic.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Done, World, start};
+
+/// From what the loader of programs needs to more than every command does.
+const DESCRIPTORS: std::ops::RangeInclusive<u32> = 4..=48;
+
+/// From none to more threads and processes than a command starts.
+const PROCESSES: std::ops::RangeInclusive<u32> = 0..=12;
+
+on_every_store! {
+    too_few_descriptors_end_in_an_error,
+    too_few_processes_end_in_an_error,
+}
+
+fn too_few_descriptors_end_in_an_error(world: &World) {
+    for args in commands() {
+        let went_well = DESCRIPTORS.map(|most| {
+            let limit = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+            let limited = under(&["sh", "-c", &limit], &world.leasehold(args));
+            ends_clearly(&start(limited).end(), most)
+        });
+        assert_first_and_last(went_well);
+    }
+}
+
+fn too_few_processes_end_in_an_error(world: &World) {
+    // Others may run the command there, and keep locks.
+    fs::set_permissions(world.path("."), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let program = world.path("leasehold");
+    fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).expect("there is room");
+    for args in commands() {
+        let went_well = PROCESSES.map(|most| {
+            let command = as_somebody(&program, &world.leasehold(args));
+            let limit = format!("--nproc={most}");
+            let mut words = become_somebody();
+            words.extend(["prlimit", &limit]);
+            let limited = under(&words, &command);
+            ends_clearly(&start(limited).end(), most)
+        });
+        assert_first_and_last(went_well);
+    }
+}
+
+/// What takes a lock, waits for nobody, and leaves none.
+fn commands() -> [&'static [&'static str]; 3] {
+    [&["run", "x", "--", "true"], &["run", "x", "--wait", "1s", "--", "true"], &["inspect", "x"]]
+}
+
+/// That `command`, started by what `words` say.
+fn under(words: &[&str], command: &Command) -> Command {
+    let mut limited = Command::new(words[0]);
+    limited.args(&words[1..]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
+/// The superuser has no limit of processes, so it becomes somebody who has no other process.
+fn become_somebody() -> Vec<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Vec::new();
+    }
+    vec!["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
+}
+
+/// The same command, by a program that everybody may run.
+fn as_somebody(program: &Path, command: &Command) -> Command {
+    let mut copy = Command::new(program);
+    copy.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => copy.env(name, value),
+            None => copy.env_remove(name),
+        };
+    }
+    copy
+}
+
+/// Whether it went well. If not, it ended by itself and said why.
+fn ends_clearly(done: &Done, most: u32) -> bool {
+    let text = format!("a limit of {most}: {:?}\n{}", done.status, done.stderr);
+    assert!(!done.stderr.contains("panicked"), "{text}");
+    let code = done.status.code();
+    assert!(matches!(code, Some(0 | 69 | 125 | 126 | 127)), "{text}");
+    assert!(code == Some(0) || !done.stderr.is_empty(), "{text}");
+    code == Some(0)
+}
+
+fn assert_first_and_last(went_well: impl Iterator<Item = bool>) {
+    let went_well: Vec<bool> = went_well.collect();
+    assert_eq!(went_well.first(), Some(&false), "the limit is no limit: {went_well:?}");
+    assert_eq!(went_well.last(), Some(&true), "the limit is enough: {went_well:?}");
+}
