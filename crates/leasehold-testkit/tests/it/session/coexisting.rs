@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::host::Host;
-use leasehold::store::{Snapshot, Store as _};
+use leasehold::store::{Hint, Snapshot, Store as _};
 use leasehold::{Client, Guard, Key, Mutex};
 use leasehold_testkit::faults::{Fault, Request};
 use leasehold_testkit::virtual_host::Joined;
@@ -95,6 +95,22 @@ fn who_locks_again_at_once_leaves_the_key_alone_too() {
         assert!(guard.is_held() && !again.is_finished(), "who came first has it first");
         let _released = guard.release().await.expect("asked");
         assert!(again.await.is_held());
+    });
+}
+
+/// A poller comes and goes between two renewals, and is to have its chance.
+#[test]
+fn a_renewal_that_sees_nobody_does_not_forget_who_was_heard_of() {
+    play(0..5, async |scene| {
+        let client = scene.client().await;
+        let held = coexisting(&client).lock().await.expect("free");
+        scene.faults.forge(&Hint::Wanted { key: Key::new("a").expect("a name") });
+        held.renew().await.expect("held");
+        let _released = held.release().await.expect("asked");
+        let began = scene.host.now();
+        let _again = coexisting(&client).lock().await.expect("free");
+        let left_alone = scene.host.now().since(began);
+        assert!(left_alone >= ms(LEFT_ALONE_MS), "{left_alone:?}");
     });
 }
 

@@ -81,6 +81,26 @@ fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
     });
 }
 
+/// At the moment that it is heard of, not when the driver happens to look.
+#[test]
+fn an_idle_lock_that_is_heard_to_be_wanted_is_given_up_at_once() {
+    for after in 0..10 {
+        play(after..after + 1, async |scene| {
+            // In one process, so that every store tells the holder at once.
+            let store = scene.store().await;
+            let (client, other) =
+                (scene.client_on(store.clone()).await, scene.client_on(store).await);
+            drop(mutex(&client).lock().await.expect("free"));
+            scene.pass(ms(300 + 10 * after)).await;
+            let start = scene.host.now();
+            let guard = other.mutex("a").lock().await.expect("soon");
+            assert!(guard.is_held());
+            // SQLite takes note of what is due within some milliseconds.
+            assert!(scene.host.now().since(start) <= ms(5), "{:?}", scene.host.now().since(start));
+        });
+    }
+}
+
 /// A hint may overtake the answer to which it belongs.
 #[test]
 fn a_lock_that_was_wanted_before_a_try_knew_that_it_has_it_is_not_kept() {

@@ -7,6 +7,8 @@ mod failing;
 mod handed_over;
 mod holding;
 mod idling;
+mod leases;
+mod local_line;
 mod losing;
 mod names;
 mod passing;

@@ -1,0 +1,48 @@
+//! A lease that another process detached, by its token.
+
+use std::time::Duration;
+
+use leasehold::{Client, ErrorKind, Identity, Release};
+
+use super::{Scene, ms, play};
+
+/// Longer than the ttl, so that what is left without it is told apart.
+const DELAY: Duration = Duration::from_secs(5);
+
+async fn client(scene: &Scene, namespace: &str, lock_delay: Duration) -> Client {
+    let builder = Client::with_store(scene.store().await).host(scene.host.clone());
+    let builder = builder.identity(Identity::anonymous()).ttl(ms(1_000)).lock_delay(lock_delay);
+    builder.namespace(namespace).connect().await.expect("connected")
+}
+
+#[test]
+fn a_lease_by_its_token_is_in_the_namespace_of_its_client() {
+    play(0..3, async |scene| {
+        let (taker, keeper) =
+            (client(scene, "shop", ms(0)).await, client(scene, "shop", ms(0)).await);
+        let token = taker.mutex("a").lock().await.expect("free").detach();
+        let elsewhere = client(scene, "bakery", ms(0)).await.lease("a", token.clone());
+        assert_eq!(elsewhere.renew(ms(1_000)).await.expect_err("another").kind(), ErrorKind::Lost);
+        let lease = keeper.lease("a", token);
+        lease.renew(ms(3_000)).await.expect("it is the lease of that name and namespace");
+        scene.pass(ms(2_900)).await;
+        assert!(taker.mutex("a").try_lock().await.expect("asked").is_none());
+        assert_eq!(lease.release().await.expect("asked"), Release::Released);
+        assert!(taker.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+/// Or the margin that its client asked for would be gone with the first renewal.
+#[test]
+fn a_lease_that_is_renewed_by_its_token_keeps_the_lock_delay() {
+    play(0..3, async |scene| {
+        let (taker, other) = (client(scene, "n", DELAY).await, client(scene, "n", DELAY).await);
+        let token = taker.mutex("a").lock().await.expect("free").detach();
+        scene.pass(DELAY).await;
+        other.lease("a", token).renew(ms(1_000)).await.expect("the store has it still");
+        scene.pass(DELAY + ms(900)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "it is kept");
+        scene.pass(ms(200)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some(), "it has run out");
+    });
+}

@@ -1,0 +1,94 @@
+//! Who goes away from the line of a client, and what an unanswered request leaves behind.
+
+use leasehold::Client;
+use leasehold::store::Hint;
+use leasehold_testkit::faults::{Fault, Hints, Request};
+
+use super::{ms, play};
+
+async fn waiters(client: &Client) -> u32 {
+    client.inspect("a").await.expect("asked").waiting
+}
+
+/// Whoever was behind it may have to ask for itself: it waited for a lease on its terms to be
+/// passed on, and there is none on those of the next.
+#[test]
+fn who_leaves_the_line_of_its_client_has_the_next_one_ask() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = client.mutex("a").lock().await.expect("free");
+        let impatient = client.mutex("a");
+        let leaving = scene.host.task(async move { impatient.lock_timeout(ms(100)).await });
+        scene.host.settle().await;
+        let on_other_terms = client.mutex("a").why("something else");
+        let own = scene.host.task(async move { on_other_terms.lock().await.expect("in turn") });
+        scene.host.settle().await;
+        assert_eq!(waiters(&other).await, 0, "it is behind one that is passed the lock");
+        assert!(leaving.await.is_err());
+        scene.host.settle().await;
+        assert_eq!(waiters(&other).await, 1, "it has a place in the line of the store");
+        // And so it comes before whoever comes later.
+        let mutex = other.mutex("a");
+        let later = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(50)).await;
+        drop(held);
+        let own = scene.host.within(ms(1_000), own).await.expect("its turn is first");
+        assert!(!later.is_finished());
+        drop(own);
+        assert!(later.await.is_held());
+    });
+}
+
+/// The store was to keep the lease by a fresh token, and did; nobody heard of it.
+#[test]
+fn a_kept_lease_whose_answer_was_lost_is_given_back_by_both_tokens() {
+    play(0..5, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        let held = client.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.host.settle().await;
+        // It has no fencing token for the next turn, so the store is asked.
+        scene.faults.next(Request::Release, Fault::LoseReply);
+        drop(held);
+        // The limit of the answer that was lost, and no more: not the ttl of a lease of nobody.
+        let served = scene.host.within(ms(1_500), waiting).await;
+        assert!(served.expect("the key is free again").is_held());
+    });
+}
+
+/// Who holds a lease that nobody uses may have missed that another wants it.
+#[test]
+fn missed_hints_have_an_idle_lease_asked_whether_it_is_wanted() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client_of(ms(30_000)).await, scene.calm_client().await);
+        let idle = client.mutex("a").keep_idle(ms(3_600_000));
+        drop(idle.lock().await.expect("free"));
+        scene.pass(ms(1_000)).await;
+        scene.faults.hints(Hints::AreLost);
+        let mutex = other.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.pass(ms(2_000)).await;
+        assert!(!waiting.is_finished(), "the client does not know, and does not renew for 10 s");
+        scene.faults.forge(&Hint::Missed);
+        let served = scene.host.within(ms(1_200), waiting).await;
+        assert!(served.expect("the renewal tells").is_held());
+    });
+}
+
+/// The same where tasks pass it on.
+#[test]
+fn missed_hints_have_a_lease_that_is_passed_on_asked_whether_it_is_wanted() {
+    play(0..5, async |scene| {
+        let client = scene.client_of(ms(30_000)).await;
+        let held = client.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let _behind = scene.host.task(async move { mutex.lock().await.map(drop) });
+        scene.pass(ms(100)).await;
+        let renewals = scene.faults.count(Request::Renew);
+        scene.faults.forge(&Hint::Missed);
+        scene.host.settle().await;
+        assert_eq!(scene.faults.count(Request::Renew), renewals + 1);
+        assert!(held.is_held());
+    });
+}
