@@ -35,7 +35,8 @@ usage: cargo xtask COMMAND
   check        formatting, clippy, documentation, features, tidy, dependencies
   ci           check, the short simulation, servers, then test
   sim --short  100 seeds twice, to the same end, and 2 000 that follow from the commit
-  sim ARGS     the simulation: `sim --seeds A..B [--time 30s] [--jobs N] [--json FILE] [--trace]`
+  sim ARGS     the simulation: `sim --seeds A..B [--world KIND] [--jobs N] [--json FILE] [--trace]`;
+               `sim --help` explains every flag
   sim --planted [NAME...] [--jobs N] [--json FILE]
                plants known bugs in a copy of the sources; fails if the simulation, or the test
                that a bug names, misses one
@@ -51,7 +52,9 @@ fn main() -> ExitCode {
     let command = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
     // Before anything is built or installed for a command.
-    if rest.iter().any(|arg| arg == "--help" || arg == "-h") {
+    let asks_for_help = rest.iter().any(|arg| arg == "--help" || arg == "-h");
+    // The simulation explains its own flags.
+    if asks_for_help && command != "sim" {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }

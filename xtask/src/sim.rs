@@ -12,6 +12,9 @@ const FRESH: u64 = 2_000;
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     tools::need_c_compiler()?;
     match args {
+        _ if args.iter().any(|arg| arg == "--help" || arg == "-h") => {
+            step::run(simulate().arg("--help"))
+        }
         [first, rest @ ..] if first == "--planted" => planted::run(rest),
         [only] if only == "--short" => short(),
         _ => step::run(simulate().args(["--commit", &step::commit()]).args(args)),

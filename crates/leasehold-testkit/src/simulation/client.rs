@@ -13,6 +13,7 @@ use super::network::SimulatedConnector;
 use super::process::Process;
 use super::worker::Worker;
 use super::world::World;
+use super::worlds::hoard;
 use crate::history::event::ProcessId;
 use crate::virtual_host::SeededRandom;
 
@@ -51,6 +52,10 @@ impl Life {
                     }
                 };
                 let identity = Identity::anonymous();
+                let builder = match plan.namespace {
+                    Some(namespace) => builder.namespace(namespace),
+                    None => builder,
+                };
                 let client = builder
                     .host(host.clone())
                     .ttl(plan.ttl)
@@ -84,14 +89,16 @@ impl Life {
         let plan = &world.plan.clients[number];
         let until = plan.shut_down_after.map(|span| process.now() + span);
         let (working, mut through) = tokio::sync::mpsc::channel::<()>(1);
+        let another = |random| {
+            let (world, process) = (Arc::clone(world), process.clone());
+            Worker::new(world, number, process, client.clone(), random)
+        };
+        if number == 0 && world.plan.crowd > 0 {
+            let random = SeededRandom::new(seeds.next_u64());
+            process.spawn(Box::pin(hoard(another(random.clone()), random)));
+        }
         for _ in 0..plan.tasks {
-            let worker = Worker::new(
-                Arc::clone(world),
-                number,
-                process.clone(),
-                client.clone(),
-                SeededRandom::new(seeds.next_u64()),
-            );
+            let worker = another(SeededRandom::new(seeds.next_u64()));
             let working = working.clone();
             process.spawn(Box::pin(async move {
                 worker.work(until).await;

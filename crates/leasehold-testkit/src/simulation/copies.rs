@@ -8,6 +8,7 @@ use leasehold::store::redis::{Copies, Replicas};
 use super::fault::Fault;
 use super::plan::{Plan, PlannedFault};
 use super::replicas::ALL;
+use super::worlds::{Draw, Kind};
 use crate::virtual_host::SeededRandom;
 
 /// One world in so many.
@@ -37,11 +38,9 @@ impl Copied {
 ///
 /// Whatever its server would have forgotten in another way, it forgets by failovers, unless it is
 /// strict: there everything is promised in any case.
-pub(super) fn draw(seed: u64, plan: &mut Plan) {
-    let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0xc091_e500_4e91);
-    if random.below(COPIES_ONE_IN) != COPIES_ONE_IN / 2 || plan.is_quorum() {
-        return;
-    }
+pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
+    let drawn = draw.of(Kind::Copies, 0xc091_e500_4e91, COPIES_ONE_IN);
+    let Some(mut random) = drawn.filter(|_| !plan.is_quorum()) else { return };
     let replicas = 1 + random.below(REPLICAS_MAX);
     let count = u8::try_from(1 + random.below(replicas)).expect("a few");
     let wanted = if random.once_in(3) { Replicas::Majority } else { Replicas::Count(count) };

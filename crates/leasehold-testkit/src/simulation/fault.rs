@@ -62,8 +62,8 @@ impl Fault {
     pub const FORGETTING: [Self; 4] =
         [Self::RestartEmpty, Self::RestartOld, Self::Failover, Self::Flushall];
 
-    /// Those that are done to the nodes of a quorum alone.
-    pub const OF_NODES: [Self; 1] = [Self::Eviction];
+    /// Those of memory that ran out: keys vanish, and fencing tokens rise all the same.
+    pub const EVICTING: [Self; 1] = [Self::Eviction];
 
     /// Those that are done where clients want copies of what they are granted, and under which
     /// everything is promised.
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn every_fault_is_a_row_of_the_table_and_as_covered_as_it_says() {
-        let forgetting = [&Fault::FORGETTING[..], &Fault::OF_NODES, &Fault::OF_COPIES].concat();
+        let forgetting = [&Fault::FORGETTING[..], &Fault::EVICTING, &Fault::OF_COPIES].concat();
         let ours = [&Fault::COVERED[..], &forgetting, &Fault::STEPS, &[Fault::ClockDrift]];
         let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
         ours.extend(Fault::FORGETTING.map(|fault| fault.name_in(true)));
@@ -142,7 +142,7 @@ mod tests {
         let table = [
             (&Fault::COVERED[..], true, true),
             (&Fault::FORGETTING[..], false, true),
-            (&Fault::OF_NODES[..], false, false),
+            (&Fault::EVICTING[..], false, false),
             (&Fault::OF_COPIES[..], true, true),
         ];
         for (faults, covered, strictly_covered) in table {

@@ -1,10 +1,10 @@
 //! The library on a simulated server, network and clocks: everything follows from a seed.
 //!
 //! What runs is the production session, core and stores; a server is a model that carries out the
-//! very scripts of the Redis store (see [`redis`]). One world in eight has a quorum of such
-//! servers, in one of eight the servers are strict, and in one of eight a server has replicas and
-//! its clients want copies.
+//! very scripts of the Redis store (see [`redis`]). Beside plain worlds there are several
+//! [kinds](Kind), which a seed decides upon.
 
+mod asked;
 mod client;
 mod clock;
 mod contention;
@@ -24,6 +24,7 @@ mod strictness;
 mod terms;
 mod worker;
 mod world;
+mod worlds;
 
 pub use contention::{Contended, Contention};
 pub use copies::Copied;
@@ -32,3 +33,4 @@ pub use nodes::Nodes;
 pub use plan::{ClientPlan, Plan, PlannedFault};
 pub use process::Process;
 pub use run::{Ran, run};
+pub use worlds::Kind;

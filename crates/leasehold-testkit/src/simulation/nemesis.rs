@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::network::{Mischief, Network};
 use super::plan::PlannedFault;
 use super::world::World;
+use super::worlds::start_foreign;
 use crate::history::event::What;
 use crate::virtual_host::SeededRandom;
 
@@ -26,6 +27,7 @@ impl Nemesis {
     pub(super) fn new(world: &Arc<World>, mut random: SeededRandom) -> Arc<Self> {
         let clients = 0..world.plan.clients.len();
         let lives = clients.map(|number| Life::start(world, number, &mut random)).collect();
+        start_foreign(world, &mut random);
         let (lives, random) = (Mutex::new(lives), Mutex::new(random));
         Arc::new(Self { world: Arc::clone(world), lives, random })
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::clock::ServerClock;
 use super::fault::Fault;
 use super::plan::{Plan, PlannedFault};
+use super::worlds::{Draw, Kind};
 use crate::virtual_host::SeededRandom;
 
 /// Some of the nodes of a world.
@@ -39,11 +40,9 @@ const EVICTING_ONE_IN: usize = 2;
 
 /// Makes a world that of a quorum, if its seed says so: drawn apart, so that all other worlds are
 /// what they would be without.
-pub(super) fn draw(seed: u64, plan: &mut Plan) {
-    let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0x0000_5ea7_b0a7);
-    if random.below(QUORUM_ONE_IN) != QUORUM_ONE_IN / 2 {
-        return;
-    }
+pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
+    let drawn = draw.of(Kind::Quorum, 0x0000_5ea7_b0a7, QUORUM_ONE_IN);
+    let Some(mut random) = drawn else { return };
     let all = [3, 3, 3, 5, 5, 4][random.below(6)];
     let drifts = !plan.clocks[0].is_right();
     plan.clocks = (0..all)

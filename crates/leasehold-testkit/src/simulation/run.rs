@@ -1,5 +1,6 @@
 //! One run, from its seed to its history.
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Ran {
     pub hash: u64,
     /// For how long the run went on, on its own clock.
     pub simulated: Duration,
+    /// How often it came to what only some kinds of worlds have.
+    pub did: BTreeMap<&'static str, u64>,
 }
 
 /// Runs the world of a plan to its end.
@@ -69,9 +72,10 @@ pub fn run(plan: &Plan) -> Ran {
     let events = log.take();
     let mut hasher = Fnv(host.fingerprint());
     events.hash(&mut hasher);
+    let did = world.all_did();
     drop(world);
     host.drop_tasks();
-    Ran { events, hash: hasher.finish(), simulated }
+    Ran { events, hash: hasher.finish(), simulated, did }
 }
 
 async fn play(world: &Arc<World>, random: SeededRandom) {
@@ -91,8 +95,9 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
     let is_over =
         || faults.iter().all(crate::virtual_host::Joined::is_finished) && nemesis.is_over();
     let mut looks: u32 = 0;
+    let looks_every = LOOKS_EVERY * u32::try_from(world.plan.pace).expect("some hundreds");
     while world.goes_on() || (!is_over() && host.now() < gives_up_at) {
-        host.sleep_until(host.now() + LOOKS_EVERY).await;
+        host.sleep_until(host.now() + looks_every).await;
         world.look_at_all();
         looks += 1;
         if looks.is_multiple_of(LOOKS_AT_KEYS_EVERY) {

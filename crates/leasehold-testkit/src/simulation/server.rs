@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Command, News, Replicas as Wanted, Strict, Terms, Value};
+use leasehold::store::redis::{Command, Replicas as Wanted, Strict, Terms};
 
+use super::asked::{Asked, asked, asked_plainly, hash_of, told_block};
 use super::clock::ServerClock;
 use super::copies::Copied;
 use super::log::Log;
 use super::redis::{Dataset, Executed, SimulatedRedis, Wait, name_of, sha1_hex};
 use super::replicas::{Confirmation, Replicas, Sent};
-use crate::history::event::{Block, Name, Request, What};
+use crate::history::event::{Name, Request, What};
 use crate::virtual_host::SeededRandom;
 
 /// How often the state of the data is kept, for restarts with old data, and for how long.
@@ -42,6 +43,9 @@ pub(super) struct Server {
     pub(super) replicas: Replicas,
     /// How often it was started.
     pub(super) started: u32,
+    /// Of how many keys it lost one for want of memory, and how many asks came as a command.
+    evicted: u64,
+    plain: u64,
 }
 
 /// Locks vanish, one before so many requests.
@@ -50,12 +54,12 @@ struct Evicting {
     random: SeededRandom,
 }
 
-/// What a script call asks, read off its keys and arguments.
-#[derive(PartialEq)]
-pub(super) struct Asked {
-    pub(super) request: Request,
-    pub(super) key: Name,
-    pub(super) token: Name,
+/// A request that was carried out.
+struct Carried<'a> {
+    now_us: u64,
+    key: &'a [u8],
+    before: Option<Name>,
+    is_copy: bool,
 }
 
 impl Server {
@@ -75,6 +79,8 @@ impl Server {
             copies: None,
             replicas: Replicas::default(),
             started: 0,
+            evicted: 0,
+            plain: 0,
         };
         server.redis.set_run_id(&server.run_id());
         server
@@ -139,8 +145,16 @@ impl Server {
         self.evict_one(now);
         let now_us = self.clock.at(now);
         let key = command.args().nth(3).map(<[u8]>::to_vec).unwrap_or_default();
+        let plain = asked_plainly(command);
+        let key = plain.as_ref().map_or(key, |asked| asked.key.as_bytes().to_vec());
         let before = self.owner_at(now_us, &key).map(|(owner, _)| owner);
         let executed = self.redis.execute_after(written, now_us, command);
+        if let Some(asked) = plain {
+            self.plain += 1;
+            let served = Carried { now_us, key: &key, before, is_copy };
+            self.tell(&served, asked, &executed);
+            return executed;
+        }
         let Some(script) = &executed.script else {
             self.forgotten.extend(self.asked_by_hash(command));
             return executed;
@@ -152,40 +166,38 @@ impl Server {
         {
             self.hashes.insert(sha1_hex(text).into_bytes(), Arc::clone(script));
         }
-        if let Some(Asked { request, key: name, token }) = asked(script, command) {
-            let after = self.owner_at(now_us, &key);
-            let left = after.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
-            let after = after.map(|(owner, _)| owner);
-            // What was refused took no place; if it changed the owner all the same, that is told.
-            let is_told = self.log.node().is_none();
-            // Who asked is told nothing of a copy, and so has nothing to give back.
-            if let Some(node) = self.log.node()
-                && !is_copy
-                && matches!(request, Request::Ask { .. })
-                && after.as_ref() == Some(&token)
-            {
-                let (key, token) = (Arc::clone(&name), Arc::clone(&token));
-                self.log.push(What::GrantedAt { node, key, token, left });
-            }
-            if is_told && (executed.reply.is_ok() || after != before) {
-                let block = told_block(&executed, after.as_deref());
-                self.log.push(What::Served {
-                    request,
-                    key: name,
-                    token,
-                    before,
-                    after,
-                    left,
-                    block,
-                });
-            }
+        if let Some(asked) = asked(script, command) {
+            let served = Carried { now_us, key: &key, before, is_copy };
+            self.tell(&served, asked, &executed);
         }
         executed
+    }
+
+    /// Tells what became of a request of a lock.
+    fn tell(&self, carried: &Carried<'_>, asked: Asked, executed: &Executed) {
+        let Asked { request, key, token } = asked;
+        let after = self.owner_at(carried.now_us, carried.key);
+        let left = after.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
+        let (before, after) = (carried.before.clone(), after.map(|(owner, _)| owner));
+        // Who asked is told nothing of a copy, and so has nothing to give back.
+        if let Some(node) = self.log.node() {
+            let is_ask = matches!(request, Request::Ask { .. });
+            if !carried.is_copy && is_ask && after.as_ref() == Some(&token) {
+                self.log.push(What::GrantedAt { node, key, token, left });
+            }
+        } else if executed.reply.is_ok() || after != before {
+            // What was refused took no place; if it changed the owner all the same, that is told.
+            let block = told_block(executed, after.as_deref());
+            self.log.push(What::Served { request, key, token, before, after, left, block });
+        }
     }
 
     /// What a request asks that is just sent, unless it is sent once more because the server did
     /// not know its script.
     pub(super) fn is_asked(&mut self, command: &Command) -> Option<Asked> {
+        if let Some(asked) = asked_plainly(command) {
+            return Some(asked);
+        }
         let mut args = command.args();
         if args.next()? != b"EVAL" {
             return self.asked_by_hash(command);
@@ -257,8 +269,8 @@ impl Server {
         self.evicting = None;
     }
 
-    /// Any of the locks, and nothing that is kept beside them: a counter that is lost is more than
-    /// what fencing survives at a quorum.
+    /// Any of the keys. Of a quorum any of the locks, and nothing that is kept beside them: a
+    /// counter that is lost is more than what fencing survives there.
     fn evict_one(&mut self, now: Moment) {
         let Some(evicting) = &mut self.evicting else { return };
         if !evicting.random.once_in(evicting.one_in) {
@@ -266,14 +278,21 @@ impl Server {
         }
         let now_us = self.clock.at(now);
         let keys = self.redis.keys_at(now_us).into_iter().map(|(key, _)| key);
-        let locks: Vec<_> =
-            keys.filter(|key| !key.windows(4).any(|part| part == b":lh:")).collect();
+        let is_lock = |key: &Vec<u8>| !key.windows(4).any(|part| part == b":lh:");
+        let is_one_of_many = self.log.node().is_some();
+        let locks: Vec<_> = keys.filter(|key| !is_one_of_many || is_lock(key)).collect();
         if locks.is_empty() {
             return;
         }
         let lock = &locks[evicting.random.below(locks.len())];
         self.redis.evict(now_us, lock);
+        self.evicted += 1;
         self.log.push(What::Forgot);
+    }
+
+    /// How often it came to what only some kinds of worlds have.
+    pub(super) fn did(&self) -> [(&'static str, u64); 2] {
+        [("keys evicted", self.evicted), ("asked by one command", self.plain)]
     }
 
     /// Its clock jumps forward by that many ms: leases end early, as if they were forgotten.
@@ -372,64 +391,10 @@ impl Server {
     }
 }
 
-/// The hash by which a script is called.
-fn hash_of(command: &Command) -> Option<&[u8]> {
-    let mut args = command.args();
-    (args.next()? == b"EVALSHA").then(|| args.next())?
-}
-
-/// As the headers of the scripts say: six keys at least, the lock first; the owner token is the
-/// first argument of each.
-fn asked(script: &str, command: &Command) -> Option<Asked> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let keys = |number: usize| command.args().nth(3 + number).map(text);
-    let count = command.args().nth(2).map(text)?.parse::<usize>().ok()?;
-    let argv = |number: usize| command.args().nth(3 + count + number).map(text);
-    let request = match script {
-        "acquire" => {
-            // `j|waiter_ttl_ms|…`. Only who joins has a turn: none does at a strict server.
-            let place = argv(5).filter(|place| place.starts_with("j|"));
-            let waiter_ttl_ms = place.and_then(|place| place.split('|').nth(1)?.parse().ok());
-            Request::Ask { place: waiter_ttl_ms.map(Duration::from_millis) }
-        }
-        "renew" => Request::Renew,
-        // For how long to keep it follows, or that the key is to be free.
-        "release" if argv(1).is_some_and(|word| word != "wake") => Request::Keep,
-        "release" => Request::Release,
-        "evict" => Request::Evict,
-        _ => return None,
-    };
-    Some(Asked { request, key: keys(0)?.into(), token: argv(0)?.into() })
-}
-
-/// Which fencing tokens the owner is told are its own: in the answer to its ask or release, or in
-/// the message that hands the key over.
-fn told_block(executed: &Executed, owner: Option<&str>) -> Option<Block> {
-    let block = |first: u64, count: u64| (first > 0 && count > 0).then_some(Block { first, count });
-    for publication in &executed.published {
-        let News::Published(message) = &publication.news else { continue };
-        let words = String::from_utf8_lossy(&message.payload);
-        let words: Vec<_> = words.splitn(6, ' ').collect();
-        if let ["g", _ask_no, first, count, token, _key] = words[..]
-            && Some(token) == owner
-        {
-            return block(first.parse().ok()?, count.parse().ok()?);
-        }
-    }
-    let reply = executed.reply.as_ref().ok()?;
-    let (first, count) = match (executed.script.as_deref()?, reply) {
-        ("acquire", Value::Int(first)) => (first, &1),
-        ("acquire" | "release", Value::Array(reply)) => match reply.as_slice() {
-            [Value::Int(1 | 3), Value::Int(first), Value::Int(count)] => (first, count),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    block(u64::try_from(*first).ok()?, u64::try_from(*count).ok()?)
-}
-
 #[cfg(test)]
 mod tests {
+    use leasehold::store::redis::Value;
+
     use super::*;
     use crate::VirtualHost;
 

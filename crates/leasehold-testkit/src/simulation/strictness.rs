@@ -7,7 +7,8 @@ use leasehold::store::redis::Strict;
 
 use super::fault::Fault;
 use super::plan::Plan;
-use crate::virtual_host::{SeededRandom, UP_AT_START};
+use super::worlds::{Draw, Kind};
+use crate::virtual_host::UP_AT_START;
 
 /// One world in so many.
 const STRICT_ONE_IN: usize = 8;
@@ -20,11 +21,12 @@ const STRICT_ONE_IN: usize = 8;
 /// has in production is for clocks that step. What forgets goes on counting fencing tokens from its
 /// clock, so the clocks of nodes have to agree to within a quarantine: they are set right when the
 /// world begins.
-pub(super) fn draw(seed: u64, plan: &mut Plan) {
-    let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0x0057_71c7_0e8a);
+pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
+    let drawn = draw.of(Kind::Strict, 0x0057_71c7_0e8a, STRICT_ONE_IN);
+    let Some(mut random) = drawn else { return };
     // Nothing is promised of windows where nodes evict locks, so there is nothing to be seen.
     let evicts = plan.faults.iter().any(|planned| planned.fault == Fault::Eviction);
-    if random.below(STRICT_ONE_IN) != STRICT_ONE_IN / 2 || evicts {
+    if evicts {
         return;
     }
     let longest = plan.ttl_max() + plan.lock_delay;

@@ -10,11 +10,12 @@ use crate::virtual_host::SeededRandom;
 /// What a task wants of one lock.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
-    ttl: Duration,
+    pub(super) ttl: Duration,
     why: Option<&'static str>,
     is_fenced: bool,
     is_fifo: bool,
     coexists: bool,
+    is_unqueued: bool,
     /// For how long its client keeps it with no guard.
     pub(super) keep_idle: Duration,
 }
@@ -29,6 +30,7 @@ impl Terms {
             is_fenced: plan.is_fenced,
             is_fifo: plan.is_fifo,
             coexists: world.coexists,
+            is_unqueued: world.is_unqueued,
             keep_idle: if plan.is_fifo { Duration::ZERO } else { plan.keep_idle },
         };
         if plan.is_mixed {
@@ -44,11 +46,20 @@ impl Terms {
         terms
     }
 
+    /// Those of one lease of very many: nothing beside the key, since each is looked at.
+    pub(super) fn of_one_of_many(world: &Plan, client: usize) -> Self {
+        let ttl = world.clients[client].ttl;
+        let (why, keep_idle) = (None, Duration::ZERO);
+        let (coexists, is_unqueued) = (world.coexists, world.is_unqueued);
+        Self { ttl, why, is_fenced: false, is_fifo: false, coexists, is_unqueued, keep_idle }
+    }
+
     pub(super) fn mutex(&self, client: &Client, name: &str) -> Mutex {
         let mutex = client.mutex(name).ttl(self.ttl).fencing(self.is_fenced);
         let mutex = mutex.keep_idle(self.keep_idle);
         let mutex = if self.is_fifo { mutex.strict_fifo() } else { mutex };
         let mutex = if self.coexists { mutex.coexist() } else { mutex };
+        let mutex = if self.is_unqueued { mutex.unqueued() } else { mutex };
         match self.why {
             Some(why) => mutex.why(why),
             None => mutex,

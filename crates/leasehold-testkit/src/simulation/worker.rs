@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::host::Host;
+use leasehold::host::{Host, Sleep, Task};
 use leasehold::{Client, Error, ErrorKind, Guard, Release};
 
 use super::process::Process;
 use super::terms::Terms;
 use super::world::World;
+use super::worlds::{COUNTER_KEPT_FOR, Detached, hand_on, long_span};
 use crate::history::event::{CallId, CallKind, Name, Outcome, WindowId};
 use crate::virtual_host::SeededRandom;
 use crate::{cut_after, cut_when_woken};
@@ -24,8 +25,15 @@ const REQUEST_LIMIT: Duration = Duration::from_millis(3_250);
 const RUSHES_EVERY: Duration = Duration::from_secs(3);
 const RUSH_MAX: usize = 60;
 
-/// The way of who locks without a limit.
+/// How often a holder looks at its clock that has no guard to tell it of its deadline.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+/// The ways of who tries once, and of who locks without a limit.
+const TRIES: usize = 0;
 const LOCKS: usize = 9;
+
+/// How many ways there are that come to an end by themselves.
+const LIMITED: usize = 6;
 
 /// One task.
 pub(super) struct Worker {
@@ -53,10 +61,83 @@ impl Worker {
         client: Client,
         random: SeededRandom,
     ) -> Self {
-        // The second has a hash tag of its own, whose companions are called differently.
-        let names = ["stock", "cart:{42}", "report", "a b%"];
-        let keys = names.iter().take(world.plan.keys).map(|name| Arc::from(*name)).collect();
+        let within = |name: Name| match world.plan.clients[number].namespace {
+            Some(namespace) => Arc::from(format!("{namespace}:{name}")),
+            None => name,
+        };
+        let keys = world.keys().into_iter().map(within).collect();
         Self { world, number, process, client, random, keys }
+    }
+
+    /// Another task of the same client.
+    pub(super) fn another(&self, random: SeededRandom) -> Self {
+        let (world, process) = (Arc::clone(&self.world), self.process.clone());
+        Self::new(world, self.number, process, self.client.clone(), random)
+    }
+
+    pub(super) const fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.process.now()
+    }
+
+    pub(super) fn sleep_until(&self, at: Moment) -> Sleep {
+        self.process.sleep_until(at)
+    }
+
+    pub(super) fn spawn(&self, task: Task) {
+        self.process.spawn(task);
+    }
+
+    pub(super) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Waits for a moment of its own clock. Looks at the clock meanwhile, since timers stand still
+    /// while a machine sleeps.
+    async fn watch_until(&self, end: Moment) {
+        while self.process.now() < end {
+            self.process.sleep_until((self.process.now() + LOOKS_EVERY).min(end)).await;
+        }
+    }
+
+    /// What comes of it if it ends before that moment of its own clock.
+    pub(super) async fn before<T>(
+        &self,
+        end: Moment,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut future, mut timer) = (pin!(future), pin!(self.watch_until(end)));
+        std::future::poll_fn(|context| {
+            use std::task::Poll;
+            match future.as_mut().poll(context) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+            }
+        })
+        .await
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.random.below(end)
+    }
+
+    /// What the client calls a key, which the server knows with its namespace.
+    pub(super) fn name_of<'k>(&self, key: &'k str) -> &'k str {
+        let namespace = self.world.plan.clients[self.number].namespace;
+        let within = namespace.and_then(|namespace| key.strip_prefix(namespace)?.strip_prefix(':'));
+        within.unwrap_or(key)
+    }
+
+    /// Tries to take one lock of a crowd, and has it until then or until it is lost.
+    pub(super) async fn hold_one_of_many(mut self, key: Name, until: Moment) {
+        let terms = Terms::of_one_of_many(&self.world.plan, self.number);
+        let Some((window, guard)) = self.lock(&key, &terms, TRIES).await else { return };
+        let span = until.since(self.now());
+        self.hold(&key, window, guard, span, &terms).await;
+        self.world.did("held in a crowd");
     }
 
     /// Takes locks until then, or as long as the run goes on.
@@ -64,14 +145,16 @@ impl Worker {
         while self.world.goes_on() && until.is_none_or(|until| self.process.now() < until) {
             let key = Arc::clone(&self.keys[self.random.below(self.keys.len())]);
             let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
-            let way = self.random.below(10);
+            // Who waits asks every second: for hours that would be much.
+            let ways = if self.world.plan.pace > 1 { LIMITED } else { LOCKS + 1 };
+            let way = self.random.below(ways);
             if let Some((window, guard)) = self.lock(&key, &terms, way).await {
                 let span = self.span();
-                self.hold(&key, window, guard, span, terms.keep_idle).await;
+                self.hold(&key, window, guard, span, &terms).await;
             }
             if self.random.once_in(30) {
                 // Whoever looks may be told anything, and changes nothing.
-                let _looked = cut_after(50, self.client.inspect(&key)).await;
+                let _looked = cut_after(50, self.client.inspect(self.name_of(&key))).await;
             }
             self.pause(self.world.plan.pause_ms()).await;
             if self.world.plan.clients[self.number].is_hot {
@@ -90,7 +173,7 @@ impl Worker {
             let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
             let Some((window, guard)) = self.lock(&key, &terms, LOCKS).await else { return };
             let span = Duration::from_nanos(self.random.next_u64() % 200_000);
-            self.hold(&key, window, guard, span, terms.keep_idle).await;
+            self.hold(&key, window, guard, span, &terms).await;
         }
     }
 
@@ -101,7 +184,7 @@ impl Worker {
         terms: &Terms,
         way: usize,
     ) -> Option<(WindowId, Arc<Guard>)> {
-        let mutex = terms.mutex(&self.client, key);
+        let mutex = terms.mutex(&self.client, self.name_of(key));
         let (polls, is_woken) = (self.cut(), self.random.once_in(2));
         let wait = self.ms(2_500);
         let (kind, limit) = match way {
@@ -130,6 +213,9 @@ impl Worker {
             Some(Ok(Some(guard))) => {
                 let guard = Arc::new(guard);
                 let window = self.world.granted(call, &self.process, key, &guard);
+                if self.world.plan.clients[self.number].namespace.is_some() {
+                    self.world.did("granted in a namespace");
+                }
                 self.world.returned(call, Outcome::Granted);
                 return Some((window, guard));
             }
@@ -144,8 +230,10 @@ impl Worker {
         window: WindowId,
         guard: Arc<Guard>,
         span: Duration,
-        keep_idle: Duration,
+        terms: &Terms,
     ) {
+        let detaches = self.world.plan.detaches && self.random.once_in(4);
+        let keep_idle = if detaches { Duration::ZERO } else { terms.keep_idle };
         let until = self.process.now() + span;
         let renews = self.random.once_in(8);
         let lost = {
@@ -165,24 +253,38 @@ impl Worker {
             // It takes a while to stop what one does, and once lost it must stay lost.
             self.pause(100).await;
             self.world.looks_again(&self.process, window, &guard);
-        } else {
+        } else if !detaches {
             self.world.gives_up(window, keep_idle);
         }
+        if !lost && span > COUNTER_KEPT_FOR {
+            self.world.did("held for longer than a counter is kept");
+        }
         let Some(guard) = Arc::into_inner(guard) else { unreachable!("nobody keeps a guard") };
+        if detaches && !lost {
+            let until = self.now() + guard.remaining();
+            self.world.relies_until(window, until);
+            let (key, token) = (Arc::clone(key), guard.detach());
+            return hand_on(self, Detached { key, token, window, ttl: terms.ttl, until }).await;
+        }
         self.part(key, guard).await;
     }
 
     /// For how long it holds the lock.
     fn span(&mut self) -> Duration {
-        let ttl_ms = self.world.plan.clients[self.number].ttl.as_millis();
+        let ttl = self.world.plan.clients[self.number].ttl;
+        let pace = self.world.plan.pace;
+        if pace > 1 && self.random.once_in(6) {
+            return long_span(&mut self.random, ttl);
+        }
+        let ttl_ms = ttl.as_millis();
         let ttl_ms = u64::try_from(ttl_ms).unwrap_or(u64::MAX);
         // What a failover forgets, and what is renewed too late, shows in leases that last.
         let lasting_one_in = if self.world.plan.copies.is_some() { 8 } else { 20 };
         match self.random.below(lasting_one_in) {
             // Long enough to be renewed.
             0 => self.ms(ttl_ms * 2),
-            1..4 => self.ms(200),
-            _ => self.ms(25),
+            1..4 => self.ms(200 * pace),
+            _ => self.ms(25 * pace),
         }
     }
 
@@ -225,7 +327,13 @@ impl Worker {
         if self.world.plan.is_quorum() { 2 * REQUEST_LIMIT } else { REQUEST_LIMIT }
     }
 
-    fn called(&self, key: &Name, kind: CallKind) -> CallId {
+    /// Up to that long, and not beyond that moment.
+    pub(super) async fn pause_until(&mut self, end: Moment, most: Duration) {
+        let span = self.ms(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
+        self.watch_until((self.process.now() + span).min(end)).await;
+    }
+
+    pub(super) fn called(&self, key: &Name, kind: CallKind) -> CallId {
         self.world.called(&self.process, key, kind, Some(self.request_limit()))
     }
 
@@ -268,7 +376,7 @@ impl Drop for Renewing<'_> {
     }
 }
 
-fn outcome_of(error: &Error) -> Outcome {
+pub(super) fn outcome_of(error: &Error) -> Outcome {
     match error.kind() {
         ErrorKind::WaitElapsed => Outcome::WaitElapsed,
         ErrorKind::Unavailable => Outcome::Unavailable,

@@ -31,20 +31,35 @@ pub(super) struct World {
     calls: AtomicU32,
     grants: AtomicU32,
     numbered: AtomicU32,
+    /// How often it came to what only some kinds of worlds have.
+    did: Mutex<BTreeMap<&'static str, u64>>,
+    looks: AtomicU32,
     /// Until when they go on if little came of it till then.
     late_end: Moment,
 }
 
+/// From how many guards on only a part is looked at at a time, and how many such parts there are.
+const MANY: usize = 200;
+const IN_TURNS: u32 = 16;
+
 /// A run in which less was taken says little.
 const ACQUISITIONS_MIN: u32 = 100;
 
-/// A guard that somebody has.
+/// What somebody relies on.
 struct Window {
     process: Process,
     key: Name,
     token: Name,
-    guard: Weak<Guard>,
+    relied: Relied,
     until: Moment,
+}
+
+/// How a process knows until when it may rely on a lease.
+enum Relied {
+    /// By its guard.
+    Guard(Weak<Guard>),
+    /// By its own arithmetic: until then, on its own clock.
+    Until(Moment),
 }
 
 impl World {
@@ -66,13 +81,16 @@ impl World {
             calls: AtomicU32::new(0),
             grants: AtomicU32::new(0),
             numbered: AtomicU32::new(0),
+            did: Mutex::default(),
+            looks: AtomicU32::new(0),
         })
     }
 
     /// Whether the clients go on taking locks: for their time, and until there were enough.
     pub(super) fn goes_on(&self) -> bool {
         let granted = self.grants.load(Ordering::Relaxed);
-        self.host.now() < self.end || granted < ACQUISITIONS_MIN && self.host.now() < self.late_end
+        let is_enough = granted >= ACQUISITIONS_MIN || self.plan.pace > 1;
+        self.host.now() < self.end || !is_enough && self.host.now() < self.late_end
     }
 
     /// A number that no process, window or fault has had.
@@ -118,12 +136,62 @@ impl World {
             fence: guard.fencing_token().map(leasehold::FencingToken::get),
             until,
         });
-        let guard = Arc::downgrade(guard);
-        let held = Window { process: process.clone(), key: Arc::clone(key), token, guard, until };
+        let relied = Relied::Guard(Arc::downgrade(guard));
+        let held = Window { process: process.clone(), key: Arc::clone(key), token, relied, until };
         self.windows().insert(window, held);
         // Told by a message, it may be over soon.
         self.look(|id, _| id == window);
         window
+    }
+
+    /// A call made a process rely on a lease without a guard, until a moment of its own clock.
+    pub(super) fn relies(
+        &self,
+        call: CallId,
+        process: &Process,
+        key: &Name,
+        token: &str,
+        own_until: Moment,
+    ) -> WindowId {
+        let window = WindowId(self.number());
+        let until = self.on_common_clock(process, own_until);
+        let token: Name = Arc::from(token);
+        let (fence, granted) = (None, Arc::clone(&token));
+        self.log.push(What::Granted { window, call, token: granted, fence, until });
+        let (process, key) = (process.clone(), Arc::clone(key));
+        let relied = Relied::Until(own_until);
+        self.windows().insert(window, Window { process, key, token, relied, until });
+        self.look(|id, _| id == window);
+        window
+    }
+
+    /// A process relies on a window until that moment of its own clock, whatever its guard says.
+    pub(super) fn relies_until(&self, window: WindowId, own_until: Moment) {
+        if let Some(held) = self.windows().get_mut(&window) {
+            held.relied = Relied::Until(own_until);
+        }
+        self.look(|id, _| id == window);
+    }
+
+    /// It came to something that only some kinds of worlds have.
+    pub(super) fn did(&self, what: &'static str) {
+        let mut did = self.did.lock().unwrap_or_else(PoisonError::into_inner);
+        *did.entry(what).or_default() += 1;
+    }
+
+    /// How often it came to what, in all.
+    pub(super) fn all_did(&self) -> BTreeMap<&'static str, u64> {
+        for (what, times) in self.networks.iter().flat_map(|n| n.with_server(|s| s.did())) {
+            (0..times).for_each(|_| self.did(what));
+        }
+        self.did.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The keys that its clients contend for, without namespaces.
+    pub(super) fn keys(&self) -> Vec<Name> {
+        // The second has a hash tag of its own, whose companions are called differently.
+        let names = ["stock", "cart:{42}", "report", "a b%"];
+        names.iter().take(self.plan.keys).map(|name| Arc::from(*name)).collect()
     }
 
     /// Its holder is told that it is lost.
@@ -157,7 +225,12 @@ impl World {
 
     /// Looks at every guard: until when its process relies on it, and what the server says to that.
     pub(super) fn look_at_all(&self) {
-        self.look(|_, _| true);
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        if self.windows().len() < MANY {
+            self.look(|_, _| true);
+        } else {
+            self.look(|window, _| window.0 % IN_TURNS == looks % IN_TURNS);
+        }
     }
 
     /// A process is dead, and its guards with it.
@@ -172,8 +245,13 @@ impl World {
             if !which(*id, window.process.id()) {
                 continue;
             }
-            let Some(guard) = window.guard.upgrade() else { continue };
-            let until = self.until(&window.process, &guard);
+            let until = match &window.relied {
+                Relied::Guard(guard) => {
+                    let Some(guard) = guard.upgrade() else { continue };
+                    self.until(&window.process, &guard)
+                }
+                Relied::Until(own) => self.on_common_clock(&window.process, *own),
+            };
             let remaining = until.since(now);
             if remaining.is_zero() {
                 continue;
@@ -208,6 +286,10 @@ impl World {
     /// Until when a process relies on a guard, on the common clock.
     fn until(&self, process: &Process, guard: &Guard) -> Moment {
         self.host.now() + process.on_common_clock(guard.remaining())
+    }
+
+    fn on_common_clock(&self, process: &Process, own: Moment) -> Moment {
+        self.host.now() + process.on_common_clock(own.since(process.now()))
     }
 
     fn windows(&self) -> MutexGuard<'_, BTreeMap<WindowId, Window>> {

@@ -3,15 +3,26 @@
 use std::time::Duration;
 
 use leasehold_testkit::history::{Invariant, check, summary};
-use leasehold_testkit::simulation::{Fault, Plan, Ran, run};
+use leasehold_testkit::simulation::{Fault, Kind, Plan, Ran, run};
 
 const USUAL: Duration = Duration::from_secs(30);
 
-/// Runs the world of `seed`; nothing that is promised may break.
+/// Runs the world that `seed` stood for when it broke something: of the kinds that there were then.
 #[track_caller]
 fn holds(seed: u64) -> Ran {
-    let plan = Plan::new(seed, USUAL);
-    let ran = run(&plan);
+    holds_in(&as_it_was(seed))
+}
+
+/// The world of a seed, of the kinds that there were at first.
+fn as_it_was(seed: u64) -> Plan {
+    Plan::among(seed, USUAL, &Kind::FIRST)
+}
+
+/// Runs a world; nothing that is promised may break.
+#[track_caller]
+fn holds_in(plan: &Plan) -> Ran {
+    let seed = plan.seed;
+    let ran = run(plan);
     let broken: Vec<_> =
         check(&ran.events, &plan.bounds()).into_iter().filter(|one| one.promised).collect();
     assert!(broken.is_empty(), "{broken:#?}\nreplay: cargo xtask sim --seeds {seed}..{}", seed + 1);
@@ -32,7 +43,7 @@ fn the_same_seed_gives_the_same_history_and_another_seed_another() {
 #[test]
 fn every_world_sees_enough_acquisitions_and_faults_to_mean_something() {
     for seed in 100..110 {
-        let plan = Plan::new(seed, USUAL);
+        let plan = as_it_was(seed);
         let summary = summary(&holds(seed).events, &plan.bounds());
         assert!(summary.acquisitions >= 100, "seed {seed}: {}", summary.acquisitions);
         let faults: u64 = summary.faults.values().map(|one| one.injected).sum();
@@ -61,7 +72,7 @@ fn what_reaches_the_server_after_its_call_is_held_against_nobody() {
 #[test]
 fn a_release_at_a_quorum_goes_with_the_runtime_that_ends() {
     for seed in [32, 61] {
-        assert!(Plan::new(seed, USUAL).is_quorum());
+        assert!(as_it_was(seed).is_quorum());
         let _ran = holds(seed);
     }
 }
@@ -85,7 +96,7 @@ fn who_dies_before_a_release_is_tried_again_owes_nothing() {
 #[test]
 fn a_token_is_left_whose_grant_was_given_back_for_want_of_copies() {
     for seed in [2_401, 2_512] {
-        assert!(Plan::new(seed, USUAL).copies.is_some());
+        assert!(as_it_was(seed).copies.is_some());
         let _ran = holds(seed);
     }
 }
@@ -95,10 +106,31 @@ fn a_token_is_left_whose_grant_was_given_back_for_want_of_copies() {
 #[test]
 fn what_nodes_have_granted_to_another_since_need_not_be_given_back() {
     for seed in [35_653_087_294_977, 35_653_087_294_994] {
-        let plan = Plan::new(seed, USUAL);
+        let plan = as_it_was(seed);
         assert!(plan.faults.iter().any(|one| one.fault == Fault::Eviction), "seed {seed}");
         let broken = check(&run(&plan).events, &plan.bounds());
         // Nothing else is promised where nodes evict.
         assert!(broken.iter().all(|one| one.invariant != Invariant::NoOrphan), "seed {seed}");
+    }
+}
+
+/// A kind of world that never comes to what it is there for tests nothing.
+#[test]
+fn every_kind_of_world_comes_to_what_others_lack() {
+    for (kind, what) in [
+        (Kind::Long, "held for longer than a counter is kept"),
+        (Kind::Crowd, "held in a crowd"),
+        (Kind::Detached, "renewed by token"),
+        (Kind::Detached, "released by token"),
+        (Kind::Evicting, "keys evicted"),
+        (Kind::Bare, "asked by one command"),
+        (Kind::Foreign, "granted to a foreigner"),
+        (Kind::Foreign, "taken from a foreigner"),
+        (Kind::Namespaced, "granted in a namespace"),
+    ] {
+        let worlds = (0..40).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));
+        let mut worlds = worlds.filter(|plan| plan.is(kind) && !plan.is(Kind::Quorum)).take(4);
+        let did = |plan: Plan| holds_in(&plan).did.get(what).copied().unwrap_or_default();
+        assert!(worlds.any(|plan| did(plan) > 0), "in no world of {kind} it was {what}");
     }
 }

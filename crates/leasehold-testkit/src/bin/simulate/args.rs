@@ -5,26 +5,56 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_testkit::history::Invariant;
-use leasehold_testkit::simulation::Plan;
+use leasehold_testkit::simulation::{Kind, Plan};
 
-pub(crate) const USAGE: &str = "\
-usage: simulate [--seeds A..B] [--time 30s] [--quorum] [--copies] [--jobs N] [--json FILE]
-                [--hashes] [--trace] [--until-violation INVARIANT]
-                [--contention [--grants N]] [--commit HASH]
+/// What each flag does; the kinds of worlds follow it.
+const USAGE: &str = "\
+usage: cargo xtask sim [FLAGS]
 
---seeds             which worlds: A to B, without B (default: 0..100)
---time              for how long the clients of each go on, on its own clock (default: 30s, or 3s
-                    with --contention)
---quorum            only those of them that have a quorum
---copies            only those of them whose clients want copies of what they are granted
---jobs              how many are run side by side (default: one per core)
---json              writes what was run as a record
---hashes            prints what stands for all that happened, seed by seed
---trace             prints all that happened
---until-violation   stops at the first seed that breaks this invariant; fails if none does
---contention        instead: ten clients that want one lock of five nodes all the time
---grants            each of these ends after so many of them got it
---commit            what the record says was run (default: unknown)";
+Runs the library on simulated servers, networks and clocks. A seed is one world: its clients, its
+kinds, and what goes wrong in it. The checker judges what happened. Exits with 1 if a promise was
+broken, and prints the command that runs that seed again.
+
+Which worlds:
+  --seeds A..B       the seeds from A to B, without B (default: 0..100)
+  --time 30s         for how long the clients of each go on, on its own clock (default: 30s, or 3s
+                     with --contention; worlds of long leases last longer)
+  --world KIND       makes every world one of that kind, where the seed allows it, and leaves out
+                     the seeds that do not; may be given several times
+  --quorum           leaves out all seeds but those that have a quorum by themselves
+  --copies           leaves out all seeds but those that want copies by themselves
+
+How they are run:
+  --jobs N           how many run side by side (default: one per core)
+  --until-violation WHAT
+                     stops at the first seed that breaks this invariant, or any with `any`; exits
+                     with 0 if there is one, and with 1 if not
+  --contention       instead: ten clients that want one lock of five nodes all the time
+  --grants N         with --contention: ends a world after so many of them got the lock
+
+What is printed and kept:
+  --trace            prints all that happened
+  --hashes           prints, seed by seed, a number that stands for all that happened
+  --json FILE        writes what was run as a record
+  --commit HASH      what the record says was run (default: unknown)
+  --help             prints this
+
+Beside these, `cargo xtask sim --short` runs what every change has to pass, and
+`cargo xtask sim --planted [NAME...] [--seeds N] [--jobs N] [--json FILE]` plants known bugs.
+";
+
+/// The help: all flags, and the kinds of worlds.
+pub(crate) fn usage() -> String {
+    let mut usage = format!("{USAGE}\nKinds of worlds:\n");
+    for (name, about) in Kind::ALL.map(Kind::about) {
+        usage += &format!("  {name:<16} {about}\n");
+    }
+    usage += "\nInvariants:\n";
+    for invariant in Invariant::ALL {
+        usage += &format!("  {invariant}\n");
+    }
+    usage
+}
 
 /// What is to be done.
 pub(crate) struct Args {
@@ -33,6 +63,8 @@ pub(crate) struct Args {
     pub(crate) time: Option<Duration>,
     pub(crate) is_quorum: bool,
     pub(crate) wants_copies: bool,
+    /// Of which kinds every world has to be.
+    pub(crate) worlds: Vec<Kind>,
     pub(crate) grants_max: usize,
     pub(crate) jobs: usize,
     pub(crate) json: Option<PathBuf>,
@@ -46,15 +78,24 @@ pub(crate) struct Args {
 pub(crate) enum Mode {
     Check,
     Hashes,
-    UntilViolation(Invariant),
+    /// Until this is broken; `None`: until anything is.
+    UntilViolation(Option<Invariant>),
     Contention,
+    Help,
 }
 
 impl Args {
     /// Whether the world of a seed is one of those that are to be run.
     pub(crate) fn want(&self, seed: u64) -> bool {
-        let plan = || Plan::new(seed, self.time_of_world());
-        (!self.is_quorum || plan().is_quorum()) && (!self.wants_copies || plan().copies.is_some())
+        let drawn = || Plan::new(seed, self.time_of_world());
+        (!self.is_quorum || drawn().is_quorum())
+            && (!self.wants_copies || drawn().copies.is_some())
+            && self.worlds.iter().all(|kind| self.plan(seed).is(*kind))
+    }
+
+    /// The world of a seed.
+    pub(crate) fn plan(&self, seed: u64) -> Plan {
+        Plan::asked_for(seed, self.time_of_world(), &self.worlds)
     }
 
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
@@ -64,6 +105,7 @@ impl Args {
             time: None,
             is_quorum: false,
             wants_copies: false,
+            worlds: Vec::new(),
             grants_max: usize::MAX,
             jobs,
             json: None,
@@ -78,6 +120,7 @@ impl Args {
                 "--time" => args.time = Some(time(&value()?)?),
                 "--quorum" => args.is_quorum = true,
                 "--copies" => args.wants_copies = true,
+                "--world" => args.worlds.push(value()?.parse()?),
                 "--jobs" => args.jobs = number(&value()?)?.max(1),
                 "--grants" => args.grants_max = number(&value()?)?.max(1),
                 "--json" => args.json = Some(value()?.into()),
@@ -85,7 +128,8 @@ impl Args {
                 "--trace" => args.trace = true,
                 "--contention" => args.mode = Mode::Contention,
                 "--hashes" => args.mode = Mode::Hashes,
-                "--until-violation" => args.mode = Mode::UntilViolation(value()?.parse()?),
+                "--until-violation" => args.mode = Mode::UntilViolation(sought(&value()?)?),
+                "--help" | "-h" => args.mode = Mode::Help,
                 _ => return Err(format!("`{word}` is not understood")),
             }
         }
@@ -103,6 +147,11 @@ impl Args {
     pub(crate) fn time_of_world(&self) -> Duration {
         self.time.unwrap_or(Duration::from_secs(30))
     }
+}
+
+/// The invariant that is sought, or `any`.
+fn sought(name: &str) -> Result<Option<Invariant>, String> {
+    if name == "any" { Ok(None) } else { name.parse().map(Some) }
 }
 
 fn seeds(text: &str) -> Result<Range<u64>, String> {
@@ -138,13 +187,34 @@ mod tests {
     }
 
     #[test]
+    fn the_help_explains_every_flag_that_is_understood() {
+        let source = include_str!("args.rs");
+        let flags = source.lines().filter_map(|line| {
+            let arm = line.trim().strip_prefix('"')?;
+            arm.split_once('"').filter(|(_, rest)| rest.contains("=>")).map(|(flag, _)| flag)
+        });
+        let flags: Vec<_> = flags.filter(|flag| flag.starts_with("--")).collect();
+        assert!(flags.len() >= 14, "{flags:?}");
+        for flag in flags {
+            let explained = usage().lines().any(|line| line.trim_start().starts_with(flag));
+            assert!(explained, "{flag} is not explained");
+        }
+    }
+
+    #[test]
     fn arguments_are_understood_or_refused_by_name() {
         let args = parsed("--seeds 7..9 --time 60s --quorum --jobs 2 --hashes").expect("right");
         assert!(args.is_quorum && !parsed("--hashes").expect("right").is_quorum);
         assert_eq!((args.seeds, args.time, args.jobs), (7..9, Some(Duration::from_mins(1)), 2));
         assert_eq!(args.mode, Mode::Hashes);
         assert_eq!(parsed("--time 1s --contention").expect("right").mode, Mode::Contention);
+        let worlds = parsed("--world long --world bare").expect("right").worlds;
+        assert_eq!(worlds, [Kind::Long, Kind::Bare]);
+        let until = |what: &str| parsed(&format!("--until-violation {what}")).expect("right").mode;
+        assert_eq!(until("any"), Mode::UntilViolation(None));
+        assert_eq!(until("no-overlap"), Mode::UntilViolation(Some(Invariant::NoOverlap)));
         let wrong = [
+            ("--world flat", "no kind of world"),
             ("--seeds 9..7", "range"),
             ("--seeds", "needs a value"),
             ("--time 0s", "between"),

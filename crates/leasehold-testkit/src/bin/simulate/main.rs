@@ -16,18 +16,23 @@ fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1)) {
         Ok(args) => args,
         Err(error) => {
-            eprintln!("simulate: {error}\n\n{}", args::USAGE);
+            eprintln!("simulate: {error}; `--help` explains every flag");
             return ExitCode::from(64);
         }
     };
-    if args.mode == Mode::Contention {
-        return contention::run(&args);
+    match args.mode {
+        Mode::Contention => return contention::run(&args),
+        Mode::Help => {
+            print!("{}", args::usage());
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
     let sweep = Sweep::run(&args);
     match args.mode {
         Mode::Hashes => sweep.print_hashes(),
-        Mode::UntilViolation(invariant) => return sweep.print_found(invariant),
-        Mode::Check | Mode::Contention => sweep.print_verdict(),
+        Mode::UntilViolation(sought) => return sweep.print_found(sought),
+        Mode::Check | Mode::Contention | Mode::Help => sweep.print_verdict(),
     }
     if let Some(path) = &args.json
         && let Err(error) = record::write(path, &args, &sweep)

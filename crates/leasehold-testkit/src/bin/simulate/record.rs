@@ -24,6 +24,8 @@ pub(crate) fn write(path: &Path, args: &Args, sweep: &Sweep) -> io::Result<()> {
         "calls": sweep.calls,
         "faults": sweep.faults,
         "faults_least": sweep.faults_least,
+        "worlds": sweep.kinds,
+        "in_worlds": sweep.did,
         "seeds_in_model": sweep.in_model,
         "seeds_out_of_model": sweep.seeds - sweep.in_model,
         "violations_in_model": sweep.promised,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::host::{Host, SystemHost};
 use leasehold_testkit::history::{Invariant, Violation, check, summary};
-use leasehold_testkit::simulation::{Plan, run};
+use leasehold_testkit::simulation::{Kind, run};
 
 use crate::args::{Args, Mode};
 
@@ -36,6 +36,9 @@ pub(crate) struct Sweep {
     pub(crate) in_model: u64,
     pub(crate) promised: BTreeMap<&'static str, u64>,
     pub(crate) not_covered: BTreeMap<&'static str, u64>,
+    /// How many worlds there were of each kind, and how often they came to what others lack.
+    pub(crate) kinds: BTreeMap<&'static str, u64>,
+    pub(crate) did: BTreeMap<&'static str, u64>,
     hashes: BTreeMap<u64, u64>,
     found: Option<(u64, Violation)>,
     panicked: Vec<u64>,
@@ -62,7 +65,7 @@ impl Sweep {
                         let one = One::of(seed, args);
                         let mut sweep = sweep.lock().expect("no panic passes a run");
                         sweep.add(seed, one, args);
-                        enough.fetch_or(sweep.found.is_some(), Ordering::Relaxed);
+                        enough.fetch_or(sweep.has_found(args.mode), Ordering::Relaxed);
                     }
                 });
             }
@@ -90,6 +93,12 @@ impl Sweep {
         for (kind, number) in one.faults {
             *self.faults.entry(kind).or_default() += number;
         }
+        for kind in one.kinds {
+            *self.kinds.entry(kind).or_default() += 1;
+        }
+        for (what, times) in one.did {
+            *self.did.entry(what).or_default() += times;
+        }
         self.in_model += u64::from(one.in_model);
         if args.mode == Mode::Hashes {
             self.hashes.insert(seed, one.hash);
@@ -98,25 +107,36 @@ impl Sweep {
             let counted =
                 if violation.promised { &mut self.promised } else { &mut self.not_covered };
             *counted.entry(violation.invariant.name()).or_default() += 1;
-            if violation.promised && self.printed < PRINTED_MAX {
+            // Where one kind of violation is sought, the others are counted.
+            let is_told = !matches!(args.mode, Mode::UntilViolation(Some(_)));
+            if violation.promised && is_told && self.printed < PRINTED_MAX {
                 self.printed += 1;
                 let name = violation.invariant.name();
                 let replay = replay(seed, args);
                 let told =
                     format!("violation {name} seed {seed}: {violation}\n    replay: {replay}");
-                match args.mode {
-                    Mode::Check => println!("{told}"),
-                    // What is printed there is compared.
-                    Mode::Hashes => eprintln!("{told}"),
-                    Mode::UntilViolation(_) | Mode::Contention => {}
+                // What is printed with hashes is compared.
+                if args.mode == Mode::Hashes {
+                    eprintln!("{told}");
+                } else {
+                    println!("{told}");
                 }
             }
-            let is_sought = args.mode == Mode::UntilViolation(violation.invariant);
+            let is_sought = match args.mode {
+                Mode::UntilViolation(sought) => sought.is_none_or(|it| it == violation.invariant),
+                _ => false,
+            };
             let is_earlier = self.found.as_ref().is_none_or(|(found, _)| seed < *found);
             if is_sought && violation.promised && is_earlier {
                 self.found = Some((seed, violation));
             }
         }
+    }
+
+    /// Whether what is sought was found: with no invariant in particular, a panic is found too.
+    fn has_found(&self, mode: Mode) -> bool {
+        let any = mode == Mode::UntilViolation(None);
+        self.found.is_some() || any && !self.panicked.is_empty()
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -129,17 +149,20 @@ impl Sweep {
         }
     }
 
-    pub(crate) fn print_found(&self, invariant: Invariant) -> ExitCode {
+    pub(crate) fn print_found(&self, sought: Option<Invariant>) -> ExitCode {
         match &self.found {
             Some((seed, violation)) => {
+                let invariant = violation.invariant;
                 println!(
                     "found {invariant} at seed {seed} after {} seeds: {violation}",
                     self.seeds
                 );
                 ExitCode::SUCCESS
             }
+            None if sought.is_none() && !self.panicked.is_empty() => ExitCode::SUCCESS,
             None => {
-                println!("{invariant} was not broken in {} seeds", self.seeds);
+                let invariant = sought.map_or("a promise", Invariant::name);
+                println!("{invariant} was broken in none of {} seeds", self.seeds);
                 println!("others: {}", counts(&self.promised));
                 ExitCode::FAILURE
             }
@@ -171,6 +194,8 @@ impl Sweep {
             self.faults_least.unwrap_or_default(),
             faults.join(", ")
         );
+        println!("worlds: {}", counts(&self.kinds));
+        println!("in them: {}", counts(&self.did));
         println!("violations of promises: {}", counts(&self.promised));
         println!("what was not promised and did not hold: {}", counts(&self.not_covered));
         if !self.panicked.is_empty() {
@@ -192,7 +217,8 @@ fn replay(seed: u64, args: &Args) -> String {
         30 => String::new(),
         seconds => format!(" --time {seconds}s"),
     };
-    format!("cargo xtask sim --seeds {seed}..{}{time}", seed + 1)
+    let worlds: String = args.worlds.iter().map(|kind| format!(" --world {kind}")).collect();
+    format!("cargo xtask sim --seeds {seed}..{}{time}{worlds}", seed + 1)
 }
 
 /// What came of one seed.
@@ -203,6 +229,8 @@ struct One {
     acquisitions: u64,
     calls: u64,
     faults: BTreeMap<String, u64>,
+    kinds: Vec<&'static str>,
+    did: BTreeMap<&'static str, u64>,
     in_model: bool,
     violations: Vec<Violation>,
 }
@@ -210,7 +238,7 @@ struct One {
 impl One {
     /// Runs a seed. `None` if something in it panicked.
     fn of(seed: u64, args: &Args) -> Option<Self> {
-        let plan = Plan::new(seed, args.time_of_world());
+        let plan = args.plan(seed);
         let ran = catch_unwind(AssertUnwindSafe(|| run(&plan))).ok()?;
         if args.trace {
             for event in &ran.events {
@@ -230,6 +258,8 @@ impl One {
                 .iter()
                 .map(|(kind, one)| (kind.to_string(), one.injected))
                 .collect(),
+            kinds: Kind::ALL.into_iter().filter(|kind| plan.is(*kind)).map(Kind::name).collect(),
+            did: ran.did,
             in_model: plan.is_covered(),
             violations: check(&ran.events, &bounds),
         })

@@ -247,7 +247,7 @@ impl Network {
     /// A request of a lock leaves a process.
     fn log_sent(state: &mut State, process: &Process, command: &leasehold::store::redis::Command) {
         if let Some(asked) = state.server.is_asked(command) {
-            let super::server::Asked { request, key, token } = asked;
+            let super::asked::Asked { request, key, token } = asked;
             let (process, call) = (process.id(), state.log.present());
             state.log.push(match state.log.node() {
                 None => What::Sent { process, call, request, key, token },

@@ -1,0 +1,184 @@
+//! The kinds of worlds: what some have that others lack.
+//!
+//! A seed decides for each kind by itself whether its world is of that kind, so one that is added
+//! leaves most worlds as they were. A kind may also be asked for (`simulate --world NAME`). Then
+//! every seed has it whose world can.
+
+mod bare;
+mod crowd;
+mod detached;
+mod evicting;
+mod foreign;
+mod long;
+mod namespaced;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub(super) use self::crowd::hoard;
+pub(super) use self::detached::{Detached, hand_on};
+pub(super) use self::foreign::start as start_foreign;
+pub(super) use self::long::{COUNTER_KEPT_FOR, long_span};
+use super::plan::Plan;
+use crate::virtual_host::SeededRandom;
+
+/// What a world can be beside plain. It can be several of them at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Several nodes, of which a majority grants.
+    Quorum,
+    /// Releases hand nothing over.
+    Coexist,
+    /// Strict servers.
+    Strict,
+    /// Replicas have to confirm.
+    Copies,
+    /// Leases of minutes and hours.
+    Long,
+    /// A thousand leases of one client.
+    Crowd,
+    /// Leases that go on without their guard, by their token.
+    Detached,
+    /// The one server evicts keys.
+    Evicting,
+    /// Clients with namespaces.
+    Namespaced,
+    /// No line, and most locks with nothing beside them.
+    Bare,
+    /// Clients of another library poll for the same keys.
+    Foreign,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Quorum,
+        Self::Coexist,
+        Self::Strict,
+        Self::Copies,
+        Self::Long,
+        Self::Crowd,
+        Self::Detached,
+        Self::Evicting,
+        Self::Namespaced,
+        Self::Bare,
+        Self::Foreign,
+    ];
+
+    /// Those that there were when the first seeds got their names in tests.
+    pub const FIRST: [Self; 4] = [Self::Quorum, Self::Coexist, Self::Strict, Self::Copies];
+
+    /// Its name on the command line, and what its worlds have that others lack.
+    #[must_use]
+    pub const fn about(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Quorum => ("quorum", "a lock over 3, 4 or 5 independent nodes"),
+            Self::Coexist => ("coexist", "locks that expect others who poll: no hand-over"),
+            Self::Strict => ("strict", "strict servers: they are quarantined after they forgot"),
+            Self::Copies => ("copies", "a server with replicas, whose grants need copies"),
+            Self::Long => ("long", "ttls of minutes and hours, and leases held for that long"),
+            Self::Crowd => ("crowd", "a client with a thousand leases or more"),
+            Self::Detached => ("detached", "leases renewed and released by token, without guard"),
+            Self::Evicting => ("evicting", "one server that evicts keys of all kinds"),
+            Self::Namespaced => ("namespaced", "clients with different namespaces, or none"),
+            Self::Bare => ("bare", "unqueued locks, most of them without anything beside the key"),
+            Self::Foreign => ("foreign", "clients of another library that poll for the same keys"),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.about().0
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| format!("`{name}` is no kind of world"))
+    }
+}
+
+/// Decides of which kinds the world of a seed is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draw<'a> {
+    pub(super) seed: u64,
+    /// The kinds that a seed may have.
+    pub(super) known: &'a [Kind],
+    /// Those that are asked for.
+    pub(super) wanted: &'a [Kind],
+}
+
+impl Draw<'_> {
+    /// The random numbers of a kind, if one world in `one_in` is of it and this is one, or if it is
+    /// asked for. `salt` keeps them apart from those of all other kinds.
+    pub(super) fn of(&self, kind: Kind, salt: u64, one_in: usize) -> Option<SeededRandom> {
+        let mut random = SeededRandom::new(SeededRandom::new(self.seed).next_u64() ^ salt);
+        let is_drawn = random.below(one_in) == one_in / 2 && self.known.contains(&kind);
+        (is_drawn || self.wanted.contains(&kind)).then_some(random)
+    }
+}
+
+/// Draws the kinds that change what the plan has by now. Those that decide what the faults are have
+/// been drawn before.
+pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
+    crowd::draw(draw, plan);
+    detached::draw(draw, plan);
+    evicting::draw(draw, plan);
+    namespaced::draw(draw, plan);
+    bare::draw(draw, plan);
+    foreign::draw(draw, plan);
+}
+
+/// Draws the kind that changes the ttls, which most else follows from.
+pub(super) fn draw_ttls(draw: Draw<'_>, plan: &mut Plan) -> bool {
+    long::draw(draw, plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn every_kind_is_found_by_its_name_and_drawn_now_and_then() {
+        let plans: Vec<_> = (0..2_000).map(|seed| Plan::new(seed, TIME)).collect();
+        for kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            let drawn = plans.iter().filter(|plan| plan.is(kind)).count();
+            assert!((20..500).contains(&drawn), "{drawn} of 2 000 worlds are {kind}");
+        }
+        assert!("flat".parse::<Kind>().is_err());
+    }
+
+    #[test]
+    fn a_kind_that_is_asked_for_is_there_in_every_seed() {
+        for kind in Kind::ALL {
+            let asked = |seed| Plan::asked_for(seed, TIME, &[kind]);
+            let missing = (0..50).filter(|seed| !asked(*seed).is(kind)).count();
+            // Some kinds exclude one another, and those that a seed has stay.
+            assert!(missing <= 35, "{missing} of 50 seeds have no {kind}");
+        }
+    }
+
+    #[test]
+    fn the_first_kinds_alone_leave_out_all_others() {
+        for seed in 0..200 {
+            let plan = Plan::among(seed, TIME, &Kind::FIRST);
+            let others = Kind::ALL.into_iter().filter(|kind| !Kind::FIRST.contains(kind));
+            assert!(others.into_iter().all(|kind| !plan.is(kind)), "seed {seed}");
+        }
+    }
+}
