@@ -10,6 +10,8 @@ pub struct Bounds {
     pub ttl_max: Duration,
     /// The longest lock delay in use.
     pub lock_delay: Duration,
+    /// By how much at least the store keeps every lease longer than its holder relies on it.
+    pub margin: Duration,
     /// The longest life of a place in line.
     pub waiter_ttl: Duration,
     /// The longest time between two asks of a waiter.
@@ -38,6 +40,7 @@ impl Bounds {
         Self {
             ttl_max,
             lock_delay: Duration::ZERO,
+            margin: Duration::ZERO,
             waiter_ttl,
             // A place is refreshed three times in its life, and not more often than this.
             poll: (waiter_ttl / 3).max(Duration::from_millis(50)),

@@ -65,6 +65,13 @@ impl Tale {
         self
     }
 
+    /// In a world whose leases all have that lock delay.
+    pub(super) fn lock_delay(mut self, seconds: f64) -> Self {
+        let delay = Duration::from_secs_f64(seconds);
+        (self.bounds.lock_delay, self.bounds.margin) = (delay, delay);
+        self
+    }
+
     fn tell(mut self, what: What) -> Self {
         self.events.push(Event { at: self.now, what });
         self

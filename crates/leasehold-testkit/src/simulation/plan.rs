@@ -261,6 +261,7 @@ impl Plan {
         let quarantine = self.strict.map_or(Duration::ZERO, Strict::quarantine);
         Bounds {
             lock_delay: self.lock_delay + self.steps_back(),
+            margin: self.lock_delay,
             // What is asked, answered and told, and a grant that comes too late and is asked for
             // again.
             slack: Duration::from_millis(50) + message * 8 + splits,
