@@ -326,6 +326,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.store.listen(inbox);
     }
 
+    fn let_go(&self, lease: &LeaseId) {
+        self.store.let_go(lease);
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

@@ -216,6 +216,7 @@ impl Hold {
         self.has_ended = true;
         // Whether it was lost already makes no difference to one who lets go.
         let _was_held = self.held.life().release(self.session.now());
+        self.session.store.let_go(&self.held.id);
         self.session.registry.let_go(&self.held);
         self.session.forget_lease(&self.held);
         self.held.owner().clone()

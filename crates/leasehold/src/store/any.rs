@@ -37,6 +37,7 @@ trait DynStore: Send + Sync + 'static {
     fn inspect(&self, key: Key) -> BoxAnswer<Snapshot>;
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>);
     fn listen(&self, inbox: &ClientId);
+    fn let_go(&self, lease: &LeaseId);
     fn capabilities(&self) -> Capabilities;
     fn browse(&self) -> Option<&dyn Browse>;
     fn label(&self) -> String;
@@ -60,6 +61,9 @@ impl<S: Store> DynStore for S {
     }
     fn listen(&self, inbox: &ClientId) {
         Store::listen(self, inbox);
+    }
+    fn let_go(&self, lease: &LeaseId) {
+        Store::let_go(self, lease);
     }
     fn capabilities(&self) -> Capabilities {
         Store::capabilities(self)
@@ -97,6 +101,9 @@ impl Store for AnyStore {
     }
     fn listen(&self, inbox: &ClientId) {
         self.0.listen(inbox);
+    }
+    fn let_go(&self, lease: &LeaseId) {
+        self.0.let_go(lease);
     }
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()

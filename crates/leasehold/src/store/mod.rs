@@ -128,6 +128,11 @@ pub trait Store: Send + Sync + 'static {
     /// Repeating it is harmless, and helps where the right to listen was given since.
     fn listen(&self, inbox: &ClientId);
 
+    /// The client looks after this lease no longer: another process may renew or release it, and
+    /// this store hears nothing of that. A store that asks for a lease on its own, as a quorum asks
+    /// the nodes that do not have it, asks no more. Default: does nothing.
+    fn let_go(&self, _lease: &LeaseId) {}
+
     /// What this store promises.
     fn capabilities(&self) -> Capabilities;
 

@@ -6,6 +6,7 @@ mod evicting;
 mod failing;
 mod far;
 mod fencing;
+mod filling;
 mod handing_over;
 mod hints;
 mod killed;

@@ -92,3 +92,27 @@ fn two_ways_to_one_server_are_no_two_nodes() {
         assert_eq!(quorum.expect_err("two are the same").kind(), ErrorKind::Config);
     });
 }
+
+/// One server keeps the key for another client for half a second, and later a second one forgets.
+#[test]
+fn a_server_that_voted_for_another_gives_its_vote_to_the_holder_when_that_vote_ends() {
+    play(async |host, servers| {
+        let (client, other) = (client(host, servers).await, client(host, servers).await);
+        servers[1].server().command(&["SET", "a", "another", "PX", "500"]);
+        let mutex = client.mutex("a").ttl(ms(30_000));
+        let guard = mutex.lock().await.expect("two of three are free");
+        let token = guard.token().as_str().to_owned();
+        let owner = |server: usize| servers[server].server().command(&["GET", "a"]).text();
+        host.advance(ms(498)).await;
+        assert_eq!(owner(1), "another");
+        host.advance(ms(5)).await;
+        assert_eq!(owner(1), token);
+        servers[2].server().flush();
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "two would hold it");
+        assert!(guard.is_held());
+        let fence = guard.fencing_token().expect("it has one");
+        assert_eq!(guard.release().await.expect("asked"), leasehold::Release::Released);
+        let next = other.mutex("a").lock().await.expect("free");
+        assert!(next.fencing_token().expect("it has one") > fence);
+    });
+}

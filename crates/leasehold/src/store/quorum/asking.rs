@@ -11,7 +11,6 @@ use super::{Shared, error};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
-use crate::core::validity::valid_until;
 use crate::store::{Acquired, Ask, LeaseId, Line, Renewal, Renewed, Store};
 
 /// What a node answers: to the ask, or to being raised.
@@ -167,16 +166,25 @@ impl<S: Store> Asking<S> {
         error::no_majority(&self.shared, &self.ballot).with_name(self.ask.key.as_str())
     }
 
-    /// It is ours. Grants that come later are taken note of in the background.
+    /// It is ours. Nodes that voted for another are asked again when that vote ends. Grants that
+    /// come later are taken note of in the background.
     fn granted(self, fencing: Option<FencingBlock>) -> Acquired {
-        let known = Known { fencing, valid_until: valid_until(self.sent, self.ask.ttl) };
+        let known = Known::new(fencing, self.sent, self.ask.ttl);
         let now = self.shared.host.now();
         self.shared.leases.begin(self.ask.owner.clone(), known, now);
+        (0..self.shared.nodes.len()).for_each(|node| self.fill(node));
         if !self.answers.is_empty() {
             let host = Arc::clone(&self.shared.host);
             host.spawn_io(Box::pin(self.aftermath()));
         }
         Acquired::Granted { fencing }
+    }
+
+    /// Has a node asked again, if it voted for another.
+    fn fill(&self, node: usize) {
+        if let Some(free_in) = self.ballot.free_in(node) {
+            self.shared.fill(&self.lease(), node, Some(free_in));
+        }
     }
 
     /// Brings the counters of late nodes in step, for as long as the lease is there.
@@ -185,6 +193,7 @@ impl<S: Store> Asking<S> {
         while let Some((node, heard)) = self.answers.next_of(&owner).await {
             if self.shared.leases.valid(&self.ask.owner, self.shared.host.now()).is_some() {
                 self.hear(node, heard);
+                self.fill(node);
             }
         }
     }

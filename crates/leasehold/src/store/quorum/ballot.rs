@@ -148,6 +148,16 @@ impl Ballot {
         self.votes.iter().any(|vote| matches!(vote, NodeAnswer::Open { late: false }))
     }
 
+    /// When a node can vote again that voted for another, or is quarantined: at the latest, and
+    /// [`Duration::MAX`] if that vote has no end. `None` for any other node.
+    pub(super) fn free_in(&self, node: usize) -> Option<Duration> {
+        match &self.votes[node] {
+            NodeAnswer::Taken { retry_in, .. } => Some(retry_in.unwrap_or(Duration::MAX)),
+            NodeAnswer::Quarantined(quarantine) => Some(quarantine.left),
+            NodeAnswer::Open { .. } | NodeAnswer::Granted(_) | NodeAnswer::Failed(_) => None,
+        }
+    }
+
     /// Whether a node has granted it, or may have.
     pub(super) fn may_be_granted(&self) -> bool {
         self.votes.iter().any(|vote| match vote {

@@ -46,7 +46,7 @@ impl<S: Store> Leaving<S> {
         Self::submit_as(shared, lease, Otherwise::Free)
     }
 
-    /// Submits it in that way. Nothing is put back from now on.
+    /// Submits it in that way. No node is asked for the lease again from now on.
     pub(super) fn submit_as(shared: &Arc<Shared<S>>, lease: LeaseId, otherwise: Otherwise) -> Self {
         shared.leases.end(&lease.owner);
         let mut answers = SideBySide::new(shared);

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `ballot` | what the answers of the nodes to one ask amount to |
 //! | `asking`, `renewing`, `leaving` | one ask, renewal or release of all nodes |
+//! | `filling` | asking a node again for a lease that it does not have |
 //! | `side_by_side` | answers of several nodes, as they come |
 //! | `leases` | what is remembered of the leases that were granted |
 //! | `admission` | whether a node is a store of its own |
@@ -20,6 +21,7 @@ mod asking;
 mod ballot;
 mod browse;
 mod error;
+mod filling;
 mod hints;
 mod leases;
 mod leaving;
@@ -58,9 +60,10 @@ use crate::host::Host;
 ///
 /// Validity windows do not overlap, whatever nodes are down, slow or cut off. A node that was
 /// restarted without its data, or whose clock stepped forward, has forgotten what it granted. Such
-/// nodes, and those that were out of reach when a lease was granted, have to be fewer than half of
-/// all together. The next renewal puts the lease where it is not. Fencing tokens rise as long as
-/// no node's counter goes back. See *Several stores* in GUARANTEES.md.
+/// nodes, and those that do not have the lease, have to be fewer than a majority together. Nodes
+/// that voted for another when a lease was granted get it when that vote ends, those that were out
+/// of reach by the next renewal. Fencing tokens rise as long as no node's counter goes back. See
+/// *Several stores* in GUARANTEES.md.
 ///
 /// All clients have to name the same nodes, in whatever order: nobody checks that. A Redis node
 /// with `strict=yes` in its URL notices by itself that it has forgotten, and gives no vote until
@@ -268,6 +271,11 @@ impl<S: Store> Store for Quorum<S> {
         for node in &self.shared.nodes {
             node.store.listen(inbox);
         }
+    }
+
+    fn let_go(&self, lease: &LeaseId) {
+        self.shared.leases.end(&lease.owner);
+        self.shared.nodes.iter().for_each(|node| node.store.let_go(lease));
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -10,16 +10,13 @@ use super::{Shared, error};
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
-use crate::core::validity::valid_until;
-use crate::store::{Acquired, Ask, Line, Otherwise, Renewal, Renewed, Store};
+use crate::store::{Renewal, Renewed, Store};
 
 /// What a node answers.
 enum Answer {
     Renewed(Renewed),
     /// To being raised.
     Raised(Renewed),
-    /// It had lost the key, and was asked for it again.
-    PutBack(Acquired),
 }
 
 /// A renewal that was submitted to all nodes.
@@ -102,17 +99,15 @@ impl<S: Store> Renewing<S> {
                 self.raise_behind();
             }
             Ok(Answer::Raised(Renewed::Lost)) => self.ballot.taken(node, None, 0),
-            // It is not asked before the majority has answered.
-            Ok(Answer::PutBack(_)) => {}
             Err(error) => self.ballot.failed(node, error),
         }
     }
 
-    /// It is renewed. Nodes that lost it are given it back in the background: not before, or a
+    /// It is renewed. Nodes that lost it are asked for it again in the background: not before, or a
     /// lease that somebody ended would come to life again.
     fn renewed(mut self, reserved: Option<FencingBlock>) -> Renewed {
         let owner = &self.renewal.lease.owner;
-        self.shared.leases.extend(owner, valid_until(self.sent, self.renewal.ttl));
+        self.shared.leases.extend(owner, self.sent, self.renewal.ttl);
         let before = self.shared.leases.known(owner).and_then(|known| known.fencing);
         let is_raised = |last| self.renewal.at_least.is_some_and(|at_least| at_least.get() > last);
         let raised_from = before.filter(|before| is_raised(last_of(*before)));
@@ -124,44 +119,13 @@ impl<S: Store> Renewing<S> {
         let fencing = known.map_or_else(|| reserved.or(self.seen), |known| known.fencing);
         let renewed = Renewed::Renewed { fencing, raised_from, wanted: self.wanted };
         for node in std::mem::take(&mut self.lost) {
-            self.put_back(node);
+            self.shared.fill(&self.renewal.lease, node, None);
         }
         if !self.answers.is_empty() {
             let host = Arc::clone(&self.shared.host);
             host.spawn_io(Box::pin(self.aftermath()));
         }
         renewed
-    }
-
-    /// Asks a node for the key again that it lost, or never had: only while the lease is valid.
-    ///
-    /// A strict node that has just forgotten refuses it until its quarantine is over, since it
-    /// cannot tell this ask from any other new one. That is safe, as a vote less always is, and the
-    /// lease stands on the majority that has just renewed it; a renewal after the quarantine puts
-    /// it back. Until then the lease may lose so many nodes less.
-    fn put_back(&mut self, node: usize) {
-        let lease = &self.renewal.lease;
-        let leases = &self.shared.leases;
-        if leases.valid(&lease.owner, self.shared.host.now()).is_none() {
-            return;
-        }
-        let ask = Ask {
-            key: lease.key.clone(),
-            owner: lease.owner.clone(),
-            claim: lease.claim,
-            ttl: self.renewal.ttl,
-            line: Line::Stand,
-            note: None,
-            reserve: 0,
-        };
-        let store = &self.shared.nodes[node].store;
-        let answer = store.acquire(ask);
-        if leases.known(&lease.owner).is_none() {
-            // Released meanwhile: so is this, behind it.
-            drop(store.release(lease.clone(), Otherwise::Free));
-        }
-        let answer = async move { answer.await.map(Answer::PutBack) };
-        self.answers.push(node, self.renewal.ttl, Box::pin(answer));
     }
 
     /// Has the nodes that are behind count as far as the others, where the key is still ours.
@@ -184,16 +148,8 @@ impl<S: Store> Renewing<S> {
     async fn aftermath(mut self) {
         let owner = self.renewal.lease.owner.clone();
         while let Some((node, heard)) = self.answers.next_of(&owner).await {
-            match heard {
-                Heard::Answer(Ok(Answer::Renewed(Renewed::Lost))) => self.put_back(node),
-                // Best effort: the next grant is higher all the same, by what the majority counts.
-                Heard::Answer(Ok(Answer::PutBack(Acquired::Granted { .. }))) => {
-                    let known = self.shared.leases.known(&self.renewal.lease.owner);
-                    if let Some(block) = known.and_then(|known| known.fencing) {
-                        self.raise(node, last_of(block));
-                    }
-                }
-                Heard::Answer(_) | Heard::Late => {}
+            if let Heard::Answer(Ok(Answer::Renewed(Renewed::Lost))) = heard {
+                self.shared.fill(&self.renewal.lease, node, None);
             }
         }
     }
