@@ -1,10 +1,18 @@
 //! Which nodes may vote.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
-use leasehold::ErrorKind;
+use leasehold::core::token::ClientId;
 use leasehold::host::Host;
-use leasehold::store::{AnyStore, Quorum};
+use leasehold::store::{
+    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, Otherwise,
+    Quorum, Released, Renewal, Renewed, Snapshot, Store,
+};
+use leasehold::{Error, ErrorKind, Key};
+use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Faults, Request};
 
 use super::far::Far;
@@ -134,6 +142,87 @@ fn one_store_does_not_vote_twice_where_a_look_comes_after_the_lease_it_looks_for
     }
 }
 
+/// A way to a store on which a look at a lease that another way took is slow to arrive.
+#[derive(Clone)]
+struct SlowToLook {
+    store: MemoryStore,
+    host: Arc<VirtualHost>,
+    way: Duration,
+    own: Arc<Mutex<HashSet<Key>>>,
+}
+
+impl Store for SlowToLook {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        self.own.lock().expect("no panic").insert(ask.key.clone());
+        self.store.acquire(ask)
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        self.store.renew(renewal)
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        self.store.release(lease, otherwise)
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        let is_own = self.own.lock().expect("no panic").contains(&key);
+        let arrives = self.host.now() + if is_own { Duration::ZERO } else { self.way };
+        let (store, host) = (self.store.clone(), self.host.clone());
+        async move {
+            host.sleep_until(arrives).await;
+            store.inspect(key).await
+        }
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.store.watch(inbox, sink);
+    }
+
+    fn listen(&self, inbox: &ClientId) {
+        self.store.listen(inbox);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.store.browse()
+    }
+
+    fn label(&self) -> String {
+        self.store.label()
+    }
+}
+
+/// The trial itself is answered at once, and the look that would tell comes too late.
+#[test]
+fn one_store_does_not_vote_twice_where_only_the_look_at_the_other_way_is_slow() {
+    for way in [0, 1_000, 4_000, 4_940, 4_999, 5_000, 5_001, 6_000, 60_000] {
+        play_on(1, 0, async |scene| {
+            let (host, store) = (scene.host.clone(), scene.nodes[0].clone());
+            let to_look = || SlowToLook {
+                store: store.clone(),
+                host: host.clone(),
+                way: ms(way),
+                own: Arc::default(),
+            };
+            let connected = Quorum::connect([to_look(), to_look()], host.clone()).await;
+            let error = connected.expect_err("two of two are one");
+            let said = if way < 5_000 { "same store" } else { "was gone before" };
+            assert!(error.to_string().contains(said), "{way}: {error}");
+        });
+    }
+}
+
 /// Whether it is the same store as one that votes cannot be seen while that one does not answer.
 #[test]
 fn a_node_is_not_admitted_while_one_that_votes_cannot_be_looked_at() {
@@ -169,7 +258,6 @@ fn a_node_is_admitted_once_all_that_vote_were_looked_at() {
 
 #[test]
 fn what_nodes_are_tried_by_is_gone() {
-    use leasehold::store::Browse as _;
     play(&[5], 0..1, async |scene| {
         let _client = scene.client().await;
         scene.host.settle().await;
