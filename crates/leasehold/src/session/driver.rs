@@ -4,7 +4,7 @@
 //! It runs beside the user's runtime, so that an executor that is blocked or gone loses no lease.
 //! It ends when it has had nothing to do for a second, and is started again by the next lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::Session;
 use super::held::Held;
 use super::registry::Due;
+use super::release::FollowUp;
 use crate::core::error::Error;
 use crate::core::lease::{LeaseState, Lost};
 use crate::core::moment::Moment;
@@ -26,6 +27,10 @@ use crate::store::{Renewed, Store, within};
 /// repeated, and be in their own way for ever. Over a network that takes 50 ms for an answer, this
 /// many are 20 000 a second.
 const RENEWALS_MAX: usize = 1_024;
+
+/// How many releases that nobody waits for are under way at a time. After an outage that cost many
+/// leases, those that are left come first.
+pub(super) const RELEASES_MAX: usize = 1_024;
 
 /// The answer to a renewal.
 struct Answer {
@@ -65,12 +70,11 @@ pub(super) async fn drive(mut driving: Driving) {
     let session = Arc::clone(&driving.session);
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut renewals = Renewals::default();
+    let mut releases = Releases::default();
     let mut idle_since = session.now();
     loop {
         let plan = session.registry.plan(session.now(), !work.is_empty(), &mut idle_since);
-        for follow_up in plan.follow_ups {
-            work.push(Box::pin(follow_up.finish().map(|()| None)));
-        }
+        releases.waiting.extend(plan.follow_ups);
         // Holders first: whatever a store or a subscriber does next, they know.
         for (held, _) in plan.duties.iter().filter(|(_, due)| matches!(due, Due::Lost(_))) {
             held.tell();
@@ -85,6 +89,9 @@ pub(super) async fn drive(mut driving: Driving) {
         while let Some(held) = renewals.next() {
             work.push(renewal(&session, held));
         }
+        while let Some(follow_up) = releases.next() {
+            work.push(Box::pin(follow_up.finish().map(|()| None)));
+        }
         let Some(next) = plan.next else {
             driving.is_done = true;
             return;
@@ -92,13 +99,13 @@ pub(super) async fn drive(mut driving: Driving) {
         let mut timer = session.host.sleep_until(next);
         tokio::select! {
             biased;
-            Some(done) = work.next() => session.take_answer(&mut renewals, done),
+            Some(done) = work.next() => session.take_done(&mut renewals, &mut releases, done),
             () = session.registry.wake() => {}
             () = &mut timer => {}
         }
         // Whatever else came meanwhile, before the next look at everything that is due.
         while let Some(Some(done)) = work.next().now_or_never() {
-            session.take_answer(&mut renewals, done);
+            session.take_done(&mut renewals, &mut releases, done);
         }
     }
 }
@@ -138,6 +145,25 @@ impl Renewals {
     }
 }
 
+/// The releases that nobody waits for, the earliest first.
+#[derive(Default)]
+struct Releases {
+    waiting: VecDeque<FollowUp>,
+    under_way: usize,
+}
+
+impl Releases {
+    /// The next one to follow up, if there is room for it.
+    fn next(&mut self) -> Option<FollowUp> {
+        if self.under_way >= RELEASES_MAX {
+            return None;
+        }
+        let next = self.waiting.pop_front()?;
+        self.under_way += 1;
+        Some(next)
+    }
+}
+
 /// Submits a renewal at once; its answer comes later.
 fn renewal(session: &Session, held: Arc<Held>) -> Work {
     let sent = session.now();
@@ -152,11 +178,19 @@ fn renewal(session: &Session, held: Arc<Held>) -> Work {
 }
 
 impl Session {
-    fn take_answer(self: &Arc<Self>, renewals: &mut Renewals, answer: Option<Answer>) {
-        if let Some(Answer { held, sent, renewed }) = answer {
-            renewals.answered();
-            self.on_renewal(&held, sent, renewed.as_ref());
-        }
+    /// Takes what is done: an answer to a renewal, or a release that is over.
+    fn take_done(
+        self: &Arc<Self>,
+        renewals: &mut Renewals,
+        releases: &mut Releases,
+        done: Option<Answer>,
+    ) {
+        let Some(Answer { held, sent, renewed }) = done else {
+            releases.under_way -= 1;
+            return;
+        };
+        renewals.answered();
+        self.on_renewal(&held, sent, renewed.as_ref());
     }
 
     /// Draws the conclusions from the answer to a renewal that left at `sent`. Returns whether it
@@ -206,10 +240,21 @@ impl Session {
         held.tell();
         if lost == Lost::Deadline {
             // Before it is forgotten, so that a shutdown sees one or the other at every moment.
-            self.release_in_background(held.id.clone(), &held.spec);
+            self.release_lost(held);
         }
         self.registry.forget(held);
         self.forget_lease(held);
         tracing::warn!(key = %held.id.key, reason = %lost, "a lease was lost");
+    }
+
+    /// Releases a lease whose deadline passed: at once, or in its turn if many are to be released.
+    fn release_lost(self: &Arc<Self>, held: &Held) {
+        if self.registry.unconfirmed() < RELEASES_MAX {
+            return self.release_in_background(held.id.clone(), &held.spec);
+        }
+        let otherwise = held.spec.otherwise();
+        let unsent =
+            FollowUp::unsent(Arc::clone(self), held.id.clone(), otherwise, held.keeps_at_most());
+        self.registry.follow_up(self, unsent);
     }
 }

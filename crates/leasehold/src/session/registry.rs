@@ -186,6 +186,11 @@ impl Registry {
         self.tell_if_drained(state);
     }
 
+    /// How many releases are not confirmed.
+    pub(super) fn unconfirmed(&self) -> usize {
+        self.state().unconfirmed
+    }
+
     /// Has the driver follow a release up. It looks at its next tick: the request itself is on its
     /// way already.
     pub(super) fn follow_up(&self, session: &Arc<Session>, follow_up: FollowUp) {

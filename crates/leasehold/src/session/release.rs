@@ -90,6 +90,19 @@ pub(super) struct FollowUp {
 }
 
 impl FollowUp {
+    /// The release of a lease that is asked for once its turn has come, unless the store has let go
+    /// of it by itself by then.
+    pub(super) fn unsent(
+        session: Arc<Session>,
+        lease: LeaseId,
+        otherwise: Otherwise,
+        keeps_at_most: Duration,
+    ) -> Self {
+        let keeps_until = session.now() + keeps_at_most;
+        let counted = Counted::new(session);
+        Self { lease, otherwise, keeps_until, answer: None, counted }
+    }
+
     /// Takes note of the answer if it is there already. Returns whether nothing is left to do.
     pub(super) fn settle(&mut self) -> bool {
         let Some(answer) = &mut self.answer else { return false };
@@ -116,6 +129,9 @@ impl FollowUp {
     /// Repeats the release until it is answered, or until the store has let go by itself.
     pub(super) async fn finish(mut self) {
         let session = Arc::clone(&self.counted.session);
+        if self.answer.is_none() && session.now() >= self.keeps_until {
+            return;
+        }
         // As long as a command of that ttl may take, so that a key is gone soon after the store
         // answers again, and a store that is gone for a day is not beaten all day.
         let longest = self.keeps_until.since(session.now()) / 4;

@@ -176,6 +176,24 @@ fn an_outage_is_not_beaten_by_attempts_to_connect() {
     });
 }
 
+/// A server that stood still and goes on is reached at once: to wait for it was pause enough.
+#[test]
+fn an_attempt_to_connect_that_took_long_to_fail_is_followed_by_the_next_at_once() {
+    for seed in 0..5 {
+        connected(seed, async |world| {
+            world.fake.set_door(Door::Hanging);
+            world.fake.break_connections();
+            world.pass(Duration::ZERO).await;
+            assert_eq!(kind(world.release("a").await), ErrorKind::Unavailable);
+            // It was given up 2 s after it began, and this answer came after 1 s.
+            world.pass(Duration::from_millis(1_001)).await;
+            world.fake.set_door(Door::Open);
+            assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
+            assert_eq!(world.asked_for(), ["b"]);
+        });
+    }
+}
+
 #[test]
 fn what_was_sent_on_a_connection_that_ends_is_unknown() {
     connected(0, async |world| {

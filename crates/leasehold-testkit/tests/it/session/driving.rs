@@ -232,6 +232,89 @@ fn a_lease_that_is_shorter_than_a_tick_of_the_driver_is_renewed_in_time() {
     }
 }
 
+/// Each of them takes up room among the renewals that are under way at a time, and gives it back.
+#[test]
+fn leases_are_renewed_after_more_renewals_have_failed_than_are_under_way_at_a_time() {
+    const LEASES: usize = 700;
+    const FAILED: usize = 3 * 1_024;
+    for fault in [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply] {
+        play_on(stores::memory, 0, async |scene| {
+            let client = scene.client_of(ms(3_000)).await;
+            let mut guards = Vec::new();
+            for number in 0..LEASES {
+                guards.push(client.mutex(format!("{number}")).lock().await.expect("free"));
+            }
+            let mut failed = 0;
+            for _ in 0..8 {
+                scene.faults.from_now_on(Request::Renew, fault);
+                let before = scene.faults.count(Request::Renew);
+                scene.pass(ms(1_500)).await;
+                failed += scene.faults.count(Request::Renew) - before;
+                scene.faults.heal();
+                scene.pass(ms(3_000)).await;
+                let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+                assert_eq!(lost, 0, "{fault:?}, {failed} failed");
+            }
+            assert!(failed >= FAILED, "{fault:?}, {failed} failed");
+        });
+    }
+}
+
+/// The room that renewals without an answer take is there again in time.
+#[test]
+fn an_outage_costs_no_lease_if_all_can_be_renewed_in_the_time_that_is_left_after_it() {
+    const LEASES: u64 = 5_000;
+    for (fault, left) in [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply]
+        .into_iter()
+        .flat_map(|fault| [600, 700, 800, 900, 1_000].map(|left| (fault, ms(left))))
+    {
+        play_on(stores::memory, 0, async |scene| {
+            let client = scene.client_of(ms(10_000)).await;
+            let mut guards = Vec::new();
+            for number in 0..LEASES {
+                guards.push(client.mutex(format!("{number}")).lock().await.expect("free"));
+            }
+            // All of them take 500 ms.
+            scene.faults.in_turn(Request::Renew, Duration::from_micros(100));
+            scene.pass(ms(20_000)).await;
+            scene.faults.from_now_on(Request::Renew, fault);
+            while guards.iter().all(|guard| guard.remaining() > left) {
+                scene.pass(ms(20)).await;
+            }
+            scene.faults.end_outage();
+            scene.pass(ms(3_000)).await;
+            let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+            assert_eq!(lost, 0, "{fault:?} until the first had {left:?} left");
+        });
+    }
+}
+
+/// Or they would be in the way of the renewals of those that are left.
+#[test]
+fn the_releases_of_many_lost_leases_do_not_leave_all_at_once() {
+    const LEASES: usize = 3_000;
+    const AT_ONCE: usize = 1_024;
+    play_on(stores::memory, 0, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        let mut guards = Vec::new();
+        for number in 0..LEASES {
+            guards.push(client.mutex(format!("{number}")).lock().await.expect("free"));
+        }
+        scene.faults.from_now_on(Request::Release, Fault::LoseRequest);
+        scene.host.suspend(ms(20_000));
+        scene.pass(ms(100)).await;
+        assert!(guards.iter().all(|guard| !guard.is_held()));
+        let released = scene.faults.count(Request::Release);
+        assert!((1..=AT_ONCE).contains(&released), "{released} releases at once");
+        scene.faults.heal();
+        scene.pass(ms(3_000)).await;
+        let released = scene.faults.count(Request::Release);
+        assert!(released >= LEASES, "each is told in the end: {released}");
+        let ended = client.shutdown(ms(1_000)).await;
+        assert_eq!(ended.left_to_expire, 0);
+    });
+}
+
 /// Looks at the line of a client whenever it is woken.
 struct Nosy(Client);
 

@@ -350,7 +350,13 @@ impl Shared {
             return;
         }
         let pause = state.delays.next(random_u32(&*self.host));
-        let not_before = self.host.now() + pause;
+        let now = self.host.now();
+        // From its beginning: one that took longer was pause enough, and a server that stood still
+        // is to be reached as soon as it goes on.
+        let not_before = match &state.phase {
+            Phase::Connecting { since, .. } => now.max(*since + pause),
+            Phase::Open { .. } | Phase::Closed { .. } => now + pause,
+        };
         let closed = Phase::Closed { not_before, why: Some(why.clone()) };
         if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, closed) {
             drop(state);
