@@ -17,7 +17,7 @@ impl<S: Store> Mutex<S> {
         let owner = self.options.gen_value(&*self.host)?;
         for tried in 0..tries {
             if tried > 0 && !self.pause(tried, end).await {
-                return Err(Error::Failed);
+                return Err(Error::Elapsed);
             }
             let error = match self.attempt(&terms, &owner, end).await {
                 Ok(()) => return Ok(()),

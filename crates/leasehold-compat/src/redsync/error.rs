@@ -11,8 +11,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock could not be had in so many tries, or in the time that there was (`ErrFailed`).
+    /// The lock could not be had in so many tries (`ErrFailed`).
     Failed,
+    /// The time for all tries was over before the last of them (`ErrFailed` too, for which its
+    /// context has ended).
+    Elapsed,
     /// A quorum was extended, but that took so long that nothing is left of it (`ErrExtendFailed`).
     ExtendFailed,
     /// A node has no lock to release: it has ended (`ErrLockAlreadyExpired`).
@@ -80,6 +83,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed => f.write_str("redsync: failed to acquire lock"),
+            Self::Elapsed => f.write_str("redsync: failed to acquire lock in the time given"),
             Self::ExtendFailed => f.write_str("redsync: failed to extend lock"),
             Self::LockAlreadyExpired => {
                 f.write_str("redsync: failed to unlock, lock was already expired")
@@ -112,6 +116,7 @@ impl StdError for Error {
             Self::GenValue { source } => Some(&**source),
             Self::Joined(errors) => errors.iter().find_map(|error| error.source()),
             Self::Failed
+            | Self::Elapsed
             | Self::ExtendFailed
             | Self::LockAlreadyExpired
             | Self::Taken { .. }

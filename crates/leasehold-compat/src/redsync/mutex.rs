@@ -83,7 +83,7 @@ impl<S: Store> Mutex<S> {
     ///
     /// # Errors
     ///
-    /// As there. [`Failed`](Error::Failed) if the time elapses between two tries; a try that it
+    /// As there. [`Elapsed`](Error::Elapsed) if the time elapses between two tries; a try that it
     /// elapses in is given back, and is the last.
     ///
     /// # Cancel safety

@@ -144,7 +144,7 @@ fn a_timeout_ends_all_tries() {
         let second = scene.mutex().with_retry_delay(ms(100));
         for limit in [50, 100, 250] {
             let (took, locked) = scene.timed(second.lock_within(ms(limit))).await;
-            assert!(matches!(locked, Err(Error::Failed)), "{locked:?}");
+            assert!(matches!(locked, Err(Error::Elapsed)), "{locked:?}");
             assert_eq!(took, ms(limit));
         }
         assert!(first.unlock().await.expect("it is ours"));
@@ -174,7 +174,7 @@ fn a_timeout_that_has_elapsed_asks_nothing() {
         for error in calls.map(|called| called.expect_err("no time")) {
             assert_eq!(said(&error), [0, 1, 2].map(|node| (Some(node), "redis")));
         }
-        assert!(matches!(mutex.lock_within(Duration::ZERO).await, Err(Error::Failed)));
+        assert!(matches!(mutex.lock_within(Duration::ZERO).await, Err(Error::Elapsed)));
         assert_eq!(Request::ALL.map(|request| scene.faults.count(request)), [0; 4]);
     });
 }
