@@ -106,7 +106,10 @@ impl fmt::Display for ErrorKind {
 /// Opaque on purpose: branch on [`kind`](Self::kind), show the message, and follow
 /// [`source`](StdError::source) to the cause. The message says what happened, in what state the
 /// lock is now, and what to do next.
-#[derive(Clone, Debug)]
+///
+/// `Debug` shows the same message with its causes and its kind: that is what a person sees where
+/// `main` returns an error. `{:#?}` shows the parts.
+#[derive(Clone)]
 pub struct Error {
     inner: Arc<Inner>,
 }
@@ -200,6 +203,28 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            let Inner { kind, name, message, source } = &*self.inner;
+            let mut parts = f.debug_struct("Error");
+            parts.field("kind", kind).field("name", name).field("message", message);
+            return parts.field("source", source).finish();
+        }
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(current) = cause {
+            // Many errors repeat their cause in their own text.
+            let said = current.to_string();
+            if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
+            cause = current.source();
+        }
+        write!(f, "{text} ({})", self.kind())
+    }
+}
+
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.inner.source.as_deref().map(|source| source as &(dyn StdError + 'static))
@@ -237,6 +262,9 @@ mod tests {
             .with_source(cause);
         assert_eq!(error.to_string(), "`a\\u{1b}[31m`: cannot ask");
         assert_eq!(error.source().expect("a cause").to_string(), "disk on fire");
+        let shown = "`a\\u{1b}[31m`: cannot ask: disk on fire (unavailable)";
+        assert_eq!(format!("{error:?}"), shown, "as `main` shows what it returns");
+        assert!(format!("{error:#?}").contains("kind: Unavailable"), "{error:#?}");
         assert_eq!(error.with_name("other").name(), Some("a\u{1b}[31m"));
     }
 }
