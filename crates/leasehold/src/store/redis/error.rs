@@ -18,7 +18,9 @@ const SAID_MAX: usize = 300;
 /// What a refusal means. `code` is the first word of the answer, `text` is all of it.
 pub(super) fn refusal(code: &str, text: &str) -> Error {
     let (kind, message) = explain(code, text);
-    Error::new(kind, message).with_source(Said::new(text))
+    // Where in a script of ours it was met says nothing to a user, unless nothing else is known.
+    let said = if kind == ErrorKind::Unknown { text } else { without_script(code, text) };
+    Error::new(kind, message).with_source(Said::new(said))
 }
 
 /// What it means that a request has no answer.
@@ -111,6 +113,13 @@ fn inside_script<'a>(code: &'a str, text: &'a str) -> (&'a str, &'a str) {
         Some(if is_code { (code, inner) } else { ("ERR", inner) })
     };
     if code == "ERR" { wrapped().unwrap_or((code, text)) } else { (code, text) }
+}
+
+/// What a server said, without what it says of the script in which it was met: before 7.0 in front
+/// of it, since then behind it, as in `… script: 74ea…, on @user_script:112.`
+fn without_script<'a>(code: &'a str, text: &'a str) -> &'a str {
+    let (_, inner) = inside_script(code, text);
+    inner.split(" script: ").next().unwrap_or_default()
 }
 
 const UNKNOWN: &str = "the server answered with an error that Leasehold does not know; the request \
@@ -438,6 +447,22 @@ mod tests {
             assert_eq!(surely_nothing, kind != ErrorKind::Unknown, "{message}");
             assert!(error.source().is_some(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_server_says_of_our_scripts_is_left_out_where_it_is_understood() {
+        let said = "the server said `WRONGTYPE Operation against a key`";
+        for text in [
+            "WRONGTYPE Operation against a key script: 74ea, on @user_script:112.",
+            "WRONGTYPE Operation against a key",
+            "ERR Error running script (call to f_a): @user_script:1: @user_script: 1: -WRONGTYPE \
+             Operation against a key",
+        ] {
+            let cause = refused(text).source().expect("a cause").to_string();
+            assert_eq!(cause, said, "{text}");
+        }
+        let strange = refused("ERR user_script:1: attempt to compare script: 74ea");
+        assert!(strange.source().expect("a cause").to_string().contains("74ea"), "shown whole");
     }
 
     #[test]
