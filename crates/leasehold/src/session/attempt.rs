@@ -131,6 +131,7 @@ impl Attempt {
             let ask = self.ask(sent);
             let known_before = std::mem::replace(&mut self.known, true);
             self.is_asking = true;
+            tracing::trace!(key = %self.spec.key, "asks");
             let answer = self.session.store.acquire(ask);
             let answer = tokio::select! {
                 biased;
@@ -138,6 +139,7 @@ impl Attempt {
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
             self.is_asking = false;
+            tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
             let now = self.session.now();
             self.session.registry.settle(&self.session);
             match (self.conclude(now, sent, known_before, &answer), answer) {

@@ -222,6 +222,9 @@ impl Session {
         if let (Err(error), true) = (renewed, is_ours) {
             tracing::warn!(key = %held.id.key, ?left, %error, "a renewal failed");
         }
+        if counted {
+            tracing::debug!(key = %held.id.key, ?left, "renewed");
+        }
         match state {
             _ if is_ours => self.registry.reschedule(held, due),
             LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),

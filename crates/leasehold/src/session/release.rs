@@ -43,6 +43,9 @@ impl ReleaseInFlight {
         match &answer {
             Err(error) if may_be_repeated(error) => self.leave_to_the_driver(),
             answer => {
+                if let Ok(answer) = answer {
+                    tracing::debug!(key = %follow_up.lease.key, ?answer, "release answered");
+                }
                 follow_up.counted.released = ended_a_lease(answer);
                 self.0 = None;
             }
@@ -117,7 +120,13 @@ impl FollowUp {
     /// Takes note of an answer. Returns whether nothing is left to do.
     fn conclude(&mut self, answer: &Result<Released, Error>) -> bool {
         self.counted.released = ended_a_lease(answer);
-        let Err(error) = answer else { return true };
+        let error = match answer {
+            Ok(answer) => {
+                tracing::debug!(key = %self.lease.key, ?answer, "release answered");
+                return true;
+            }
+            Err(error) => error,
+        };
         if may_be_repeated(error) && self.counted.session.now() < self.keeps_until {
             return false;
         }
