@@ -186,6 +186,13 @@ impl Client {
         answer.await.map_err(|error| error.about(name))
     }
 
+    /// The public id of this client: the second half of its owner tokens, and what its place in a
+    /// line is known by, see [`Waiter::id`](crate::store::Waiter::id).
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.user.session().id().clone()
+    }
+
     /// Which store this is, without a password: for messages and logs.
     #[must_use]
     pub fn store_label(&self) -> String {

@@ -1,5 +1,8 @@
 //! What a client says of itself.
 
+use std::io::Read as _;
+use std::time::Duration;
+
 use crate::core::token::ClientId;
 use crate::store::ClientRecord;
 
@@ -14,6 +17,7 @@ struct Named {
     host: String,
     user: String,
     command: String,
+    ttl: Option<Duration>,
 }
 
 /// The longest text of each part, in bytes.
@@ -24,13 +28,13 @@ impl Identity {
     /// without its arguments, since people put secrets there.
     #[must_use]
     pub fn process() -> Self {
-        let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         let program = std::env::args_os().next().unwrap_or_default();
         let program = std::path::Path::new(&program).file_name().unwrap_or_default();
         Self(Some(Named {
             host: cut(rustix::system::uname().nodename().to_string_lossy().into_owned()),
-            user: cut(user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string())),
+            user: cut(user_name()),
             command: cut(program.to_string_lossy().into_owned()),
+            ttl: None,
         }))
     }
 
@@ -49,11 +53,21 @@ impl Identity {
         self
     }
 
+    /// Says that every lease of this client has this ttl. With it, people see on every store when a
+    /// lease was renewed last, and so whether its holder lives.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        if let Some(named) = &mut self.0 {
+            named.ttl = Some(ttl);
+        }
+        self
+    }
+
     pub(crate) fn record(self, id: &ClientId) -> Option<ClientRecord> {
-        let Named { host, user, command } = self.0?;
+        let Named { host, user, command, ttl } = self.0?;
         // Of the process that connects: a fork may have copied what was said before.
         let pid = std::process::id();
-        Some(ClientRecord { id: id.clone(), host, pid, user, command })
+        Some(ClientRecord { id: id.clone(), host, pid, user, command, ttl })
     }
 }
 
@@ -63,7 +77,48 @@ impl Default for Identity {
     }
 }
 
+/// How much of the list of users is read.
+const PASSWD_BYTES_MAX: u64 = 1 << 20;
+
+/// What the environment calls the user, else what the list of users does, else its number. Systems
+/// that start services set no variables for it.
+fn user_name() -> String {
+    let set = |name: &&str| std::env::var(name).ok().filter(|user| !user.is_empty());
+    let uid = rustix::process::getuid().as_raw();
+    let listed = || {
+        let mut text = Vec::new();
+        let file = std::fs::File::open("/etc/passwd").ok()?;
+        file.take(PASSWD_BYTES_MAX).read_to_end(&mut text).ok()?;
+        named_in(&String::from_utf8_lossy(&text), uid)
+    };
+    ["USER", "LOGNAME"].iter().find_map(set).or_else(listed).unwrap_or_else(|| uid.to_string())
+}
+
+/// The name of a user in the list that passwd(5) describes.
+fn named_in(passwd: &str, uid: u32) -> Option<String> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, _password, number) = (fields.next()?, fields.next()?, fields.next()?);
+        (number.parse() == Ok(uid) && !name.is_empty()).then(|| name.to_owned())
+    })
+}
+
 fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(PART_BYTES_MAX));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_in_the_list_of_users() {
+        let list =
+            "root:x:0:0:root:/root:/bin/sh\n# odd\n:x:7::\nci:x:1001:1001::/home/ci:/bin/sh\n";
+        for (uid, name) in [(0, Some("root")), (1_001, Some("ci")), (1, None), (7, None)] {
+            assert_eq!(named_in(list, uid).as_deref(), name, "{uid}");
+        }
+        assert_eq!(named_in("", 0), None);
+    }
 }

@@ -157,6 +157,10 @@ impl Session {
         self.host.now()
     }
 
+    pub(crate) const fn id(&self) -> &ClientId {
+        &self.id
+    }
+
     fn fresh_token(&self) -> OwnerToken {
         let mut random = [0; OwnerToken::RANDOM_BYTES];
         self.host.random(&mut random);

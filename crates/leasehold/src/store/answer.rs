@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ClientRecord;
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
-use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
+use crate::core::token::{ClientId, FencingBlock, FencingToken};
 
 /// The answer to an [`Ask`](super::Ask).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,10 +175,16 @@ impl fmt::Debug for Vote {
     }
 }
 
-/// The beginning of an owner token, nothing of a short one.
+/// The beginning of an owner token: its first four characters, fewer of a short one, so that no
+/// more than about a quarter of it is shown. What is not printable ASCII is shown by its first four
+/// bytes in hexadecimal, as `0xff1b6162`.
 fn hint(token: &[u8]) -> String {
-    let shown = if token.len() < OwnerToken::HINTED_BYTES_MIN { 0 } else { 4 };
-    String::from_utf8_lossy(&token[..shown]).into_owned()
+    if token.iter().all(|byte| (0x20..=0x7e).contains(byte)) {
+        let shown = token.len().div_ceil(4).min(4);
+        return token[..shown].iter().copied().map(char::from).collect();
+    }
+    let bytes = token.iter().take(4).map(|byte| format!("{byte:02x}"));
+    std::iter::once("0x".to_owned()).chain(bytes).collect()
 }
 
 impl Snapshot {
@@ -199,6 +205,8 @@ pub struct Holder {
     pub why: Option<String>,
     /// Since when, where the store knows.
     pub since: Option<WallTime>,
+    /// How long each renewal makes its lease last, where that is known.
+    pub ttl: Option<Duration>,
     /// How long its lease still lives unrenewed; `None` if it has no end.
     pub ttl_left: Option<Duration>,
     /// The fencing tokens of this grant.
@@ -217,10 +225,18 @@ impl Holder {
             client: None,
             why: None,
             since: None,
+            ttl: None,
             ttl_left: None,
             fencing: None,
             idle: false,
         }
+    }
+
+    /// How long ago its lease was granted or renewed, where that is known: a holder that lives
+    /// renews it every third of its [`ttl`](Self::ttl).
+    #[must_use]
+    pub fn renewed_ago(&self) -> Option<Duration> {
+        self.ttl?.checked_sub(self.ttl_left?)
     }
 
     /// The last of its fencing tokens.
@@ -228,8 +244,10 @@ impl Holder {
         self.fencing.map(|block| block.first.get() + u64::from(block.count) - 1)
     }
 
-    /// The beginning of the owner token, as [`OwnerToken::hint`](crate::OwnerToken::hint) gives it:
-    /// nothing of a short one. A foreign token may be any bytes.
+    /// The beginning of the owner token: of one of ours as
+    /// [`OwnerToken::hint`](crate::OwnerToken::hint) gives it. A foreign one may be any bytes: of a
+    /// short one fewer characters are shown, and what is not text is shown in hexadecimal, as
+    /// `0xff1b6162`.
     #[must_use]
     pub fn token_hint(&self) -> String {
         hint(&self.token)
@@ -243,6 +261,7 @@ impl fmt::Debug for Holder {
             .field("client", &self.client)
             .field("why", &self.why)
             .field("since", &self.since)
+            .field("ttl", &self.ttl)
             .field("ttl_left", &self.ttl_left)
             .field("fencing", &self.fencing)
             .field("idle", &self.idle)
@@ -286,12 +305,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_token_is_not_shown_in_part() {
-        let table: [(&[u8], &str); 4] = [
+    fn a_quarter_of_a_token_is_shown_at_most_and_of_other_bytes_their_numbers() {
+        let table: [(&[u8], &str); 9] = [
             (b"", ""),
-            (b"secret", ""),
+            (b"1", "1"),
+            (b"secret", "se"),
+            (b"abcdefghijkl", "abc"),
             (b"abcdefghijklmnop", "abcd"),
-            (&[0xff; 20], "\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
+            (b"two words of text", "two "),
+            (&[0xff; 20], "0xffffffff"),
+            (b"\x00", "0x00"),
+            ("ünï".as_bytes(), "0xc3bc6ec3"),
         ];
         for (token, hint) in table {
             let holder = Holder::new(token);
@@ -305,7 +329,7 @@ mod tests {
         let vote = |holder| Vote::new("a", holder);
         for (holder, hint, shown) in [
             (Ok(Some(b"abcdefghijklmnop".to_vec())), Some("abcd"), r#"Ok(Some("abcd"))"#),
-            (Ok(Some(b"secret".to_vec())), Some(""), r#"Ok(Some(""))"#),
+            (Ok(Some(b"secret".to_vec())), Some("se"), r#"Ok(Some("se"))"#),
             (Ok(None), None, "Ok(None)"),
             (Err("down".to_owned()), None, r#"Err("down")"#),
         ] {

@@ -1,6 +1,7 @@
 //! What a store is asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::core::key::Key;
 use crate::core::line::{Stance, Wish};
@@ -128,6 +129,9 @@ pub struct ClientRecord {
     pub user: String,
     /// What it runs.
     pub command: String,
+    /// The ttl of its leases, where it says so: a store that does not know the ttl of a lease
+    /// shows this one as [`Holder::ttl`](super::Holder::ttl). In whole milliseconds.
+    pub ttl: Option<Duration>,
 }
 
 impl ClientRecord {
@@ -135,7 +139,14 @@ impl ClientRecord {
     /// Set what else is known.
     #[must_use]
     pub const fn new(id: ClientId) -> Self {
-        Self { id, host: String::new(), pid: 0, user: String::new(), command: String::new() }
+        Self {
+            id,
+            host: String::new(),
+            pid: 0,
+            user: String::new(),
+            command: String::new(),
+            ttl: None,
+        }
     }
 }
 

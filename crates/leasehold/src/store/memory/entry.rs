@@ -317,6 +317,7 @@ impl Entry {
             client: None,
             why: held.why.as_deref().map(str::to_owned),
             since: Some(held.since),
+            ttl: None,
             ttl_left: Some(held.expires.since(now)),
             fencing: held.fencing,
             idle: held.idle,

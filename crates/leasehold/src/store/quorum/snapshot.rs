@@ -62,6 +62,7 @@ mod tests {
             client: None,
             why: None,
             since: None,
+            ttl: None,
             ttl_left: Some(Duration::from_millis(left_ms)),
             fencing: None,
             idle: false,

@@ -1,7 +1,9 @@
-//! What clients say of themselves, as it is kept on the server: one text per client, `host`, `pid`,
-//! `user` and `command`, a line each.
+//! What clients say of themselves, as it is kept on the server: one text per client, `host`, `pid`
+//! (and behind a blank the ttl of its leases in milliseconds, if it says so), `user` and `command`,
+//! a line each.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::keys::add_record;
 use super::link::{Command, Value};
@@ -13,12 +15,13 @@ const RECORD_BYTES_MAX: usize = 4_096;
 
 /// The command that writes a record, or keeps it for longer.
 pub(super) fn write(record: &ClientRecord) -> Command {
-    let ClientRecord { id, host, pid, user, command } = record;
+    let ClientRecord { id, host, pid, user, command, ttl } = record;
+    let ttl = ttl.map(|ttl| format!(" {}", ttl.as_millis())).unwrap_or_default();
     // Only the last line may itself have lines.
     let line = |text: &str| text.replace('\n', " ");
     let idle_ms = u64::try_from(FENCE_IDLE.as_millis()).expect("some minutes");
     add_record(Command::new("SET"), id)
-        .arg(format!("{}\n{pid}\n{}\n{command}", line(host), line(user)))
+        .arg(format!("{}\n{pid}{ttl}\n{}\n{command}", line(host), line(user)))
         .arg("PX")
         .number(idle_ms)
 }
@@ -52,6 +55,7 @@ pub(super) fn fill(snapshot: &mut Snapshot, clients: &[ClientId], reply: &Value)
     let record = |id: Option<&ClientId>| id.and_then(|id| records.get(id)).cloned();
     for holder in &mut snapshot.holders {
         holder.client = record(client_of(&holder.token).as_ref());
+        holder.ttl = holder.client.as_ref().and_then(|client| client.ttl);
     }
     for waiter in &mut snapshot.waiters {
         waiter.client = record(waiter.id.as_ref());
@@ -61,13 +65,13 @@ pub(super) fn fill(snapshot: &mut Snapshot, clients: &[ClientId], reply: &Value)
 fn parse(id: &ClientId, text: &[u8]) -> Option<ClientRecord> {
     let text = str::from_utf8(text).ok().filter(|text| text.len() <= RECORD_BYTES_MAX)?;
     let mut lines = text.splitn(4, '\n').map(str::to_owned);
-    Some(ClientRecord {
-        id: id.clone(),
-        host: lines.next()?,
-        pid: lines.next()?.parse().ok()?,
-        user: lines.next()?,
-        command: lines.next()?,
-    })
+    let (host, numbers) = (lines.next()?, lines.next()?);
+    let (pid, ttl) = match numbers.split_once(' ') {
+        Some((pid, ttl)) => (pid, Some(Duration::from_millis(ttl.parse().ok()?))),
+        None => (&*numbers, None),
+    };
+    let (id, pid) = (id.clone(), pid.parse().ok()?);
+    Some(ClientRecord { id, host, pid, user: lines.next()?, command: lines.next()?, ttl })
 }
 
 #[cfg(test)]
@@ -86,6 +90,7 @@ mod tests {
             pid: 42,
             user: "anna".to_owned(),
             command: "report\n--all".to_owned(),
+            ttl: None,
         }
     }
 
@@ -103,18 +108,23 @@ mod tests {
         let odd = ClientRecord { host: "a\nb".to_owned(), user: String::new(), ..client(0) };
         let read = parse(&id(0), &text_of(&odd)).expect("it reads back");
         assert_eq!((read.host.as_str(), read.pid, read.user.as_str()), ("a b", 42, ""));
+        let timed = ClientRecord { ttl: Some(Duration::from_secs(10)), ..client(0) };
+        assert!(text_of(&timed).starts_with(b"web-1\n42 10000\nanna"));
+        assert_eq!(parse(&id(0), &text_of(&timed)), Some(timed));
     }
 
     #[test]
     fn hostile_texts_are_no_records() {
         let long = format!("host\n1\nuser\n{}", "x".repeat(RECORD_BYTES_MAX));
-        let table: [&[u8]; 8] = [
+        let table: [&[u8]; 10] = [
             b"",
             b"host",
             b"host\n1",
             b"host\n1\nuser",
             b"host\nx\nuser\ncommand",
             b"host\n4294967296\nuser\ncommand",
+            b"host\n1 x\nuser\ncommand",
+            b"host\n1 -5\nuser\ncommand",
             b"\xff\n1\nuser\ncommand",
             long.as_bytes(),
         ];
@@ -131,6 +141,7 @@ mod tests {
             client: None,
             why: None,
             since: None,
+            ttl: None,
             ttl_left: None,
             fencing: None,
             idle: false,
@@ -153,6 +164,7 @@ mod tests {
         }
         fill(&mut snapshot, &clients, &Value::Array(texts));
         assert_eq!(snapshot.holders[0].client, Some(client(0)));
+        assert_eq!(snapshot.holders[0].ttl, None);
         let known: Vec<_> = snapshot.waiters.iter().map(|waiter| waiter.client.clone()).collect();
         assert_eq!(known, [None, Some(client(0)), None]);
     }

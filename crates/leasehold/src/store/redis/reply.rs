@@ -225,13 +225,9 @@ fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Va
         // Nothing is noted: it has the last token, unless it is a foreigner.
         let first = counter.filter(|_| client_of(token).is_some());
         return Holder {
-            token: token.to_vec(),
-            client: None,
-            why: None,
-            since: None,
             ttl_left: millis(ttl_left),
             fencing: first.map(|first| FencingBlock { first, count: 1 }),
-            idle: false,
+            ..Holder::new(token)
         };
     };
     let signed = |value| number(value).and_then(|number| i64::try_from(number).ok());
@@ -241,6 +237,7 @@ fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Va
         client: None,
         why: text(why).and_then(|why| why.strip_prefix('=').map(str::to_owned)),
         since: number(since).map(WallTime::from_unix_micros),
+        ttl: None,
         ttl_left: millis(ttl_left),
         fencing: fencing.flatten(),
         idle: *idle != Value::Nil,

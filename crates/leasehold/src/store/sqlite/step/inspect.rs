@@ -91,6 +91,7 @@ fn holder(turn: &Turn<'_>, held: &Held) -> rusqlite::Result<Holder> {
         token,
         why: held.why.as_deref().map(str::to_owned),
         since: Some(held.since),
+        ttl: Some(held.ttl),
         ttl_left: Some(held.expires.since(turn.now)),
         fencing: held.fencing,
         idle: held.idle,
@@ -110,6 +111,7 @@ fn client(turn: &Turn<'_>, id: Option<&ClientId>) -> rusqlite::Result<Option<Cli
                 pid: row.get(1)?,
                 user: row.get(2)?,
                 command: row.get(3)?,
+                ttl: None,
             })
         })
         .optional()

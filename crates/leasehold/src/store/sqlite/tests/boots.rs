@@ -114,6 +114,7 @@ fn what_is_in_use_is_not_forgotten() {
         pid: 7,
         user: "user".to_owned(),
         command: "command".to_owned(),
+        ttl: None,
     };
     let note = Note { client: Some(Arc::new(record.clone())), why: Some("because".into()) };
     let day = Ttl::MAX;
