@@ -1,6 +1,7 @@
 //! The command line. Nothing below this file knows how it is parsed.
 
 use std::ffi::OsString;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::output::Color;
 use crate::settings::StoreFlags;
 use crate::signals;
 use crate::take::Wait;
+use crate::tips;
 
 /// What was asked of us.
 #[derive(Debug)]
@@ -58,9 +60,14 @@ struct GlobalArgs {
     /// file of this user
     #[arg(long, global = true, value_name = "URL", action = ArgAction::Append)]
     url: Vec<String>,
-    /// A file with the URL, for URLs with passwords; those of a quorum one a line
+    /// A file with the URL, for URLs with passwords; those of a quorum one a line. Default:
+    /// LEASEHOLD_URL_FILE
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
     url_file: Option<PathBuf>,
+    /// The embedded store, whatever the environment names: only this user on this machine sees its
+    /// locks. Without this flag it is used, and said so, if nothing names a store
+    #[arg(long, global = true, conflicts_with_all = ["url", "url_file"])]
+    local: bool,
     /// Goes before every name, so that applications on one store do not meet; default:
     /// LEASEHOLD_NAMESPACE
     #[arg(long, global = true, value_name = "TEXT")]
@@ -74,7 +81,8 @@ struct GlobalArgs {
     /// Say only warnings and errors; with -n, that the lock is taken is neither
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Show the log of the library; twice for more. LEASEHOLD_LOG sets it in detail
+    /// Show when locks are acquired and released; -vv also renewals and trouble on the way, -vvv
+    /// every request. LEASEHOLD_LOG sets it in detail
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
 }
@@ -91,15 +99,21 @@ const RUN_NOTES: &str = "\
 CMD is run without a shell: for pipes, builtins and variables write  -- sh -c '...'
 The lock is held until CMD and every process that it left in the background have ended.
 CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
-LEASEHOLD_URL and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same locks.";
+LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
+locks.";
 
 /// What `acquire --help` ends with.
 const ACQUIRE_NOTES: &str = "\
-Prints lines for a shell: export LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=..., LEASEHOLD_TTL_MS=...
-`eval` hides a failure, so take the lines first:
+Prints lines for a shell: export LEASEHOLD_NAME=..., LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=...,
+LEASEHOLD_TTL_MS=... `eval` hides a failure, so take the lines first:
   out=$(leasehold acquire NAME --ttl 1m) || exit; eval \"$out\"
   leasehold renew NAME      # again and again; with the same ttl
-  leasehold release NAME";
+  leasehold release NAME
+Two locks in one shell: keep the token of each, since the second overwrites LEASEHOLD_TOKEN:
+  out=$(leasehold acquire a --ttl 1m) || exit; eval \"$out\"; a=$LEASEHOLD_TOKEN
+  out=$(leasehold acquire b --ttl 1m) || exit; eval \"$out\"; b=$LEASEHOLD_TOKEN
+  LEASEHOLD_TOKEN=$b leasehold release b
+  LEASEHOLD_TOKEN=$a leasehold release a";
 
 fn notes(more: &str) -> String {
     format!("{}\n\n{more}", duration::HELP)
@@ -128,6 +142,32 @@ pub(crate) enum Command {
     Unlock(Unlock),
 }
 
+/// The lock that is meant.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Name {
+    /// The lock
+    #[arg(value_name = "NAME")]
+    plain: Option<String>,
+    /// The lock, for names that begin with a hyphen: --name=-x
+    #[arg(long = "name", value_name = "NAME", allow_hyphen_values = true)]
+    flagged: Option<String>,
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.plain.as_deref().or(self.flagged.as_deref()).unwrap_or_default()
+    }
+}
+
+impl From<&Name> for String {
+    fn from(name: &Name) -> Self {
+        (**name).to_owned()
+    }
+}
+
 /// How to take a lock.
 #[derive(Debug, Args)]
 pub(crate) struct Take {
@@ -137,12 +177,16 @@ pub(crate) struct Take {
     /// Wait for so long at most; 0 is -n. Default: for ever
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     wait: Option<Duration>,
+    /// Try again for so long, also with -n, if the store cannot be reached: it may still be
+    /// starting. The time of -w begins when it answers. Default: fail at once
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) wait_store: Option<Duration>,
     /// Exit with N (0 to 255) instead of 75 if the lock is taken
     #[arg(short = 'E', long, value_name = "N")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Say why, for those who wait
     #[arg(long, value_name = "TEXT")]
-    pub(crate) why: Option<String>,
+    why: Option<String>,
 }
 
 impl Take {
@@ -155,6 +199,12 @@ impl Take {
         }
     }
 
+    /// Why it is taken. Without a reason a text without any: a store that notes a reason notes also
+    /// since when the lock is held.
+    pub(crate) fn why(&self) -> &str {
+        self.why.as_deref().unwrap_or_default()
+    }
+
     /// How to end if it is taken.
     pub(crate) fn taken(&self) -> Exit {
         self.conflict_exit_code.map_or(Exit::TAKEN, Exit::Code)
@@ -164,8 +214,8 @@ impl Take {
 /// `run`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The lock
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) name: Name,
     #[command(flatten)]
     pub(crate) take: Take,
     /// How long the lock outlives a crash; renewed every third of it
@@ -186,8 +236,8 @@ pub(crate) struct Run {
 /// `acquire`.
 #[derive(Debug, Args)]
 pub(crate) struct Acquire {
-    /// The lock
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) name: Name,
     #[command(flatten)]
     pub(crate) take: Take,
     /// How long the lease lasts unless `leasehold renew` is called
@@ -198,8 +248,8 @@ pub(crate) struct Acquire {
 /// `renew`.
 #[derive(Debug, Args)]
 pub(crate) struct Renew {
-    /// The lock
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) name: Name,
     /// The owner token, whole, as LEASEHOLD_TOKEN has it in the lines of `acquire`; default:
     /// LEASEHOLD_TOKEN
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
@@ -212,8 +262,8 @@ pub(crate) struct Renew {
 /// `release`.
 #[derive(Debug, Args)]
 pub(crate) struct Release {
-    /// The lock
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) name: Name,
     /// The owner token, whole, as LEASEHOLD_TOKEN has it in the lines of `acquire`; default:
     /// LEASEHOLD_TOKEN
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
@@ -226,20 +276,28 @@ pub(crate) struct Ls {
     /// Which names: `*` is any run of characters, `?` any one
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
+    /// Only locks that are held for longer than this, as far as the store knows since when
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) older_than: Option<Duration>,
+    /// Show them again and again, every 2 s or as often as given: --watch=500ms. Elsewhere than on
+    /// a terminal, only when something has changed
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "2s")]
+    pub(crate) watch: Option<Duration>,
 }
 
 /// `inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct Inspect {
-    /// The lock
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) name: Name,
 }
 
 /// `unlock`.
 #[derive(Debug, Args)]
 pub(crate) struct Unlock {
-    /// The lock
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) name: Name,
     /// Only the lease whose token begins like this, as `leasehold inspect` shows it
     #[arg(long, value_name = "HINT", allow_hyphen_values = true)]
     #[arg(required_unless_present = "force", conflicts_with = "force")]
@@ -266,7 +324,8 @@ pub(crate) enum Parsed {
 
 /// Reads the command line.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
-    match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    match Cli::try_parse_from(&args) {
         Ok(cli) => Ok(Parsed::Invocation(Box::new(Invocation {
             globals: globals(cli.globals),
             command: cli.command,
@@ -280,7 +339,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Ok(Parsed::Text(error.render().to_string(), Exit::USAGE))
         }
-        Err(error) => {
+        Err(mut error) => {
+            tips::mend(&mut error, &args);
             let text = error.render().to_string();
             let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
             Err(Failure::new(Exit::USAGE, "usage", text))
@@ -290,7 +350,12 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
 
 fn globals(args: GlobalArgs) -> Globals {
     Globals {
-        store: StoreFlags { urls: args.url, url_file: args.url_file, namespace: args.namespace },
+        store: StoreFlags {
+            urls: args.url,
+            url_file: args.url_file,
+            local: args.local,
+            namespace: args.namespace,
+        },
         json: args.json,
         color: Some(match args.color {
             ColorArg::Auto => Color::Auto,
@@ -303,126 +368,4 @@ fn globals(args: GlobalArgs) -> Globals {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    fn parsed(line: &str) -> Result<Invocation, Failure> {
-        match parse(line.split(' ').map(OsString::from))? {
-            Parsed::Invocation(invocation) => Ok(*invocation),
-            Parsed::Text(text, _) => panic!("{line}: {text}"),
-        }
-    }
-
-    fn run(line: &str) -> Run {
-        match parsed(line).expect(line).command {
-            Command::Run(run) => run,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn the_grammar_holds_together() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn run_waits_for_ever_unless_told_otherwise() {
-        for (flags, wait) in [
-            ("", Wait::ForEver),
-            (" -n", Wait::Never),
-            (" --nonblock", Wait::Never),
-            (" -w 0", Wait::Never),
-            (" -w 0.5", Wait::AtMost(Duration::from_millis(500))),
-            (" --wait 1m30s", Wait::AtMost(Duration::from_secs(90))),
-        ] {
-            assert_eq!(
-                run(&format!("leasehold run x{flags} -- true")).take.wait(),
-                wait,
-                "{flags}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_command_is_taken_as_it_is() {
-        let run = run("leasehold run --ttl 3 x --why because -E 0 -- cmd -n --json -- x");
-        assert_eq!(run.command, ["cmd", "-n", "--json", "--", "x"]);
-        assert_eq!(run.ttl.span, Duration::from_secs(3));
-        assert_eq!(run.take.taken(), Exit::Code(0));
-        assert_eq!(run.stop_signal, Signal::TERM);
-        assert_eq!(run.grace, None);
-    }
-
-    #[test]
-    fn global_flags_stand_anywhere_before_the_command() {
-        for line in [
-            "leasehold --json --url a: run x -- true",
-            "leasehold run --json x --url a: -- true",
-            "leasehold run x --url a: --json -- true",
-        ] {
-            let invocation = parsed(line).expect(line);
-            assert!(invocation.globals.json, "{line}");
-            assert_eq!(invocation.globals.store.urls, ["a:"], "{line}");
-        }
-    }
-
-    /// One token in 64 begins with a hyphen.
-    #[test]
-    fn a_token_may_begin_with_a_hyphen() {
-        let Ok(Command::Renew(renew)) =
-            parsed("leasehold renew x --token -pX --ttl 3").map(|it| it.command)
-        else {
-            panic!("renew")
-        };
-        assert_eq!(renew.token.as_deref(), Some("-pX"));
-        parsed("leasehold release x --token --ttl").expect("release");
-        parsed("leasehold unlock x --why y --token -pX --yes").expect("unlock");
-    }
-
-    #[test]
-    fn what_cannot_be_understood_is_a_usage_error() {
-        for line in [
-            "leasehold jump",
-            "leasehold run",
-            "leasehold run x",
-            "leasehold run x --",
-            "leasehold run x true",
-            "leasehold run x -n -w 3 -- true",
-            "leasehold run x -w soon -- true",
-            "leasehold run x -E 256 -- true",
-            "leasehold run x --stop-signal NOPE -- true",
-            "leasehold run x --ttl -- true",
-            "leasehold acquire x",
-            "leasehold unlock x --why y",
-            "leasehold unlock x --force",
-            "leasehold unlock x --force --token a --why y",
-            "leasehold ls --color maybe",
-            "leasehold ls -q -v",
-            "leasehold ls --url a: --url-file b",
-        ] {
-            let failure = parsed(line).expect_err(line);
-            assert_eq!(failure.exit, Exit::USAGE, "{line}");
-            assert!(!failure.message.starts_with("error"), "{}", failure.message);
-        }
-    }
-
-    #[test]
-    fn nothing_asked_for_is_answered_with_help_and_a_usage_error() {
-        match parse(["leasehold"].map(OsString::from)) {
-            Ok(Parsed::Text(text, Exit::USAGE)) => assert!(text.contains("Usage:"), "{text}"),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn help_shows_the_exit_codes() {
-        match parse(["leasehold", "--help"].map(OsString::from)) {
-            Ok(Parsed::Text(text, Exit::OK)) => {
-                assert!(text.contains("79      the lock was lost"), "{text}");
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
+mod tests;

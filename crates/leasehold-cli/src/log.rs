@@ -1,12 +1,12 @@
-//! The log of the library: on stderr if asked for, and its last warning for messages of ours.
+//! The log: on stderr if asked for, and its last warning for messages of ours.
 
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::Write as _;
 use std::sync::Mutex;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -15,14 +15,15 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::exit::Failure;
-use crate::output::object;
+use crate::output::{escape, object, rfc3339};
 
 /// Shows the log that `-v` or `LEASEHOLD_LOG` ask for; nothing by default, since every event that
 /// matters to a person is a message of ours.
 pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     let level = match verbose {
         0 => LevelFilter::OFF,
-        1 => LevelFilter::DEBUG,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
     let wanted = std::env::var("LEASEHOLD_LOG").ok().filter(|text| !text.is_empty());
@@ -36,14 +37,7 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     };
     let mut layers = vec![Keep.with_filter(LevelFilter::WARN).boxed()];
     if wanted.is_some() || verbose > 0 {
-        let shown = tracing_subscriber::fmt::layer();
-        layers.push(if json {
-            let lines = shown.with_ansi(false).without_time().with_writer(|| Lines);
-            lines.with_filter(filter).boxed()
-        } else {
-            let lines = shown.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
-            lines.with_filter(filter).boxed()
-        });
+        layers.push(Shown { json }.with_filter(filter).boxed());
     }
     tracing_subscriber::registry().with(layers).init();
     Ok(())
@@ -98,19 +92,82 @@ impl Visit for Cause {
     }
 }
 
-/// Turns each event into a JSON line, so that stderr stays one kind of thing.
-struct Lines;
+/// Writes each event as a line: a JSON object, or text.
+struct Shown {
+    json: bool,
+}
 
-impl Write for Lines {
-    /// Called once for each event, with all of it.
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(event);
-        let line = object("log", json!({ "message": text.trim_end() }));
-        io::stderr().write_all(line.as_bytes())?;
-        Ok(event.len())
+impl<S: Subscriber> Layer<S> for Shown {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut seen = Seen::default();
+        event.record(&mut seen);
+        let (level, target) = (event.metadata().level(), event.metadata().target());
+        let line = if self.json {
+            let level = level.as_str().to_ascii_lowercase();
+            let Seen { message, fields } = seen;
+            let fields = Value::Object(fields);
+            let time = rfc3339(SystemHost.wall());
+            object(
+                "log",
+                json!({
+                    "time": time, "level": level, "target": target,
+                    "message": message, "fields": fields,
+                }),
+            )
+        } else {
+            let fields: String = seen.fields.iter().map(shown).collect();
+            let (time, message) = (rfc3339(SystemHost.wall()), escape(&seen.message));
+            format!("{time} {level:>5} {target}: {message}{fields}\n")
+        };
+        // Nobody can be told if stderr is gone, and the lock must not depend on it.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// A field as ` name=value`.
+fn shown((name, value): (&String, &Value)) -> String {
+    match value {
+        Value::String(text) => format!(" {name}={}", escape(text)),
+        value => format!(" {name}={value}"),
+    }
+}
+
+/// What an event says.
+#[derive(Default)]
+struct Seen {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Seen {
+    fn add(&mut self, field: &Field, value: Value) {
+        self.fields.insert(field.name().to_owned(), value);
+    }
+}
+
+impl Visit for Seen {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value.into());
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = format!("{value:?}");
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.add(field, text.into());
+        }
     }
 }

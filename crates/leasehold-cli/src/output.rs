@@ -1,13 +1,17 @@
-//! Data on stdout, as text or JSON, and what both need: escaping, colour, times.
+//! Data on stdout, as text or JSON, and what both need: colour, times.
 
-use std::io::{self, Write as _};
+use std::os::fd::BorrowedFd;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use leasehold::core::WallTime;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use crate::escape::{escape, escape_json};
 use crate::exit::{Exit, Failure};
 
 /// When to colour.
@@ -43,24 +47,6 @@ impl Color {
     }
 }
 
-/// The text without anything that a terminal would obey: control characters and those that turn
-/// the direction of text are shown as escapes.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() || is_direction(c) {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
-const fn is_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// The text as one word of a shell.
 pub(crate) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
@@ -73,9 +59,8 @@ pub(crate) fn shell_word(text: &str) -> String {
 
 /// Writes text to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
-        if error.kind() == io::ErrorKind::BrokenPipe {
+    write_out(text).map_err(|error| {
+        if error == Errno::PIPE {
             // Nobody reads on, as in `leasehold ls | head`: end as every program does then.
             return Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new());
         }
@@ -83,18 +68,64 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Writes one JSON object as a line to stdout.
-pub(crate) fn print_json(object: &impl Serialize) -> Result<(), Failure> {
+/// Writes all of a text to stdout, past the standard library: that takes a stream which is not
+/// open for writing for one that has taken everything.
+pub(crate) fn write_out(text: &str) -> Result<(), Errno> {
+    let out = rustix::stdio::stdout();
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match rustix::io::write(out, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            // Somebody made it non-blocking.
+            Err(Errno::AGAIN) => {
+                poll(&mut [PollFd::new(&out, PollFlags::OUT)], None).map(drop).or_else(
+                    |error| {
+                        if error == Errno::INTR { Ok(()) } else { Err(error) }
+                    },
+                )?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Why what is printed would reach nobody, if that was not asked for.
+///
+/// Before `main`, the standard library opens `/dev/null` for a stream that is closed: for reading
+/// and writing, where a shell opens it for writing alone. A daemon may open it for both on purpose,
+/// and for stderr too.
+pub(crate) fn why_unread() -> Option<&'static str> {
+    let mode = |stream| fcntl_getfl(stream).map(|flags| flags & OFlags::ACCMODE);
+    let is_stand_in = |stream| is_null(stream) && mode(stream) == Ok(OFlags::RDWR);
+    let (out, err) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+    match mode(out) {
+        Err(_) => Some("it is closed"),
+        Ok(OFlags::RDONLY) => Some("it is not open for writing"),
+        Ok(_) if is_stand_in(out) && !is_stand_in(err) => Some("it is closed"),
+        Ok(_) => None,
+    }
+}
+
+fn is_null(stream: BorrowedFd<'_>) -> bool {
+    let (Ok(ours), Ok(null)) = (fstat(stream), stat("/dev/null")) else { return false };
+    FileType::from_raw_mode(ours.st_mode) == FileType::CharacterDevice
+        && ours.st_rdev == null.st_rdev
+}
+
+/// One JSON object as a line.
+pub(crate) fn json_line(object: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string(object)
         .map_err(|error| Failure::internal(format!("cannot write JSON: {error}")))?;
-    print(&format!("{text}\n"))
+    Ok(escape_json(&text) + "\n")
 }
 
 /// One JSON object as a line, its kind first.
 pub(crate) fn object(kind: &str, fields: Value) -> String {
     let schema = format!("leasehold.v1.{kind}");
     let line = serde_json::to_string(&Tagged { schema, fields });
-    line.expect("text and numbers are JSON") + "\n"
+    escape_json(&line.expect("text and numbers are JSON")) + "\n"
 }
 
 #[derive(Serialize)]
@@ -107,6 +138,20 @@ struct Tagged {
 /// Writes one JSON object of this kind as a line to stdout.
 pub(crate) fn print_object(kind: &str, fields: Value) -> Result<(), Failure> {
     print(&object(kind, fields))
+}
+
+/// How wide the terminal is that a stream leads to, if it leads to one.
+pub(crate) fn columns(stream: BorrowedFd<'_>) -> Option<usize> {
+    let size = rustix::termios::isatty(stream).then(|| rustix::termios::tcgetwinsize(stream));
+    size?.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// The text, cut to so many characters.
+pub(crate) fn cut(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.to_owned();
+    }
+    text.chars().take(chars.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// The kind of a failure about which nothing is said.
@@ -139,20 +184,6 @@ fn timestamp(time: WallTime) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nothing_that_a_terminal_obeys_gets_through() {
-        let table = [
-            ("release 2.4.1 — ünï", "release 2.4.1 — ünï"),
-            ("\x1b[31mred", "\\u{1b}[31mred"),
-            ("a\nb\r\tc", "a\\nb\\r\\tc"),
-            ("\u{9b}31m", "\\u{9b}31m"),
-            ("abc\u{202e}txt", "abc\\u{202e}txt"),
-        ];
-        for (text, shown) in table {
-            assert_eq!(escape(text), shown);
-        }
-    }
 
     #[test]
     fn a_shell_word_is_one_word_whatever_is_in_it() {

@@ -1,18 +1,16 @@
 //! Which store we speak to, and with what rights to talk about it.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use leasehold::store::redact_url;
-use leasehold::{Client, Identity};
+use leasehold::{Client, Error, Identity};
 
+use crate::environment::{NAMESPACE, URL, URL_FILE, Unknown, unknown};
 use crate::exit::Failure;
+use crate::patience::Patience;
 use crate::talk::{Level, Talk};
 use crate::urls::{absolute, after_scheme, has_password, in_file, split};
-
-/// Where a namespace is inherited from.
-pub(crate) const NAMESPACE: &str = "LEASEHOLD_NAMESPACE";
 
 /// What the flags say of the store.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +19,8 @@ pub(crate) struct StoreFlags {
     pub(crate) urls: Vec<String>,
     /// `--url-file`.
     pub(crate) url_file: Option<PathBuf>,
+    /// `--local`.
+    pub(crate) local: bool,
     /// `--namespace`.
     pub(crate) namespace: Option<String>,
 }
@@ -31,7 +31,19 @@ enum Source {
     Flag,
     File,
     Environment,
+    /// The embedded store, by `--local`.
+    Local,
+    /// The embedded store, since nothing names another.
     Default,
+}
+
+/// How a command that runs under a lock is told of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ForChild {
+    /// By the URLs, whatever directory it moves to.
+    Urls(String),
+    /// By the file in which they stand, so that no password is in its environment.
+    File(String),
 }
 
 /// The store that was chosen.
@@ -39,35 +51,58 @@ enum Source {
 pub(crate) struct Settings {
     /// One, or those of a quorum.
     urls: Vec<String>,
-    /// The same ones, from whatever directory.
-    urls_for_child: String,
+    for_child: ForChild,
     source: Source,
     namespace: Option<String>,
+    /// What is careless about the file in which the URLs stand.
+    careless: Option<String>,
+    /// Variables that look like ours.
+    unknown: Vec<Unknown>,
 }
 
 impl Settings {
     /// Chooses: flags before the environment before the default.
     pub(crate) fn resolve(flags: &StoreFlags) -> Result<Self, Failure> {
         let here = std::env::current_dir().ok();
-        Self::choose(flags, |name| std::env::var_os(name), here.as_deref())
+        let unknown = unknown(std::env::vars_os().map(|(name, _)| name));
+        Self::choose(flags, |name| std::env::var_os(name), unknown, here.as_deref())
     }
 
     fn choose(
         flags: &StoreFlags,
         env: impl Fn(&str) -> Option<OsString>,
+        unknown: Vec<Unknown>,
         here: Option<&Path>,
     ) -> Result<Self, Failure> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
+        let mut careless = None;
+        let mut read = |path: &Path, named| {
+            let file = in_file(path, named)?;
+            careless = file.careless;
+            Ok::<_, Failure>(file.urls)
+        };
+        let mut file = flags.url_file.clone();
         let (urls, source) = if !flags.urls.is_empty() {
             (flags.urls.iter().flat_map(|text| split(text)).collect(), Source::Flag)
-        } else if let Some(path) = &flags.url_file {
-            (in_file(path)?, Source::File)
-        } else if let Some(text) = env("LEASEHOLD_URL") {
-            (split(&inherited_urls(text)?), Source::Environment)
+        } else if let Some(path) = &file {
+            (read(path, "--url-file")?, Source::File)
+        } else if flags.local {
+            (vec![default_url(set)?], Source::Local)
         } else {
-            (vec![default_url(set)?], Source::Default)
+            match (env(URL), env(URL_FILE)) {
+                (Some(_), Some(_)) => return Err(two_stores()),
+                (Some(text), None) => (split(&inherited_urls(text)?), Source::Environment),
+                (None, Some(path)) => {
+                    let path = file.insert(inherited_file(path)?);
+                    (read(path, URL_FILE)?, Source::File)
+                }
+                (None, None) => {
+                    refuse_misspelt(&unknown)?;
+                    (vec![default_url(set)?], Source::Default)
+                }
+            }
         };
-        let urls_for_child = for_child(&urls, here)?;
+        let for_child = for_child(&urls, file.as_deref(), here)?;
         let inherited = || match set(NAMESPACE).map(OsString::into_string) {
             Some(Err(_)) => Err(Failure::config(format!(
                 "{NAMESPACE} is not valid UTF-8; the store was not contacted"
@@ -81,11 +116,51 @@ impl Settings {
         };
         // An empty flag takes an inherited namespace away.
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
-        Ok(Self { urls, urls_for_child, source, namespace })
+        Ok(Self { urls, for_child, source, namespace, careless, unknown })
     }
 
     /// Connects, after what there is to say about the choice.
     pub(crate) async fn connect(&self, who: Identity, talk: &Talk) -> Result<Client, Failure> {
+        self.announce(talk);
+        Ok(self.open(who).await?)
+    }
+
+    /// As [`connect`](Self::connect), for the lock called `name`, and tries again for a while.
+    pub(crate) async fn connect_patiently(
+        &self,
+        who: &Identity,
+        name: &str,
+        patience: &mut Patience,
+        talk: &Talk,
+    ) -> Result<Client, Failure> {
+        self.announce(talk);
+        loop {
+            match self.open(who.clone()).await {
+                Ok(client) => return Ok(client),
+                Err(error) if patience.try_again(&error, name, talk).await => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn open(&self, who: Identity) -> Result<Client, Error> {
+        let builder = match &self.urls[..] {
+            [url] => Client::builder(url),
+            urls => Client::quorum(urls),
+        };
+        let mut builder = builder.identity(who);
+        if let Some(namespace) = &self.namespace {
+            builder = builder.namespace(namespace);
+        }
+        builder.connect().await
+    }
+
+    /// Says what a person should know about the choice.
+    fn announce(&self, talk: &Talk) {
+        for unknown in &self.unknown {
+            let text = format!("{}; it is ignored", unknown.complaint());
+            talk.notice(Level::Warning, "unknown-variable", None, &text);
+        }
         if self.source == Source::Flag && self.urls.iter().any(|url| has_password(url)) {
             talk.notice(
                 Level::Warning,
@@ -95,18 +170,19 @@ impl Settings {
                  machine; use --url-file or LEASEHOLD_URL",
             );
         }
+        if let Some(careless) = &self.careless {
+            talk.notice(Level::Warning, "careless-url-file", None, careless);
+        }
+        // Whoever lost a configuration would otherwise hold locks that nobody else sees.
         if self.source == Source::Default {
-            announce_default(talk);
+            talk.notice(
+                Level::Info,
+                "embedded-store",
+                None,
+                "using the embedded store: only this user on this machine sees these locks; \
+                 --url names another store, --local says that this one is meant",
+            );
         }
-        let builder = match &self.urls[..] {
-            [url] => Client::builder(url),
-            urls => Client::quorum(urls),
-        };
-        let mut builder = builder.identity(who);
-        if let Some(namespace) = &self.namespace {
-            builder = builder.namespace(namespace);
-        }
-        Ok(builder.connect().await?)
     }
 
     /// Refuses a store in which nobody else could see the lock.
@@ -124,11 +200,38 @@ impl Settings {
         self.namespace.clone()
     }
 
-    /// The URLs for the environment of a command, so that it reaches the same store from whatever
-    /// directory it moves to.
-    pub(crate) fn urls_for_child(&self) -> String {
-        self.urls_for_child.clone()
+    /// The store for the environment of a command, so that it reaches the same one.
+    pub(crate) fn store_for_child(&self) -> [(&'static str, Option<String>); 2] {
+        match self.for_child.clone() {
+            ForChild::Urls(urls) => [(URL, Some(urls)), (URL_FILE, None)],
+            ForChild::File(path) => [(URL, None), (URL_FILE, Some(path))],
+        }
     }
+}
+
+fn two_stores() -> Failure {
+    Failure::config(format!(
+        "{URL} and {URL_FILE} both name a store; the store was not contacted, unset one of them"
+    ))
+}
+
+/// A job whose configuration is misspelt must not take a lock that nobody else sees.
+fn refuse_misspelt(unknown: &[Unknown]) -> Result<(), Failure> {
+    let Some(misspelt) = unknown.iter().find(|unknown| unknown.is_store()) else { return Ok(()) };
+    Err(Failure::config(format!(
+        "{}; nothing else names a store, so none was contacted: correct it, or say --local for the \
+         embedded store of this machine",
+        misspelt.complaint()
+    )))
+}
+
+fn inherited_file(path: OsString) -> Result<PathBuf, Failure> {
+    if path.is_empty() {
+        let message =
+            format!("{URL_FILE} is empty; the store was not contacted, name a file in it");
+        return Err(Failure::config(message));
+    }
+    Ok(path.into())
 }
 
 fn inherited_urls(text: OsString) -> Result<String, Failure> {
@@ -144,30 +247,35 @@ fn inherited_urls(text: OsString) -> Result<String, Failure> {
     })
 }
 
-/// The URLs as LEASEHOLD_URL carries them.
-fn for_child(urls: &[String], here: Option<&Path>) -> Result<String, Failure> {
-    let urls: Vec<_> = urls.iter().map(|url| absolute(url, here)).collect();
-    match urls.iter().find(|url| url.contains(char::is_whitespace)) {
+/// How a command is told of the URLs, which stand in `file` if they stand in one.
+fn for_child(
+    urls: &[String],
+    file: Option<&Path>,
+    here: Option<&Path>,
+) -> Result<ForChild, Failure> {
+    let wanted: Vec<_> = urls.iter().map(|url| absolute(url, here)).collect();
+    // A relative path in the file would mean another store elsewhere.
+    let is_portable = wanted == urls;
+    if file.is_some() && !is_portable && urls.iter().any(|url| has_password(url)) {
+        return Err(Failure::config(
+            "the file has a URL with a password and one with a relative path, so that neither the \
+             file nor its URLs can be handed on; the store was not contacted, write that path \
+             absolute",
+        ));
+    }
+    let file = file.filter(|_| is_portable);
+    let path = file.map(|file| here.map_or_else(|| file.to_owned(), |here| here.join(file)));
+    if let Some(path) = path.as_deref().and_then(Path::to_str) {
+        return Ok(ForChild::File(path.to_owned()));
+    }
+    match wanted.iter().find(|url| url.contains(char::is_whitespace)) {
         // The commands that run under the lock could not tell where it ends.
-        Some(url) if urls.len() > 1 => Err(Failure::config(format!(
+        Some(url) if wanted.len() > 1 => Err(Failure::config(format!(
             "several URLs make a quorum, and `{}` among them has white space in it, which stands \
              between URLs in LEASEHOLD_URL; the store was not contacted, write it without",
             redact_url(url)
         ))),
-        _ => Ok(urls.join(" ")),
-    }
-}
-
-/// Nobody chose the embedded store, so a person is told how far it reaches.
-fn announce_default(talk: &Talk) {
-    if std::io::stderr().is_terminal() {
-        talk.notice(
-            Level::Info,
-            "embedded-store",
-            None,
-            "using the embedded store: only this user on this machine sees these locks; \
-             --url names another store",
-        );
+        _ => Ok(ForChild::Urls(wanted.join(" "))),
     }
 }
 
@@ -201,8 +309,12 @@ mod tests {
         let get = |name: &str| {
             env.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
         };
-        Settings::choose(flags, get, Some(Path::new("/srv")))
-            .map(|settings| (settings.urls_for_child, settings.source))
+        let unknown = unknown(env.iter().map(|(name, _)| OsString::from(name)));
+        Settings::choose(flags, get, unknown, Some(Path::new("/srv")))
+            .map(|settings| match settings.for_child {
+                ForChild::Urls(urls) => (urls, settings.source),
+                ForChild::File(path) => (format!("in {path}"), settings.source),
+            })
             .map_err(|failure| failure.message)
     }
 
@@ -226,6 +338,44 @@ mod tests {
     }
 
     #[test]
+    fn a_misspelt_variable_is_no_reason_to_take_the_embedded_store() {
+        let home = ("HOME", "/h");
+        let none = StoreFlags::default();
+        for name in ["LEASEHOLD_URI", "LEASEHOLD_URL_FIEL", "LEASEHOLD_REDIS_URL"] {
+            let refusal = chosen(&none, &[(name, "redis://a"), home]).expect_err(name);
+            assert!(refusal.contains(name) && refusal.contains("--local"), "{refusal}");
+            assert!(chosen(&url("a:"), &[(name, "redis://a"), home]).is_ok(), "{name}");
+            let local = StoreFlags { local: true, ..StoreFlags::default() };
+            let (_, source) = chosen(&local, &[(name, "redis://a"), home]).expect("it is meant");
+            assert_eq!(source, Source::Local);
+        }
+        let (_, source) = chosen(&none, &[("LEASEHOLD_TTL", "5"), home]).expect("no store");
+        assert_eq!(source, Source::Default);
+    }
+
+    #[test]
+    fn a_file_is_handed_on_by_its_path_unless_a_path_in_it_is_relative() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("url");
+        let flags = StoreFlags { url_file: Some(path.clone()), ..StoreFlags::default() };
+        let by_env = [(URL_FILE, path.to_str().expect("text"))];
+        std::fs::write(&path, "redis://:hunter2@a\n").expect("a file");
+        let handed_on = Ok((format!("in {}", path.display()), Source::File));
+        assert_eq!(chosen(&flags, &[]), handed_on);
+        assert_eq!(chosen(&StoreFlags::default(), &by_env), handed_on);
+        std::fs::write(&path, "sqlite:a.db\n").expect("a file");
+        assert_eq!(chosen(&flags, &[]), Ok(("sqlite:/srv/a.db".to_owned(), Source::File)));
+        std::fs::write(&path, "sqlite:a.db\nredis://:hunter2@a\n").expect("a file");
+        let refusal = chosen(&flags, &[]).expect_err("not to be handed on");
+        assert!(refusal.contains("absolute") && !refusal.contains("hunter2"), "{refusal}");
+        let both = [(URL, "redis://a"), by_env[0]];
+        let refusal = chosen(&StoreFlags::default(), &both).expect_err("two stores");
+        assert!(refusal.contains("unset one"), "{refusal}");
+        let refusal = chosen(&StoreFlags::default(), &[(URL_FILE, "")]).expect_err("empty");
+        assert!(refusal.contains("is empty"), "{refusal}");
+    }
+
+    #[test]
     fn without_a_home_the_way_out_is_named() {
         let refusal = chosen(&StoreFlags::default(), &[("HOME", "")]).expect_err("no home");
         assert!(refusal.contains("--url") && refusal.contains("HOME"), "{refusal}");
@@ -245,7 +395,7 @@ mod tests {
         ] {
             let flags = StoreFlags { namespace: flag.map(str::to_owned), ..url("a:") };
             let get = |name: &str| inherited.filter(|_| name == NAMESPACE).map(OsString::from);
-            let settings = Settings::choose(&flags, get, None).expect("a store");
+            let settings = Settings::choose(&flags, get, vec![], None).expect("a store");
             assert_eq!(settings.namespace.as_deref(), namespace, "{flag:?} {inherited:?}");
         }
     }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::Quarantine;
-use leasehold::{Client, ErrorKind, Guard, Mutex, Snapshot};
+use leasehold::{Client, Error, ErrorKind, Guard, Mutex, Snapshot};
 use rustix::process::Signal;
 
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
+use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::talk::{Level, Talk};
 use crate::view;
@@ -26,6 +27,17 @@ pub(crate) enum Wait {
     ForEver,
 }
 
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    /// Which lock.
+    pub(crate) name: &'a str,
+    /// How long to wait for it.
+    pub(crate) wait: Wait,
+    /// What is left of the patience with a store that cannot be asked.
+    pub(crate) patience: Patience,
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub(crate) enum Taken {
@@ -40,15 +52,58 @@ pub(crate) enum Taken {
 /// How long leaving the line or releasing may hold up our end.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 
-/// Takes `mutex`, which is the lock called `name`.
+/// Takes `mutex`, which is the lock that was asked for.
 pub(crate) async fn take(
     client: &Client,
-    name: &str,
+    asked: Asked<'_>,
     mutex: &Mutex,
-    wait: Wait,
     signals: &mut Signals,
     talk: &Talk,
 ) -> Result<Taken, Failure> {
+    let Asked { name, wait, mut patience } = asked;
+    let began = SystemHost.now();
+    loop {
+        let answer = match ask(client, (name, wait), mutex, signals, talk).await {
+            Ok(answer) => answer,
+            Err(signal) => return Ok(Taken::Interrupted(signal)),
+        };
+        let error = match answer {
+            Ok(Some(guard)) => {
+                let after_ms = view::millis(SystemHost.now().since(began));
+                let fence = guard.fencing_token().map(|fence| fence.get());
+                tracing::info!(name, after_ms, fence, "acquired");
+                return Ok(Taken::Granted(guard));
+            }
+            Ok(None) => return Ok(Taken::Busy(busy(client, name, wait).await)),
+            Err(error) if error.kind() == ErrorKind::WaitElapsed => {
+                return Ok(Taken::Busy(busy(client, name, wait).await));
+            }
+            Err(error) => error,
+        };
+        if (error.kind(), wait) == (ErrorKind::Unavailable, Wait::Never)
+            && let Some(quarantined) = quarantined(client, name).await
+        {
+            return Err(quarantined);
+        }
+        let again = tokio::select! {
+            biased;
+            signal = signals.interrupt() => return Ok(Taken::Interrupted(signal)),
+            again = patience.try_again(&error, name, talk) => again,
+        };
+        if !again {
+            return Err(Failure::from(error).about(name));
+        }
+    }
+}
+
+/// Asks once, and talks to a person while that lasts. `Err`: we were told to stop.
+async fn ask(
+    client: &Client,
+    (name, wait): (&str, Wait),
+    mutex: &Mutex,
+    signals: &mut Signals,
+    talk: &Talk,
+) -> Result<Result<Option<Guard>, Error>, Signal> {
     let limit = match wait {
         Wait::AtMost(limit) => Some(limit),
         Wait::Never | Wait::ForEver => None,
@@ -72,21 +127,7 @@ pub(crate) async fn take(
         }
     };
     message.clear();
-    match answer {
-        Err(signal) => Ok(Taken::Interrupted(signal)),
-        Ok(Ok(Some(guard))) => Ok(Taken::Granted(guard)),
-        Ok(Ok(None)) => Ok(Taken::Busy(busy(client, name, wait).await)),
-        Ok(Err(error)) if error.kind() == ErrorKind::WaitElapsed => {
-            Ok(Taken::Busy(busy(client, name, wait).await))
-        }
-        Ok(Err(error)) => {
-            let quarantined = match (error.kind(), wait) {
-                (ErrorKind::Unavailable, Wait::Never) => quarantined(client, name).await,
-                _ => None,
-            };
-            Err(quarantined.unwrap_or_else(|| Failure::from(error).about(name)))
-        }
-    }
+    answer
 }
 
 /// How the lock is, if the store says so in time.

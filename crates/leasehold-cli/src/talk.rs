@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
-use crate::output::{Color, escape, object};
+use crate::output::{self, Color, escape, object};
 
 /// How serious a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,7 +116,10 @@ impl Talk {
     /// Writes over the current line of the terminal; an empty text clears it.
     pub(crate) fn status(&self, text: &str) {
         if self.on_terminal() {
-            self.write(&format!("\r\x1b[2K{text}"));
+            // A line that wraps could not be written over.
+            let columns = output::columns(rustix::stdio::stderr());
+            let shown = output::cut(text, columns.map_or(usize::MAX, |columns| columns - 1));
+            self.write(&format!("\r\x1b[2K{shown}"));
         }
     }
 

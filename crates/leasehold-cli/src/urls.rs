@@ -1,7 +1,11 @@
 //! The URLs of stores, as people write them.
 
-use std::fs;
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use crate::exit::Failure;
 
@@ -20,17 +24,68 @@ pub(crate) fn split(text: &str) -> Vec<String> {
     vec![text.to_owned()]
 }
 
-/// The URLs in a file: one a line, blank lines and comments left out.
-pub(crate) fn in_file(path: &Path) -> Result<Vec<String>, Failure> {
+/// How much of a file of URLs is read: far more than a quorum needs.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// What stands in a file of URLs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UrlFile {
+    /// The URLs in it.
+    pub(crate) urls: Vec<String>,
+    /// What is careless about its permissions.
+    pub(crate) careless: Option<String>,
+}
+
+/// Reads a file of URLs: one a line, blank lines and comments left out. `named` says what named it.
+///
+/// Only regular files of a bounded size are read. A pipe might never end, and a look at a device
+/// may do something.
+pub(crate) fn in_file(path: &Path, named: &str) -> Result<UrlFile, Failure> {
     let refused = |reason: &str| {
-        Failure::config(format!(
-            "--url-file {}: {reason}; the store was not contacted",
-            path.display()
-        ))
+        let path = path.display();
+        Failure::config(format!("{named} {path}: {reason}; the store was not contacted"))
     };
-    let text = fs::read_to_string(path).map_err(|error| refused(&error.to_string()))?;
+    let failed = |error: std::io::Error| refused(&error.to_string());
+    let check = |metadata: &Metadata| {
+        if !metadata.is_file() {
+            Err(refused("it is no regular file, which is what can be read in bounded time"))
+        } else if metadata.len() > FILE_BYTES_MAX {
+            Err(refused(&format!("it is larger than {FILE_BYTES_MAX} bytes")))
+        } else {
+            Ok(())
+        }
+    };
+    check(&fs::metadata(path).map_err(failed)?)?;
+    // Should a pipe have taken its place meanwhile, opening it does not wait.
+    let without_wait = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
+    let opened = File::options().read(true).custom_flags(without_wait).open(path);
+    let file = opened.map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    check(&metadata)?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(refused(&format!("it is larger than {FILE_BYTES_MAX} bytes")));
+    }
     let urls = lines(&text);
-    if urls.is_empty() { Err(refused("it holds no URL")) } else { Ok(urls) }
+    if urls.is_empty() {
+        return Err(refused("it holds no URL"));
+    }
+    let careless =
+        careless(metadata.permissions().mode(), urls.iter().any(|url| has_password(url)));
+    let careless = careless.map(|who| format!("{named} {}: {who}", path.display()));
+    Ok(UrlFile { urls, careless })
+}
+
+/// What others may do with the file that they should not. A group may be meant to share it.
+fn careless(mode: u32, has_password: bool) -> Option<&'static str> {
+    if mode & 0o002 != 0 {
+        Some("everybody on this machine may change which store is used; `chmod o-w` helps")
+    } else if mode & 0o004 != 0 && has_password {
+        Some("everybody on this machine may read the password in it; `chmod 600` helps")
+    } else {
+        None
+    }
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -89,6 +144,22 @@ mod tests {
             ("\n # nothing\n", &[]),
         ] {
             assert_eq!(lines(text), urls, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_others_may_do_with_a_file_is_noticed() {
+        for (mode, has_password, part) in [
+            (0o100_600, true, None),
+            (0o100_640, true, None),
+            (0o100_644, false, None),
+            (0o100_644, true, Some("may read the password")),
+            (0o100_666, true, Some("may change which store")),
+            (0o100_602, false, Some("may change which store")),
+        ] {
+            let said = careless(mode, has_password);
+            assert_eq!(said.is_some(), part.is_some(), "{mode:o} {said:?}");
+            assert!(said.unwrap_or_default().contains(part.unwrap_or_default()), "{mode:o}");
         }
     }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::duration::human;
-use crate::output::{clock, escape, rfc3339};
+use crate::output::{clock, cut, escape, rfc3339};
 
 /// The JSON object of kind `lock`.
 #[derive(Debug, Serialize)]
@@ -51,7 +51,9 @@ struct HolderObject {
     command: Option<String>,
     why: Option<String>,
     since: Option<String>,
+    ttl_ms: Option<u64>,
     ttl_left_ms: Option<u64>,
+    renewed_ms_ago: Option<u64>,
     fence: Option<String>,
 }
 
@@ -107,9 +109,11 @@ impl HolderObject {
             pid: client.map(|client| client.pid),
             user: client.map(|client| client.user.clone()),
             command: client.map(|client| client.command.clone()),
-            why: holder.why.clone(),
+            why: why(holder).map(str::to_owned),
             since: holder.since.map(rfc3339),
+            ttl_ms: holder.ttl.map(millis),
             ttl_left_ms: holder.ttl_left.map(millis),
+            renewed_ms_ago: holder.renewed_ago().map(millis),
             fence: fence(holder),
         }
     }
@@ -155,7 +159,7 @@ pub(crate) fn is_too_long(quarantine: &Quarantine) -> bool {
 }
 
 /// Why nothing new is granted, and what can be done if that takes too long.
-fn why(quarantine: &Quarantine) -> String {
+fn reason(quarantine: &Quarantine) -> String {
     let by_hand = "; that is longer than a quarantine: the server's clock was set back, or \
                    somebody wrote its end. Holders that the server forgot are shown nowhere: wait \
                    65 s by a watch of your own, then `HDEL :lh:epoch until` in that database, see \
@@ -209,14 +213,14 @@ pub(crate) fn card(
 ) -> Option<String> {
     let Some(holder) = seen.holders.first() else {
         let quarantine = seen.quarantine.as_ref()?;
-        return Some(format!("`{}` is not granted: {}", escape(name), why(quarantine)));
+        return Some(format!("`{}` is not granted: {}", escape(name), reason(quarantine)));
     };
     let mut text = format!("`{}` is held by {}", escape(name), who(holder.client.as_ref()));
     if let Some(time) = holder.since {
         text.push_str(&format!(" since {}", since(time, now)));
     }
     let mut facts = Vec::new();
-    facts.extend(holder.why.as_deref().map(|why| format!("why: {}", escape(why))));
+    facts.extend(why(holder).map(|why| format!("why: {}", escape(why))));
     facts.push(lease(holder));
     facts.extend(fence(holder).map(|fence| format!("fence {fence}")));
     if let Some(position) = us {
@@ -230,25 +234,48 @@ pub(crate) fn card(
 }
 
 fn lease(holder: &Holder) -> String {
-    holder.ttl_left.map_or_else(
+    let Some(left) = holder.ttl_left else {
         // A key of another application looks like this, too.
-        || "lease without an end: a foreign client's, or data that is no lock".to_owned(),
-        |left| format!("free in {} unless its holder renews it", human(left)),
-    )
+        return "lease without an end: a foreign client's, or data that is no lock".to_owned();
+    };
+    let mut text = format!("free in {} unless its holder renews it", human(left));
+    if let (Some(ttl), Some(ago)) = (holder.ttl, holder.renewed_ago()) {
+        text.push_str(&format!("   ttl {}, renewed {} ago", span(ttl), tenths(ago)));
+    }
+    text
+}
+
+/// What the holder says of itself, if it says something.
+fn why(holder: &Holder) -> Option<&str> {
+    holder.why.as_deref().filter(|why| !why.is_empty())
+}
+
+/// A span as whole units where it has them: `10s` and not `10.0s`.
+pub(crate) fn span(span: Duration) -> String {
+    let is_whole = span.subsec_nanos() == 0 && span.as_secs() < 60;
+    if is_whole { format!("{}s", span.as_secs()) } else { human(span) }
+}
+
+/// A span in which a fraction of a second matters: `0.4s`.
+fn tenths(span: Duration) -> String {
+    match span.as_secs() {
+        0 => format!("0.{}s", span.subsec_millis() / 100),
+        _ => human(span),
+    }
 }
 
 /// All that is known of a lock, for people.
 pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
     let mut out = format!("{}: {}\n", escape(name), state(seen));
     if let Some(quarantine) = &seen.quarantine {
-        out.push_str(&format!("  store    {}\n", why(quarantine)));
+        out.push_str(&format!("  store    {}\n", reason(quarantine)));
     }
     for holder in &seen.holders {
         out.push_str(&format!("  holder   {}\n", who(holder.client.as_ref())));
         if let Some(time) = holder.since {
             out.push_str(&format!("  since    {}\n", since(time, now)));
         }
-        if let Some(why) = &holder.why {
+        if let Some(why) = why(holder) {
             out.push_str(&format!("  why      {}\n", escape(why)));
         }
         out.push_str(&format!("  lease    {}\n", lease(holder).trim_start_matches("lease ")));
@@ -287,56 +314,65 @@ fn votes(votes: &[Vote]) -> String {
     heads.zip(votes).map(line).collect()
 }
 
+/// A line of a table.
+pub(crate) type Row = [String; 9];
+
 /// The heads of [`row`].
-pub(crate) const COLUMNS: [&str; 6] = ["NAME", "STATE", "HOLDER", "HELD FOR", "WAITING", "WHY"];
+pub(crate) const COLUMNS: [&str; 9] =
+    ["NAME", "STATE", "HOLDER", "COMMAND", "HELD FOR", "TTL", "LEFT", "WAITING", "WHY"];
 
 /// A lock as a line of a table.
-pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> [String; 6] {
+pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> Row {
     let holder = seen.holders.first();
     let client = holder.and_then(|holder| holder.client.as_ref());
     let held_for = holder.and_then(|holder| holder.since).map(|since| {
         human(Duration::from_micros(now.as_unix_micros().saturating_sub(since.as_unix_micros())))
     });
+    let of_holder = |text: Option<String>| {
+        text.unwrap_or_else(|| if holder.is_some() { "?".to_owned() } else { String::new() })
+    };
+    let name_of = |client: &ClientRecord| {
+        format!("{}:{} {}", escape(&client.host), client.pid, escape(&client.user))
+    };
     [
         escape(name),
         state(seen).to_owned(),
-        client.map_or_else(
-            || if holder.is_some() { "?".to_owned() } else { String::new() },
-            |client| format!("{}:{} {}", escape(&client.host), client.pid, escape(&client.user)),
-        ),
+        of_holder(client.map(name_of)),
+        of_holder(client.map(|client| cut(&escape(&client.command), COMMAND_CHARS))),
         held_for.unwrap_or_default(),
+        holder.and_then(|holder| holder.ttl).map(span).unwrap_or_default(),
+        holder.and_then(|holder| holder.ttl_left).map(human).unwrap_or_default(),
         if seen.waiting == 0 { String::new() } else { seen.waiting.to_string() },
-        holder.and_then(|holder| holder.why.as_deref()).map(escape).unwrap_or_default(),
+        holder.and_then(why).map(escape).unwrap_or_default(),
     ]
 }
+
+/// How much of a command is shown in a table.
+const COMMAND_CHARS: usize = 24;
 
 /// How long a reason in a table may be at least, and where nothing says how wide a line is at most.
 const WHY_CHARS: (usize, usize) = (10, 60);
 
+/// The column that is cut.
+const LAST: usize = COLUMNS.len() - 1;
+
 /// The lines of a table, columns lined up by characters, the last one cut to a line of `columns`.
-pub(crate) fn table(rows: &[[String; 6]], columns: Option<usize>) -> String {
+pub(crate) fn table(rows: &[Row], columns: Option<usize>) -> String {
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
     };
-    let widths: [usize; 6] = std::array::from_fn(width);
-    let before: usize = widths[..5].iter().map(|width| width + 2).sum();
+    let widths: [usize; LAST + 1] = std::array::from_fn(width);
+    let before: usize = widths[..LAST].iter().map(|width| width + 2).sum();
     let (least, most) = WHY_CHARS;
-    let why = columns.map_or(most, |columns| columns.saturating_sub(before).max(least));
+    let most = columns.map_or(most, |columns| columns.saturating_sub(before).max(least));
     let mut out = String::new();
     for row in rows {
-        let cells = row[..5].iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        let cells: Vec<String> = cells.chain([cut(&row[5], why)]).collect();
+        let cells = row[..LAST].iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells: Vec<String> = cells.chain([cut(&row[LAST], most)]).collect();
         out.push_str(cells.join("  ").trim_end());
         out.push('\n');
     }
     out
-}
-
-fn cut(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.to_owned();
-    }
-    text.chars().take(chars.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]

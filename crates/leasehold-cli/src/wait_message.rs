@@ -5,7 +5,6 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::core::Moment;
 use leasehold::host::{Host, SystemHost};
-use leasehold::store::ClientRecord;
 use leasehold::{Client, Snapshot};
 use serde_json::json;
 
@@ -38,7 +37,6 @@ const TICK: Duration = Duration::from_secs(1);
 pub(crate) struct WaitMessage<'a> {
     client: &'a Client,
     name: &'a str,
-    host: String,
     limit: Option<Duration>,
     talk: &'a Talk,
     began: Moment,
@@ -61,7 +59,6 @@ impl<'a> WaitMessage<'a> {
         Self {
             client,
             name,
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             limit,
             talk,
             began: SystemHost.now(),
@@ -98,7 +95,7 @@ impl<'a> WaitMessage<'a> {
         for _ in 0..PLACE_LOOKS {
             let Some(seen) = self.see().await else { return };
             self.position = (1..).zip(&seen.waiters).find_map(|(position, waiter)| {
-                waiter.client.as_ref().is_some_and(|client| self.is_us(client)).then_some(position)
+                (waiter.id == Some(self.client.id())).then_some(position)
             });
             // On a busy machine our own place may come a little later, and a log gets one line. No
             // place is taken at a store that grants nothing.
@@ -144,15 +141,13 @@ impl<'a> WaitMessage<'a> {
         }
     }
 
-    fn is_us(&self, client: &ClientRecord) -> bool {
-        client.pid == std::process::id() && client.host == self.host
-    }
-
     fn tell(&mut self, seen: &Snapshot) {
         let now = SystemHost.now();
         let in_the_way = match (seen.holders.first(), &seen.quarantine) {
             (Some(holder), _) => {
-                if holder.client.as_ref().is_some_and(|client| self.is_us(client)) {
+                // By the id of the client: two containers may have one host name and one pid.
+                let us = self.client.id();
+                if holder.client.as_ref().is_some_and(|client| client.id == us) {
                     return; // It was handed to us just now.
                 }
                 Some(holder.token.clone())

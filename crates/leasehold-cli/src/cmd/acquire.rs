@@ -4,40 +4,50 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::{Guard, Identity};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::Context;
+use super::chain::Chain;
 use crate::args::Acquire;
 use crate::exit::{Exit, Failure};
-use crate::output::{print, print_object, rfc3339, shell_word};
+use crate::output::{object, rfc3339, shell_word, why_unread, write_out};
+use crate::patience::Patience;
 use crate::signals::Signals;
-use crate::take::{DRAIN, Taken, take};
+use crate::take::{Asked, DRAIN, Taken, Wait, take};
 use crate::view::millis;
 
 /// Takes the lock and prints what is needed to renew and release it.
 pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, Failure> {
     let ttl = args.ttl.ttl(&args.name)?;
     context.settings.refuse_private(&args.name)?;
+    refuse_unread(&args.name)?;
     let mut signals = Signals::install()?;
     let talk = &context.talk;
+    let mut patience = Patience::new(args.take.wait_store);
+    let who = detached();
     let client = tokio::select! {
         biased;
         signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
-        client = context.settings.connect(detached(), talk) => client?,
+        client = context.settings.connect_patiently(&who, &args.name, &mut patience, talk) =>
+            client?,
     };
-    let mut mutex = client.mutex(&args.name).ttl(ttl);
-    if let Some(why) = &args.take.why {
-        mutex = mutex.why(why);
+    let wait = args.take.wait();
+    if wait != Wait::Never {
+        // A lease that `acquire` took ends by itself, so only those of runs are waited for in vain.
+        Chain::inherited().refuse(&client, &args.name).await?;
     }
-    let taken = take(&client, &args.name, &mutex, args.take.wait(), &mut signals, talk).await;
+    let mutex = client.mutex(&args.name).ttl(ttl).why(args.take.why());
+    let asked = Asked { name: &args.name, wait, patience };
+    let taken = take(&client, asked, &mutex, &mut signals, talk).await;
     let ended = match taken {
         Ok(Taken::Granted(guard)) => match hand_out(context, &args.name, ttl, &guard) {
             Ok(()) => {
                 let _token = guard.detach();
                 Ok(Exit::OK)
             }
-            // Nobody knows the token, so nobody else could release it: dropping the guard does.
-            Err(failure) => Err(failure),
+            // Nobody knows the token, so nobody else could release it.
+            Err(error) => Err(given_back(&args.name, guard, error).await),
         },
         Ok(Taken::Busy(failure)) => Err(Failure { exit: args.take.taken(), ..failure }),
         Ok(Taken::Interrupted(signal)) => Ok(Exit::Signal(signal.as_raw())),
@@ -54,11 +64,31 @@ fn detached() -> Identity {
     Identity::process().command("leasehold acquire (detached)")
 }
 
-fn hand_out(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> Result<(), Failure> {
+/// Refuses to take a lock whose token nobody would get.
+fn refuse_unread(name: &str) -> Result<(), Failure> {
+    let Some(why) = why_unread() else { return Ok(()) };
+    let message = format!(
+        "nobody would get the token, which is printed to stdout: {why}; nothing was acquired, \
+         write >/dev/null to do without the token"
+    );
+    Err(Failure::config(message).about(name))
+}
+
+/// Releases a lock whose token could not be printed.
+async fn given_back(name: &str, guard: Guard, error: Errno) -> Failure {
+    let now = match tokio::time::timeout(DRAIN, guard.release()).await {
+        Ok(Ok(_)) => "the lock was given back",
+        _ => "the store did not confirm that it was given back; it is free when its ttl is over",
+    };
+    let message = format!("the token could not be written to stdout: {error}; {now}");
+    Failure::internal(message).about(name)
+}
+
+fn hand_out(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> Result<(), Errno> {
     let fence = guard.fencing_token().map(|fence| fence.to_string());
     if context.json {
         let valid = guard.remaining();
-        return print_object(
+        return write_out(&object(
             "grant",
             json!({
                 "name": name,
@@ -68,13 +98,14 @@ fn hand_out(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> Resu
                 "valid_ms": millis(valid),
                 "expires_at": rfc3339(SystemHost.wall() + valid),
             }),
-        );
+        ));
     }
     // Exported, so that `eval "$(leasehold acquire …)"` is all that `leasehold renew` needs.
-    let mut text = format!("export LEASEHOLD_TOKEN={}\n", shell_word(guard.token().as_str()));
+    let mut text = format!("export LEASEHOLD_NAME={}\n", shell_word(name));
+    text.push_str(&format!("export LEASEHOLD_TOKEN={}\n", shell_word(guard.token().as_str())));
     if let Some(fence) = fence {
         text.push_str(&format!("export LEASEHOLD_FENCE={fence}\n"));
     }
     text.push_str(&format!("export LEASEHOLD_TTL_MS={}\n", millis(ttl)));
-    print(&text)
+    write_out(&text)
 }

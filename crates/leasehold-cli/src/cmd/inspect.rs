@@ -6,7 +6,7 @@ use leasehold::host::{Host as _, SystemHost};
 use super::Context;
 use crate::args::Inspect;
 use crate::exit::{Exit, Failure};
-use crate::output::{print, print_json};
+use crate::output::{json_line, print};
 use crate::view::{self, LockObject};
 
 /// Shows one lock.
@@ -14,7 +14,7 @@ pub(crate) async fn inspect(context: &Context, args: &Inspect) -> Result<Exit, F
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
     let seen = client.inspect(&args.name).await?;
     if context.json {
-        print_json(&LockObject::new(&args.name, &seen))?;
+        print(&json_line(&LockObject::new(&args.name, &seen))?)?;
     } else {
         print(&view::text(&args.name, &seen, SystemHost.wall()))?;
     }

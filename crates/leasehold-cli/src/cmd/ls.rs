@@ -1,44 +1,142 @@
 //! `leasehold ls [PATTERN]`: what is held or waited for.
 
 use std::io::IsTerminal as _;
+use std::time::Duration;
 
-use leasehold::Identity;
+use leasehold::core::WallTime;
 use leasehold::host::{Host as _, SystemHost};
+use leasehold::{Client, ErrorKind, Identity, Snapshot};
+use serde_json::json;
 
 use super::Context;
 use crate::args::Ls;
 use crate::exit::{Exit, Failure};
-use crate::output::{print, print_json};
+use crate::output::{clock, columns, json_line, object, print, rfc3339};
 use crate::talk::Level;
 use crate::view::{self, LockObject};
+
+/// How often the store is asked at most.
+const WATCH_EVERY_MIN: Duration = Duration::from_millis(100);
 
 /// Lists locks: a table, or one object a line.
 pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
-    let mut rows = vec![view::COLUMNS.map(str::to_owned)];
-    for key in client.list(&args.pattern).await? {
-        let seen = client.inspect(key.as_str()).await?;
-        if seen.holders.is_empty() && seen.waiting == 0 {
-            continue; // Freed since it was listed.
-        }
-        if context.json {
-            print_json(&LockObject::new(key.as_str(), &seen))?;
-        } else {
-            rows.push(view::row(key.as_str(), &seen, SystemHost.wall()));
-        }
+    if let Some(every) = args.watch {
+        return Err(watch(context, args, &client, every.max(WATCH_EVERY_MIN)).await);
     }
-    // Heads over nothing would look like an answer to a script.
-    if rows.len() > 1 {
-        print(&view::table(&rows, columns()))?;
-    } else if std::io::stdout().is_terminal() && !context.json {
+    let mut list = List::default();
+    list.look(&client, args, context.json).await?;
+    print(&list.text(context.json))?;
+    if list.is_empty() && std::io::stdout().is_terminal() && !context.json {
         context.talk.notice(Level::Info, "nothing-held", None, "no locks are held");
     }
     Ok(Exit::OK)
 }
 
-/// How wide the terminal is that shows the table, if one does.
-fn columns() -> Option<usize> {
-    let stdout = rustix::stdio::stdout();
-    let size = rustix::termios::isatty(stdout).then(|| rustix::termios::tcgetwinsize(stdout));
-    size?.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+/// Lists them again and again, until something cannot be waited for.
+async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -> Failure {
+    let is_screen = std::io::stdout().is_terminal() && !context.json;
+    let mut shown: Option<List> = None;
+    let mut is_silent = false;
+    loop {
+        let mut list = List::default();
+        match list.look(client, args, context.json).await {
+            Ok(()) => {
+                is_silent = false;
+                let is_news = shown.as_ref().is_none_or(|before| before.who != list.who);
+                let printed = match (is_screen, is_news) {
+                    (true, _) => print(&list.screen(every)),
+                    (false, true) => print(&list.batch(context.json)),
+                    (false, false) => Ok(()),
+                };
+                if let Err(failure) = printed {
+                    return failure;
+                }
+                shown = Some(list);
+            }
+            Err(failure) if shown.is_some() && may_pass(&failure) => {
+                if !std::mem::replace(&mut is_silent, true) {
+                    let text = format!("{}; looking again every {}", failure, view::span(every));
+                    context.talk.notice(Level::Warning, "store-silent", None, &text);
+                }
+            }
+            Err(failure) => return failure,
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+fn may_pass(failure: &Failure) -> bool {
+    [ErrorKind::Unavailable, ErrorKind::Unknown].iter().any(|kind| failure.kind == kind.as_str())
+}
+
+/// What was found by one look.
+#[derive(Debug, Default)]
+struct List {
+    rows: Vec<view::Row>,
+    objects: String,
+    /// Which locks are in which state, and whose they are.
+    who: Vec<(String, &'static str, Vec<Vec<u8>>)>,
+}
+
+impl List {
+    async fn look(&mut self, client: &Client, args: &Ls, json: bool) -> Result<(), Failure> {
+        for key in client.list(&args.pattern).await? {
+            let (name, seen) = (key.as_str(), client.inspect(key.as_str()).await?);
+            // It may have been freed since it was listed.
+            let is_used = !seen.holders.is_empty() || seen.waiting > 0;
+            if !is_used || !is_older(&seen, args.older_than, SystemHost.wall()) {
+                continue;
+            }
+            let owners = seen.holders.iter().map(|holder| holder.token.clone()).collect();
+            self.who.push((name.to_owned(), view::state(&seen), owners));
+            if json {
+                self.objects.push_str(&json_line(&LockObject::new(name, &seen))?);
+            } else {
+                self.rows.push(view::row(name, &seen, SystemHost.wall()));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.who.is_empty()
+    }
+
+    /// For programs the objects, for people a table: nothing where there are none, since heads over
+    /// nothing would look like an answer to a script.
+    fn text(&self, json: bool) -> String {
+        if json || self.is_empty() {
+            return self.objects.clone();
+        }
+        let heads = [view::COLUMNS.map(str::to_owned)];
+        view::table(&[&heads[..], &self.rows].concat(), columns(rustix::stdio::stdout()))
+    }
+
+    /// Over what the terminal showed before.
+    fn screen(&self, every: Duration) -> String {
+        let now = SystemHost.wall();
+        let (count, every) = (self.who.len(), view::span(every));
+        let text = self.text(false);
+        format!("\x1b[H\x1b[2J{}, every {every}: {count} locks\n{text}", clock(now, now))
+    }
+
+    /// After what was printed before, and told apart from it.
+    fn batch(&self, json: bool) -> String {
+        let (now, count) = (SystemHost.wall(), self.who.len());
+        let head = if json {
+            object("listing", json!({ "time": rfc3339(now), "locks": count }))
+        } else {
+            format!("{}: {count} locks\n", clock(now, now))
+        };
+        head + &self.text(json)
+    }
+}
+
+/// Whether it is held for that long, as far as is known.
+fn is_older(seen: &Snapshot, than: Option<Duration>, now: WallTime) -> bool {
+    let Some(than) = than else { return true };
+    let age = |since: WallTime| now.as_unix_micros().saturating_sub(since.as_unix_micros());
+    let ages = seen.holders.iter().filter_map(|holder| holder.since).map(age);
+    ages.max().is_some_and(|age| Duration::from_micros(age) >= than)
 }

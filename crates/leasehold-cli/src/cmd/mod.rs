@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub(crate) mod acquire;
+mod chain;
 pub(crate) mod inspect;
 pub(crate) mod ls;
 pub(crate) mod release;
@@ -8,10 +9,13 @@ pub(crate) mod renew;
 pub(crate) mod run;
 pub(crate) mod unlock;
 
-use leasehold::OwnerToken;
+use leasehold::{Client, ErrorKind, OwnerToken};
 
-use crate::exit::Failure;
+use crate::environment::{NAME, TOKEN};
+use crate::exit::{Exit, Failure};
+use crate::output::escape;
 use crate::settings::Settings;
+use crate::take::DRAIN;
 use crate::talk::Talk;
 
 /// What every command gets.
@@ -24,17 +28,59 @@ pub(crate) struct Context {
     pub(crate) json: bool,
 }
 
-/// The token of a lease: from the flag, or from the environment.
-fn token(flag: Option<&str>, name: &str) -> Result<OwnerToken, Failure> {
-    let text = match flag {
-        Some(text) => text.to_owned(),
-        None => std::env::var("LEASEHOLD_TOKEN").map_err(|_| {
-            Failure::config(
-                "which lease is meant? give the token that `leasehold acquire` printed by --token \
-                 or in LEASEHOLD_TOKEN; the store was not contacted",
-            )
-            .about(name)
-        })?,
-    };
-    Ok(OwnerToken::new(text)?)
+/// The token of a lease, and where it came from.
+struct Given {
+    token: OwnerToken,
+    /// From the environment, where the token of another lock may stand.
+    inherited: bool,
+}
+
+impl Given {
+    /// From the flag, or from the environment.
+    fn new(flag: Option<&str>, name: &str) -> Result<Self, Failure> {
+        let text = match flag {
+            Some(text) => text.to_owned(),
+            None => std::env::var(TOKEN).map_err(|_| {
+                Failure::config(
+                    "which lease is meant? give the token that `leasehold acquire` printed by \
+                     --token or in LEASEHOLD_TOKEN; the store was not contacted",
+                )
+                .about(name)
+            })?,
+        };
+        Ok(Self { token: OwnerToken::new(text)?, inherited: flag.is_none() })
+    }
+
+    /// Why a lease is not ours, if the token is another lock's: that of the last `acquire`, or one
+    /// while yet another token holds this lock.
+    async fn mistaken(&self, client: &Client, name: &str) -> Option<Failure> {
+        if !self.inherited {
+            return None;
+        }
+        let last = std::env::var(NAME).ok().filter(|last| last != name);
+        let why = match last {
+            Some(last) if self.holds(client, &last).await == Some(true) => {
+                format!("it is that of `{}`", escape(&last))
+            }
+            _ if self.holds(client, name).await == Some(false) => {
+                "another token holds it now, so this is another lock's, or its lease is over"
+                    .to_owned()
+            }
+            _ => return None,
+        };
+        let message = format!(
+            "`{name}`: LEASEHOLD_TOKEN is not the token of this lock: {why}; nothing was changed, \
+             write LEASEHOLD_TOKEN=TOKEN before the command, with the token that `leasehold \
+             acquire` printed for `{name}`",
+            name = escape(name)
+        );
+        Some(Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name))
+    }
+
+    /// Whether this token holds that lock, or another one does.
+    async fn holds(&self, client: &Client, name: &str) -> Option<bool> {
+        let seen = tokio::time::timeout(DRAIN, client.inspect(name)).await.ok()?.ok()?;
+        let holder = seen.holders.first()?;
+        Some(holder.token == self.token.as_str().as_bytes())
+    }
 }

@@ -3,33 +3,35 @@
 use leasehold::{ErrorKind, Identity};
 use serde_json::json;
 
-use super::{Context, token};
+use super::{Context, Given};
 use crate::args::Release;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, print_object};
 
 /// Releases, or fails with 79 if the lease was not ours any more.
 pub(crate) async fn release(context: &Context, args: &Release) -> Result<Exit, Failure> {
-    let token = token(args.token.as_deref(), &args.name)?;
+    let given = Given::new(args.token.as_deref(), &args.name)?;
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
-    let answer = client.lease(&args.name, token).release().await;
+    let answer = client.lease(&args.name, given.token.clone()).release().await;
     if answer.map_err(|error| Failure::from(error).about(&args.name))?
         == leasehold::Release::NotHeld
     {
-        return Err(Failure::new(
-            Exit::LOST,
-            ErrorKind::Lost.as_str(),
-            format!(
-                "`{}`: the lease was not ours any more when it was to be released: it ran out, was \
-                 released before, or was ended by an operator; the lock is left as it is, and what \
-                 was done under it may have met others",
-                escape(&args.name)
-            ),
-        )
-        .about(&args.name));
+        let mistaken = given.mistaken(&client, &args.name).await;
+        return Err(mistaken.unwrap_or_else(|| not_held(&args.name)));
     }
+    tracing::info!(name = &*args.name, "released");
     if context.json {
-        print_object("release", json!({ "name": args.name }))?;
+        print_object("release", json!({ "name": &*args.name }))?;
     }
     Ok(Exit::OK)
+}
+
+fn not_held(name: &str) -> Failure {
+    let message = format!(
+        "`{}`: the lease was not ours any more when it was to be released: it ran out, was \
+         released before, or was ended by an operator; the lock is left as it is, and what was \
+         done under it may have met others",
+        escape(name)
+    );
+    Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name)
 }

@@ -5,36 +5,39 @@ use std::time::Duration;
 use leasehold::{ErrorKind, Identity};
 use serde_json::json;
 
-use super::{Context, token};
+use super::{Context, Given};
 use crate::args::Renew;
 use crate::duration::typed;
+use crate::environment::TTL_MS;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, print_object};
 use crate::view::millis;
 
 /// Renews, or fails with 79 if the lease is not ours any more.
 pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failure> {
-    let token = token(args.token.as_deref(), &args.name)?;
+    let given = Given::new(args.token.as_deref(), &args.name)?;
     let ttl = ttl(args)?;
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
-    client.lease(&args.name, token).renew(ttl).await.map_err(|error| {
-        let lost = error.kind() == ErrorKind::Lost;
+    if let Err(error) = client.lease(&args.name, given.token.clone()).renew(ttl).await {
+        let is_lost = error.kind() == ErrorKind::Lost;
         let mut failure = Failure::from(error).about(&args.name);
-        if lost {
+        if is_lost {
             failure.message.push_str(", and acquire anew to go on");
+            failure = given.mistaken(&client, &args.name).await.unwrap_or(failure);
         }
-        failure
-    })?;
+        return Err(failure);
+    }
+    tracing::info!(name = &*args.name, ttl_ms = millis(ttl), "renewed");
     if context.json {
         // When it ends is not known: a renewal never shortens what is left.
-        print_object("renewal", json!({ "name": args.name, "ttl_ms": millis(ttl) }))?;
+        print_object("renewal", json!({ "name": &*args.name, "ttl_ms": millis(ttl) }))?;
     }
     Ok(Exit::OK)
 }
 
 /// The ttl of the flag, or the one that `acquire` or `run` left in the environment.
 fn ttl(args: &Renew) -> Result<Duration, Failure> {
-    let typed = match (&args.ttl, std::env::var("LEASEHOLD_TTL_MS")) {
+    let typed = match (&args.ttl, std::env::var(TTL_MS)) {
         (Some(typed), _) => typed.clone(),
         (None, Ok(ms)) => typed(&format!("{ms}ms")).map_err(|_| {
             let shown = escape(&ms);

@@ -9,15 +9,17 @@ use leasehold::{Client, ErrorKind, Guard, Identity, Release};
 use rustix::process::Signal;
 
 use super::Context;
+use super::chain::Chain;
 use crate::args::Run;
+use crate::environment::{CHAIN, EXPIRES_AT_MS, FENCE, NAME, NAMESPACE, STORE, TOKEN, TTL_MS};
 use crate::exit::{Exit, Failure, unnamed};
 use crate::log;
 use crate::output::{escape, shell_word};
-use crate::settings::NAMESPACE;
+use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::supervise::{Child, child, supervise};
-use crate::take::{DRAIN, Taken, take};
+use crate::take::{Asked, DRAIN, Taken, take};
 use crate::talk::{Level, Talk};
 
 /// The longest default grace.
@@ -37,13 +39,16 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     context.settings.refuse_private(&args.name)?;
     // Before the store is connected: from here on a signal finds us ready.
     let mut signals = Signals::install()?;
-    let who = Identity::process().command(program(&args.command));
+    let who = Identity::process().command(program(&args.command)).ttl(policy.ttl);
+    let mut patience = Patience::new(args.take.wait_store);
+    let (name, talk) = (&*args.name, &context.talk);
     let client = tokio::select! {
         biased;
         signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
-        client = context.settings.connect(who, &context.talk) => client?,
+        client = context.settings.connect_patiently(&who, name, &mut patience, talk) => client?,
     };
-    let course = match take_and_hold(context, args, &client, policy, &mut signals).await {
+    let asked = Asked { name, wait: args.take.wait(), patience };
+    let course = match take_and_hold(context, args, asked, &client, policy, &mut signals).await {
         Ok(Course::Ran(guard, verdict)) => return end(guard, verdict, &context.talk).await,
         Ok(Course::Stopped(exit)) => Ok(exit),
         Err(failure) => Err(failure),
@@ -56,18 +61,15 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
 async fn take_and_hold(
     context: &Context,
     args: &Run,
+    asked: Asked<'_>,
     client: &Client,
     policy: Policy,
     signals: &mut Signals,
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
-    refuse_nested(client, &args.name).await?;
-    let mut mutex = client.mutex(&args.name).ttl(policy.ttl);
-    if let Some(why) = &args.take.why {
-        mutex = mutex.why(why);
-    }
-    let wait = args.take.wait();
-    let guard = match take(client, &args.name, &mutex, wait, signals, &context.talk).await? {
+    Chain::inherited().and_token().refuse(client, &args.name).await?;
+    let mutex = client.mutex(&args.name).ttl(policy.ttl).why(args.take.why());
+    let guard = match take(client, asked, &mutex, signals, &context.talk).await? {
         Taken::Granted(guard) => guard,
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
         Taken::Interrupted(signal) => return stopped(signal),
@@ -111,7 +113,10 @@ async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failur
     }
     let asked = SystemHost.now();
     match tokio::time::timeout(DRAIN, guard.release()).await {
-        Ok(Ok(Release::Released)) => Ok(verdict.exit),
+        Ok(Ok(Release::Released)) => {
+            tracing::info!(name, "released");
+            Ok(verdict.exit)
+        }
         Ok(Ok(Release::NotHeld)) => Err(Failure::new(
             Exit::LOST,
             ErrorKind::Lost.as_str(),
@@ -160,40 +165,26 @@ fn program(command: &[OsString]) -> String {
     command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// A command that runs under a lock and asks for the same lock would wait for itself.
-async fn refuse_nested(client: &Client, name: &str) -> Result<(), Failure> {
-    let Ok(token) = std::env::var("LEASEHOLD_TOKEN") else { return Ok(()) };
-    let seen = client.inspect(name).await?;
-    if !seen.holders.iter().any(|holder| holder.token == token.as_bytes()) {
-        return Ok(());
-    }
-    Err(Failure::config(format!(
-        "`{}` is held already by the command that we run under (LEASEHOLD_TOKEN is its token), so \
-         waiting for it would never end; nothing was changed, run the inner command without \
-         leasehold, or under another name",
-        escape(name)
-    ))
-    .about(name))
-}
-
 /// What the command is told. Set over what we inherited, so that the innermost run is seen.
 fn environment(
     context: &Context,
     client: &Client,
     guard: &Guard,
     ttl: Duration,
-) -> [(&'static str, Option<String>); 8] {
+) -> Vec<(&'static str, Option<String>)> {
     let expires = SystemHost.wall() + guard.remaining();
-    [
-        ("LEASEHOLD_NAME", Some(guard.name().to_owned())),
-        ("LEASEHOLD_TOKEN", Some(guard.token().as_str().to_owned())),
-        ("LEASEHOLD_FENCE", guard.fencing_token().map(|fence| fence.to_string())),
-        ("LEASEHOLD_EXPIRES_AT_MS", Some(expires.as_unix_millis().to_string())),
-        ("LEASEHOLD_TTL_MS", Some(ttl.as_millis().to_string())),
-        ("LEASEHOLD_STORE", Some(client.store_label())),
-        ("LEASEHOLD_URL", Some(context.settings.urls_for_child())),
+    let mut all = vec![
+        (NAME, Some(guard.name().to_owned())),
+        (TOKEN, Some(guard.token().as_str().to_owned())),
+        (FENCE, guard.fencing_token().map(|fence| fence.to_string())),
+        (EXPIRES_AT_MS, Some(expires.as_unix_millis().to_string())),
+        (TTL_MS, Some(ttl.as_millis().to_string())),
+        (STORE, Some(client.store_label())),
         (NAMESPACE, context.settings.namespace_for_child()),
-    ]
+        (CHAIN, Some(Chain::inherited().with(guard.token()))),
+    ];
+    all.extend(context.settings.store_for_child());
+    all
 }
 
 /// What only a shell knows.

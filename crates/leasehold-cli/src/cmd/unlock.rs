@@ -61,9 +61,22 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
 }
 
 fn is_meant(args: &Unlock, holder: &Holder) -> bool {
-    args.token
-        .as_ref()
-        .is_none_or(|token| !token.is_empty() && holder.token.starts_with(token.as_bytes()))
+    let Some(hint) = &args.token else { return true };
+    !hint.is_empty()
+        && (holder.token.starts_with(hint.as_bytes())
+            || in_hexadecimal(hint).is_some_and(|bytes| holder.token.starts_with(&bytes)))
+}
+
+/// The bytes of a hint such as `0xff1b6162`: what `inspect` shows of a token that is not text.
+fn in_hexadecimal(hint: &str) -> Option<Vec<u8>> {
+    let digits = hint.strip_prefix("0x").filter(|digits| !digits.is_empty())?.as_bytes();
+    let value =
+        |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    let bytes = digits.chunks(2).map(|pair| match pair {
+        [high, low] => Some(value(*high)? * 16 + value(*low)?),
+        _ => None,
+    });
+    bytes.collect()
 }
 
 async fn end(client: &Client, args: &Unlock, holder: &Holder) -> Result<usize, Failure> {
@@ -111,7 +124,7 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
     );
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
-    if read.is_ok() && line.trim_end_matches(['\n', '\r']) == args.name {
+    if read.is_ok() && line.trim_end_matches(['\n', '\r']) == &*args.name {
         return Ok(());
     }
     Err(Failure::new(
@@ -126,7 +139,27 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
 
 fn done(context: &Context, args: &Unlock, ended: usize) -> Result<Exit, Failure> {
     if context.json {
-        print_object("unlock", json!({ "name": args.name, "ended": ended }))?;
+        print_object("unlock", json!({ "name": &*args.name, "ended": ended }))?;
     }
     Ok(Exit::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_in_hexadecimal_is_read_byte_by_byte() {
+        for (hint, bytes) in [
+            ("0xff1b61", Some(&b"\xff\x1ba"[..])),
+            ("0xFF", Some(b"\xff")),
+            ("0x", None),
+            ("0xf", None),
+            ("0xfg", None),
+            ("0x+1", None),
+            ("ff", None),
+        ] {
+            assert_eq!(in_hexadecimal(hint).as_deref(), bytes, "{hint}");
+        }
+    }
 }

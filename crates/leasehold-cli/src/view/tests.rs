@@ -25,6 +25,7 @@ fn seen() -> Snapshot {
     holder.client = Some(client(4121));
     holder.why = Some("release\n2".to_owned());
     holder.since = Some(THEN);
+    holder.ttl = Some(Duration::from_secs(30));
     holder.ttl_left = Some(Duration::from_millis(26_500));
     holder.fencing = Some(FencingBlock { first: fence, count: 1 });
     let mut waiter = Waiter::default();
@@ -54,7 +55,8 @@ fn the_lock_object_has_exactly_the_pinned_fields() {
         "holders": [{
             "token_hint": "abcd", "host": "ci-7", "pid": 4121, "user": "ci",
             "command": "./deploy.sh\u{1b}[2J", "why": "release\n2",
-            "since": "2023-11-14T22:13:20.000Z", "ttl_left_ms": 26500, "fence": "8812",
+            "since": "2023-11-14T22:13:20.000Z", "ttl_ms": 30000, "ttl_left_ms": 26500,
+            "renewed_ms_ago": 3500, "fence": "8812",
         }],
         "waiters": [
             {
@@ -91,12 +93,12 @@ fn of_a_quorum_it_is_shown_who_has_it_where_and_no_more_of_the_token() {
             "node": "redis://c/0", "holder_hint": null,
             "error": "no server\u{1b}[2J listens there",
         },
-        { "node": "redis://d/0", "holder_hint": "", "error": null },
+        { "node": "redis://d/0", "holder_hint": "se", "error": null },
     ]);
     assert_eq!(object["votes"], expected);
     let lines = "  nodes    redis://a/0   abcd…\n           redis://bb/0  nobody\n           \
                  redis://c/0   no server\\u{1b}[2J listens there\n           \
-                 redis://d/0   …\n";
+                 redis://d/0   se…\n";
     assert!(text("deploy", &seen, NOW).ends_with(lines), "{}", text("deploy", &seen, NOW));
 }
 
@@ -107,7 +109,7 @@ fn the_card_says_who_since_when_why_and_where_we_stand_and_escapes_it_all() {
         "`deploy` is held by ci-7 pid 4121 (./deploy.sh\\u{1b}[2J, user ci) since ",
         "(3m 12s)",
         "why: release\\n2",
-        "free in 26s unless its holder renews it",
+        "free in 26s unless its holder renews it   ttl 30s, renewed 3.5s ago",
         "fence 8812",
         "you are #2 of 2 in line",
     ] {
@@ -146,12 +148,13 @@ fn a_store_that_forgot_is_said_to_be_in_the_way() {
 fn a_foreign_holder_is_shown_as_such() {
     let mut seen = seen();
     seen.holders[0].client = None;
+    seen.holders[0].ttl = None;
     seen.holders[0].ttl_left = None;
     seen.holders[0].token = b"\xff\x1babcdefghijklmnop".to_vec();
     let text = text("x", &seen, NOW);
     assert!(text.contains("a client that left no record"), "{text}");
     assert!(text.contains("without an end: a foreign client's, or data that is no lock"), "{text}");
-    assert!(text.contains("\\u{1b}ab…") && !text.contains('\u{1b}'), "{text}");
+    assert!(text.contains("0xff1b6162…") && !text.contains('\u{1b}'), "{text}");
 }
 
 #[test]
@@ -162,12 +165,39 @@ fn a_table_lines_up() {
     assert_eq!(lines[0].find("STATE"), lines[1].find("held"));
     assert_eq!(lines[0].find("WHY"), lines[1].find("release"));
     let mut wordy = rows;
-    wordy[1][5] = "x".repeat(200);
-    for (columns, length) in [(None, 60), (Some(80), 80 - text.find("WHY").expect("a head"))] {
+    wordy[1][LAST] = "x".repeat(200);
+    for (columns, length) in [(None, 60), (Some(130), 130 - text.find("WHY").expect("a head"))] {
         let text = table(&wordy, columns);
         let why = text.lines().nth(1).and_then(|line| line.split_once("xx")).expect("cut").1;
         assert_eq!(why.chars().count() + 2, length, "{text}");
         assert!(why.ends_with("x…"), "{text}");
     }
     assert!(table(&wordy, Some(1)).contains("  xxxxxxxxx…\n"));
+}
+
+#[test]
+fn a_lease_says_when_it_was_renewed_where_that_is_known() {
+    let mut holder = Holder::new(b"abcdefghijklmnop");
+    holder.ttl_left = Some(Duration::from_millis(9_600));
+    assert_eq!(lease(&holder), "free in 9.6s unless its holder renews it");
+    for (ttl, says) in [
+        (Duration::from_secs(10), "   ttl 10s, renewed 0.4s ago"),
+        (Duration::from_millis(10_500), "   ttl 10s, renewed 0.9s ago"),
+        (Duration::from_mins(2), "   ttl 2m 0s, renewed 1m 50s ago"),
+        // Another ttl than was said: nothing is known then.
+        (Duration::from_secs(9), "renews it"),
+    ] {
+        holder.ttl = Some(ttl);
+        assert!(lease(&holder).ends_with(says), "{}", lease(&holder));
+    }
+}
+
+#[test]
+fn an_empty_reason_is_none() {
+    let mut seen = seen();
+    seen.holders[0].why = Some(String::new());
+    let object = serde_json::to_value(LockObject::new("x", &seen)).expect("JSON");
+    assert_eq!(object["holders"][0]["why"], Value::Null);
+    assert!(!text("x", &seen, NOW).contains("why"), "{}", text("x", &seen, NOW));
+    assert!(!card("x", &seen, NOW, None).expect("held").contains("why"));
 }

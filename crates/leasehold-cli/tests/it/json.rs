@@ -35,8 +35,19 @@ fn inspect_and_ls_print_the_lock_object(world: &World) {
     assert_eq!(fields(&lock), BTreeSet::from(expected));
     assert_eq!(lock["schema"], "leasehold.v1.lock");
     assert_eq!(lock["state"], "held");
-    let expected =
-        ["command", "fence", "host", "pid", "since", "token_hint", "ttl_left_ms", "user", "why"];
+    let expected = [
+        "command",
+        "fence",
+        "host",
+        "pid",
+        "renewed_ms_ago",
+        "since",
+        "token_hint",
+        "ttl_left_ms",
+        "ttl_ms",
+        "user",
+        "why",
+    ];
     let first = &lock["holders"][0];
     assert_eq!(fields(first), BTreeSet::from(expected));
     assert_eq!(first["pid"], holder.pid());

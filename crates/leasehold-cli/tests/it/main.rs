@@ -7,14 +7,19 @@
 mod harness;
 
 mod bad_input;
+mod choosing;
 mod counting;
 mod exit_codes;
 mod json;
 mod limits;
+mod logging;
 mod losing;
+mod package;
 mod redis;
 mod scripts;
+mod shown;
 mod signals;
+mod stdout;
 mod supervising;
 mod terminal;
 mod waiting;

@@ -8,9 +8,13 @@ on_every_store! {
     a_script_takes_renews_and_releases_through_its_environment,
     renew_does_not_guess_a_ttl,
     a_lease_that_is_not_ours_cannot_be_renewed_or_released,
+    a_token_of_another_lock_is_named_as_such_and_changes_nothing,
     without_a_token_the_ways_to_give_one_are_named,
     unlock_ends_the_lease_that_was_seen_and_no_other,
     ls_lists_what_is_held_and_matches_the_pattern,
+    ls_shows_what_is_held_for_longer_than_some_time,
+    ls_watches_and_prints_what_has_changed,
+    a_look_tells_when_the_lease_was_renewed,
     a_reader_that_leaves_early_is_no_error_of_ours,
     namespaces_do_not_meet,
     a_nested_call_inherits_the_namespace,
@@ -73,6 +77,30 @@ fn a_lease_that_is_not_ours_cannot_be_renewed_or_released(world: &World) {
     world.assert_nothing_left();
 }
 
+/// The second `acquire` in a shell overwrites the variables of the first.
+fn a_token_of_another_lock_is_named_as_such_and_changes_nothing(world: &World) {
+    let script = "set -e; eval \"$($1 acquire a --ttl 1m)\"; a=$LEASEHOLD_TOKEN; \
+                  eval \"$($1 acquire b --ttl 1m)\"; set +e; \
+                  $1 release a; echo $?; $1 renew a; echo $?; \
+                  LEASEHOLD_NAME=a $1 release a; echo $?; $1 inspect a --json; \
+                  LEASEHOLD_TOKEN=$a $1 release a; echo $?; $1 release b; echo $?";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_leasehold")]);
+    command.env("LEASEHOLD_URL", world.url());
+    let done = finish(command);
+    let lines: Vec<_> = done.code(0).stdout.lines().collect();
+    assert_eq!((&lines[..3], &lines[4..]), (&["79"; 3][..], &["0"; 2][..]), "{done:?}");
+    assert!(lines[3].contains("\"state\":\"held\""), "{}", lines[3]);
+    let said: Vec<_> = done.stderr.lines().collect();
+    assert_eq!(said.len(), 3, "{}", done.stderr);
+    for line in &said {
+        assert!(line.contains("LEASEHOLD_TOKEN is not the token of this lock"), "{line}");
+        assert!(line.contains("nothing was changed"), "{line}");
+    }
+    assert!(said[0].contains("it is that of `b`"), "{}", said[0]);
+    world.assert_nothing_left();
+}
+
 fn without_a_token_the_ways_to_give_one_are_named(world: &World) {
     for command in ["renew", "release"] {
         finish(world.leasehold([command, "x"])).code(78).says("--token").says("LEASEHOLD_TOKEN");
@@ -124,6 +152,55 @@ fn ls_lists_what_is_held_and_matches_the_pattern(world: &World) {
     assert_eq!(names, ["deploy/prod", "deploy/test"]);
 }
 
+fn ls_shows_what_is_held_for_longer_than_some_time(world: &World) {
+    acquire(world, "x", "1h");
+    let older = |than: &str| {
+        let done = finish(world.leasehold(["ls", "--older-than", than, "--json"]));
+        done.code(0).stdout.lines().count()
+    };
+    assert_eq!(older("1h"), 0);
+    assert_eq!(older("0"), 1);
+    crate::harness::until("it is held for a second", || older("1s") == 1);
+    let table = finish(world.leasehold(["ls"])).stdout;
+    for part in ["COMMAND", "HELD FOR", "TTL", "LEFT", "leasehold acquire (deta"] {
+        assert!(table.contains(part), "{part} is not in {table}");
+    }
+}
+
+fn ls_watches_and_prints_what_has_changed(world: &World) {
+    let mut watch = start(world.leasehold(["ls", "--watch=100ms", "--json"]));
+    let mut next = || serde_json::from_str::<Value>(&watch.line()).expect("JSON");
+    let listing = next();
+    assert_eq!(
+        (&listing["schema"], &listing["locks"]),
+        (&"leasehold.v1.listing".into(), &0.into())
+    );
+    acquire(world, "x", "1h");
+    assert_eq!(next()["locks"], 1);
+    assert_eq!(next()["name"], "x");
+    finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
+    assert_eq!(next()["locks"], 0);
+    acquire(world, "y", "1h");
+    assert_eq!(next()["locks"], 1);
+    assert_eq!(next()["name"], "y");
+}
+
+/// A holder that lives renews its lease every third of its ttl.
+fn a_look_tells_when_the_lease_was_renewed(world: &World) {
+    let mut holder = start(world.run("x", &["--ttl", "30s"], "echo up; read line"));
+    holder.expect("up");
+    let seen = world.inspect("x");
+    let first = &seen["holders"][0];
+    assert_eq!(first["ttl_ms"], 30_000, "{first}");
+    let number = |field: &str| first[field].as_u64().unwrap_or_else(|| panic!("{first}"));
+    let sum = number("renewed_ms_ago") + number("ttl_left_ms");
+    assert!((29_999..=30_000).contains(&sum), "each is rounded down: {first}");
+    assert!(first["since"].is_string(), "{first}");
+    let text = finish(world.leasehold(["inspect", "x"])).stdout;
+    assert!(text.contains("ttl 30s, renewed "), "{text}");
+    drop(holder.end());
+}
+
 fn a_reader_that_leaves_early_is_no_error_of_ours(world: &World) {
     for number in 0..50 {
         acquire(world, &format!("name-{number:02}"), "1m");
@@ -160,26 +237,11 @@ fn a_nested_call_inherits_the_namespace(world: &World) {
     };
     let done = run("inspect x --json");
     assert!(done.code(0).stdout.contains("\"state\":\"held\""), "{}", done.stdout);
-    run("run x -- true").code(78).says("held already by the command that we run under");
+    run("run x -- true").code(78).says("held already by a command that we run under");
     run("--namespace b run x -n -- true").code(0);
     run("--namespace '' run x -n -- true").code(0);
     let script = format!("{exe} run y -- sh -c 'echo \"[$LEASEHOLD_NAMESPACE]\"'");
     let mut without = world.run("x", &[], &script);
     without.env_remove("LEASEHOLD_NAMESPACE");
     assert_eq!(finish(without).code(0).stdout, "[]\n");
-}
-
-#[test]
-fn the_default_store_is_made_below_the_home() {
-    let world = World::sqlite();
-    let mut command = world.bare();
-    command.args(["run", "hello", "--", "echo", "I hold the lock"]);
-    let done = finish(command);
-    assert_eq!(done.code(0).stdout, "I hold the lock\n");
-    assert_eq!(done.stderr, "", "said on a terminal only");
-    assert!(world.path(".local/state/leasehold/locks.db").exists());
-    let mut command = world.bare();
-    command.env("XDG_STATE_HOME", world.path("state")).args(["run", "hello", "--", "true"]);
-    finish(command).code(0);
-    assert!(world.path("state/leasehold/locks.db").exists());
 }

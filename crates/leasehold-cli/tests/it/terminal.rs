@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::harness::{CEILING, World, finish, start};
 
@@ -30,8 +31,15 @@ struct Terminal {
 
 impl Terminal {
     fn start(command: &Command) -> Self {
+        Self::of_width(command, 0)
+    }
+
+    /// One with so many columns; none are known of one with 0.
+    fn of_width(command: &Command, columns: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of ours");
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).expect("a terminal of any size");
         let name = ptsname(&master, Vec::new()).expect("a name");
         let name = name.to_str().expect("plain text");
         let slave = || {
@@ -178,6 +186,25 @@ fn a_list_of_nothing_says_so_to_a_person_only(world: &World) {
     terminal.expect("no locks are held");
     terminal.ends_with(0);
     assert_eq!(finish(world.leasehold(["ls"])).code(0).stderr, "");
+}
+
+/// A line that wraps cannot be written over, and would come anew each second.
+#[test]
+fn the_status_line_fits_into_a_narrow_terminal() {
+    let world = World::sqlite();
+    let mut holder = start(world.run("x", &[], "echo up; read line"));
+    holder.expect("up");
+    let mut terminal = Terminal::of_width(&world.run("x", &["-w", "10m"], "true"), 40);
+    terminal.expect("waiting for 3.");
+    terminal.type_in("\x03");
+    terminal.ends_with(130);
+    let written: Vec<_> = terminal.seen.split("\r\x1b[2K").skip(1).collect();
+    assert!(written.len() >= 3, "{:?}", terminal.seen);
+    for line in written {
+        let line = line.split(['\r', '\n']).next().unwrap_or_default();
+        assert!(line.chars().count() < 40, "{line:?}");
+    }
+    drop(holder.end());
 }
 
 #[test]

@@ -111,6 +111,27 @@ fn a_store_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return
     quiet.end().code(0);
 }
 
+/// Two containers may have one host name, and both be process 1.
+#[test]
+fn a_holder_that_looks_like_the_waiter_is_told_apart_from_it() {
+    let world = World::sqlite();
+    let first = holder(&world, &[]);
+    let mut shell = std::process::Command::new("sh");
+    let script = "echo $$; read line; exec \"$0\" run x -- true";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_leasehold")]);
+    shell.env("LEASEHOLD_URL", world.url());
+    let mut waiter = start(shell);
+    let pid: i32 = waiter.line().parse().expect("a pid");
+    let records = Connection::open(world.database()).expect("the store's file");
+    records.execute("UPDATE clients SET pid = ?1", [pid]).expect("the holder's record");
+    waiter.tell("go on");
+    let line = waiter.expect_message("is held by");
+    assert!(line.contains(&format!("pid {pid} ")), "{line}");
+    waiter.expect_message("you are #1 of 1 in line");
+    drop(first.end());
+    waiter.end().code(0);
+}
+
 fn quiet_waits_in_silence(world: &World) {
     let first = holder(world, &[]);
     let mut command = world.leasehold(["-q", "run", "x", "-w", "1s", "--", "true"]);

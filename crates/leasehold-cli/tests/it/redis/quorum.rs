@@ -178,14 +178,16 @@ fn calls_inside_a_run_reach_its_whole_quorum_wherever_they_are() {
     std::fs::write(nodes.world.path("urls"), format!("# three\n{}\n", urls.join("\n\n")))
         .expect("a file");
     let script = format!(
-        "cd /; echo $LEASEHOLD_URL; echo $LEASEHOLD_STORE; {exe} inspect x --json; \
-         {exe} run inner -- {exe} ls --json"
+        "cd /; echo $LEASEHOLD_URL$LEASEHOLD_URL_FILE; echo $LEASEHOLD_STORE; \
+         {exe} inspect x --json; {exe} run inner -- {exe} ls --json"
     );
     let mut command = nodes.world.bare();
     command.args(["--url-file", "urls", "run", "x", "--", "sh", "-c", &script]);
     let done = finish(command);
     let mut lines = done.code(0).stdout.lines();
-    assert_eq!(lines.next(), Some(&*urls.join(" ")));
+    // A file is handed on by its path, which works wherever the command goes.
+    let file = nodes.world.path("urls");
+    assert_eq!(lines.next(), file.to_str());
     let labels: Vec<_> = urls.iter().map(|url| format!("{url}/0")).collect();
     assert_eq!(lines.next(), Some(&*labels.join(", ")));
     let mut object = || serde_json::from_str::<Value>(lines.next().expect("one more")).expect("it");
@@ -193,6 +195,8 @@ fn calls_inside_a_run_reach_its_whole_quorum_wherever_they_are() {
     assert_eq!((&seen["state"], seen["votes"].as_array().map(Vec::len)), (&json!("held"), Some(3)));
     assert_eq!([object()["name"].clone(), object()["name"].clone()], ["inner", "x"]);
     assert_eq!(done.stderr, "");
+    let done = finish(nodes.run(&[], "echo $LEASEHOLD_URL"));
+    assert_eq!(done.code(0).stdout, urls.join(" ") + "\n", "URLs by flags are handed on whole");
     let inside = format!("{exe} run x -- true");
     finish(nodes.run(&[], &inside)).code(78).says("waiting for it would never end");
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_testkit::servers::RedisServer;
+use rustix::process::Signal;
 
-use crate::harness::{Running, World, start, until};
+use crate::harness::{Running, World, finish, start, until};
 
 const CONTENDERS: usize = 4;
 const KILLS: usize = 6;
@@ -177,4 +178,37 @@ fn a_server_that_comes_back_empty_grants_higher_fencing_tokens_than_it_forgot() 
         kills += 1;
     }
     stop(&world, contenders);
+}
+
+/// A machine that boots starts its jobs and its server in any order.
+#[test]
+fn a_store_that_is_still_starting_is_waited_for_by_who_asks_for_that() {
+    let world = World::redis();
+    world.server().kill();
+    for flags in [&["-w", "30"][..], &["-n"]] {
+        finish(world.run("x", flags, "touch $1/began")).code(69);
+        let patient = [flags, &["--wait-store", "10m"]].concat();
+        let mut run = start(world.run("x", &patient, "echo mine"));
+        let mut acquire = start({
+            let mut command = world.leasehold(["acquire", "y", "--ttl", "1s"]);
+            command.args(&patient);
+            command
+        });
+        for waiting in [&mut run, &mut acquire] {
+            let line = waiting.expect_message("the store does not answer");
+            assert!(line.contains("not acquired yet, trying for 10m"), "{line}");
+        }
+        world.server().restart();
+        run.expect("mine");
+        run.end().code(0);
+        acquire.end().code(0);
+        world.server().kill();
+    }
+    assert!(!world.path("began").exists());
+    let done = finish(world.run("x", &["-n", "--wait-store", "300ms"], "true"));
+    done.code(69).says("the store does not answer");
+    let mut stopped = start(world.run("x", &["--wait-store", "10m"], "true"));
+    stopped.expect_message("the store does not answer");
+    stopped.kill(Signal::TERM);
+    stopped.end().signal(Signal::TERM);
 }

@@ -1,0 +1,133 @@
+//! How a command line is understood.
+
+use clap::CommandFactory as _;
+
+use super::*;
+
+fn parsed(line: &str) -> Result<Invocation, Failure> {
+    match parse(line.split(' ').map(OsString::from))? {
+        Parsed::Invocation(invocation) => Ok(*invocation),
+        Parsed::Text(text, _) => panic!("{line}: {text}"),
+    }
+}
+
+fn run(line: &str) -> Run {
+    match parsed(line).expect(line).command {
+        Command::Run(run) => run,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_grammar_holds_together() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn run_waits_for_ever_unless_told_otherwise() {
+    for (flags, wait) in [
+        ("", Wait::ForEver),
+        (" -n", Wait::Never),
+        (" --nonblock", Wait::Never),
+        (" -w 0", Wait::Never),
+        (" -w 0.5", Wait::AtMost(Duration::from_millis(500))),
+        (" --wait 1m30s", Wait::AtMost(Duration::from_secs(90))),
+    ] {
+        assert_eq!(run(&format!("leasehold run x{flags} -- true")).take.wait(), wait, "{flags}");
+    }
+}
+
+#[test]
+fn the_command_is_taken_as_it_is() {
+    let run = run("leasehold run --ttl 3 x --why because -E 0 -- cmd -n --json -- x");
+    assert_eq!(run.command, ["cmd", "-n", "--json", "--", "x"]);
+    assert_eq!(run.ttl.span, Duration::from_secs(3));
+    assert_eq!(run.take.taken(), Exit::Code(0));
+    assert_eq!(run.stop_signal, Signal::TERM);
+    assert_eq!(run.grace, None);
+}
+
+#[test]
+fn global_flags_stand_anywhere_before_the_command() {
+    for line in [
+        "leasehold --json --url a: run x -- true",
+        "leasehold run --json x --url a: -- true",
+        "leasehold run x --url a: --json -- true",
+    ] {
+        let invocation = parsed(line).expect(line);
+        assert!(invocation.globals.json, "{line}");
+        assert_eq!(invocation.globals.store.urls, ["a:"], "{line}");
+    }
+}
+
+#[test]
+fn a_name_may_begin_with_a_hyphen() {
+    for line in ["leasehold run --name=-x -- true", "leasehold run --name -x -- true"] {
+        assert_eq!(&*run(line).name, "-x", "{line}");
+    }
+    for line in ["acquire --ttl 1s", "renew", "release", "inspect", "unlock --force --why y"] {
+        parsed(&format!("leasehold {line} --name=--ttl")).expect(line);
+    }
+}
+
+/// One token in 64 begins with a hyphen.
+#[test]
+fn a_token_may_begin_with_a_hyphen() {
+    let Ok(Command::Renew(renew)) =
+        parsed("leasehold renew x --token -pX --ttl 3").map(|it| it.command)
+    else {
+        panic!("renew")
+    };
+    assert_eq!(renew.token.as_deref(), Some("-pX"));
+    parsed("leasehold release x --token --ttl").expect("release");
+    parsed("leasehold unlock x --why y --token -pX --yes").expect("unlock");
+}
+
+#[test]
+fn what_cannot_be_understood_is_a_usage_error() {
+    for line in [
+        "leasehold jump",
+        "leasehold run",
+        "leasehold run x",
+        "leasehold run x --",
+        "leasehold run x true",
+        "leasehold run x -n -w 3 -- true",
+        "leasehold run x -w soon -- true",
+        "leasehold run x -E 256 -- true",
+        "leasehold run x --stop-signal NOPE -- true",
+        "leasehold run x --ttl -- true",
+        "leasehold acquire x",
+        "leasehold unlock x --why y",
+        "leasehold unlock x --force",
+        "leasehold unlock x --force --token a --why y",
+        "leasehold ls --color maybe",
+        "leasehold ls -q -v",
+        "leasehold ls --url a: --url-file b",
+        "leasehold ls --url a: --local",
+        "leasehold run x --name=y -- true",
+        "leasehold run -- true",
+        "leasehold ls --watch 2s x",
+    ] {
+        let failure = parsed(line).expect_err(line);
+        assert_eq!(failure.exit, Exit::USAGE, "{line}");
+        assert!(!failure.message.starts_with("error"), "{}", failure.message);
+    }
+}
+
+#[test]
+fn nothing_asked_for_is_answered_with_help_and_a_usage_error() {
+    match parse(["leasehold"].map(OsString::from)) {
+        Ok(Parsed::Text(text, Exit::USAGE)) => assert!(text.contains("Usage:"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn help_shows_the_exit_codes() {
+    match parse(["leasehold", "--help"].map(OsString::from)) {
+        Ok(Parsed::Text(text, Exit::OK)) => {
+            assert!(text.contains("79      the lock was lost"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,82 @@
+//! Commands that run under locks and ask for locks: the chain of those that their runs hold.
+
+use std::ffi::OsString;
+
+use leasehold::{Client, ErrorKind, OwnerToken};
+
+use crate::environment::{CHAIN, TOKEN};
+use crate::exit::Failure;
+use crate::output::escape;
+
+/// How many runs are remembered. Beyond that, the outermost are forgotten.
+const RUNS_MAX: usize = 64;
+
+/// The owner tokens of the runs that we run under, the innermost last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chain(Vec<String>);
+
+impl Chain {
+    /// As the environment tells.
+    pub(crate) fn inherited() -> Self {
+        Self::read(std::env::var_os(CHAIN))
+    }
+
+    fn read(text: Option<OsString>) -> Self {
+        let text = text.and_then(|text| text.into_string().ok()).unwrap_or_default();
+        let all: Vec<_> = text.split_ascii_whitespace().map(str::to_owned).collect();
+        Self(all[all.len().saturating_sub(RUNS_MAX)..].to_vec())
+    }
+
+    /// For the environment of a command that runs under one lock more.
+    pub(crate) fn with(mut self, token: &OwnerToken) -> String {
+        self.0.push(token.as_str().to_owned());
+        self.0[self.0.len().saturating_sub(RUNS_MAX)..].join(" ")
+    }
+
+    /// The same, and the token that a script may have set for what it runs.
+    pub(crate) fn and_token(mut self) -> Self {
+        self.0.extend(std::env::var(TOKEN));
+        self
+    }
+
+    /// Refuses a lock that one of these holds: whoever waited for it would wait for itself.
+    pub(crate) async fn refuse(&self, client: &Client, name: &str) -> Result<(), Failure> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let seen = match client.inspect(name).await {
+            Ok(seen) => seen,
+            // Who may take locks need not be allowed to look.
+            Err(error) if error.kind() == ErrorKind::Denied => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let is_ours = |token: &[u8]| self.0.iter().any(|ours| ours.as_bytes() == token);
+        if !seen.holders.iter().any(|holder| is_ours(&holder.token)) {
+            return Ok(());
+        }
+        Err(Failure::config(format!(
+            "`{}` is held already by a command that we run under, so waiting for it would never \
+             end; nothing was changed, run the inner command without leasehold, or under another \
+             name",
+            escape(name)
+        ))
+        .about(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_grows_by_each_run_and_is_bounded() {
+        let token = |text: &str| OwnerToken::new(text).expect("a token");
+        assert_eq!(Chain::default().with(&token("a")), "a");
+        let mut text = "a".to_owned();
+        for number in 0..100 {
+            text = Chain::read(Some(text.into())).with(&token(&format!("t{number}")));
+        }
+        let all: Vec<_> = text.split(' ').collect();
+        assert_eq!((all.len(), all[0], all[63]), (RUNS_MAX, "t36", "t99"));
+    }
+}

@@ -1,0 +1,151 @@
+//! The variables of the environment that begin with `LEASEHOLD_`.
+
+use std::ffi::OsString;
+
+/// What the names of our variables begin with.
+const PREFIX: &str = "LEASEHOLD_";
+
+/// The store.
+pub(crate) const URL: &str = "LEASEHOLD_URL";
+/// The file in which the URL of the store stands.
+pub(crate) const URL_FILE: &str = "LEASEHOLD_URL_FILE";
+/// What stands before every name.
+pub(crate) const NAMESPACE: &str = "LEASEHOLD_NAMESPACE";
+/// The owner token of the lease that is meant.
+pub(crate) const TOKEN: &str = "LEASEHOLD_TOKEN";
+/// The name of the lock to which that token belongs.
+pub(crate) const NAME: &str = "LEASEHOLD_NAME";
+/// The owner tokens of all runs that we run under, the innermost last.
+pub(crate) const CHAIN: &str = "LEASEHOLD_CHAIN";
+/// The fencing token.
+pub(crate) const FENCE: &str = "LEASEHOLD_FENCE";
+/// The ttl.
+pub(crate) const TTL_MS: &str = "LEASEHOLD_TTL_MS";
+/// When the lease would end unrenewed.
+pub(crate) const EXPIRES_AT_MS: &str = "LEASEHOLD_EXPIRES_AT_MS";
+/// The store without its password.
+pub(crate) const STORE: &str = "LEASEHOLD_STORE";
+/// What to log.
+pub(crate) const LOG: &str = "LEASEHOLD_LOG";
+
+/// All that mean something.
+const KNOWN: [&str; 11] =
+    [URL, URL_FILE, NAMESPACE, TOKEN, NAME, CHAIN, FENCE, TTL_MS, EXPIRES_AT_MS, STORE, LOG];
+
+/// What the tests of this project are told by.
+const OF_TESTS: [&str; 4] =
+    ["LEASEHOLD_TEST_", "LEASEHOLD_FUZZ_", "LEASEHOLD_TESTKIT_", "LEASEHOLD_COMPAT_"];
+
+/// How many unknown variables are spoken of, and how much of a name is compared.
+const SHOWN_MAX: usize = 8;
+const COMPARED_MAX: usize = 64;
+
+/// A variable that looks like ours and is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    /// What it is called.
+    pub(crate) name: String,
+    /// The variable that was meant, if one is near enough.
+    pub(crate) meant: Option<&'static str>,
+}
+
+impl Unknown {
+    /// Whether it was most likely meant to name the store.
+    pub(crate) fn is_store(&self) -> bool {
+        matches!(self.meant, Some(URL | URL_FILE))
+    }
+
+    /// What to say of it.
+    pub(crate) fn complaint(&self) -> String {
+        let meant = self.meant.map(|meant| format!(" (did you mean {meant}?)")).unwrap_or_default();
+        format!("Leasehold does not read the variable {}{meant}", self.name)
+    }
+}
+
+/// The variables among `names` that begin as ours do, and that nothing reads.
+pub(crate) fn unknown(names: impl IntoIterator<Item = OsString>) -> Vec<Unknown> {
+    let names = names.into_iter().map(|name| name.to_string_lossy().into_owned());
+    let is_strange = |name: &String| {
+        name.starts_with(PREFIX)
+            && !KNOWN.contains(&&**name)
+            && !OF_TESTS.iter().any(|ours| name.starts_with(ours))
+    };
+    names
+        .filter(is_strange)
+        .take(SHOWN_MAX)
+        .map(|name| Unknown { meant: nearest(&name), name })
+        .collect()
+}
+
+/// The known name that was meant: the nearest one, unless that is about as far as any other word;
+/// else one that begins alike, or the store where a part of the name speaks of a URL.
+fn nearest(name: &str) -> Option<&'static str> {
+    let of = |name: &str| -> Vec<char> {
+        let rest = name.strip_prefix(PREFIX).unwrap_or(name);
+        rest.chars().take(COMPARED_MAX).map(|c| c.to_ascii_uppercase()).collect()
+    };
+    let given = of(name);
+    let (distance, known) =
+        KNOWN.iter().map(|known| (distance(&given, &of(known)), *known)).min()?;
+    if distance <= 2 && distance * 3 <= given.len() {
+        return Some(known);
+    }
+    let begins_alike = |known: &&&str| given.len() >= 3 && of(known).starts_with(&given);
+    let speaks_of_url = || given.split(|c| *c == '_').any(|part| matches!(part, ['U', 'R', ..]));
+    KNOWN.iter().find(begins_alike).copied().or_else(|| speaks_of_url().then_some(URL))
+}
+
+/// How many characters have to be added, taken away, replaced or swapped with their neighbour.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];
+    for (i, &left) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, &right) in b.iter().enumerate() {
+            let replaced = rows[i][j] + usize::from(left != right);
+            let mut least = replaced.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && left == b[j - 1] && a[i - 1] == right {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_nothing_reads_is_found_with_the_one_that_was_meant() {
+        for (name, meant) in [
+            ("LEASEHOLD_URI", Some(URL)),
+            ("LEASEHOLD_ULR", Some(URL)),
+            ("LEASEHOLD_URLS", Some(URL)),
+            ("LEASEHOLD_url", Some(URL)),
+            ("LEASEHOLD_URL_FIEL", Some(URL_FILE)),
+            ("LEASEHOLD_URLFILE", Some(URL_FILE)),
+            ("LEASEHOLD_NAMESPCE", Some(NAMESPACE)),
+            ("LEASEHOLD_TOKENS", Some(TOKEN)),
+            ("LEASEHOLD_TTL", Some(TTL_MS)),
+            ("LEASEHOLD_STORE_URL", Some(URL)),
+            ("LEASEHOLD_REDIS_URI", Some(URL)),
+            ("LEASEHOLD_HOST", None),
+            ("LEASEHOLD_PASSWORD", None),
+            ("LEASEHOLD_", None),
+            ("LEASEHOLD_X", None),
+        ] {
+            let found = unknown([OsString::from(name)]);
+            assert_eq!(found, [Unknown { name: name.to_owned(), meant }], "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_and_what_is_not_ours_is_no_mistake() {
+        let ours = KNOWN.into_iter().chain(["LEASEHOLD_TEST_SERVER", "PATH", "MY_LEASEHOLD_URI"]);
+        assert_eq!(unknown(ours.map(OsString::from)), []);
+        let many = (0..1_000).map(|number| OsString::from(format!("LEASEHOLD_N{number}")));
+        assert_eq!(unknown(many).len(), SHOWN_MAX);
+    }
+}

@@ -1,0 +1,163 @@
+//! Tips for a command line that cannot be understood: what people write who know other tools.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::Error;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Commands of other tools, and ours for the same.
+const COMMANDS: [(&[&str], &str); 7] = [
+    (
+        &["lock", "exec", "with", "with-lock", "hold", "do", "flock"],
+        "`leasehold run NAME -- CMD` holds a lock while CMD runs, `leasehold acquire NAME` takes \
+         one for a script",
+    ),
+    (&["list", "status", "locks", "ps", "top"], "`leasehold ls` lists the locks"),
+    (
+        &["show", "info", "get", "who", "describe", "state", "check"],
+        "`leasehold inspect NAME` shows one lock",
+    ),
+    (
+        &["try", "trylock", "try-lock", "take", "get-lock"],
+        "`leasehold run -n NAME -- CMD` and `leasehold acquire -n NAME` do not wait",
+    ),
+    (&["extend", "refresh", "keepalive", "touch"], "`leasehold renew NAME` restarts the ttl"),
+    (&["free", "drop"], "`leasehold release NAME` releases a lock that `acquire` took"),
+    (
+        &["break", "break-lock", "force-unlock", "steal", "kill", "delete", "del", "rm"],
+        "`leasehold unlock NAME` ends the lease of a holder that is dead",
+    ),
+];
+
+/// Flags of other tools, and ours for the same.
+const FLAGS: [(&[&str], &str); 6] = [
+    (&["--timeout", "--max-wait", "--lock-wait", "--retry", "--block"], "-w DUR or --wait DUR"),
+    (
+        &["--lease", "--lease-time", "--expire", "--expires", "--expiry", "--expiration", "--px"],
+        "--ttl DUR",
+    ),
+    (&["--try", "--nb", "--no-wait", "--nowait", "--non-block", "--fail-fast"], "-n"),
+    (&["--host", "--server", "--redis", "--endpoint", "--address", "--store"], "--url URL"),
+    (&["--key", "--lock", "--lock-name", "--id"], "NAME without a flag, or --name=NAME"),
+    (&["--command", "--cmd", "--exec", "-c"], "-- CMD at the end, or -- sh -c '...' for a shell"),
+];
+
+/// The commands that take a name.
+const NAMED: [&str; 6] = ["run", "acquire", "renew", "release", "inspect", "unlock"];
+
+/// Takes away the tips that cannot work, and says what can.
+pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let tip = match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let given = text(ContextKind::InvalidArg).unwrap_or_default();
+            // `-- -x` would be the command, and not a name.
+            error.remove(ContextKind::Suggested);
+            let tip = for_argument(&given, args);
+            if tip.is_some() && is_flag_of_others(&given) {
+                error.remove(ContextKind::SuggestedArg);
+            }
+            tip
+        }
+        ErrorKind::InvalidSubcommand => {
+            let given = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            let tip = find(&COMMANDS, &given).map(str::to_owned);
+            if tip.is_some() {
+                error.remove(ContextKind::SuggestedSubcommand);
+                error.remove(ContextKind::Suggested);
+            }
+            tip
+        }
+        _ => None,
+    };
+    if let Some(tip) = tip {
+        let tips = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
+        error.insert(ContextKind::Suggested, tips);
+    }
+}
+
+fn for_argument(given: &str, args: &[OsString]) -> Option<String> {
+    let is = |arg: &OsString, word: &str| arg == OsStr::new(word);
+    let command = args.iter().find_map(|arg| {
+        let known = NAMED.iter().chain(&["ls"]);
+        known.copied().find(|known| is(arg, known))
+    });
+    let has_end_of_flags = args.iter().any(|arg| is(arg, "--"));
+    if !given.starts_with('-') {
+        return (command == Some("run") && !has_end_of_flags)
+            .then(|| format!("put `--` before the command: leasehold run NAME -- {given} ..."));
+    }
+    if let Some(ours) = find(&FLAGS, given) {
+        return Some(format!("use {ours}"));
+    }
+    match command {
+        Some("ls") => Some(format!("if that is the pattern, write: leasehold ls -- {given}")),
+        Some("run") if !has_end_of_flags => Some(format!(
+            "if `{given}` is the name of the lock, write --name={given}; if it is the command's, \
+             put `--` before the command"
+        )),
+        Some(_) => Some(format!("if `{given}` is the name of the lock, write --name={given}")),
+        None => None,
+    }
+}
+
+fn is_flag_of_others(given: &str) -> bool {
+    find(&FLAGS, given).is_some()
+}
+
+fn find(table: &[(&[&str], &'static str)], given: &str) -> Option<&'static str> {
+    let given = given.split('=').next().unwrap_or_default();
+    table.iter().find(|(theirs, _)| theirs.contains(&given)).map(|(_, ours)| *ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::parse;
+
+    fn said(line: &str) -> String {
+        parse(line.split(' ').map(OsString::from)).expect_err(line).message
+    }
+
+    #[test]
+    fn a_tip_says_what_works() {
+        for (line, tip) in [
+            ("leasehold run x echo hi", "put `--` before the command: leasehold run NAME -- echo"),
+            ("leasehold run -x -- true", "write --name=-x"),
+            ("leasehold run -x true", "put `--` before the command"),
+            ("leasehold inspect -x", "write --name=-x"),
+            ("leasehold ls -x*", "leasehold ls -- -x"),
+            ("leasehold run x --timeout 5 -- true", "use -w DUR or --wait DUR"),
+            ("leasehold run x --timeout=5 -- true", "use -w DUR or --wait DUR"),
+            ("leasehold acquire x --expiry 5", "use --ttl DUR"),
+            ("leasehold run x --wiat 5 -- true", "'--wait'"),
+            ("leasehold lock x", "`leasehold run NAME -- CMD` holds"),
+            ("leasehold list", "`leasehold ls`"),
+            ("leasehold relase x", "'release'"),
+        ] {
+            let said = said(line);
+            assert!(said.contains(tip), "{line}: {said}");
+            for useless in ["'-- ", "'unlock'"] {
+                assert!(!said.contains(useless), "{line}: {said}");
+            }
+        }
+    }
+
+    /// Each of them is understood when it is written as the tip says.
+    #[test]
+    fn what_a_tip_says_is_understood() {
+        for line in [
+            "leasehold run x -- echo hi",
+            "leasehold run --name=-x -- true",
+            "leasehold inspect --name=-x",
+            "leasehold ls -- -x*",
+            "leasehold run x --wait 5 -- true",
+        ] {
+            parse(line.split(' ').map(OsString::from)).expect(line);
+        }
+    }
+}

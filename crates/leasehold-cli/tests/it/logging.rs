@@ -1,0 +1,49 @@
+//! What `-v`, `-vv` and `-vvv` show.
+
+use serde_json::Value;
+
+use crate::harness::{World, finish, start};
+
+on_every_store! {
+    each_level_shows_more_than_the_one_before,
+    a_log_in_json_has_fields,
+}
+
+fn each_level_shows_more_than_the_one_before(world: &World) {
+    let log = |flag: &str| finish(world.run("x", &[flag], "exit 0")).stderr;
+    let (first, second, third) = (log("-v"), log("-vv"), log("-vvv"));
+    for (text, shows, hides) in [
+        (&first, &["acquired", "after_ms=", "released"][..], &["granted", "asks"][..]),
+        (&second, &["acquired", "granted", "released"], &["asks"]),
+        (&third, &["acquired", "granted", "asks", "the store answered", "released"], &[]),
+    ] {
+        for part in shows {
+            assert!(text.contains(part), "`{part}` is not in:\n{text}");
+        }
+        for part in hides {
+            assert!(!text.contains(part), "`{part}` is in:\n{text}");
+        }
+    }
+    let mut holder = start(world.run("x", &["-vv", "--ttl", "200ms"], "echo up; read line"));
+    holder.expect("up");
+    holder.expect_message("renewed");
+    drop(holder.end());
+}
+
+fn a_log_in_json_has_fields(world: &World) {
+    let done = finish(world.run("x", &["-v", "--json"], "exit 0"));
+    let events: Vec<Value> = done
+        .code(0)
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object"))
+        .collect();
+    let acquired = events.iter().find(|event| event["message"] == "acquired").expect("it was");
+    assert_eq!(acquired["schema"], "leasehold.v1.log");
+    assert_eq!(acquired["level"], "info");
+    assert_eq!(acquired["fields"]["name"], "x");
+    let fields = &acquired["fields"];
+    assert!(fields["after_ms"].is_u64() && fields["fence"].is_u64(), "{acquired}");
+    assert!(acquired["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{acquired}");
+    assert!(events.iter().any(|event| event["message"] == "released"), "{events:?}");
+}

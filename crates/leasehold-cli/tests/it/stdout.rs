@@ -1,0 +1,59 @@
+//! `acquire` prints the one thing by which its lock can be released.
+
+use std::fs::OpenOptions;
+use std::process::Command;
+
+use crate::harness::{Done, World, finish};
+
+on_every_store! {
+    nothing_is_acquired_where_nobody_would_get_the_token,
+    a_lock_whose_token_cannot_be_printed_is_given_back,
+    who_throws_the_token_away_gets_the_lock,
+}
+
+/// `acquire x` by a shell that redirects as it is told.
+fn acquire(world: &World, redirect: &str, flags: &str) -> Done {
+    let mut command = Command::new("sh");
+    let script = format!("exec \"$0\" acquire x --ttl 1h {flags} {redirect}");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_leasehold")]);
+    command.env("LEASEHOLD_URL", world.url());
+    finish(command)
+}
+
+fn nothing_is_acquired_where_nobody_would_get_the_token(world: &World) {
+    for redirect in [">&-", "1</dev/null", "<&- >&-"] {
+        for flags in ["", "--json"] {
+            let done = acquire(world, redirect, flags);
+            done.code(78).says("nobody would get the token").says("nothing was acquired");
+            assert_eq!(world.state("x"), "free", "{redirect} {flags}");
+        }
+    }
+}
+
+fn a_lock_whose_token_cannot_be_printed_is_given_back(world: &World) {
+    for flags in ["", "--json"] {
+        let done = acquire(world, ">/dev/full", flags);
+        done.code(125).says("No space left").says("the lock was given back");
+        assert_eq!(world.state("x"), "free", "{flags}");
+    }
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = world.leasehold(["acquire", "x", "--ttl", "1h"]);
+    command.stdout(writer);
+    finish(command).code(125).says("Broken pipe").says("the lock was given back");
+    assert_eq!(world.state("x"), "free");
+}
+
+/// As a cron job does that only wants to know whether it is the first.
+fn who_throws_the_token_away_gets_the_lock(world: &World) {
+    acquire(world, ">/dev/null", "").code(0);
+    assert_eq!(world.state("x"), "held");
+    let unlock = ["unlock", "x", "--force", "--yes", "--why", "the test"];
+    finish(world.leasehold(unlock)).code(0);
+    // A daemon has one such stream for all three.
+    let null = || OpenOptions::new().read(true).write(true).open("/dev/null").expect("a device");
+    let mut command = world.leasehold(["acquire", "x", "--ttl", "1h"]);
+    command.stdin(null()).stdout(null()).stderr(null());
+    finish(command).code(0);
+    assert_eq!(world.state("x"), "held");
+}
