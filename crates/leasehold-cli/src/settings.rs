@@ -1,13 +1,16 @@
 //! Which store we speak to, and with what rights to talk about it.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use leasehold::store::redact_url;
-use leasehold::{Client, Error, Identity};
+use leasehold::{Client, Error, ErrorKind, Identity};
 
 use crate::environment::{NAMESPACE, URL, URL_FILE, Unknown, unknown};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::patience::Patience;
 use crate::talk::{Level, Talk};
 use crate::urls::{absolute, after_scheme, has_password, in_file, split};
@@ -122,6 +125,7 @@ impl Settings {
     /// Connects, after what there is to say about the choice.
     pub(crate) async fn connect(&self, who: Identity, talk: &Talk) -> Result<Client, Failure> {
         self.announce(talk);
+        self.make_default_directory()?;
         Ok(self.open(who).await?)
     }
 
@@ -134,6 +138,7 @@ impl Settings {
         talk: &Talk,
     ) -> Result<Client, Failure> {
         self.announce(talk);
+        self.make_default_directory()?;
         loop {
             match self.open(who.clone()).await {
                 Ok(client) => return Ok(client),
@@ -183,6 +188,32 @@ impl Settings {
                  --url names another store, --local says that this one is meant",
             );
         }
+    }
+
+    /// The library refuses a file in a directory that is not there. Nobody has typed this one.
+    fn make_default_directory(&self) -> Result<(), Failure> {
+        if !matches!(self.source, Source::Default | Source::Local) {
+            return Ok(());
+        }
+        let file = self.urls.first().and_then(|url| after_scheme(url, "sqlite"));
+        let Some(directory) = file.and_then(|file| Path::new(file).parent()) else {
+            return Ok(());
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    ErrorKind::Denied
+                }
+                io::ErrorKind::StorageFull => ErrorKind::Unavailable,
+                _ => ErrorKind::Config,
+            };
+            let message = format!(
+                "the directory of the embedded store, {}, cannot be made ({error}); the store was \
+                 not contacted, name a store by --url or LEASEHOLD_URL",
+                directory.display()
+            );
+            Failure::new(Exit::Code(kind.exit_code()), kind.as_str(), message)
+        })
     }
 
     /// Refuses a store in which nobody else could see the lock.

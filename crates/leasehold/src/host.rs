@@ -65,6 +65,12 @@ pub trait Host: Send + Sync + 'static {
     /// [`ErrorKind::Unavailable`] if there is no thread to be had. The task was dropped.
     fn spawn_blocking(&self, name: &str, task: Task) -> Result<(), Error>;
 
+    /// Whether what [`spawn_blocking`](Self::spawn_blocking) runs has a thread of its own, on which
+    /// it may wait for a pipe or for another process. Default: it has not, as in a simulation.
+    fn has_threads(&self) -> bool {
+        false
+    }
+
     /// Fills `bytes` with unpredictable bytes, which no copy of this process draws too.
     fn random(&self, bytes: &mut [u8]);
 }
@@ -177,6 +183,10 @@ impl Host for SystemHost {
 
     fn spawn_blocking(&self, name: &str, task: Task) -> Result<(), Error> {
         run_on_thread(name, task).map(drop)
+    }
+
+    fn has_threads(&self) -> bool {
+        true
     }
 
     fn random(&self, bytes: &mut [u8]) {

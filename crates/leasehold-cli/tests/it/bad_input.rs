@@ -198,6 +198,18 @@ fn a_store_where_no_file_can_be_says_so() {
     assert!(done.stderr.contains("file/locks.db"), "{}", done.stderr);
 }
 
+/// A typing error must not become a store that nobody else looks into.
+#[test]
+fn a_store_in_a_directory_that_does_not_exist_is_refused_and_makes_nothing() {
+    let world = World::sqlite();
+    let mut command = world.bare();
+    let url = format!("sqlite:{}", world.path("nosuch/dir/x.db").display());
+    command.args(["--url", &url, "run", "x", "--", "true"]);
+    let done = finish(command);
+    assert!(done.code(78).stderr.contains("directory that does not exist"), "{done:?}");
+    assert!(!world.path("nosuch").exists());
+}
+
 /// Root may write everywhere, so there the second half has nothing to show.
 #[test]
 fn a_store_without_rights_ends_with_77() {

@@ -29,6 +29,23 @@ fn no_update_is_lost_by_eight_processes_under_the_lock(world: &World) {
     world.assert_nothing_left();
 }
 
+/// Each is handed the lock by the one before it, and takes what woke it away.
+#[test]
+fn a_crowd_that_wants_one_lock_of_a_file_is_served_to_the_last() {
+    let world = World::sqlite();
+    std::thread::scope(|scope| {
+        for _ in 0..48 {
+            scope.spawn(|| {
+                finish(world.leasehold(["run", "-q", "x", "--", "true"])).code(0);
+            });
+        }
+    });
+    let bells = world.path("").join(format!("{}-bells", world.database().display()));
+    let left = std::fs::read_dir(bells).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "nobody waits");
+    world.assert_nothing_left();
+}
+
 /// The same steps without the lock, in an order that a scheduler may choose: both read before
 /// either writes. This is what the test above would look like if it could not fail.
 #[test]

@@ -19,7 +19,9 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     sqlite.hints = Reach::Machine;
     sqlite.reach = Reach::Machine;
     sqlite.durable = true;
+    sqlite.calls_up = true;
     let mut redis = sqlite;
+    redis.calls_up = false;
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;
     // A hand-over would be a grant by a release, which does not look whether the server forgot, and

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::ErrorKind;
-use crate::core::line::{PLACES_MAX, REAPED_MAX};
+use crate::core::line::{PLACES_MAX, REAPED_MAX, far_pause, is_far};
 use crate::core::moment::Moment;
 use crate::core::passing::given_way;
 use crate::core::ttl::Ttl;
@@ -93,6 +93,8 @@ pub(crate) struct Acquisition {
     polls: Option<Delays>,
     /// Whether it gives way when the key may be free next.
     gives_way: bool,
+    /// Whether the store tells it when it comes near the front of the line.
+    is_called_up: bool,
 }
 
 impl Acquisition {
@@ -111,7 +113,15 @@ impl Acquisition {
             failures: Backoff::DEFAULT.delays(),
             polls: None,
             gives_way: false,
+            is_called_up: false,
         }
+    }
+
+    /// At a store that tells those who are far back in the line when they come near.
+    #[must_use]
+    pub(crate) const fn called_up(mut self) -> Self {
+        self.is_called_up = true;
+        self
     }
 
     /// Without a place in line.
@@ -191,11 +201,13 @@ impl Acquisition {
         if !self.waits && self.late >= LATE_GRANTS_MAX { NextAsk::GiveUp } else { NextAsk::Now }
     }
 
-    /// *Taken*, at `now`; the holder's lease ends in `retry_in` unless it is renewed.
+    /// *Taken*, at `now`, with so many places `ahead`; the holder's lease ends in `retry_in` unless
+    /// it is renewed.
     pub(crate) fn on_taken(
         &mut self,
         now: Moment,
         retry_in: Option<Duration>,
+        ahead: u32,
         random: impl FnOnce() -> u32,
     ) -> NextAsk {
         self.answered = true;
@@ -206,6 +218,10 @@ impl Acquisition {
             return if is_hidden { NextAsk::Now } else { NextAsk::GiveUp };
         }
         self.has_waited = true;
+        if self.is_called_up && is_far(ahead) && retry_in != Some(Duration::ZERO) {
+            // Also if the holder's lease ends meanwhile: those ahead see to that.
+            return NextAsk::At(now + far_pause(ahead));
+        }
         let refresh = self.pause(random).unwrap_or_else(|| {
             (self.ttl.waiter_ttl().get() / 3).max(REFRESH_EVERY_MIN).min(POLL_EVERY)
         });
@@ -306,7 +322,7 @@ mod tests {
             assert_eq!(next, NextAsk::At(at(100 + longest)));
         }
         assert!(acquisition.has_waited());
-        acquisition.on_taken(at(100), None, || 0);
+        acquisition.on_taken(at(100), None, 0, || 0);
         let next = acquisition.clone().on_split(at(100), round_trip, || u32::MAX);
         let why = "who gave way in between splits the votes all the same";
         assert_eq!(next, NextAsk::At(at(100) + SPLIT_PAUSE_MAX), "{why}");
@@ -316,6 +332,24 @@ mod tests {
         let mut acquisition = Acquisition::new(ttl(10_000), false);
         let answers = [(); 3].map(|()| acquisition.on_split(at(0), round_trip, || 0));
         assert_eq!(answers, [NextAsk::At(at(0)), NextAsk::At(at(0)), NextAsk::GiveUp]);
+    }
+
+    #[test]
+    fn who_is_far_back_pauses_where_it_is_called_up_and_minds_no_lease_that_ends() {
+        let left = Some(Duration::from_millis(10));
+        // is called up, how many are ahead, when it asks again in ms
+        for (is_called_up, ahead, asks_at) in
+            [(false, 400, 11), (true, 31, 11), (true, 32, 1_600), (true, 400, 20_000)]
+        {
+            let mut acquisition = Acquisition::new(ttl(10_000), true);
+            if is_called_up {
+                acquisition = acquisition.called_up();
+            }
+            let next = acquisition.on_taken(at(0), left, ahead, || 0);
+            assert_eq!(next, NextAsk::At(at(asks_at)), "{is_called_up} {ahead}");
+            let hidden = acquisition.on_taken(at(0), Some(Duration::ZERO), ahead, || 0);
+            assert_eq!(hidden, NextAsk::Now, "nobody knows yet whose turn it is");
+        }
     }
 
     #[test]
@@ -359,13 +393,13 @@ mod tests {
         for (ttl_ms, left, expected) in table {
             let left = left.map(Duration::from_millis);
             assert_eq!(
-                Acquisition::new(ttl(ttl_ms), true).on_taken(at(0), left, || 0),
+                Acquisition::new(ttl(ttl_ms), true).on_taken(at(0), left, 0, || 0),
                 expected,
                 "{ttl_ms} {left:?}"
             );
         }
         let mut tries = Acquisition::new(ttl(10_000), false);
-        assert_eq!(tries.on_taken(at(0), None, || 0), NextAsk::GiveUp);
+        assert_eq!(tries.on_taken(at(0), None, 0, || 0), NextAsk::GiveUp);
     }
 
     #[test]
@@ -385,11 +419,11 @@ mod tests {
         ];
         for (left, random, expected) in table {
             let left = left.map(Duration::from_millis);
-            let next = acquisition.on_taken(at(0), left, || random);
+            let next = acquisition.on_taken(at(0), left, 0, || random);
             assert_eq!(next, NextAsk::At(at(expected)), "{left:?} {random}");
         }
         let mut tries = Acquisition::new(ttl(10_000), false).polling();
-        assert_eq!(tries.on_taken(at(0), None, || 0), NextAsk::GiveUp);
+        assert_eq!(tries.on_taken(at(0), None, 0, || 0), NextAsk::GiveUp);
     }
 
     #[test]
@@ -412,7 +446,7 @@ mod tests {
         let mut acquisition = Acquisition::new(ttl(10_000), false);
         let asks = std::iter::repeat_with(|| {
             acquisition.ask(at(0));
-            acquisition.on_taken(at(0), Some(Duration::ZERO), || 0)
+            acquisition.on_taken(at(0), Some(Duration::ZERO), 0, || 0)
         });
         let asked_on = asks.take_while(|next| *next == NextAsk::Now).count();
         assert_eq!(asked_on, PLACES_MAX / REAPED_MAX, "as many as clear the longest line");
@@ -438,7 +472,7 @@ mod tests {
             let mut acquisition = Acquisition::new(ttl(10_000), waits);
             if answered {
                 acquisition.ask(at(0));
-                acquisition.on_taken(at(0), None, || 0);
+                acquisition.on_taken(at(0), None, 0, || 0);
             }
             acquisition.ask(at(0));
             assert_eq!(

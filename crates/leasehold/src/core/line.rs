@@ -30,6 +30,33 @@ pub const REAPED_MAX: usize = 8;
 /// How many places a line has at most. An ask beyond is answered `Unavailable`.
 pub const PLACES_MAX: usize = 10_000;
 
+/// How many places at the front of a line ask often. Those behind them are *far*. In a store that
+/// calls them up when they come near (`Capabilities::calls_up`), they ask rarely until then.
+pub const NEAR: u32 = 32;
+
+/// How rarely those ask who are far back, for each place ahead of theirs; and at the rarest.
+const FAR_EACH: Duration = Duration::from_millis(50);
+const FAR_MAX: Duration = Duration::from_mins(1);
+
+/// Whether one with so many places ahead of its own is far from the front.
+#[must_use]
+pub const fn is_far(ahead: u32) -> bool {
+    ahead >= NEAR
+}
+
+/// How long one does not ask who is far back, with so many places ahead of its own.
+#[must_use]
+pub fn far_pause(ahead: u32) -> Duration {
+    FAR_EACH.saturating_mul(ahead).min(FAR_MAX)
+}
+
+/// How long a place lives that its client would have live for `waiter_ttl`, in a store that calls
+/// up those who are far back: longer than they pause.
+#[must_use]
+pub fn place_life(waiter_ttl: Duration, ahead: u32) -> Duration {
+    if is_far(ahead) { waiter_ttl.max(3 * far_pause(ahead)) } else { waiter_ttl }
+}
+
 /// What a place in the line is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
@@ -196,6 +223,25 @@ mod tests {
     use Asker::{New, Outside, Waiting};
     use Holding::{Free, Mine, Others};
     use Stance::{Joined, Watching};
+
+    #[test]
+    fn the_further_back_a_place_is_the_more_rarely_it_asks_and_it_outlives_each_pause() {
+        // how many are ahead, pause in ms, life in ms of a place of 3 s
+        let table = [
+            (0, None, 3_000),
+            (31, None, 3_000),
+            (32, Some(1_600), 4_800),
+            (400, Some(20_000), 60_000),
+            (10_000, Some(60_000), 180_000),
+            (u32::MAX, Some(60_000), 180_000),
+        ];
+        for (ahead, pause, life) in table {
+            let paused = is_far(ahead).then(|| far_pause(ahead));
+            assert_eq!(paused, pause.map(Duration::from_millis), "{ahead}");
+            let lives = place_life(Duration::from_secs(3), ahead);
+            assert_eq!(lives, Duration::from_millis(life), "{ahead}");
+        }
+    }
 
     fn at(nanos: u64) -> Moment {
         Moment::from_nanos(nanos)

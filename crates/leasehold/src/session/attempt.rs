@@ -77,6 +77,9 @@ impl Attempt {
         });
         let now = session.now();
         let mut decisions = Acquisition::new(spec.ttl, waits);
+        if session.calls_up {
+            decisions = decisions.called_up();
+        }
         let mut not_before = None;
         if spec.unqueued {
             decisions = decisions.polling();
@@ -189,14 +192,15 @@ impl Attempt {
         }
         match answer {
             Ok(Acquired::Granted { .. }) => self.decisions.on_granted(now, sent),
-            Ok(Acquired::Taken { retry_in, .. }) => {
+            Ok(Acquired::Taken { retry_in, ahead }) => {
                 // Who takes no place has nothing to give back.
                 self.known = self.wake.is_some() && !self.spec.unqueued;
                 if !self.known && !self.session.has_line {
                     // Nodes of a quorum that have not answered yet give back what they may grant.
                     self.take_fresh_token();
                 }
-                self.decisions.on_taken(now, *retry_in, || random_u32(&*self.session.host))
+                let random = || random_u32(&*self.session.host);
+                self.decisions.on_taken(now, *retry_in, *ahead, random)
             }
             // Another may have had it when the store forgot: it comes to the same.
             Ok(Acquired::Quarantined(Quarantine { left, .. })) => {
@@ -205,7 +209,7 @@ impl Attempt {
                     self.session.release_in_background(self.lease_id(), &self.spec);
                 }
                 self.take_fresh_token();
-                self.decisions.on_taken(now, Some(*left), || random_u32(&*self.session.host))
+                self.decisions.on_taken(now, Some(*left), 0, || random_u32(&*self.session.host))
             }
             Ok(Acquired::Split { round_trip }) => {
                 self.take_fresh_token();

@@ -113,6 +113,8 @@ pub(crate) struct Session {
     /// Whether the store has a line in which it makes somebody the owner. If not, who waits is
     /// woken, and asks.
     has_line: bool,
+    /// Whether the store tells those far back in a line when they come near.
+    calls_up: bool,
     /// Whether the store gives back by itself what it granted in vain.
     gives_back: bool,
     /// When the store is to be asked for hints again, in nanoseconds.
@@ -129,7 +131,7 @@ impl Session {
         id: ClientId,
         record: Option<ClientRecord>,
     ) -> Arc<Self> {
-        let Capabilities { line: has_line, gives_back, .. } = store.capabilities();
+        let Capabilities { line: has_line, gives_back, calls_up, .. } = store.capabilities();
         let session = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store,
@@ -144,6 +146,7 @@ impl Session {
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),
             has_line,
+            calls_up,
             gives_back,
             listens_again_at: AtomicU64::new(0),
             closing: Notify::new(),

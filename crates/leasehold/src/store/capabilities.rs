@@ -22,6 +22,10 @@ pub struct Capabilities {
     /// may come late, or twice. Whoever goes on after such a failure, or after the future of an ask
     /// was dropped, does so by a fresh token.
     pub gives_back: bool,
+    /// Those who wait far back in a line ([`is_far`](crate::core::line::is_far)) are told to ask
+    /// when they come near its front, and their places live until they would ask by themselves
+    /// ([`place_life`](crate::core::line::place_life)). So they ask rarely.
+    pub calls_up: bool,
     /// How far hints reach.
     pub hints: Reach,
     /// How far the locks themselves reach.
@@ -42,6 +46,7 @@ impl Capabilities {
         watching: false,
         reask: false,
         gives_back: false,
+        calls_up: false,
         hints: Reach::Nobody,
         reach: Reach::Process,
         browse: false,

@@ -19,7 +19,7 @@ impl Sinks {
     }
 
     /// Whether anybody takes what is sent there.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn has(&self, inbox: &ClientId) -> bool {
         self.lock().get(inbox).is_some_and(|sink| sink.strong_count() > 0)
     }

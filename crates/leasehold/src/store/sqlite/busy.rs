@@ -1,8 +1,8 @@
 //! How long a connection waits for other processes that have the file locked.
 //!
 //! SQLite's own handler sleeps for up to 100 ms at a time, in which a short lease ends while the
-//! file is free most of the time. Here a try comes every 100 µs, so that among processes
-//! which are all well, nobody waits for long.
+//! file is free most of the time. Here whoever is first in the queue at the `gate` tries every
+//! 100 µs, so that among processes which are all well, nobody waits for long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::gate::Gate;
 use crate::core::moment::Moment;
 use crate::host::{Host, SystemHost, pause};
 
@@ -18,21 +19,26 @@ const SOON_TRIES: i32 = 20;
 const SOON: Duration = Duration::from_micros(50);
 const LATER: Duration = Duration::from_micros(100);
 
+/// After how long one who queues tries all the same: whoever has the gate may be stopped.
+const QUEUES_FOR: Duration = Duration::from_millis(100);
+
 /// Until when a connection waits; not at all from the beginning.
 ///
 /// In real time, also where the host's is not: what ends the wait is another process.
-#[derive(Debug)]
-pub(super) struct BusyLimit(Arc<AtomicU64>);
+pub(super) struct BusyLimit(Arc<Waiting>);
+
+struct Waiting {
+    until: AtomicU64,
+    gate: Gate,
+}
 
 impl BusyLimit {
     /// Has `conn` wait as long as the limit says, from now on.
-    pub(super) fn install(conn: &mut Connection) -> rusqlite::Result<Self> {
-        let until = Arc::new(AtomicU64::new(0));
-        let shared = Arc::clone(&until);
-        conn.busy_handler(Some(move |tries| {
-            wait(tries, Moment::from_nanos(shared.load(Ordering::Relaxed)))
-        }))?;
-        Ok(Self(until))
+    pub(super) fn install(conn: &mut Connection, gate: Gate) -> rusqlite::Result<Self> {
+        let waiting = Arc::new(Waiting { until: AtomicU64::new(0), gate });
+        let shared = Arc::clone(&waiting);
+        conn.busy_handler(Some(move |tries| shared.wait(tries)))?;
+        Ok(Self(waiting))
     }
 
     /// All that follows together waits for `limit` at most; for zero it does not even sleep.
@@ -41,7 +47,28 @@ impl BusyLimit {
     }
 
     pub(super) fn set_until(&self, until: Moment) {
-        self.0.store(until.as_nanos(), Ordering::Relaxed);
+        self.0.until.store(until.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// The file was had, or given up: the next one may try.
+    pub(super) fn is_over(&self) {
+        self.0.gate.leave();
+    }
+}
+
+impl Waiting {
+    /// Waits for a moment, or in the queue; tells whether to try again.
+    fn wait(&self, tries: i32) -> bool {
+        let until = Moment::from_nanos(self.until.load(Ordering::Relaxed));
+        let left = until.since(SystemHost.now());
+        if until.as_nanos() == 0 || left.is_zero() {
+            return false;
+        }
+        match self.gate.enter(left.min(QUEUES_FOR)) {
+            // Nobody else who queues tries now.
+            Some(true) | None => wait(tries, until),
+            Some(false) => true,
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::bells::Bells;
 use super::busy::BusyLimit;
+use super::ear::Ear;
 use super::error::{SqlFailure, Stage};
 use super::file::StoreFile;
 use super::purge;
@@ -15,6 +17,7 @@ use super::turn::{Effect, Records, Turn};
 use super::waits::Waits;
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::store::Hint;
 use crate::store::sinks::Sinks;
 
 /// After how many jobs the log is carried over into the file: some 10 MiB. SQLite would do it
@@ -34,6 +37,7 @@ pub(super) struct Engine {
     sinks: Arc<Sinks>,
     records: Records,
     waits: Waits,
+    bells: Bells,
     effects: Vec<Effect>,
     purge_at: Moment,
     /// How many jobs may have left something in the log.
@@ -48,6 +52,7 @@ impl Engine {
         label: Arc<str>,
         sinks: Arc<Sinks>,
     ) -> Self {
+        let bells = Bells::new(file.belfry().clone(), host.has_threads());
         let logged = if file.log_bytes() > LOG_BYTES_MAX { LOGGED_MAX } else { 0 };
         Self {
             purge_at: host.now(),
@@ -59,6 +64,7 @@ impl Engine {
             sinks,
             records: Records::default(),
             waits: Waits::default(),
+            bells,
             effects: Vec::new(),
             logged,
         }
@@ -71,7 +77,16 @@ impl Engine {
 
     /// Whether there is more to do than to answer: what the store's thread is for.
     pub(super) fn needs_care(&self, now: Moment) -> bool {
-        self.purge_at <= now || self.logged >= LOGGED_MAX
+        self.purge_at <= now || self.logged >= LOGGED_MAX || self.bells.has_new_pipe()
+    }
+
+    /// Lets the store's thread hear the bells of this handle.
+    pub(super) fn give_ear(&mut self, ear: &mut Ear) {
+        let listened = self.bells.new_pipe().map(|pipe| ear.listen(pipe?));
+        if let Some(Err(cause)) = listened {
+            self.bells.turn_off(&cause);
+            self.waits.look_often(self.host.now());
+        }
     }
 
     /// Carries a job out now, if that takes no waiting. Gives it back if another process has the
@@ -133,13 +148,19 @@ impl Engine {
         busy_limit: Duration,
     ) -> Result<(), SqlFailure> {
         self.busy.set(busy_limit);
+        let done = self.try_once(batch);
+        self.busy.is_over();
+        done
+    }
+
+    fn try_once(&mut self, batch: &mut [Box<dyn AnyJob>]) -> Result<(), SqlFailure> {
         self.leave_transaction().map_err(|error| SqlFailure::new(error, Stage::Before))?;
         self.effects.clear();
         self.logged += batch.len();
         if let [job] = batch {
             // On its own, a statement that fails may have failed while it committed.
             let done = job
-                .quick(&mut turn(&*self.host, &self.conn, &self.records, &mut self.effects))
+                .quick(&mut self.turn())
                 .map_err(|error| SqlFailure::new(error, Stage::Commit))?;
             if done {
                 return Ok(());
@@ -165,7 +186,7 @@ impl Engine {
 
     fn in_transaction(&mut self, batch: &mut [Box<dyn AnyJob>]) -> rusqlite::Result<()> {
         self.execute("BEGIN IMMEDIATE")?;
-        let mut turn = turn(&*self.host, &self.conn, &self.records, &mut self.effects);
+        let mut turn = self.turn();
         for job in batch {
             if !job.quick(&mut turn)? {
                 job.full(&mut turn)?;
@@ -178,6 +199,12 @@ impl Engine {
         self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
     }
 
+    /// A turn at the present moment: read when the file is ours, not when the job came.
+    fn turn(&mut self) -> Turn<'_> {
+        let Self { host, conn, records, effects, bells, .. } = self;
+        Turn { conn, now: host.now(), wall: host.wall(), records, effects, bells }
+    }
+
     /// Does what follows from a batch that is committed.
     fn deliver(&mut self) {
         if self.effects.is_empty() {
@@ -186,8 +213,16 @@ impl Engine {
         let now = self.host.now();
         for effect in self.effects.drain(..) {
             match effect {
-                Effect::Mail(inbox, hint) => self.sinks.send(&inbox, hint),
-                Effect::Waits(key, waiting) => self.waits.waits(key, waiting, now),
+                Effect::Mail(inbox, hint) => {
+                    // Those who hold notice at their next renewal who waits for it.
+                    if !matches!(hint, Hint::Wanted { .. }) && !self.sinks.has(&inbox) {
+                        self.bells.ring(&inbox);
+                    }
+                    self.sinks.send(&inbox, hint);
+                }
+                Effect::Waits(key, waiting) => {
+                    self.waits.waits(key, waiting, now, self.bells.is_on());
+                }
                 Effect::Settled(key, owner) => self.waits.settled(&key, &owner),
                 Effect::Recorded(client) => self.records.written(client, now),
                 Effect::Evicted(key, owner, reason) => tracing::warn!(
@@ -198,15 +233,24 @@ impl Engine {
                 ),
             }
         }
+        self.take_bells_down();
     }
 
-    /// Looks for what other processes did, if it is time to.
-    pub(super) fn look_if_due(&mut self) {
+    /// Looks for what other processes did, if it is time to, or if a bell rang.
+    pub(super) fn look_if_due(&mut self, is_rung: bool) {
         let now = self.host.now();
-        if self.waits.due().is_some_and(|due| due <= now) {
+        if is_rung || self.waits.due().is_some_and(|due| due <= now) {
             for (inbox, hint) in self.waits.look(&self.conn, now) {
                 self.sinks.send(&inbox, hint);
             }
+            self.take_bells_down();
+        }
+    }
+
+    /// Where nobody waits, no bell hangs.
+    fn take_bells_down(&mut self) {
+        if self.waits.is_empty() {
+            self.bells.take_down();
         }
     }
 
@@ -219,8 +263,10 @@ impl Engine {
             // Nobody waits for it, and it makes nobody wait: if the file is locked, the next run
             // will do.
             self.busy.set(Duration::ZERO);
-            if let Err(cause) = purge::run_if_due(&mut self.conn, now) {
-                tracing::debug!(%cause, "idle locks could not be purged");
+            match purge::run_if_due(&mut self.conn, now) {
+                Ok(true) => self.bells.sweep(),
+                Ok(false) => {}
+                Err(cause) => tracing::debug!(%cause, "idle locks could not be purged"),
             }
         }
         if self.logged >= LOGGED_MAX {
@@ -237,14 +283,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// A turn at the present moment: read when the file is ours, not when the job came.
-fn turn<'a>(
-    host: &dyn Host,
-    conn: &'a Connection,
-    records: &'a Records,
-    effects: &'a mut Vec<Effect>,
-) -> Turn<'a> {
-    Turn { conn, now: host.now(), wall: host.wall(), records, effects }
 }

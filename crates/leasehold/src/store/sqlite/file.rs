@@ -1,12 +1,13 @@
 //! The file of a store: where it may lie, who may read it, and whether it is still the same.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, StatxAttributes, StatxFlags};
 
+use super::bells::Belfry;
 use crate::core::error::{Error, ErrorKind};
 
 /// A file that was checked, and which one it was.
@@ -18,14 +19,14 @@ pub(super) struct StoreFile {
     /// that have the same file but not the same companions do not see one another.
     companions: [PathBuf; 2],
     companion_ids: [Option<FileId>; 2],
+    belfry: Belfry,
 }
 
 /// Device and inode.
 type FileId = (u64, u64);
 
 impl StoreFile {
-    /// Checks `path`, and makes an empty file and its directory where there is none, for this user
-    /// only.
+    /// Checks `path`, and makes an empty file where there is none, for this user only.
     ///
     /// Never opens a file that is there: closing it again would drop the locks that another
     /// connection of this process has on it (POSIX file locks belong to the process).
@@ -49,7 +50,10 @@ impl StoreFile {
         check_access(&path, &real)?;
         refuse_second_paths(&path)?;
         let id = file_id(&path).map_err(|error| cannot(&path, "be read", error))?;
-        Ok(Self { path, id, companions: companions(&real), companion_ids: [None; 2] })
+        let mode =
+            std::fs::metadata(&path).map_err(|error| cannot(&path, "be read", error))?.mode();
+        let belfry = Belfry::beside(&real, mode);
+        Ok(Self { path, id, companions: companions(&real), companion_ids: [None; 2], belfry })
     }
 
     /// Whether there are a log and a shared memory beside it.
@@ -73,6 +77,11 @@ impl StoreFile {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where those hang up bells who wait.
+    pub(super) fn belfry(&self) -> &Belfry {
+        &self.belfry
     }
 
     /// Refuses to go on with a file that was deleted, moved or replaced, or whose companions were:
@@ -189,11 +198,18 @@ fn parent(path: &Path) -> &Path {
 
 fn create(path: &Path) -> Result<(), Error> {
     let parent = parent(path);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(parent)
-        .map_err(|error| cannot(path, &format!("get its directory {}", parent.display()), error))?;
+    if let Err(error) = std::fs::metadata(parent)
+        && error.kind() == io::ErrorKind::NotFound
+    {
+        // Made up from a typing error, it would be a store that nobody else looks into.
+        return Err(refused(
+            path,
+            &format!(
+                "is in a directory that does not exist, {}; make it, or correct the path",
+                parent.display()
+            ),
+        ));
+    }
     refuse_network(parent)?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Failure;
 use super::lock_row::{Held, LockRow, number};
 use super::schema::{sql_count, sql_moment, sql_span};
 use super::turn::{Effect, Turn};
 use crate::core::key::Key;
-use crate::core::line::{Front, PLACES_MAX, REAPED_MAX, Stance, front};
+use crate::core::line::{Front, NEAR, PLACES_MAX, REAPED_MAX, Stance, front, place_life};
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::store::{Ask, Hint, PlaceTerms, line_is_full};
@@ -38,12 +38,17 @@ pub(super) fn enter(
 ) -> Result<Option<Entered>, Failure> {
     let Some(terms) = ask.line.place() else { return Ok(None) };
     let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance } = terms;
-    let (until, handed_ttl) = (turn.now + waiter_ttl.get(), handed_ttl.get());
-    let place = NewPlace { ask, until, handed_ttl, ask_no, inbox, stance };
-    let refreshed = if row.has_line { place.refresh(turn)? } else { None };
-    let is_new = refreshed.is_none();
-    let ask_no = match refreshed {
-        Some(ask_no) => ask_no,
+    let handed_ttl = handed_ttl.get();
+    let until = turn.now + waiter_ttl.get();
+    let mut place = NewPlace { ask, until, handed_ttl, ask_no, inbox, stance };
+    let found = if row.has_line { place.find(turn)? } else { None };
+    let is_new = found.is_none();
+    if row.has_line {
+        let ahead = ahead_at_most(turn, &ask.key, found.as_ref().map(|found| found.seq))?;
+        place.until = turn.now + place_life(waiter_ttl.get(), ahead);
+    }
+    let ask_no = match found {
+        Some(found) => place.refresh(turn, &found)?,
         None => {
             make_room(turn, row, &ask.key)?;
             place.insert(turn)?;
@@ -72,6 +77,12 @@ struct NewPlace<'a> {
     stance: Stance,
 }
 
+struct FoundPlace {
+    seq: i64,
+    expires: i64,
+    ask_no: u32,
+}
+
 impl NewPlace<'_> {
     fn why(&self) -> Option<&str> {
         self.ask.note.as_ref()?.why.as_deref()
@@ -84,35 +95,37 @@ impl NewPlace<'_> {
         }
     }
 
-    /// Returns the number of the last ask, if there was a place. Never shortens its life, and an
-    /// ask that was overtaken changes no number.
-    fn refresh(&self, turn: &Turn<'_>) -> rusqlite::Result<Option<u32>> {
+    fn find(&self, turn: &Turn<'_>) -> rusqlite::Result<Option<FoundPlace>> {
         const FIND: &str = "SELECT seq, expires, ask_no FROM places WHERE key = ?1 AND owner = ?2";
+        let arguments = [self.ask.key.as_str(), self.ask.owner.as_str()];
+        turn.conn
+            .prepare_cached(FIND)?
+            .query_row(arguments, |row| {
+                Ok(FoundPlace { seq: row.get(0)?, expires: row.get(1)?, ask_no: row.get(2)? })
+            })
+            .optional()
+    }
+
+    /// Returns the number of the last ask. Never shortens the life of a place, and an ask that was
+    /// overtaken changes no number.
+    fn refresh(&self, turn: &Turn<'_>, found: &FoundPlace) -> rusqlite::Result<u32> {
         const SQL: &str = "UPDATE places SET stance = ?3, expires = ?4, handed_ttl = ?5,
                 reserve = ?6, ask_no = ?7, inbox = ?8, why = ?9
             WHERE key = ?1 AND seq = ?2";
         let key = self.ask.key.as_str();
-        let found: Option<(i64, i64, u32)> = turn
-            .conn
-            .prepare_cached(FIND)?
-            .query_row([key, self.ask.owner.as_str()], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })
-            .optional()?;
-        let Some((seq, expires, ask_no)) = found else { return Ok(None) };
-        let ask_no = ask_no.max(self.ask_no);
+        let ask_no = found.ask_no.max(self.ask_no);
         turn.conn.prepare_cached(SQL)?.execute(params![
             key,
-            seq,
+            found.seq,
             self.stance(),
-            expires.max(sql_moment(self.until)),
+            found.expires.max(sql_moment(self.until)),
             sql_span(self.handed_ttl),
             self.ask.reserve,
             ask_no,
             self.inbox.as_str(),
             self.why(),
         ])?;
-        Ok(Some(ask_no))
+        Ok(ask_no)
     }
 
     fn insert(&self, turn: &Turn<'_>) -> rusqlite::Result<()> {
@@ -157,16 +170,44 @@ fn span(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<i64> {
     turn.conn.prepare_cached(SQL)?.query_row([key.as_str()], |row| row.get(0))
 }
 
+/// How many places are ahead of the one at `seq`, or of a new one, at most: told by the ends of the
+/// line alone.
+fn ahead_at_most(turn: &Turn<'_>, key: &Key, seq: Option<i64>) -> rusqlite::Result<u32> {
+    const SQL: &str = "SELECT ifnull(?2, (SELECT max(seq) + 1 FROM places WHERE key = ?1))
+        - (SELECT min(seq) FROM places WHERE key = ?1)";
+    let ahead: i64 =
+        turn.conn.prepare_cached(SQL)?.query_row(params![key.as_str(), seq], |row| row.get(0))?;
+    Ok(u32::try_from(ahead).unwrap_or(0))
+}
+
 /// Removes the place of `owner`, if it has one.
-pub(super) fn leave(turn: &Turn<'_>, key: &Key, owner: &str) -> rusqlite::Result<()> {
+pub(super) fn leave(turn: &mut Turn<'_>, key: &Key, owner: &str) -> rusqlite::Result<()> {
     const SQL: &str = "DELETE FROM places WHERE key = ?1 AND owner = ?2";
-    turn.conn.prepare_cached(SQL)?.execute([key.as_str(), owner])?;
+    let left = turn.conn.prepare_cached(SQL)?.execute([key.as_str(), owner])?;
+    call_up(turn, key, left)
+}
+
+/// Tells those to ask who have come near the front, now that `left` places are gone: they asked
+/// rarely until now.
+fn call_up(turn: &mut Turn<'_>, key: &Key, left: usize) -> rusqlite::Result<()> {
+    const SQL: &str = "SELECT inbox FROM places WHERE key = ?1 ORDER BY seq LIMIT ?2 OFFSET ?3";
+    if left == 0 {
+        return Ok(());
+    }
+    let (left, near) = (sql_count(left), i64::from(NEAR));
+    let mut statement = turn.conn.prepare_cached(SQL)?;
+    let called = params![key.as_str(), left, near - left];
+    for inbox in statement.query_map(called, |row| row.get::<_, String>(0))? {
+        if let Some(inbox) = ClientId::new(&inbox?) {
+            turn.effects.push(Effect::Mail(inbox, Hint::MaybeFree { key: key.clone() }));
+        }
+    }
     Ok(())
 }
 
 /// Drops the dead places at the front, as many as one step may, and shows who stands there.
-pub(super) fn drop_dead(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<FrontRows> {
-    const FIND: &str = "SELECT seq, expires, stance, owner FROM places WHERE key = ?1
+pub(super) fn drop_dead(turn: &mut Turn<'_>, key: &Key) -> rusqlite::Result<FrontRows> {
+    const FIND: &str = "SELECT seq, expires, stance, owner, inbox FROM places WHERE key = ?1
         ORDER BY seq LIMIT ?2";
     const DROP: &str = "DELETE FROM places WHERE key = ?1 AND seq <= ?2";
     let places = turn
@@ -174,14 +215,22 @@ pub(super) fn drop_dead(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<FrontRow
         .prepare_cached(FIND)?
         .query_map(params![key.as_str(), sql_count(REAPED_MAX + 1)], |row| {
             let expires = Moment::from_nanos(number(row.get(1)?));
-            Ok((row.get(0)?, expires, stance_of(row.get(2)?), row.get(3)?))
+            Ok((row.get(0)?, expires, stance_of(row.get(2)?), row.get(3)?, row.get(4)?))
         })?
-        .collect::<rusqlite::Result<Vec<(i64, Moment, Stance, String)>>>()?;
-    let front = front(turn.now, places.iter().map(|place| (place.1, place.2)));
+        .collect::<rusqlite::Result<Vec<(i64, Moment, Stance, String, String)>>>()?;
+    let is_dead =
+        |inbox: &str| ClientId::new(inbox).is_some_and(|inbox| turn.bells.is_dead(&inbox));
+    // Up to the first who lives: nobody behind is looked at.
+    let living = |(_, expires, stance, _, inbox): &(i64, Moment, Stance, String, String)| {
+        let is_over = *expires > turn.now && is_dead(inbox);
+        (if is_over { turn.now } else { *expires }, *stance)
+    };
+    let front = front(turn.now, places.iter().map(living));
     if let Some(last) = front.dead.checked_sub(1) {
         turn.conn.prepare_cached(DROP)?.execute(params![key.as_str(), places[last].0])?;
+        call_up(turn, key, front.dead)?;
     }
-    let first = places.into_iter().nth(front.dead).map(|(seq, _, _, owner)| (seq, owner));
+    let first = places.into_iter().nth(front.dead).map(|(seq, _, _, owner, _)| (seq, owner));
     Ok(FrontRows { front, first })
 }
 
@@ -203,6 +252,7 @@ pub(super) fn hand_over(
             Ok((row.get::<_, String>(0)?, ttl, row.get(2)?, row.get(3)?, inbox, why))
         })?;
     drop(statement);
+    call_up(turn, key, 1)?;
     let fencing = row.reserve(turn, reserve)?;
     row.held = Some(Held {
         owner: owner.clone(),
@@ -233,9 +283,19 @@ pub(super) fn tell(turn: &mut Turn<'_>, key: &Key, seq: i64) -> rusqlite::Result
     Ok(())
 }
 
+/// Whether the place of `owner` is near the front of its line, or is gone.
+pub(super) fn is_near(conn: &Connection, key: &Key, owner: &str) -> rusqlite::Result<bool> {
+    const SQL: &str = "SELECT count(*) FROM (SELECT 1 FROM places WHERE key = ?1 AND seq <
+        ifnull((SELECT seq FROM places WHERE key = ?1 AND owner = ?2), 0) LIMIT ?3)";
+    let ahead: u32 = conn
+        .prepare_cached(SQL)?
+        .query_row(params![key.as_str(), owner, NEAR], |row| row.get(0))?;
+    Ok(ahead < NEAR)
+}
+
 /// How many places are before that of `owner`, or in the whole line if it has none.
-pub(super) fn ahead(turn: &Turn<'_>, key: &Key, owner: &str) -> rusqlite::Result<u32> {
+pub(super) fn ahead(conn: &Connection, key: &Key, owner: &str) -> rusqlite::Result<u32> {
     const SQL: &str = "SELECT count(*) FROM places WHERE key = ?1 AND seq <
         ifnull((SELECT seq FROM places WHERE key = ?1 AND owner = ?2), 9223372036854775807)";
-    turn.conn.prepare_cached(SQL)?.query_row([key.as_str(), owner], |row| row.get(0))
+    conn.prepare_cached(SQL)?.query_row([key.as_str(), owner], |row| row.get(0))
 }

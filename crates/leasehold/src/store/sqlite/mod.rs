@@ -10,18 +10,22 @@
 //! | `file` | where a store may lie |
 //! | `schema` | its tables; opening |
 //! | `boot` | whether its clock is ours |
-//! | `busy` | waiting for other processes |
+//! | `busy`, `gate` | waiting for other processes |
 //! | `worker` | who carries requests out: the caller, or the store's thread in batches |
 //! | `engine` | the connection, and how requests are carried out on it |
 //! | `step` | the atomic steps, over the rows in `lock_row` and `line_rows` |
 //! | `waits` | noticing other processes |
+//! | `bells`, `ear` | being woken by them |
 //! | `purge` | forgetting what is idle |
 
+mod bells;
 mod boot;
 mod busy;
+mod ear;
 mod engine;
 mod error;
 mod file;
+mod gate;
 mod line_rows;
 mod lock_row;
 mod purge;
@@ -83,7 +87,7 @@ pub struct SqliteStore {
 
 impl SqliteStore {
     /// Opens the store in the file at `path`, on the clock of `host`. Makes the file, readable by
-    /// this user only, and its directory where they are missing.
+    /// this user only, where it is missing. Its directory has to be there.
     ///
     /// Blocks while it reads the file, waits in all for a second at most for other processes that
     /// have it locked, and syncs the log to the disk if it is new. Openings of one process wait for
@@ -91,8 +95,9 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if the file is on a network or FUSE file system, is a directory, is
-    /// not a store, or was written by a newer version; such a file is left as it is.
+    /// [`ErrorKind::Config`] if the directory of the file does not exist, or if the file is on a
+    /// network or FUSE file system, is a directory, is not a store, or was written by a newer
+    /// version; such a file is left as it is.
     /// [`ErrorKind::Denied`] if this user may not write it or its directory;
     /// [`ErrorKind::Unavailable`] if it is locked, or the disk is full or broken.
     pub fn open(path: &Path, host: Arc<dyn Host>) -> Result<Self, Error> {
@@ -109,7 +114,7 @@ impl SqliteStore {
         }
         let opening = OPENING.own().lock().unwrap_or_else(PoisonError::into_inner);
         let mut file = StoreFile::prepare(path)?;
-        let (conn, busy) = schema::open(&file, boot_id, &*host)?;
+        let (conn, busy) = schema::open(&file, boot_id, &host)?;
         file.remember_companions()?;
         drop(opening);
         let label: Arc<str> = format!("sqlite:{}", file.path().display()).into();
@@ -257,6 +262,7 @@ impl Store for SqliteStore {
             line: true,
             watching: true,
             reask: true,
+            calls_up: true,
             hints: Reach::Machine,
             reach: Reach::Machine,
             browse: true,

@@ -25,9 +25,10 @@ pub(super) const LOOK_EVERY: Duration = RUN_EVERY;
 /// deleted becomes the floor under which no new counter begins.
 ///
 /// Where the last run ended stands in the file, so that all processes together look at it once.
-pub(super) fn run_if_due(conn: &mut Connection, now: Moment) -> rusqlite::Result<()> {
+/// Tells whether a run was due.
+pub(super) fn run_if_due(conn: &mut Connection, now: Moment) -> rusqlite::Result<bool> {
     if Pass::due(conn, now)?.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     if let Some(pass) = Pass::due(&transaction, now)? {
@@ -35,7 +36,7 @@ pub(super) fn run_if_due(conn: &mut Connection, now: Moment) -> rusqlite::Result
         let pause = if next == Pass::BEGIN { PASS_EVERY } else { RUN_EVERY };
         next.store(&transaction, now + pause)?;
     }
-    transaction.commit()
+    transaction.commit().map(|()| true)
 }
 
 /// Where a pass stands: it goes over all locks, then over all clients.

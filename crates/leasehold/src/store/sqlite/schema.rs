@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
@@ -10,6 +11,7 @@ use super::boot;
 use super::busy::{self, BusyLimit};
 use super::error::{SqlFailure, Stage, is_busy};
 use super::file::{StoreFile, refused};
+use super::gate::Gate;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::{Moment, WallTime};
 use crate::host::{Host, pause};
@@ -92,7 +94,7 @@ CREATE TABLE meta (
 pub(super) fn open(
     file: &StoreFile,
     boot_id: &str,
-    host: &dyn Host,
+    host: &Arc<dyn Host>,
 ) -> Result<(Connection, BusyLimit), Error> {
     let path = file.path();
     let until = busy::until(OPEN_BUSY_LIMIT);
@@ -102,7 +104,8 @@ pub(super) fn open(
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(in_sql)?;
     // First of all: two processes that open a new file at once meet already at the journal mode.
-    let busy = BusyLimit::install(&mut conn).map_err(in_sql)?;
+    let gate = Gate::new(Arc::clone(host), file.belfry().clone());
+    let busy = BusyLimit::install(&mut conn, gate).map_err(in_sql)?;
     busy.set_until(until);
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     create_tables(&mut conn, path, boot_id)?;
@@ -115,7 +118,8 @@ pub(super) fn open(
     .map_err(in_sql)?;
     conn.pragma_update_and_check(None, "journal_size_limit", 4 << 20, |_| Ok(()))
         .map_err(in_sql)?;
-    boot::enter(&mut conn, boot_id, host, &busy).map_err(in_sql)?;
+    boot::enter(&mut conn, boot_id, &**host, &busy).map_err(in_sql)?;
+    busy.is_over();
     Ok((conn, busy))
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, params};
 
+use super::bells::Bells;
 use super::schema::{sql_moment, sql_wall};
 use crate::core::key::Key;
 use crate::core::line::Stance;
@@ -18,6 +19,7 @@ pub(super) struct Turn<'a> {
     pub(super) wall: WallTime,
     pub(super) records: &'a Records,
     pub(super) effects: &'a mut Vec<Effect>,
+    pub(super) bells: &'a mut Bells,
 }
 
 /// What follows from a step once it is committed, and is forgotten if it is rolled back.
@@ -43,6 +45,8 @@ pub(super) struct Waiting {
     pub(super) stance: Stance,
     pub(super) ask_no: u32,
     pub(super) until: Moment,
+    /// Whether it is so far back in the line that it is called once it comes near.
+    pub(super) is_far: bool,
     /// The state of the lock that the answer spoke of.
     pub(super) seen: Seen,
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tokio::sync::{Notify, mpsc};
 
+use super::ear::Ear;
 use super::engine::Engine;
 use super::step::AnyJob;
 use crate::core::moment::Moment;
@@ -85,6 +86,8 @@ impl Desk {
 enum Event {
     Job(Box<dyn AnyJob>),
     Care,
+    /// A bell rang: another process may have handed something over.
+    Rung,
     Closed,
 }
 
@@ -95,11 +98,18 @@ pub(super) async fn work(
     mut jobs: mpsc::Receiver<Box<dyn AnyJob>>,
 ) {
     let mut batch = Vec::new();
+    let mut ear = Ear::default();
     loop {
-        let look_due = desk.engine().look_due();
-        match next_event(&*host, &desk.care, &mut jobs, look_due).await {
+        let look_due = {
+            let mut engine = desk.engine();
+            engine.give_ear(&mut ear);
+            engine.look_due()
+        };
+        let mut is_rung = false;
+        match next_event(&*host, &desk.care, &mut jobs, look_due, &ear).await {
             Event::Job(job) => batch.push(job),
             Event::Care => {}
+            Event::Rung => is_rung = true,
             Event::Closed => return,
         }
         while batch.len() < BATCH_MAX
@@ -113,7 +123,7 @@ pub(super) async fn work(
             engine.serve(&mut batch);
             desk.leave(count);
         }
-        engine.look_if_due();
+        engine.look_if_due(is_rung);
         engine.take_care();
     }
 }
@@ -123,6 +133,7 @@ async fn next_event(
     care: &Notify,
     jobs: &mut mpsc::Receiver<Box<dyn AnyJob>>,
     look_due: Option<Moment>,
+    ear: &Ear,
 ) -> Event {
     let looking = async {
         match look_due {
@@ -132,6 +143,7 @@ async fn next_event(
     };
     tokio::select! {
         biased;
+        () = ear.rung() => Event::Rung,
         job = jobs.recv() => job.map_or(Event::Closed, Event::Job),
         () = care.notified() => Event::Care,
         () = looking => Event::Care,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Step, busy_limit};
-use crate::core::line::{AskDecision, Asker, Front, GIVES_WAY_FOR, Holding, decide_ask};
+use crate::core::line::{AskDecision, Asker, Front, GIVES_WAY_FOR, Holding, decide_ask, is_far};
 use crate::core::token::client_of;
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows::{self, Entered};
@@ -43,7 +43,12 @@ impl Step for Acquire {
             let granted = match decide_ask(holding, Front::EMPTY, Asker::Outside) {
                 AskDecision::GrantAgain => self.grant_again(turn, &mut row)?,
                 AskDecision::Grant => self.grant(turn, &mut row)?,
-                _ => return Ok(None),
+                _ => {
+                    if let Some(place) = self.0.line.place() {
+                        turn.bells.hang(place.inbox);
+                    }
+                    return Ok(None);
+                }
             };
             if granted.is_some() {
                 return Ok(granted);
@@ -94,13 +99,15 @@ impl Step for Acquire {
             AskDecision::GiveWay => GIVES_WAY_FOR,
             AskDecision::WaitAndRetry => Duration::ZERO,
         };
+        let taken = self.taken(turn, &row, retry_in)?;
         if let Some(entered) = entered {
             if let Some(inbox) = holder {
                 turn.effects.push(Effect::Mail(inbox, Hint::Wanted { key: ask.key.clone() }));
             }
-            self.waits(turn, &row, entered);
+            let is_far = matches!(&taken, Acquired::Taken { ahead, .. } if is_far(*ahead));
+            self.waits(turn, &row, entered, is_far);
         }
-        Ok(self.taken(turn, &row, retry_in)?)
+        Ok(taken)
     }
 }
 
@@ -161,15 +168,19 @@ impl Acquire {
         retry_in: Duration,
     ) -> rusqlite::Result<Acquired> {
         let has_line = row.has_line || self.0.line != Line::Stand;
-        let ahead =
-            if has_line { line_rows::ahead(turn, &self.0.key, self.0.owner.as_str())? } else { 0 };
+        let ahead = if has_line {
+            line_rows::ahead(turn.conn, &self.0.key, self.0.owner.as_str())?
+        } else {
+            0
+        };
         Ok(Acquired::Taken { retry_in: Some(retry_in), ahead })
     }
 
-    fn waits(&self, turn: &mut Turn<'_>, row: &LockRow, entered: Entered) {
+    fn waits(&self, turn: &mut Turn<'_>, row: &LockRow, entered: Entered, is_far: bool) {
         let Entered { is_new: _, inbox, stance, ask_no, until } = entered;
         let owner = self.0.owner.clone();
-        let waiting = Waiting { owner, inbox, stance, ask_no, until, seen: row.seen() };
+        let seen = row.seen();
+        let waiting = Waiting { owner, inbox, stance, ask_no, until, is_far, seen };
         turn.effects.push(Effect::Waits(self.0.key.clone(), waiting));
     }
 }

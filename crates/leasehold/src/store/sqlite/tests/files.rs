@@ -11,16 +11,24 @@ fn open(path: &Path) -> Result<SqliteStore, Error> {
 }
 
 #[test]
-fn a_new_file_and_its_directory_are_for_this_user_only() {
+fn a_new_file_and_what_lies_beside_it_are_for_this_user_only() {
     let world = World::new();
-    let path = world.dir.path().join("new/deep/locks.db");
+    let path = world.dir.path().join("locks.db");
     let store = open(&path).expect("it opens");
     granted(run(store.acquire(ask("a", owner(1, 1)))));
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode();
     assert_eq!(mode(&path) & 0o777, 0o600);
     assert_eq!(mode(&path.with_extension("db-wal")) & 0o777, 0o600);
-    assert_eq!(mode(path.parent().expect("a parent")) & 0o777, 0o700);
     assert_eq!(store.label(), format!("sqlite:{}", path.display()));
+}
+
+#[test]
+fn a_file_in_a_directory_that_does_not_exist_is_refused_and_nothing_is_made() {
+    let world = World::new();
+    let missing = world.dir.path().join("nosuch");
+    let refusal = open(&missing.join("dir/locks.db"));
+    refused(refusal, ErrorKind::Config, "is in a directory that does not exist");
+    assert!(!missing.exists());
 }
 
 #[test]

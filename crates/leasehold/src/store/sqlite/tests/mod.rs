@@ -1,6 +1,7 @@
 //! What the suite that all stores share cannot know of this one.
 #![allow(clippy::disallowed_methods, reason = "these tests bring a host of their own")]
 
+mod bells;
 mod boots;
 mod files;
 mod processes;

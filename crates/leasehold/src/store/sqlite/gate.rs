@@ -1,0 +1,202 @@
+//! The queue of those who wait for the file, over all processes.
+//!
+//! SQLite has one writer, and whoever finds the file locked tries again: whom that serves is a
+//! lottery. Hundreds who try keep the processor from the one who writes. So only one of them tries,
+//! the one who has the *gate*: a `flock` on the directory of the bells. The kernel queues the
+//! others, in order, and they sleep.
+//!
+//! The gate protects nothing. Who finds the file free at the first try needs none, and who has
+//! waited for the gate for long tries without it: its holder may be stopped. A blocking `flock` has
+//! no limit, so a thread of its own waits in it, started when it is first needed. Where nobody can
+//! start one, everybody tries as before.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::bells::Belfry;
+use crate::host::Host;
+
+/// One process's place at the gate.
+pub(super) struct Gate {
+    host: Arc<dyn Host>,
+    belfry: Belfry,
+    /// None before it was needed.
+    shared: Mutex<Option<Arc<Shared>>>,
+}
+
+struct Shared {
+    dir: OwnedFd,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Somebody waits here to have it.
+    is_wanted: bool,
+    /// This process has it.
+    is_ours: bool,
+    has_clerk: bool,
+    /// The clerk stands in the kernel's queue.
+    is_queued: bool,
+    is_broken: bool,
+    is_closed: bool,
+}
+
+impl Gate {
+    pub(super) fn new(host: Arc<dyn Host>, belfry: Belfry) -> Self {
+        Self { host, belfry, shared: Mutex::new(None) }
+    }
+
+    /// Waits for the gate, for `limit` at most, and tells whether that was any use: `None` where
+    /// there is no gate. Whoever is told `Some(false)` keeps its place in the queue.
+    pub(super) fn enter(&self, limit: Duration) -> Option<bool> {
+        let shared = self.shared()?;
+        let mut state = shared.state();
+        if state.is_ours {
+            return Some(true);
+        }
+        if !state.is_queued {
+            match flock(&shared.dir, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    state.is_ours = true;
+                    return Some(true);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(_) => return None,
+            }
+        }
+        if !state.has_clerk {
+            let clerk = Arc::clone(&shared);
+            let queue = Box::pin(async move { clerk.queue() });
+            // Short of threads, everybody tries as if there were no gate.
+            self.host.spawn_blocking("leasehold-gate", queue).ok()?;
+            state.has_clerk = true;
+        }
+        state.is_wanted = true;
+        shared.changed.notify_all();
+        let is_waiting = |state: &mut State| !state.is_ours && !state.is_broken;
+        let (mut state, _) = shared
+            .changed
+            .wait_timeout_while(state, limit, is_waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        if !state.is_ours {
+            state.is_wanted = false;
+        }
+        if state.is_broken { None } else { Some(state.is_ours) }
+    }
+
+    /// Lets the next one through.
+    pub(super) fn leave(&self) {
+        if let Some(shared) = &*self.lock() {
+            let mut state = shared.state();
+            state.is_wanted = false;
+            if std::mem::take(&mut state.is_ours) {
+                let _left = flock(&shared.dir, FlockOperation::Unlock);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Shared>>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shared(&self) -> Option<Arc<Shared>> {
+        let mut shared = self.lock();
+        if shared.is_none() && self.host.has_threads() {
+            let dir = self.belfry.open().ok()?;
+            let state = Mutex::default();
+            *shared = Some(Arc::new(Shared { dir, state, changed: Condvar::new() }));
+        }
+        shared.clone()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the clerk does: it stands in the kernel's queue for the others of its process.
+    fn queue(&self) {
+        loop {
+            let mut state = self
+                .changed
+                .wait_while(self.state(), |state| !state.is_wanted && !state.is_closed)
+                .unwrap_or_else(PoisonError::into_inner);
+            if state.is_closed {
+                return;
+            }
+            state.is_queued = true;
+            drop(state);
+            let entered = loop {
+                match flock(&self.dir, FlockOperation::LockExclusive) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    entered => break entered,
+                }
+            };
+            let mut state = self.state();
+            state.is_queued = false;
+            state.is_broken = entered.is_err();
+            if entered.is_ok() && state.is_wanted {
+                state.is_wanted = false;
+                state.is_ours = true;
+            } else if entered.is_ok() {
+                let _left = flock(&self.dir, FlockOperation::Unlock);
+            }
+            if state.is_broken {
+                state.has_clerk = false;
+                self.changed.notify_all();
+                return;
+            }
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.leave();
+        if let Some(shared) = &*self.lock() {
+            shared.state().is_closed = true;
+            shared.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::SystemHost;
+
+    const EVENTUALLY: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn one_has_the_gate_and_the_next_has_it_after_that() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let gate = || {
+            let belfry = Belfry::beside(&dir.path().join("locks.db"), 0o600);
+            Gate::new(SystemHost::shared(), belfry)
+        };
+        let (one, other) = (gate(), gate());
+        for _ in 0..3 {
+            assert_eq!(one.enter(EVENTUALLY), Some(true));
+            assert_eq!(one.enter(EVENTUALLY), Some(true), "it has it");
+            assert_eq!(other.enter(Duration::from_millis(1)), Some(false));
+            one.leave();
+            assert_eq!(other.enter(EVENTUALLY), Some(true));
+            other.leave();
+        }
+        // Who queued and gave up lets the next one through.
+        assert_eq!(one.enter(EVENTUALLY), Some(true));
+        assert_eq!(other.enter(Duration::from_millis(1)), Some(false));
+        other.leave();
+        drop(one);
+        let third = gate();
+        assert_eq!(third.enter(EVENTUALLY), Some(true));
+        drop((other, third));
+    }
+}

@@ -1,0 +1,188 @@
+//! Bells: who waits in another process is woken, and who died there is passed by.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::core::line::NEAR;
+use crate::store::sqlite::waits::LOOK_EVERY_MIN;
+
+/// A host that can wait for pipes. Its clock stands still, so nobody looks at the file unasked.
+struct Belled(OnClock);
+
+impl Host for Belled {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+    fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
+    fn sleep_until(&self, at: Moment) -> Sleep {
+        self.0.sleep_until(at)
+    }
+    fn spawn(&self, task: Task) {
+        self.0.spawn(task);
+    }
+    fn spawn_blocking(&self, _: &str, task: Task) -> Result<(), Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        let runtime = runtime.expect("a runtime");
+        std::thread::spawn(move || runtime.block_on(task));
+        Ok(())
+    }
+    fn has_threads(&self) -> bool {
+        true
+    }
+    fn random(&self, bytes: &mut [u8]) {
+        self.0.random(bytes);
+    }
+}
+
+impl World {
+    fn open_belled(&self) -> SqliteStore {
+        let host = Arc::new(Belled(OnClock(Arc::clone(&self.clock))));
+        SqliteStore::open_in_boot(&self.path(), host, "this boot").expect("it opens")
+    }
+
+    fn bell(&self, inbox: &ClientId) -> PathBuf {
+        self.dir.path().join("locks.db-bells").join(inbox.as_str())
+    }
+}
+
+/// The store's thread has done what follows from the request before.
+fn settle(store: &SqliteStore) {
+    run(store.inspect(key("x"))).expect("an answer");
+    run(store.inspect(key("x"))).expect("an answer");
+}
+
+#[test]
+fn a_bell_wakes_who_waits_in_another_process_and_hangs_only_while_somebody_waits() {
+    let world = World::new();
+    let (here, there) = (world.open_belled(), world.open_belled());
+    let (_sink, hints) = watch(&there, &client(2));
+    for turn in 1..=3 {
+        granted(run(here.acquire(ask("a", owner(1, turn)))));
+        assert!(!world.bell(&client(2)).exists(), "nobody waits");
+        is_taken(run(there.acquire(join("a", owner(2, turn), 1))));
+        assert!(world.bell(&client(2)).exists());
+        run(here.release(lease("a", owner(1, turn)), Otherwise::Free)).expect("an answer");
+        let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+        assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
+        let freed = run(there.release(lease("a", owner(2, turn)), Otherwise::Free));
+        assert_eq!(freed.expect("an answer"), Released::Freed);
+        settle(&there);
+    }
+    assert!(!world.bell(&client(2)).exists());
+}
+
+#[test]
+fn clients_of_one_handle_have_a_bell_each() {
+    let world = World::new();
+    let (here, there) = (world.open_belled(), world.open_belled());
+    granted(run(here.acquire(ask("c", owner(1, 9)))));
+    is_taken(run(there.acquire(join("c", owner(4, 1), 1))));
+    for (number, name) in [(2, "a"), (3, "b")] {
+        let (_sink, hints) = watch(&there, &client(number));
+        granted(run(here.acquire(ask(name, owner(1, number)))));
+        is_taken(run(there.acquire(join(name, owner(number, 1), 1))));
+        run(here.release(lease(name, owner(1, number)), Otherwise::Free)).expect("an answer");
+        let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+        assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
+    }
+}
+
+#[test]
+fn a_bell_that_was_taken_away_is_hung_up_again_by_the_next_ask() {
+    let world = World::new();
+    let (here, there) = (world.open_belled(), world.open_belled());
+    let (_sink, hints) = watch(&there, &client(2));
+    granted(run(here.acquire(ask("a", owner(1, 1)))));
+    is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
+    std::fs::remove_dir_all(world.dir.path().join("locks.db-bells")).expect("it was there");
+    is_taken(run(there.acquire(join("a", owner(2, 1), 2))));
+    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+    assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
+}
+
+/// Its place would live on for seconds.
+#[test]
+fn who_died_while_it_waited_costs_nothing_when_its_turn_comes() {
+    let world = World::new();
+    let here = world.open_belled();
+    granted(run(here.acquire(ask("a", owner(1, 1)))));
+    for number in [2, 3] {
+        let dead = world.open_belled();
+        is_taken(run(dead.acquire(join("a", owner(number, 1), 1))));
+        drop(dead);
+        // What one leaves behind that had no time to take it down.
+        let bell = world.bell(&client(number));
+        while bell.exists() {
+            std::thread::yield_now();
+        }
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &bell, mode).expect("a pipe");
+    }
+    let living = world.open_belled();
+    is_taken(run(living.acquire(join("a", owner(4, 1), 1))));
+    let released = run(here.release(lease("a", owner(1, 1)), Otherwise::Free));
+    assert_eq!(released.expect("an answer"), Released::HandedOver);
+    granted(run(living.acquire(join("a", owner(4, 1), 2))));
+    for number in [2, 3] {
+        assert!(!world.bell(&client(number)).exists(), "nobody else has to try it");
+    }
+}
+
+#[test]
+fn where_no_bell_can_be_hung_up_the_file_is_looked_at() {
+    let world = World::new();
+    std::fs::write(world.dir.path().join("locks.db-bells"), "in the way").expect("written");
+    let (here, there) = (world.open_belled(), world.open_belled());
+    let (_sink, hints) = watch(&there, &client(2));
+    granted(run(here.acquire(ask("a", owner(1, 1)))));
+    is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
+    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    world.clock.advance(LOOK_EVERY_MIN);
+    let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+    assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
+}
+
+#[test]
+fn who_comes_near_the_front_is_told_to_ask_and_nobody_behind() {
+    let world = World::new();
+    let (here, other, there) = (world.open_belled(), world.open_belled(), world.open_belled());
+    let (_sink, hints) = watch(&there, &client(3));
+    let (_last_sink, last_hints) = watch(&there, &client(4));
+    granted(run(here.acquire(ask("a", owner(1, 1)))));
+    for number in 0..NEAR as u8 {
+        is_taken(run(other.acquire(join("a", owner(2, number), 1))));
+    }
+    is_taken(run(there.acquire(join("a", owner(3, 1), 1))));
+    is_taken(run(there.acquire(join("a", owner(4, 1), 1))));
+    settle(&there);
+    assert_eq!(hints.try_recv().ok(), None);
+    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+    assert_eq!(hint, Hint::MaybeFree { key: key("a") });
+    assert_eq!(last_hints.try_recv().ok(), None, "its turn is further away");
+    // Also if somebody ahead goes away.
+    run(other.release(lease("a", owner(2, 9)), Otherwise::Free)).expect("an answer");
+    let hint = last_hints.recv_timeout(EVENTUALLY).expect("a hint");
+    assert_eq!(hint, Hint::MaybeFree { key: key("a") });
+}
+
+/// Its client pauses for longer than the time for which it wants its place.
+#[test]
+fn a_place_far_back_lives_until_its_client_asks_again() {
+    let world = World::new();
+    let store = world.open();
+    granted(run(store.acquire(ask("a", owner(1, 1)))));
+    for number in 0..40 {
+        is_taken(run(store.acquire(join("a", owner(2, number), 1))));
+    }
+    world.clock.advance(Duration::from_secs(4));
+    let waiting = run(store.inspect(key("a"))).expect("an answer").waiting;
+    assert_eq!(waiting, 40 - NEAR, "those near the front live for 3 s");
+    // A place that ended is its client's again if nobody has dropped it yet.
+    is_taken(run(store.acquire(join("a", owner(2, 0), 2))));
+    let waiting = run(store.inspect(key("a"))).expect("an answer").waiting;
+    assert_eq!(waiting, 41 - NEAR);
+}
