@@ -14,8 +14,8 @@ use crate::lease::Lease;
 use crate::mutex::Mutex;
 use crate::session::{Session, User};
 use crate::store::{
-    AnyStore, Browse, Capabilities, Evicted, Snapshot, Store, from_url, matches_pattern,
-    quorum_from_urls,
+    AnyStore, Browse, Capabilities, Evicted, LISTING_KEYS_MAX, Snapshot, Stopped, Store, from_url,
+    matches_pattern, quorum_from_urls,
 };
 
 /// A connection to a store, from which locks are made. Clones share it.
@@ -48,6 +48,37 @@ pub struct Shutdown {
     pub released: usize,
     /// How many leases are left to their ttl: still held by a guard, or released without an answer.
     pub left_to_expire: usize,
+}
+
+/// The names that [`Client::list`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Listing {
+    names: Vec<Key>,
+    stopped: Option<Stopped>,
+}
+
+impl Listing {
+    /// The names, in order.
+    #[must_use]
+    pub fn names(&self) -> &[Key] {
+        &self.names
+    }
+
+    /// Why names may be missing; its text is for people. `None` if the list is whole.
+    #[must_use]
+    pub const fn stopped(&self) -> Option<Stopped> {
+        self.stopped
+    }
+}
+
+impl IntoIterator for Listing {
+    type Item = Key;
+    type IntoIter = std::vec::IntoIter<Key>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.names.into_iter()
+    }
 }
 
 impl Client {
@@ -123,7 +154,8 @@ impl Client {
 
     /// The names that match `pattern` (`*` any run of characters, `?` any one) and that somebody
     /// holds or waits for, in order, without the namespace. At most
-    /// [`LISTED_MAX`](Self::LISTED_MAX).
+    /// [`LISTED_MAX`](Self::LISTED_MAX), and for a bounded time: [`Listing::stopped`] says whether
+    /// names may be missing.
     ///
     /// # Errors
     ///
@@ -133,16 +165,17 @@ impl Client {
     /// # Cancel safety
     ///
     /// Nothing is changed.
-    pub async fn list(&self, pattern: &str) -> Result<Vec<Key>, Error> {
+    pub async fn list(&self, pattern: &str) -> Result<Listing, Error> {
         self.check_here()?;
         let prefix =
             self.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}:"));
         let whole = format!("{prefix}{pattern}");
-        let mut names = Vec::new();
+        let (mut names, mut stopped) = (Vec::new(), None);
         let mut cursor = None;
         loop {
             let page = self.browse()?.list(&whole, cursor).await;
             let page = page.map_err(Error::about_no_lock)?;
+            stopped = stopped.or(page.stopped);
             for key in page.keys {
                 // The prefix may hold `*` or `?`, which then match more than themselves.
                 let Some(name) = key.as_str().strip_prefix(&prefix) else { continue };
@@ -150,20 +183,21 @@ impl Client {
                     continue;
                 }
                 if names.len() == Self::LISTED_MAX {
-                    return Ok(names);
+                    stopped = Some(Stopped::Names(Self::LISTED_MAX));
+                    return Ok(Listing { names, stopped });
                 }
                 // Somebody without the namespace may hold a name that is none in it.
                 names.extend(Key::new(name));
             }
             cursor = page.next;
             if cursor.is_none() {
-                return Ok(names);
+                return Ok(Listing { names, stopped });
             }
         }
     }
 
     /// How many names one [`list`](Self::list) has at most.
-    pub const LISTED_MAX: usize = 100_000;
+    pub const LISTED_MAX: usize = LISTING_KEYS_MAX;
 
     /// Ends another's lease if its owner token is still the one that was `seen`, for instance in
     /// [`inspect`](Self::inspect). Its holder learns of it at its next renewal, and *may act until

@@ -63,7 +63,7 @@ mod mutex;
 mod process;
 mod session;
 
-pub use client::{Client, ClientBuilder, Shutdown};
+pub use client::{Client, ClientBuilder, Listing, Shutdown};
 pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
 pub use guard::{Guard, Release};
 pub use identity::Identity;

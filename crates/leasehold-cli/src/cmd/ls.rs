@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold::core::WallTime;
 use leasehold::host::{Host as _, SystemHost};
+use leasehold::store::Stopped;
 use leasehold::{Client, ErrorKind, Identity, Snapshot};
 use serde_json::json;
 
@@ -26,6 +27,7 @@ pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
     }
     let mut list = List::default();
     list.look(&client, args, context.json).await?;
+    list.say_if_stopped(context);
     print(&list.text(context.json))?;
     if list.is_empty() && std::io::stdout().is_terminal() && !context.json {
         context.talk.notice(Level::Info, "nothing-held", None, "no locks are held");
@@ -43,6 +45,9 @@ async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -
         match list.look(client, args, context.json).await {
             Ok(()) => {
                 is_silent = false;
+                if shown.as_ref().is_none_or(|before| before.stopped.is_none()) {
+                    list.say_if_stopped(context);
+                }
                 let is_news = shown.as_ref().is_none_or(|before| before.who != list.who);
                 let printed = match (is_screen, is_news) {
                     (true, _) => print(&list.screen(every)),
@@ -77,11 +82,15 @@ struct List {
     objects: String,
     /// Which locks are in which state, and whose they are.
     who: Vec<(String, &'static str, Vec<Vec<u8>>)>,
+    /// Why some may be missing.
+    stopped: Option<Stopped>,
 }
 
 impl List {
     async fn look(&mut self, client: &Client, args: &Ls, json: bool) -> Result<(), Failure> {
-        for key in client.list(&args.pattern).await? {
+        let listing = client.list(&args.pattern).await?;
+        self.stopped = listing.stopped();
+        for key in listing {
             let (name, seen) = (key.as_str(), client.inspect(key.as_str()).await?);
             // It may have been freed since it was listed.
             let is_used = !seen.holders.is_empty() || seen.waiting > 0;
@@ -97,6 +106,13 @@ impl List {
             }
         }
         Ok(())
+    }
+
+    /// A list that is not whole is never shown without a word.
+    fn say_if_stopped(&self, context: &Context) {
+        if let Some(stopped) = self.stopped {
+            context.talk.notice(Level::Warning, "list-stopped", None, &stopped.to_string());
+        }
     }
 
     fn is_empty(&self) -> bool {

@@ -36,7 +36,7 @@ pub fn names(data: &[u8]) {
             Err(error) => return assert_eq!(error.kind(), ErrorKind::Config, "{error}"),
         };
         let listed = client.list(pattern).await.expect("memory answers");
-        let is_listed = listed.iter().any(|key| key.as_str() == name);
+        let is_listed = listed.names().iter().any(|key| key.as_str() == name);
         let (pattern, shown) = (chars(pattern), chars(name));
         assert_eq!(is_listed, matches(&pattern, &shown), "{name:?} by {pattern:?}");
         drop(guard);

@@ -290,13 +290,47 @@ pub struct Page {
     /// Pass it as the cursor of the next page; `None` if this was the last. A page may be empty and
     /// not be the last.
     pub next: Option<Key>,
+    /// Why keys may be missing, if the store stopped looking before it had seen all of them.
+    pub stopped: Option<Stopped>,
 }
 
 impl Page {
     /// These keys, and where the next page begins.
     #[must_use]
     pub const fn new(keys: Vec<Key>, next: Option<Key>) -> Self {
-        Self { keys, next }
+        Self { keys, next, stopped: None }
+    }
+}
+
+/// Why a listing stopped before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// It has so many names, and there are more.
+    Names(usize),
+    /// The store looked at about so many keys, and has more.
+    Keys(u64),
+    /// The store looked for so long, and has more keys.
+    Time(Duration),
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Names(names) => {
+                write!(f, "the list stopped at {names} names, and there are more")
+            }
+            Self::Keys(keys) => write!(
+                f,
+                "the list stopped after some {keys} keys of the database, and may lack locks; keep \
+                 locks in a database of their own"
+            ),
+            Self::Time(time) => write!(
+                f,
+                "the list stopped after {time:?}, and may lack locks; keep locks in a database of \
+                 their own"
+            ),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 pub use answer::{
-    Acquired, Evicted, Holder, Page, Quarantine, Released, Renewed, Snapshot, Vote, Waiter,
+    Acquired, Evicted, Holder, Page, Quarantine, Released, Renewed, Snapshot, Stopped, Vote, Waiter,
 };
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
@@ -148,6 +148,10 @@ pub trait Browse: Send + Sync {
     /// Lists the keys that have a living lease or place and match `pattern` (`*` any run, `?` any
     /// one character), in order, after `cursor`. At most [`PAGE_KEYS_MAX`] a page.
     ///
+    /// A store that has to look at all of its keys for a page answers with a single page instead:
+    /// it looks once for the whole listing. That page has at most [`LISTING_KEYS_MAX`] keys. The
+    /// store stops after a bounded time, and says so by [`Page::stopped`].
+    ///
     /// # Errors
     ///
     /// If there is no answer.
@@ -167,6 +171,9 @@ pub type BoxAnswer<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, Error>> 
 
 /// How many keys one page of [`Browse::list`] has at most.
 pub const PAGE_KEYS_MAX: usize = 1_000;
+
+/// How many keys a whole listing has at most.
+pub const LISTING_KEYS_MAX: usize = 100_000;
 
 /// How long the counter of an idle key, and the record of a silent client, are kept.
 pub const FENCE_IDLE: Duration = Duration::from_mins(10);

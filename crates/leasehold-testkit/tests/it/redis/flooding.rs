@@ -1,19 +1,13 @@
 //! A server that does not come to an end: what it can make a client keep or do has a bound.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
-use std::future::{pending, ready};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use leasehold::store::Store as _;
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, LinkError, LinkFuture, RedisConnector, RedisStore,
-    Subscriber, Terms, Value,
+    Command, Connected, Connector, LinkError, RedisConnector, Subscriber,
 };
-use leasehold::{Error, ErrorKind};
-use leasehold_testkit::VirtualHost;
 
 /// More than the longest answer, and what the system keeps for both ends beside it.
 const TAKEN_MAX: usize = 48 << 20;
@@ -94,48 +88,4 @@ async fn a_message_without_an_end_ends_the_connection_at_a_bound() {
         let sent = server.join().expect("the server goes on to its end");
         assert!(sent < TAKEN_MAX, "{head:?}: {sent} bytes were taken");
     }
-}
-
-/// A server whose scan goes on and on.
-struct Scanning;
-
-impl Link for Scanning {
-    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
-        let bytes = |text: &str| Value::Bytes(text.as_bytes().to_vec());
-        let is_scan = command.args().next() == Some(b"SCAN");
-        let page = || Value::Array(vec![bytes("5"), Value::Array(Vec::new())]);
-        Box::pin(ready(Ok(if is_scan { page() } else { bytes("PONG") })))
-    }
-}
-
-impl Connector for Scanning {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        let link: Arc<dyn Link> = Arc::new(Self);
-        Box::pin(ready(Ok(Connected::new(link, Box::pin(pending())))))
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        Box::pin(pending())
-    }
-
-    fn label(&self) -> String {
-        "redis://scanning".to_owned()
-    }
-
-    fn terms(&self) -> Terms {
-        Terms::default()
-    }
-}
-
-#[test]
-fn a_scan_without_an_end_is_given_up() {
-    let host = VirtualHost::new(1);
-    host.run(async {
-        let store = RedisStore::connect_with(Scanning, host.clone()).await.expect("it is there");
-        let tools = store.browse().expect("it has tools");
-        let error = tools.list("*", None).await.expect_err("no list");
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(error.to_string().contains("nothing was changed"), "{error}");
-    });
-    host.drop_tasks();
 }

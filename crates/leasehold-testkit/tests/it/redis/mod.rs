@@ -12,6 +12,7 @@ mod late;
 mod loose;
 mod moved;
 mod plain;
+mod listing;
 mod refusals;
 mod rights;
 mod runtimes;

@@ -264,7 +264,8 @@ impl Browse for MemoryStore {
                 .collect();
             let more = keys.len() > PAGE_KEYS_MAX;
             keys.truncate(PAGE_KEYS_MAX);
-            Page { next: if more { keys.last().cloned() } else { None }, keys }
+            let next = if more { keys.last().cloned() } else { None };
+            Page::new(keys, next)
         });
         Box::pin(ready(page))
     }

@@ -8,7 +8,9 @@ use futures_util::future::join_all;
 use super::{Quorum, Shared, error};
 use crate::core::error::Error;
 use crate::core::key::Key;
-use crate::store::{BoxAnswer, Browse, Evicted, PAGE_KEYS_MAX, Page, Store};
+use crate::store::{
+    BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, PAGE_KEYS_MAX, Page, Stopped, Store,
+};
 
 impl<S: Store> Browse for Quorum<S> {
     /// Lists what any node knows. A majority has to answer, or a key that is held could be missing.
@@ -65,16 +67,24 @@ async fn hear_all<T>(asked: Vec<(usize, BoxAnswer<T>)>) -> (Vec<T>, Vec<(usize, 
 
 /// One page of all, which ends where the first of those ends that go on.
 fn merge(pages: Vec<Page>) -> Page {
+    let stopped = pages.iter().find_map(|page| page.stopped);
     let end = pages.iter().filter_map(|page| page.next.clone()).min();
     let keys: BTreeSet<Key> = pages.into_iter().flat_map(|page| page.keys).collect();
     let is_within = |key: &Key| end.as_ref().is_none_or(|end| key <= end);
     let mut keys: Vec<Key> = keys.into_iter().filter(is_within).collect();
     let mut next = end;
-    if keys.len() > PAGE_KEYS_MAX {
-        keys.truncate(PAGE_KEYS_MAX);
-        next = keys.last().cloned();
+    // Nodes that look at all of their keys for a page are not to look once more for the next.
+    let most = if next.is_some() { PAGE_KEYS_MAX } else { LISTING_KEYS_MAX };
+    let is_cut = keys.len() > most;
+    if is_cut {
+        keys.truncate(most);
+        next = keys.last().filter(|_| next.is_some()).cloned();
     }
-    Page { keys, next }
+    let stopped = match stopped {
+        None if is_cut && next.is_none() => Some(Stopped::Names(most)),
+        stopped => stopped,
+    };
+    Page { keys, next, stopped }
 }
 
 #[cfg(test)]
@@ -83,7 +93,7 @@ mod tests {
 
     fn page(names: &[&str], next: Option<&str>) -> Page {
         let key = |name: &str| Key::new(name).expect("a good name");
-        Page { keys: names.iter().map(|name| key(name)).collect(), next: next.map(key) }
+        Page::new(names.iter().map(|name| key(name)).collect(), next.map(key))
     }
 
     #[test]
@@ -92,5 +102,8 @@ mod tests {
         assert_eq!(merged, page(&["a", "b", "c"], Some("c")));
         let merged = merge(vec![page(&["a"], None), page(&["a", "z"], None)]);
         assert_eq!(merged, page(&["a", "z"], None));
+        let stopped = Some(Stopped::Keys(5));
+        let merged = merge(vec![page(&["a"], None), Page { stopped, ..page(&["b"], None) }]);
+        assert_eq!(merged, Page { stopped, ..page(&["a", "b"], None) });
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -12,19 +13,27 @@ use super::wire::Plain;
 use super::{LIMIT, RedisStore, Shared, keys, reply};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
-use crate::store::{BoxAnswer, Browse, Evicted, PAGE_KEYS_MAX, Page, matches_pattern};
+use crate::host::give_way;
+use crate::store::{BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, Page, Stopped, matches_pattern};
 
 /// How many keys the server looks at in one step of a scan.
 const SCAN_STEP: u64 = 1_000;
 
-/// How many steps a scan may take: enough for 100 million keys. It is the server that says when a
+/// How many steps a scan may take: enough for 50 million keys. It is the server that says when a
 /// scan is over.
-const SCAN_STEPS_MAX: usize = 100_000;
+const SCAN_STEPS_MAX: u64 = 50_000;
+
+/// For how long a listing may go on.
+const SCAN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// About how many names are looked at side by side: as many as a step of a scan finds.
+const LOOKED_AT_ONCE: usize = 1_000;
 
 impl Browse for RedisStore {
-    /// The server has no list of locks, so every page looks at every key of its database. Found are
-    /// locks that have companions of ours: a fencing counter or a line. A foreign or unfenced lock
-    /// is found by its full name only.
+    /// The server has no list of locks, so a listing looks at every key of its database, once, and
+    /// is a single page. It stops after 50 million keys or 10 seconds. Found are locks that have
+    /// companions of ours: a fencing counter or a line. A foreign or unfenced lock is found by its
+    /// full name only.
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let shared = Arc::clone(&self.shared);
         let pattern = pattern.to_owned();
@@ -55,79 +64,80 @@ impl Browse for RedisStore {
 
 impl Shared {
     async fn list(&self, pattern: &str, cursor: Option<&Key>) -> Result<Page, Error> {
-        let mut names = BTreeSet::new();
-        let mut more = false;
         if pattern.contains(['*', '?']) {
-            more = self.scan(pattern, cursor, &mut names).await?;
-        } else if let Ok(key) = Key::new(pattern)
-            && cursor.is_none_or(|cursor| key > *cursor)
-        {
-            names.insert(key);
+            return self.scan(pattern, cursor).await;
         }
-        let living = names.iter().map(|key| {
-            let answer = self.asks.submit(LIMIT, Scripted::new(Step::Living(key.clone())));
-            async move {
-                match answer.await {
-                    Ok(answer) => reply::living(key, &answer),
-                    // What somebody else keeps beside it is no line of ours.
-                    Err(error) if error.kind() == ErrorKind::Config => Ok(false),
-                    Err(error) => Err(error.with_name(key.as_str())),
-                }
-            }
-        });
-        let living = join_all(living).await.into_iter().collect::<Result<Vec<bool>, _>>()?;
-        let next = if more { names.last().cloned() } else { None };
-        let keys = names.into_iter().zip(living).filter(|(_, living)| *living).map(|(key, _)| key);
-        Ok(Page { keys: keys.collect(), next })
+        let named = Key::new(pattern).ok().filter(|key| cursor.is_none_or(|cursor| key > cursor));
+        Ok(Page::new(self.living(named.into_iter().collect()).await?, None))
     }
 
-    /// Puts the first names that match and come after the cursor into `names`. Returns whether
-    /// there are more.
-    async fn scan(
-        &self,
-        pattern: &str,
-        cursor: Option<&Key>,
-        names: &mut BTreeSet<Key>,
-    ) -> Result<bool, Error> {
+    /// The names that match and come after the cursor, by one look at every key of the database.
+    async fn scan(&self, pattern: &str, cursor: Option<&Key>) -> Result<Page, Error> {
         let glob = glob(pattern);
-        let mut more = false;
+        let begun = self.host.now();
+        let mut listed = BTreeSet::new();
+        let mut stopped = None;
         let mut position = b"0".to_vec();
-        for _ in 0..SCAN_STEPS_MAX {
+        let is_over = || self.host.now().since(begun) >= SCAN_TIME_MAX;
+        'scan: for step in 1.. {
             let scan = Command::new("SCAN").arg(&position).arg("MATCH").arg(&glob);
             let scan = scan.arg("COUNT").number(SCAN_STEP);
             let answer = self.asks.submit(LIMIT, Box::new(Plain(scan))).await?;
             let (next, found) = scanned(answer).ok_or_else(strange_scan)?;
-            for companion in found {
-                let companion = str::from_utf8(&companion).ok();
-                let Some(key) = companion.and_then(keys::lock_of) else { continue };
-                if matches_pattern(pattern, key.as_str())
-                    && cursor.is_none_or(|cursor| key > *cursor)
-                {
-                    names.insert(key);
+            let names = found.iter().filter_map(|companion| {
+                let key = keys::lock_of(str::from_utf8(companion).ok()?)?;
+                let is_asked_for = matches_pattern(pattern, key.as_str())
+                    && cursor.is_none_or(|cursor| key > *cursor);
+                (is_asked_for && !listed.contains(&key)).then_some(key)
+            });
+            let names = Vec::from_iter(names.collect::<BTreeSet<Key>>());
+            for names in names.chunks(LOOKED_AT_ONCE) {
+                listed.extend(self.living(names.to_vec()).await?);
+                while listed.len() > LISTING_KEYS_MAX {
+                    listed.pop_last();
+                    stopped = Some(Stopped::Names(LISTING_KEYS_MAX));
                 }
-                if names.len() > PAGE_KEYS_MAX {
-                    names.pop_last();
-                    more = true;
+                // A server may send any number of names at once.
+                if is_over() {
+                    stopped = Some(Stopped::Time(SCAN_TIME_MAX));
+                    break 'scan;
                 }
             }
             if next == b"0" {
-                return Ok(more);
+                break;
             }
             position = next;
+            if step == SCAN_STEPS_MAX {
+                stopped = Some(Stopped::Keys(SCAN_STEP * SCAN_STEPS_MAX));
+                break;
+            }
+            if is_over() {
+                stopped = Some(Stopped::Time(SCAN_TIME_MAX));
+                break;
+            }
+            // A server that answers at once must not keep the runtime from everything else.
+            give_way().await;
         }
-        Err(endless_scan())
+        Ok(Page { stopped, ..Page::new(listed.into_iter().collect(), None) })
     }
-}
 
-fn endless_scan() -> Error {
-    let keys = SCAN_STEP * SCAN_STEPS_MAX as u64;
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the database has more than {keys} keys, which is the limit for a list; nothing was \
-             changed, name the lock in full, or keep locks in a database of their own"
-        ),
-    )
+    /// Those of them that somebody holds or waits for.
+    async fn living(&self, names: Vec<Key>) -> Result<Vec<Key>, Error> {
+        let looks = names.into_iter().map(|key| {
+            let answer = self.asks.submit(LIMIT, Scripted::new(Step::Living(key.clone())));
+            async move {
+                let living = match answer.await {
+                    Ok(answer) => reply::living(&key, &answer)?,
+                    // What somebody else keeps beside it is no line of ours.
+                    Err(error) if error.kind() == ErrorKind::Config => false,
+                    Err(error) => return Err(error.with_name(key.as_str())),
+                };
+                Ok(living.then_some(key))
+            }
+        });
+        let living: Vec<_> = join_all(looks).await.into_iter().collect::<Result<_, Error>>()?;
+        Ok(living.into_iter().flatten().collect())
+    }
 }
 
 fn strange_scan() -> Error {

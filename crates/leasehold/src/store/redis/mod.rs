@@ -104,6 +104,7 @@ pub struct RedisStore {
 struct Shared {
     /// Where it was opened. What a fork copied shares its connections with the original.
     process: Process,
+    host: Arc<dyn Host>,
     label: String,
     terms: Terms,
     asks: Wire,
@@ -162,7 +163,8 @@ impl RedisStore {
             asks: wire(Home::Asker),
             renewals: wire(Home::Host),
             hints: Hints::new(Arc::clone(&host), Arc::clone(&connector)),
-            records: Records::new(host),
+            records: Records::new(Arc::clone(&host)),
+            host,
             told_of_mute: AtomicBool::new(false),
             spent: Spent::default(),
         };

@@ -1,0 +1,177 @@
+//! A listing looks at every key of the database once, and comes to an end on every server.
+
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold::host::Host as _;
+use leasehold::store::redis::{
+    Command, Connected, Connector, Link, LinkError, LinkFuture, RedisStore, Subscriber, Terms,
+    Value,
+};
+use leasehold::store::{LISTING_KEYS_MAX, Page, Stopped, Store as _};
+use leasehold::{Client, Error, Identity};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::servers::RedisServer;
+
+/// More than two pages of those stores that have pages.
+const LOCKS: usize = 2_500;
+
+/// What else is kept beside them.
+const OTHERS: usize = 200_000;
+
+/// How many keys the server looks at in one step.
+const STEP: usize = 1_000;
+
+/// As the store leaves them: the lock and its counter.
+const FILL: &str = "
+    for number = 1, tonumber(ARGV[1]) do
+      local name = string.format('lock %05d', number)
+      redis.call('SET', name, 'token', 'PX', '600000')
+      redis.call('SET', '{' .. name .. '}:lh:fence', '1', 'PX', '600000')
+      redis.call('SET', '{gone ' .. number .. '}:lh:fence', '1', 'PX', '600000')
+    end
+    for number = 1, tonumber(ARGV[2]) do
+      redis.call('SET', 'other ' .. number, 'x')
+    end";
+
+#[tokio::test]
+async fn a_listing_of_thousands_of_locks_among_other_keys_is_one_scan() {
+    let server = RedisServer::start();
+    server.command(&["EVAL", FILL, "0", &LOCKS.to_string(), &OTHERS.to_string()]);
+    let client = Client::builder(&server.url()).identity(Identity::anonymous()).connect();
+    let client = client.await.expect("it is there");
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let listing = client.list("*").await.expect("answered");
+    assert_eq!(listing.stopped(), None);
+    let expected = (1..=LOCKS).map(|number| format!("lock {number:05}"));
+    let names = listing.names().iter().map(|key| key.as_str().to_owned());
+    assert_eq!(names.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    let stats = server.command(&["INFO", "commandstats"]).text();
+    let scans = stats.lines().find_map(|line| line.strip_prefix("cmdstat_scan:calls="));
+    let scans: usize = scans.and_then(|it| it.split(',').next()?.parse().ok()).expect("counted");
+    let keys = 3 * LOCKS + OTHERS;
+    // A step of the server may end a little early or late.
+    assert!(scans <= 2 * keys / STEP, "{scans} steps for {keys} keys");
+}
+
+/// A server whose scan goes on and on.
+#[derive(Clone)]
+struct Scanning {
+    host: Arc<VirtualHost>,
+    /// How many names it sends with each step, that nobody has heard of before.
+    names: u64,
+    /// How long a step takes.
+    takes: Duration,
+    sent: Arc<AtomicU64>,
+    scans: Arc<AtomicU64>,
+}
+
+impl Scanning {
+    fn new(host: &Arc<VirtualHost>, names: u64, takes: Duration) -> Self {
+        let (host, sent, scans) = (Arc::clone(host), Arc::default(), Arc::default());
+        Self { host, names, takes, sent, scans }
+    }
+
+    fn page(&self) -> Value {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        let first = self.sent.fetch_add(self.names, Ordering::Relaxed);
+        let name = |number: u64| Value::Bytes(format!("{{{number:012}}}:lh:fence").into_bytes());
+        let names = (first..first + self.names).map(name);
+        Value::Array(vec![Value::Bytes(b"5".to_vec()), Value::Array(names.collect())])
+    }
+}
+
+impl Link for Scanning {
+    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
+        let name = command.args().next().unwrap_or_default();
+        if name == b"SCAN" {
+            let (page, over) = (self.page(), self.host.now() + self.takes);
+            let sleep = self.host.sleep_until(over);
+            return Box::pin(async move {
+                sleep.await;
+                Ok(page)
+            });
+        }
+        // Somebody holds each of them.
+        let is_script = name.starts_with(b"EVAL");
+        let answer = if is_script { Value::Int(1) } else { Value::Bytes(b"PONG".to_vec()) };
+        Box::pin(ready(Ok(answer)))
+    }
+}
+
+impl Connector for Scanning {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let link: Arc<dyn Link> = Arc::new(self.clone());
+        Box::pin(ready(Ok(Connected::new(link, Box::pin(pending())))))
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        Box::pin(pending())
+    }
+
+    fn label(&self) -> String {
+        "redis://scanning".to_owned()
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::default()
+    }
+}
+
+/// What is listed of such a server, and in how many steps.
+fn listed(names: u64, takes: Duration) -> (Page, u64) {
+    let host = VirtualHost::new(1);
+    let mut listed = None;
+    let server = Scanning::new(&host, names, takes);
+    host.run(async {
+        let store = RedisStore::connect_with(server.clone(), host.clone()).await;
+        let store = store.expect("it is there");
+        let tools = store.browse().expect("it has tools");
+        listed = Some(tools.list("*", None).await.expect("it comes to an end"));
+    });
+    host.drop_tasks();
+    (listed.expect("it was asked"), server.scans.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_scan_without_an_end_stops_and_says_after_how_many_keys() {
+    let (page, scans) = listed(0, Duration::ZERO);
+    assert_eq!(page.stopped, Some(Stopped::Keys(50_000_000)));
+    assert_eq!((page.keys.len(), page.next, scans), (0, None, 50_000));
+}
+
+#[test]
+fn a_slow_scan_stops_and_says_after_how_long() {
+    let (page, scans) = listed(2, Duration::from_millis(100));
+    assert_eq!(page.stopped, Some(Stopped::Time(Duration::from_secs(10))));
+    assert_eq!((page.keys.len(), scans), (200, 100));
+}
+
+#[test]
+fn a_server_that_sends_new_names_for_ever_fills_no_memory() {
+    let (page, _) = listed(3, Duration::ZERO);
+    assert_eq!(page.stopped, Some(Stopped::Keys(50_000_000)));
+    assert_eq!(page.keys.len(), LISTING_KEYS_MAX);
+    assert_eq!(page.keys[0].as_str(), "000000000000", "in order");
+}
+
+#[test]
+fn what_stopped_a_list_is_said_in_words() {
+    let table = [
+        (Stopped::Names(7), "the list stopped at 7 names, and there are more"),
+        (
+            Stopped::Keys(9),
+            "the list stopped after some 9 keys of the database, and may lack locks; keep locks \
+             in a database of their own",
+        ),
+        (
+            Stopped::Time(Duration::from_secs(10)),
+            "the list stopped after 10s, and may lack locks; keep locks in a database of their own",
+        ),
+    ];
+    for (stopped, text) in table {
+        assert_eq!(stopped.to_string(), text);
+    }
+}
