@@ -28,6 +28,7 @@ pub enum Fault {
     RestartEmpty,
     RestartOld,
     Failover,
+    FailoverBack,
     Flushall,
     Eviction,
     FailoverCopies,
@@ -61,6 +62,9 @@ impl Fault {
     /// Those after which a server has forgotten something.
     pub const FORGETTING: [Self; 4] =
         [Self::RestartEmpty, Self::RestartOld, Self::Failover, Self::Flushall];
+
+    /// Those after which only a strict server is promised anything, and that are done to no other.
+    pub const OF_STRICT: [Self; 1] = [Self::FailoverBack];
 
     /// Those of memory that ran out: keys vanish, and fencing tokens rise all the same.
     pub const EVICTING: [Self; 1] = [Self::Eviction];
@@ -112,6 +116,7 @@ impl Fault {
             Self::RestartEmpty => "restart-empty",
             Self::RestartOld => "restart-old",
             Self::Failover => "failover",
+            Self::FailoverBack => "failover-back-strict",
             Self::Flushall => "flushall",
             Self::Eviction => "eviction",
             Self::FailoverCopies => "failover-copies",
@@ -129,6 +134,7 @@ mod tests {
     #[test]
     fn every_fault_is_a_row_of_the_table_and_as_covered_as_it_says() {
         let forgetting = [&Fault::FORGETTING[..], &Fault::EVICTING, &Fault::OF_COPIES].concat();
+        let forgetting = [&forgetting[..], &Fault::OF_STRICT].concat();
         let ours = [&Fault::COVERED[..], &forgetting, &Fault::STEPS, &[Fault::ClockDrift]];
         let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
         ours.extend(Fault::FORGETTING.map(|fault| fault.name_in(true)));
@@ -144,6 +150,7 @@ mod tests {
             (&Fault::FORGETTING[..], false, true),
             (&Fault::EVICTING[..], false, false),
             (&Fault::OF_COPIES[..], true, true),
+            (&Fault::OF_STRICT[..], true, true),
         ];
         for (faults, covered, strictly_covered) in table {
             for fault in faults {

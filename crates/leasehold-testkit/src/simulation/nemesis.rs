@@ -107,6 +107,10 @@ impl Nemesis {
                 network.with_server(|server| server.evict(planned.much, seed));
             }
             Fault::Flushall => network.with_server(|server| server.forget(None)),
+            Fault::FailoverBack => {
+                let tenths = usize::try_from(planned.much % 20).expect("small");
+                network.with_server(|server| server.fail_over_and_back(tenths));
+            }
             Fault::ClockStepForward => network.with_server(|server| server.step(planned.much)),
             Fault::ClockStepBack => network.with_server(|server| server.step_back(planned.much)),
             _ => self.trouble(network, planned),

@@ -17,6 +17,8 @@ pub(super) struct Replicas {
     all: Vec<Replica>,
     /// By how many milliseconds what goes to them and back is late at most.
     pub(super) lag_ms: u64,
+    /// How often their server was one of them meanwhile, and took the data of another.
+    pub(super) led: u32,
     /// How far what was sent to those that follow was written.
     sent: u64,
     /// How far a client was told that there are copies enough.

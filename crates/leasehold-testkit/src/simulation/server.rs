@@ -82,23 +82,38 @@ impl Server {
             evicted: 0,
             plain: 0,
         };
-        server.redis.set_run_id(&server.run_id());
+        server.is_process();
         server
     }
 
     /// It is another process now, and has no scripts.
     pub(super) fn start_again(&mut self) {
         self.started += 1;
-        self.redis.set_run_id(&self.run_id());
+        self.is_process();
         self.redis.flush_scripts();
         self.replicas.leave_all();
         (0..self.replicas.len()).for_each(|replica| self.redis.confirm(replica, None));
     }
 
+    /// It says which process it is.
+    fn is_process(&mut self) {
+        let [run_id, replid] = self.process();
+        self.redis.set_run_id(&run_id);
+        self.redis.set_replid(&replid, None);
+    }
+
+    /// It followed one that had the data of so many tenths of a second ago, and is back, unstarted.
+    pub(super) fn fail_over_and_back(&mut self, tenths: usize) {
+        let [_, before] = self.process();
+        self.replicas.led += 1;
+        self.redis.set_replid(&self.process()[1], Some(&before));
+        self.forget(Some(tenths));
+    }
+
     /// It is strict, and known to have forgotten nothing.
     pub(super) fn is_strict_from(&mut self, now: Moment, strict: Strict) {
         self.strict = Some(strict);
-        let epoch = Command::new("HSET").arg(":lh:epoch").arg("run").arg(self.run_id());
+        let epoch = Command::new("HSET").arg(":lh:epoch").arg("run").arg(&self.process()[0]);
         let executed = self.redis.execute(self.clock.at(now), &epoch);
         assert!(executed.reply.is_ok(), "{:?}", executed.reply);
     }
@@ -125,9 +140,10 @@ impl Server {
         Some(u32::try_from(self.replicas.following()).expect("a few"))
     }
 
-    /// Which process it is.
-    pub(super) fn run_id(&self) -> String {
-        format!("run{}", self.started)
+    /// Which process it is, and which history its data has.
+    pub(super) fn process(&self) -> [String; 2] {
+        let (started, led) = (self.started, self.replicas.led);
+        [format!("run{started}"), format!("replid{started}x{led}")]
     }
 
     /// Carries a command out, of a connection whose last one left so much written.

@@ -37,7 +37,8 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     for planned in &mut plan.faults {
         // Nothing is promised of clocks that step, also here.
         if Fault::STEPS.contains(&planned.fault) || random.once_in(3) {
-            planned.fault = Fault::FORGETTING[random.below(Fault::FORGETTING.len())];
+            let forgetting = [&Fault::FORGETTING[..], &Fault::OF_STRICT].concat();
+            planned.fault = forgetting[random.below(forgetting.len())];
             planned.lasts = Duration::from_millis(random.next_u64() % 500);
             planned.much = random.next_u64();
         }

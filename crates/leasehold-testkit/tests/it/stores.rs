@@ -117,6 +117,13 @@ pub(crate) fn run_id(server: &RedisServer) -> String {
     run_id.expect("it says so").to_owned()
 }
 
+/// The replication id of a server: which history its data has.
+pub(crate) fn replid(server: &RedisServer) -> String {
+    let info = server.command(&["INFO", "replication"]).text();
+    let replid = info.lines().find_map(|line| line.strip_prefix("master_replid:"));
+    replid.expect("it says so").to_owned()
+}
+
 /// That server, whose clock becomes the host's.
 pub(crate) fn redis_on(outside: &Arc<ServerOutside>, host: &Arc<VirtualHost>) -> Opener {
     redis_by(outside, host, "")

@@ -102,11 +102,16 @@ impl Connector for SimulatedConnector {
                 id: end.id,
             };
             // The connection is open as of this moment.
-            let (run_id, replicas) = end.network.with_server(|server| {
-                (server.strict.map(|_| Arc::from(server.run_id())), server.counts_replicas())
+            let (process, replicas) = end.network.with_server(|server| {
+                let process = server.strict.map(|_| server.process());
+                (process, server.counts_replicas())
             });
             let mut connected = Connected::new(Arc::new(link), Box::pin(end.ended()));
-            (connected.run_id, connected.replicas) = (run_id, replicas);
+            connected.replicas = replicas;
+            if let Some([run_id, replid]) = process {
+                connected.run_id = Some(run_id.into());
+                connected.replid = Some(replid.into());
+            }
             Ok(connected)
         })
     }

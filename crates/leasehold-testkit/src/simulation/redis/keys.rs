@@ -22,12 +22,14 @@ pub(super) fn time(server: &mut Server, _: &Arguments) -> Result<Reply, Refusal>
     Ok(Reply::Array(vec![part(seconds), part(rest)]))
 }
 
-/// Of the many lines of a real server the one by which it is told from another.
+/// Of the many lines of a real server those by which it is told from another.
 pub(super) fn info(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
-    if arguments.len() != 2 || !arguments.is(1, "server") {
-        return Err(Refusal::left_out("INFO but for its section `server`"));
-    }
-    Ok(Reply::Bytes(format!("# Server\r\nrun_id:{}\r\n", server.run_id).into_bytes()))
+    let said = match arguments.len() {
+        2 if arguments.is(1, "server") => format!("# Server\r\nrun_id:{}\r\n", server.run_id),
+        2 if arguments.is(1, "replication") => server.replication.info(),
+        _ => return Err(Refusal::left_out("INFO but for `server` and `replication`")),
+    };
+    Ok(Reply::Bytes(said.into_bytes()))
 }
 
 pub(super) fn flushall(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {

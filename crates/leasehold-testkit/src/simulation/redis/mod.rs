@@ -204,6 +204,12 @@ impl SimulatedRedis {
         run_id.clone_into(&mut lock(&self.server).run_id);
     }
 
+    /// Has a replication id. `before` is the one until then, if the server was a replica and has
+    /// the data of another.
+    pub fn set_replid(&mut self, replid: &str, before: Option<&str>) {
+        lock(&self.server).replication.set_ids(replid, before);
+    }
+
     /// Forgets all scripts, as SCRIPT FLUSH and a restart do.
     pub fn flush_scripts(&mut self) {
         self.scripts.flush();

@@ -1,5 +1,5 @@
-//! Replicas, as their primary knows them: how far each has confirmed the data, and who waits for
-//! that.
+//! Replicas, as their primary knows them: how far each has confirmed the data, who waits for that,
+//! and by which id they know whose data it is.
 
 use super::Server;
 use super::arguments::Arguments;
@@ -14,6 +14,8 @@ pub(super) struct Replication {
     /// How far the server had written behind the last command of the connection that asks now.
     written: u64,
     wait: Option<Wait>,
+    /// Names the history of the data, and that of before if the server was a replica then.
+    ids: [String; 2],
 }
 
 /// What a connection waits for. It carries nothing else out until then.
@@ -31,6 +33,21 @@ pub struct Wait {
 impl Replication {
     pub(super) fn begin(&mut self, written: u64) {
         (self.written, self.wait) = (written, None);
+    }
+
+    /// The data has another history from now on.
+    pub(super) fn set_ids(&mut self, id: &str, before: Option<&str>) {
+        self.ids = [id, before.unwrap_or_default()].map(str::to_owned);
+    }
+
+    /// The lines of a real primary that matter here.
+    pub(super) fn info(&self) -> String {
+        let replicas = self.confirmed.iter().flatten().count();
+        let [id, before] = &self.ids;
+        format!(
+            "# Replication\r\nrole:master\r\nconnected_slaves:{replicas}\r\nmaster_replid:{id}\r\n\
+             master_replid2:{before:0>40}\r\n"
+        )
     }
 
     pub(super) const fn wait(&self) -> Option<Wait> {

@@ -163,6 +163,7 @@ impl State {
         let io = Box::pin(async move { closing.0.broken.notified().await });
         let mut connected = Connected::new(line, io);
         connected.run_id = self.terms.strict.map(|_| format!("run{number}").into());
+        connected.replid = self.terms.strict.map(|_| format!("replid{number}").into());
         connected
     }
 }

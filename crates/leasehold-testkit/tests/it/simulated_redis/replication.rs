@@ -1,4 +1,5 @@
-//! What a server answers to WAIT: of no replicas, of one that follows, of one that hangs.
+//! What a server answers to WAIT: of no replicas, of one that follows, of one that hangs. And by
+//! which id it names the history of its data.
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::{
@@ -171,6 +172,68 @@ async fn a_replica_that_follows_is_counted_and_one_that_hangs_is_not() {
         scene.replica().resume();
         scene.catch_up(1).await;
         scene.catch_up(0).await;
+    }
+}
+
+/// What a primary says of the history of its data: its id, the one before, and its replicas.
+fn history(server: &RedisServer) -> [String; 3] {
+    let info = server.command(&["INFO", "replication"]).text();
+    ["master_replid:", "master_replid2:", "connected_slaves:"].map(|name| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        line.expect("it says so").trim().to_owned()
+    })
+}
+
+/// Has one server follow another, and waits until it has the data of that.
+fn follow(server: &RedisServer, of: &RedisServer) {
+    server.command(&["REPLICAOF", "127.0.0.1", &of.port().to_string()]);
+    let begun = SystemHost.now();
+    while !server.command(&["INFO", "replication"]).text().contains("master_link_status:up") {
+        assert!(SystemHost.now().since(begun) < PATIENCE, "it does not follow");
+    }
+}
+
+/// What the simulation does by hand, and what strict.lua relies on.
+#[test]
+fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
+    const NONE: &str = "0000000000000000000000000000000000000000";
+    for kind in kinds_here() {
+        let start = || {
+            let server = RedisServer::builder().program(kind.program());
+            server.config("repl-diskless-sync-delay", "0").start()
+        };
+        let (primary, replica) = (start(), start());
+        let [begun, before, _] = history(&primary);
+        assert_eq!(before, NONE);
+        follow(&replica, &primary);
+        // The first replica has it begin a history anew, with the same data.
+        let [first, before, replicas] = history(&primary);
+        assert_eq!((before.as_str(), replicas.as_str()), (NONE, "1"));
+        assert_ne!(first, begun);
+        assert_eq!(history(&replica)[0], first);
+        replica.command(&["REPLICAOF", "NO", "ONE"]);
+        let [second, before, _] = history(&replica);
+        assert_eq!(before, first);
+        // It has written on by itself, so that it gets the data of the other as a whole.
+        primary.command(&["SET", "forgotten", "x"]);
+        follow(&primary, &replica);
+        assert_eq!(primary.command(&["EXISTS", "forgotten"]).int(), 0);
+        assert_eq!(history(&primary)[0], second);
+        primary.command(&["REPLICAOF", "NO", "ONE"]);
+        let [third, before, _] = history(&primary);
+        assert_eq!(before, second);
+        assert!(third != first && third != second);
+        primary.command(&["REPLICAOF", "NO", "ONE"]);
+        assert_eq!(history(&primary)[0], third, "it is no replica");
+        // The simulated one, after the same.
+        let mut simulated = SimulatedRedis::new();
+        simulated.set_replid(&third, Some(&second));
+        let info = simulated.execute(NOW_US, &command("INFO replication")).reply;
+        let Ok(Value::Bytes(info)) = info else { panic!("{info:?}") };
+        let real = primary.command(&["INFO", "replication"]).text();
+        for line in String::from_utf8_lossy(&info).lines() {
+            assert!(real.lines().any(|other| other == line), "{line}");
+        }
     }
 }
 

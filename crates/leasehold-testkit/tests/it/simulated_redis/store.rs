@@ -51,14 +51,16 @@ impl Both {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process that the next connection is made to. Every other one leads elsewhere afterwards.
-    fn greeted(&self) -> String {
+    /// The run id and the replication id of the server that the next connection is made to. Two of
+    /// three lead elsewhere afterwards: to another process, or to another history.
+    fn greeted(&self) -> [String; 2] {
         let mut met = self.met();
         met.connections += 1;
-        if met.connections.is_multiple_of(2) {
-            "elsewhere".to_owned()
-        } else {
-            self.twins().run_id()
+        let twins = self.twins();
+        match met.connections % 3 {
+            0 => ["elsewhere".to_owned(), twins.replid()],
+            1 => [twins.run_id(), twins.replid()],
+            _ => [twins.run_id(), "elsewhere".to_owned()],
         }
     }
 
@@ -83,7 +85,10 @@ impl Both {
 impl Connector for Both {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let mut connected = Connected::new(Arc::new(self.clone()), Box::pin(pending()));
-        connected.run_id = self.strict.map(|_| self.greeted().into());
+        if self.strict.is_some() {
+            let [run_id, replid] = self.greeted();
+            (connected.run_id, connected.replid) = (Some(run_id.into()), Some(replid.into()));
+        }
         Box::pin(ready(Ok(connected)))
     }
 

@@ -7,7 +7,7 @@ use leasehold::store::redis::{Command, LinkError, Value};
 use leasehold_testkit::servers::{RedisServer, Reply};
 use leasehold_testkit::simulation::redis::SimulatedRedis;
 
-use crate::stores::run_id;
+use crate::stores::{replid, run_id};
 
 /// The kinds of real servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ enum Leeway {
     Text,
     /// How a number is written.
     Digits,
+    /// The real one has lines more.
+    Lines,
     /// Everything: it is not even asked.
     Unasked,
 }
@@ -55,6 +57,11 @@ const EXCLUDED: &[Excluded] = &[
         why: "so do the pages of a scan; whole scans are compared instead",
         applies: |_, words| is_any(words, &["SCAN"]),
         leeway: Leeway::Page,
+    },
+    Excluded {
+        why: "the simulated server says only those lines of INFO that the store reads",
+        applies: |_, words| is_any(words, &["INFO"]),
+        leeway: Leeway::Lines,
     },
     Excluded {
         why: "Valkey says in other words what it refuses; they are for people",
@@ -163,6 +170,7 @@ impl Twins {
         real.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         let mut simulated = SimulatedRedis::new();
         simulated.set_run_id(&run_id(&real));
+        simulated.set_replid(&replid(&real), None);
         let (log, scripts) = (Vec::new(), BTreeSet::new());
         let mut twins = Self { kind, simulated, real, now_us: START_US, log, scripts };
         twins.step_clock(0);
@@ -172,6 +180,11 @@ impl Twins {
     /// Which process the real one is, and so the simulated one.
     pub(super) fn run_id(&self) -> String {
         run_id(&self.real)
+    }
+
+    /// Its replication id, which the simulated one has too.
+    pub(super) fn replid(&self) -> String {
+        replid(&self.real)
     }
 
     /// Starts over: no keys, no scripts, no memory of what was asked.
@@ -363,9 +376,13 @@ fn alike(simulated: &Reply, real: &Reply, leeway: &[Leeway]) -> bool {
             let number = |bytes: &[u8]| str::from_utf8(bytes).ok()?.parse::<f64>().ok();
             let are_one = || number(one).is_some_and(|one| number(other) == Some(one));
             // What a script has caught.
+            let has =
+                |lines: &[u8], line: &[u8]| lines.split(|it| *it == b'\n').any(|it| it == line);
+            let are_lines = || one.split(|it| *it == b'\n').all(|line| has(other, line));
             let are_refusals = || one.starts_with(b"ERR ") && code(one) == code(other);
             one == other
                 || (may(Leeway::Digits) && are_one())
+                || (may(Leeway::Lines) && are_lines())
                 || (may(Leeway::Text) && are_refusals())
         }
         (Reply::Array(one), Reply::Array(other)) => {

@@ -1,6 +1,7 @@
 //! The requests of the contract as calls of scripts.
 
 use super::keys::Keys;
+use super::known::Process;
 use super::link::{Command, Digits};
 use super::scripts::{
     ACQUIRE, ACQUIRE_PLAIN, ACQUIRE_PLAIN_STRICTLY, ACQUIRE_STRICTLY, EVICT, INSPECT, LIVING,
@@ -49,7 +50,7 @@ pub(super) enum Call<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strictly<'a> {
     /// Which process answers at the connection that it is sent on.
-    pub(super) run_id: &'a str,
+    pub(super) process: &'a Process,
     /// What happens if that is another one than before.
     pub(super) strict: Strict,
 }
@@ -154,11 +155,12 @@ pub(super) fn set(ask: &Ask) -> Command {
     command.arg("NX").arg("GET").arg("PX").number(millis(ask.ttl))
 }
 
-/// What strict.lua reads: the last two arguments, whatever else there is.
+/// What strict.lua reads: the last three arguments, whatever else there is.
 fn strict(command: Command, strictly: Option<Strictly<'_>>) -> Command {
-    let Some(Strictly { run_id, strict }) = strictly else { return command };
+    let Some(Strictly { process, strict }) = strictly else { return command };
     let quarantine = strict.quarantine().as_nanos().div_ceil(1_000_000);
-    command.arg(run_id).number(u64::try_from(quarantine).expect("a minute or so"))
+    let command = command.arg(&*process.run_id).arg(&*process.replid);
+    command.number(u64::try_from(quarantine).expect("a minute or so"))
 }
 
 fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
@@ -321,17 +323,18 @@ mod tests {
 
     #[test]
     fn a_strict_ask_says_last_on_which_process_it_relies_and_never_goes_by_a_command() {
-        let strictly = Some(Strictly { run_id: "a1b2", strict: Strict::STANDARD });
+        let process = Process { run_id: "a1b2".into(), replid: "c3d4".into() };
+        let strictly = Some(Strictly { process: &process, strict: Strict::STANDARD });
         let command =
             Call::Acquire { ask: &ask(Line::Stand, None), cold: false, strictly }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         let keys = [&args[..2], &args[7..8]].concat();
         assert_eq!(keys, ["7", "a", ":lh:epoch"]);
-        assert_eq!(args[8..], ["anna", "10000", "1", "0", "", "a1b2", "65000"]);
+        assert_eq!(args[8..], ["anna", "10000", "1", "0", "", "a1b2", "c3d4", "65000"]);
         let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::Stand, None) };
         let command = Call::Acquire { ask: &plain, cold: false, strictly }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
-        let expected = ["2", "a", ":lh:epoch", "anna", "10000", "a1b2", "65000"];
+        let expected = ["2", "a", ":lh:epoch", "anna", "10000", "a1b2", "c3d4", "65000"];
         assert_eq!(args, expected);
     }
 

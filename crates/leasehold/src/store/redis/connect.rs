@@ -179,9 +179,9 @@ async fn establish<S>(mut stream: S, address: &Address) -> Result<Connected, Err
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let ServerFacts { run_id, replicas } = handshake_on_terms(&mut stream, address).await?;
+    let ServerFacts { run_id, replid, replicas } = handshake_on_terms(&mut stream, address).await?;
     let (link, io) = Pipeline::open(stream);
-    Ok(Connected { link, io, run_id, replicas })
+    Ok(Connected { link, io, run_id, replid, replicas })
 }
 
 #[cfg(test)]

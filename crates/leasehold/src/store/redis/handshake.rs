@@ -39,13 +39,15 @@ pub(super) async fn handshake(
 pub(super) struct ServerFacts {
     /// Which process it is.
     pub(super) run_id: Option<Arc<str>>,
+    /// Whose data it has.
+    pub(super) replid: Option<Arc<str>>,
     /// How many replicas it has.
     pub(super) replicas: Option<u32>,
 }
 
-/// As [`handshake`], and asks in the same round trip what the terms want to know: the `run_id` of
-/// the server where they are strict, where they are not, whether others are strict there, and where
-/// they want copies, whether it can tell of them.
+/// As [`handshake`], and asks in the same round trip what the terms want to know: the `run_id` and
+/// the `master_replid` of the server where they are strict, where they are not, whether others are
+/// strict there, and where they want copies, whether it can tell of them.
 pub(super) async fn handshake_on_terms(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
@@ -95,7 +97,8 @@ fn write(address: &Address, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<St
     let Some(terms) = terms else { return steps };
     if terms.strict.is_some() {
         redis::cmd("INFO").arg("server").write_packed_command(words);
-        steps.push(Step::Info);
+        redis::cmd("INFO").arg("replication").write_packed_command(words);
+        steps.extend([Step::Info, Step::Replid]);
     } else {
         redis::cmd("EXISTS").arg(keys::EPOCH).write_packed_command(words);
         steps.push(Step::Epoch);
@@ -120,11 +123,11 @@ fn line_of<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// The `run_id` in what INFO says: a line of its own.
-fn run_id_in(info: &str) -> Option<Arc<str>> {
-    let run_id = line_of(info, "run_id:")?;
-    let is_id = !run_id.is_empty() && run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    is_id.then(|| run_id.into())
+/// An id in what INFO says: a line of its own.
+fn id_in(info: &str, name: &str) -> Option<Arc<str>> {
+    let id = line_of(info, name)?;
+    let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_id.then(|| id.into())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,6 +136,7 @@ enum Step {
     Select,
     Ping,
     Info,
+    Replid,
     /// Whether clients are strict here.
     Epoch,
     Wait,
@@ -157,7 +161,10 @@ impl Step {
         self.check(answer)?;
         match self {
             Self::Epoch if answer == ":1" => return Err(not_strict()),
-            Self::Info => heard.run_id = Some(run_id_in(answer).ok_or_else(no_run_id)?),
+            Self::Info => heard.run_id = Some(id_in(answer, "run_id:").ok_or_else(no_run_id)?),
+            Self::Replid => {
+                heard.replid = Some(id_in(answer, "master_replid:").ok_or_else(no_run_id)?);
+            }
             Self::Replication => {
                 let count = line_of(answer, "connected_slaves:").and_then(|it| it.parse().ok());
                 heard.replicas = Some(count.ok_or_else(no_replicas)?);
@@ -201,13 +208,13 @@ impl Step {
                 "try again, and look at the log of the server",
                 text,
             )),
-            (Self::Info, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
+            (Self::Info | Self::Replid, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
                 ErrorKind::Denied,
                 "`strict=yes` has to ask the server which process it is, and this user may not",
                 ALLOW_INFO,
                 text,
             )),
-            (Self::Info, ErrorKind::Unknown | ErrorKind::Unsupported) => {
+            (Self::Info | Self::Replid, ErrorKind::Unknown | ErrorKind::Unsupported) => {
                 Err(no_run_id().with_source(Said::new(text)))
             }
             (Self::Replication, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
@@ -287,9 +294,9 @@ pub(super) fn no_replicas() -> Error {
 pub(super) fn no_run_id() -> Error {
     Error::new(
         ErrorKind::Config,
-        "the server does not say by a `run_id` which process it is (`INFO server`), so that \
-         `strict=yes` could not tell when it forgets; nothing was asked, allow the command, or \
-         leave the option out of the URL of every client",
+        "the server does not say which process it is by a `run_id` and a `master_replid` \
+         (`INFO server`, `INFO replication`), so that `strict=yes` could not tell when it forgets; \
+         nothing was asked, allow the command, or leave the option out of the URL of every client",
     )
 }
 

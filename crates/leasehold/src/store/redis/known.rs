@@ -11,10 +11,19 @@ use crate::core::key::Key;
 /// server's clock with the next grant of each.
 const WARM_KEYS_MAX: usize = 16_384;
 
+/// Which process answers, and whose data it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    /// It changes with every start.
+    pub(super) run_id: Arc<str>,
+    /// It changes with every start too, and when the server was a replica and is a primary again.
+    pub(super) replid: Arc<str>,
+}
+
 #[derive(Default)]
 pub(super) struct Known {
     /// Which process answers, where that was asked.
-    run_id: Option<Arc<str>>,
+    process: Option<Process>,
     /// How many replicas it had when the connection was made, where that was asked.
     replicas: Option<u32>,
     /// One bit per script.
@@ -38,13 +47,13 @@ pub(super) enum PlainAsk {
 
 impl Known {
     /// What is known of a connection that has just been made.
-    pub(super) fn new(run_id: Option<Arc<str>>, replicas: Option<u32>) -> Self {
-        Self { run_id, replicas, ..Self::default() }
+    pub(super) fn new(process: Option<Process>, replicas: Option<u32>) -> Self {
+        Self { process, replicas, ..Self::default() }
     }
 
-    /// The run id of the server at the other end; `None` where it was not asked.
-    pub(super) fn run_id(&self) -> Option<&Arc<str>> {
-        self.run_id.as_ref()
+    /// The server at the other end; `None` where it was not asked.
+    pub(super) fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     /// How many replicas the server had at first; `None` where it was not asked.

@@ -43,9 +43,10 @@ pub trait Connector: Send + Sync + 'static {
     fn label(&self) -> String;
 
     /// What all clients of that server have to agree on. Under strict terms each connection has to
-    /// name its server ([`Connected::run_id`]), and where they want a majority of its replicas, to
-    /// count these ([`Connected::replicas`]). That others are strict where these terms are not is
-    /// for [`connect`](Self::connect) to find out, as `RedisConnector` does by the key `:lh:epoch`.
+    /// name its server ([`Connected::run_id`], [`Connected::replid`]), and where they want a
+    /// majority of its replicas, to count these ([`Connected::replicas`]). That others are strict
+    /// where these terms are not is for [`connect`](Self::connect) to find out, as `RedisConnector`
+    /// does by the key `:lh:epoch`.
     fn terms(&self) -> Terms;
 }
 
@@ -61,6 +62,9 @@ pub struct Connected {
     /// The `run_id` of the server, asked for on this very connection: it tells one process of a
     /// server from the next. `None` where the [terms](Connector::terms) are not strict.
     pub run_id: Option<Arc<str>>,
+    /// The `master_replid` of the server, asked for on this very connection: it changes where the
+    /// server took over the data of another one. `None` where the terms are not strict.
+    pub replid: Option<Arc<str>>,
     /// How many replicas the server has, asked for on this connection. `None` where the
     /// [terms](Connector::terms) do not want a majority of them.
     pub replicas: Option<u32>,
@@ -71,7 +75,7 @@ impl Connected {
     /// it. Set the other fields where they want more.
     #[must_use]
     pub fn new(link: Arc<dyn Link>, io: LinkFuture<()>) -> Self {
-        Self { link, io, run_id: None, replicas: None }
+        Self { link, io, run_id: None, replid: None, replicas: None }
     }
 }
 

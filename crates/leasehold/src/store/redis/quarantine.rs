@@ -22,12 +22,14 @@ pub(super) fn look(
     let heard = Arc::<Mutex<Heard>>::default();
     let epoch = Epoch { heard: Arc::clone(&heard) };
     let epoch = asks.submit(LIMIT, Box::new(epoch));
+    let replication = Command::new("INFO").arg("replication");
+    let replication = asks.submit(LIMIT, Box::new(Plain(replication)));
     let time = asks.submit(LIMIT, Box::new(Plain(Command::new("TIME"))));
     async move {
-        let (epoch, time) = (epoch.await, time.await?);
+        let (epoch, replication, time) = (epoch.await, replication.await?, time.await?);
         let heard = mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
         let epoch = epoch.map_err(|error| explained(&heard, error))?;
-        Ok(conclude(strict, heard.run_id.as_deref(), &epoch, &time))
+        Ok(conclude(strict, heard.run_id.as_deref(), &epoch, &replication, &time))
     }
 }
 
@@ -37,16 +39,19 @@ fn explained(heard: &Heard, error: Error) -> Error {
     if heard.no_hash { reply::no_epoch().with_source(error) } else { error }
 }
 
-/// The decision of strict.lua, on what HMGET and TIME answer; it writes nothing. Change both.
+/// The decision of strict.lua, on what HMGET, INFO and TIME answer; it writes nothing. Change both.
 fn conclude(
     strict: Strict,
     run_id: Option<&str>,
     epoch: &Value,
+    replication: &Value,
     time: &Value,
 ) -> Option<Quarantine> {
     let ahead = Quarantine { since: None, left: strict.quarantine() };
-    let (Some([run, until]), Some(run_id)) = (pair(epoch), run_id) else { return Some(ahead) };
-    if *run != Value::Bytes(run_id.into()) {
+    let (Some([run, until, replid]), Some(run_id)) = (listed(epoch), run_id) else {
+        return Some(ahead);
+    };
+    if *run != Value::Bytes(run_id.into()) || !goes_on(replid, replication) {
         return Some(ahead);
     }
     let Value::Bytes(until) = until else { return None };
@@ -55,9 +60,19 @@ fn conclude(
     Some(reply::to_quarantine(Duration::from_millis(left), strict.quarantine()))
 }
 
+/// Whether a server of which INFO says that has the data that was seen under that replication id.
+fn goes_on(replid: &Value, replication: &Value) -> bool {
+    let Value::Bytes(info) = replication else { return false };
+    let info = String::from_utf8_lossy(info);
+    let id = |name| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_end);
+    let was_no_replica = |id: &str| !id.is_empty() && id.bytes().all(|digit: u8| digit == b'0');
+    id("master_replid:").is_some_and(|now| *replid == Value::Bytes(now.into()))
+        || id("master_replid2:").is_some_and(was_no_replica)
+}
+
 /// The answer to TIME.
 fn millis(time: &Value) -> Option<u64> {
-    let [Value::Bytes(seconds), Value::Bytes(micros)] = pair(time)? else { return None };
+    let [Value::Bytes(seconds), Value::Bytes(micros)] = listed(time)? else { return None };
     whole(seconds)?.checked_mul(1_000)?.checked_add(whole(micros)? / 1_000)
 }
 
@@ -67,7 +82,7 @@ fn whole(digits: &[u8]) -> Option<u64> {
     is_number.then(|| str::from_utf8(digits).ok()?.parse().ok()).map(|it| it.unwrap_or(u64::MAX))
 }
 
-fn pair(value: &Value) -> Option<&[Value; 2]> {
+fn listed<const N: usize>(value: &Value) -> Option<&[Value; N]> {
     if let Value::Array(values) = value { values.as_array() } else { None }
 }
 
@@ -94,8 +109,8 @@ impl Epoch {
 impl Request for Epoch {
     fn command(&mut self, known: &mut Known) -> Command {
         // That of the connection that it is sent on last, if it is sent more than once.
-        self.heard().run_id = known.run_id().cloned();
-        Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until")
+        self.heard().run_id = known.process().map(|process| Arc::clone(&process.run_id));
+        Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid")
     }
 
     fn was_refused(&mut self, _known: &mut Known, code: &str, _text: &str) -> Retry {
@@ -119,6 +134,9 @@ mod tests {
         let ahead = Some(Quarantine { since: None, left: strict.quarantine() });
         let left = |ms| Some(reply::to_quarantine(Duration::from_millis(ms), strict.quarantine()));
         let time = Value::Array(vec![bytes("100"), bytes("7999")]);
+        let info = |replid, before| {
+            bytes(&format!("# R\r\nmaster_replid:{replid}\r\nmaster_replid2:{before}\r\n"))
+        };
         // run, until, what is seen by process `a` at 100 s and 7 ms
         for (run, until, seen) in [
             (bytes("a"), Value::Nil, None),
@@ -134,12 +152,29 @@ mod tests {
             (Value::Nil, Value::Nil, ahead),
             (Value::Nil, bytes("105007"), ahead),
         ] {
-            let epoch = Value::Array(vec![run, until.clone()]);
-            assert_eq!(conclude(strict, Some("a"), &epoch, &time), seen, "{until:?}");
+            let epoch = Value::Array(vec![run, until.clone(), bytes("c")]);
+            let seen_now = conclude(strict, Some("a"), &epoch, &info("c", "b0"), &time);
+            assert_eq!(seen_now, seen, "{until:?}");
         }
-        assert_eq!(conclude(strict, Some("a"), &Value::Nil, &time), ahead);
-        let odd = Value::Array(vec![bytes("a"), bytes("105007")]);
-        assert_eq!(conclude(strict, Some("a"), &odd, &Value::Nil), ahead);
+        let same = info("c", "00");
+        assert_eq!(conclude(strict, Some("a"), &Value::Nil, &same, &time), ahead);
+        let odd = Value::Array(vec![bytes("a"), bytes("105007"), bytes("c")]);
+        assert_eq!(conclude(strict, Some("a"), &odd, &same, &Value::Nil), ahead);
+        // what INFO says, what is seen where the data was seen last as `c`
+        for (replication, seen) in [
+            (info("c", "00"), None),
+            (info("c", "d"), None),
+            (info("d", "00"), None),
+            (info("d", "c"), ahead),
+            (info("d", "e0"), ahead),
+            (info("d", ""), ahead),
+            (bytes("# R\r\n"), ahead),
+            (Value::Nil, ahead),
+        ] {
+            let epoch = Value::Array(vec![bytes("a"), Value::Nil, bytes("c")]);
+            let seen_now = conclude(strict, Some("a"), &epoch, &replication, &time);
+            assert_eq!(seen_now, seen, "{replication:?}");
+        }
     }
 
     /// A cluster's refusals are of the same kind.

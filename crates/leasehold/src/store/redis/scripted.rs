@@ -1,10 +1,8 @@
 //! A script call as a request on the wire.
 
-use std::sync::Arc;
-
 use super::call::{Call, Strictly, set};
 use super::copies::{Confirmation, Copies};
-use super::known::{Known, PlainAsk};
+use super::known::{Known, PlainAsk, Process};
 use super::link::{Command, Value};
 use super::reply;
 use super::terms::{Strict, Terms};
@@ -82,7 +80,7 @@ pub(super) struct Scripted {
     /// Whether a release hands nothing over.
     wakes: bool,
     /// Which process answers at the connection that it was sent on last.
-    run_id: Option<Arc<str>>,
+    process: Option<Process>,
 }
 
 /// Whether it is an ask for a lock with nothing beside it, and by what it was sent.
@@ -97,8 +95,8 @@ impl Scripted {
     /// A step by a script.
     pub(super) fn new(step: Step) -> Box<Self> {
         let (cold, tries, plain, wakes) = (false, 0, Plain::No, false);
-        let (strict, copies, run_id) = (None, Copies::default(), None);
-        Box::new(Self { step, cold, tries, plain, strict, copies, wakes, run_id })
+        let (strict, copies, process) = (None, Copies::default(), None);
+        Box::new(Self { step, cold, tries, plain, strict, copies, wakes, process })
     }
 
     /// On those terms.
@@ -128,9 +126,9 @@ impl Scripted {
 
     fn call(&self) -> Call<'_> {
         let strictly = self.strict.map(|strict| {
-            let run_id = self.run_id.as_deref();
-            let run_id = run_id.expect("a wire on strict terms has no connection without one");
-            Strictly { run_id, strict }
+            let process = self.process.as_ref();
+            let process = process.expect("a wire on strict terms has no connection without one");
+            Strictly { process, strict }
         });
         self.step.call(self.cold, strictly, self.wakes)
     }
@@ -145,8 +143,10 @@ impl Request for Scripted {
             }
             self.plain = Plain::ByScript;
         }
-        self.cold = self.step.counted().is_some_and(|key| !known.is_warm(key));
-        self.run_id = known.run_id().cloned();
+        // Only a strict ask finds out that its server took over the data of another meanwhile.
+        let may_be_old = self.strict.is_some() && !matches!(self.step, Step::Acquire(_));
+        self.cold = self.step.counted().is_some_and(|key| may_be_old || !known.is_warm(key));
+        self.process = known.process().cloned();
         let call = self.call();
         if known.has_script(call.script()) {
             return call.by_hash();
@@ -231,17 +231,21 @@ mod tests {
         assert_eq!(name(&mut first, &mut known), "SET");
     }
 
-    /// What makes the mode safe: no ask carries the run id of a connection before.
+    fn process(run_id: &str, replid: &str) -> Process {
+        Process { run_id: run_id.into(), replid: replid.into() }
+    }
+
+    /// What makes the mode safe: no ask names the process of a connection before.
     #[test]
-    fn a_strict_ask_carries_the_run_id_of_the_connection_that_it_is_sent_on() {
+    fn a_strict_ask_names_the_process_of_the_connection_that_it_is_sent_on() {
         let mut ask = plain().on(&Strict::STANDARD.into());
-        for run_id in ["a1", "b2"] {
-            let mut known = Known::new(Some(run_id.into()), None);
+        for (run_id, replid) in [("a1", "c3"), ("b2", "c3"), ("b2", "d4")] {
+            let mut known = Known::new(Some(process(run_id, replid)), None);
             known.allows_scripts();
             let command = ask.command(&mut known);
             let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
             assert_eq!(args[0], "EVAL", "never a bare command");
-            assert_eq!(args[args.len() - 2], run_id);
+            assert_eq!(args[args.len() - 3..args.len() - 1], [run_id, replid]);
             assert!(!ask.teaches());
         }
     }
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn a_strict_request_leaves_a_server_that_may_be_another_one_and_gives_up_in_the_end() {
         let misled = Value::Array(vec![Value::Int(5)]);
-        let mut known = Known::new(Some("a1".into()), None);
+        let mut known = Known::new(Some(process("a1", "c3")), None);
         let (mut ask, mut other) = (plain().on(&Strict::STANDARD.into()), plain());
         ask.command(&mut known);
         assert!(ask.was_misled(&misled) && !other.was_misled(&misled));

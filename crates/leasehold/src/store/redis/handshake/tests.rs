@@ -44,8 +44,9 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
         ),
         (
             "redis://h/3?strict=yes",
-            "+OK\r\n+PONG\r\n$35\r\n# Server\r\nredis_mode:x\r\nrun_id:a1\r\n\r\n",
-            "SELECT 3 PING INFO server",
+            "+OK\r\n+PONG\r\n$35\r\n# Server\r\nredis_mode:x\r\nrun_id:a1\r\n\r\n\
+             $34\r\nmaster_replid2:0\r\nmaster_replid:b2\r\n",
+            "SELECT 3 PING INFO server INFO replication",
         ),
         ("redis://h?replicas=2", "+PONG\r\n:0\r\n:0\r\n", "PING EXISTS :lh:epoch WAIT 0 1"),
         (
@@ -60,9 +61,9 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
         ),
         (
             "redis://h?fsync=yes&replicas=majority&strict=yes",
-            "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n*2\r\n:1\r\n:0\r\n$23\r\n# R\r\n\
-             connected_slaves:4\r\n",
-            "PING INFO server WAITAOF 1 0 1 INFO replication",
+            "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n$16\r\nmaster_replid:b2\r\n\
+             *2\r\n:1\r\n:0\r\n$23\r\n# R\r\nconnected_slaves:4\r\n",
+            "PING INFO server INFO replication WAITAOF 1 0 1 INFO replication",
         ),
     ];
     for (url, answers, words) in table {
@@ -72,6 +73,7 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
         assert_eq!(sent.join(" "), words, "{url}");
         let heard = outcome.unwrap_or_else(|error| panic!("{url}: {error}"));
         assert_eq!(heard.run_id.as_deref(), url.contains("strict").then_some("a1"), "{url}");
+        assert_eq!(heard.replid.as_deref(), url.contains("strict").then_some("b2"), "{url}");
         assert_eq!(heard.replicas, url.contains("majority").then_some(4), "{url}");
     }
 }
@@ -222,6 +224,20 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
         ErrorKind::Config,
         "`run_id`",
         "allow the command, or leave",
+    ),
+    (
+        "redis://h?strict=yes",
+        "+PONG\r\n$9\r\nrun_id:a1\r\n$19\r\nmaster_replid2:1111",
+        ErrorKind::Config,
+        "`master_replid`",
+        "allow the command, or leave",
+    ),
+    (
+        "redis://h?strict=yes",
+        "+PONG\r\n$9\r\nrun_id:a1\r\n-NOPERM this user has no permissions to run 'info'",
+        ErrorKind::Denied,
+        "which process it is",
+        "allow the user `+info`",
     ),
     (
         "redis://h?replicas=1",

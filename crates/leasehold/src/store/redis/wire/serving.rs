@@ -12,7 +12,7 @@ use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::redis::copies::Replicas;
 use crate::store::redis::handshake::{no_replicas, no_run_id};
-use crate::store::redis::known::Known;
+use crate::store::redis::known::{Known, Process};
 use crate::store::redis::link::{Connected, Connector};
 use crate::store::within;
 
@@ -40,11 +40,12 @@ impl Serving {
             () = &mut killed => return,
             connected = connecting => connected,
         };
-        let Connected { link, mut io, run_id, replicas } = match connected {
+        let Connected { link, mut io, run_id, replid, replicas } = match connected {
             Ok(connected) => connected,
             Err(error) => return self.failed(&unavailable(error, &*connector)),
         };
-        if run_id.is_none() && connector.terms().strict.is_some() {
+        let process = run_id.zip(replid).map(|(run_id, replid)| Process { run_id, replid });
+        if process.is_none() && connector.terms().strict.is_some() {
             return self.failed(&no_run_id().at(&connector.label()));
         }
         if replicas.is_none() && connector.terms().copies.replicas == Replicas::Majority {
@@ -54,7 +55,7 @@ impl Serving {
             wire.opened(
                 self.generation,
                 link,
-                Known::new(run_id, replicas),
+                Known::new(process, replicas),
                 Arc::clone(&self.kill),
             );
         }
