@@ -130,11 +130,8 @@ impl Guard {
         match self.hold.part().map_err(|error| error.about(&self.name))? {
             Parted::Over => Ok(Release::NotHeld),
             Parted::Kept => Ok(Release::Released),
-            Parted::Releasing(release) => match release.await {
-                Ok(Released::NotHeld) => Ok(Release::NotHeld),
-                Ok(_) => Ok(Release::Released),
-                Err(error) => Err(error.about(&self.name)),
-            },
+            Parted::Releasing(release) => told(&self.name, release.await),
+            Parted::Leaving(answer) => told(&self.name, answer.await),
         }
     }
 
@@ -143,6 +140,15 @@ impl Guard {
     #[must_use = "without the token nobody can go on with the lease"]
     pub fn detach(self) -> OwnerToken {
         self.hold.let_go()
+    }
+}
+
+/// What the store says of a release.
+fn told(name: &str, answer: Result<Released, Error>) -> Result<Release, Error> {
+    match answer {
+        Ok(Released::NotHeld) => Ok(Release::NotHeld),
+        Ok(_) => Ok(Release::Released),
+        Err(error) => Err(error.about(name)),
     }
 }
 

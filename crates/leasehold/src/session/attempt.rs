@@ -352,7 +352,9 @@ impl Attempt {
             let now = self.session.now();
             let (ttl, handed_ttl) = (self.spec.ttl, self.spec.ttl.waiter_ttl());
             let sent = self.decisions.on_handed_over(now, handed_over.ask_no, handed_ttl);
-            match (sent, handed_over.fencing) {
+            // To who takes no place, or one that is only woken, no store hands anything over.
+            let joins = self.session.has_line && !self.spec.unqueued;
+            match (sent.filter(|_| joins), handed_over.fencing) {
                 (Some(sent), fencing) if fencing.is_some() == self.spec.fencing => {
                     return LeaseLife::handed_over(now, sent, ttl, handed_ttl, fencing);
                 }

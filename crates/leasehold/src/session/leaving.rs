@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::Shared;
+
 use super::Session;
 use super::attempt::Counted;
 use super::held::{Held, Hold};
@@ -15,6 +18,9 @@ use crate::core::passing::KEPT_BLOCK;
 use crate::core::validity::valid_until;
 use crate::store::{BoxAnswer, LeaseId, Otherwise, Released, Store};
 
+/// The answer of the store, for the one who leaves and for the next.
+pub(crate) type Left = Shared<BoxAnswer<Released>>;
+
 /// Dropped before it is answered, it releases both tokens.
 pub(super) struct Leaving {
     session: Arc<Session>,
@@ -22,7 +28,7 @@ pub(super) struct Leaving {
     left: LeaseId,
     heir: LeaseId,
     sent: Moment,
-    answer: Option<BoxAnswer<Released>>,
+    answer: Option<Left>,
     /// Goes last: what this leaves behind is a lease or a release by then.
     _counted: Counted,
 }
@@ -37,7 +43,7 @@ impl Leaving {
         let otherwise = Otherwise::Keep { owner: owner.clone(), ttl: spec.kept_ttl(), reserve };
         let sent = session.now();
         let left = held.id.clone();
-        let answer = Box::pin(session.store.release(left.clone(), otherwise));
+        let answer: BoxAnswer<Released> = Box::pin(session.store.release(left.clone(), otherwise));
         session.registry.forget(held);
         Self {
             session: Arc::clone(session),
@@ -45,9 +51,14 @@ impl Leaving {
             heir: LeaseId { owner, ..left.clone() },
             left,
             sent,
-            answer: Some(answer),
+            answer: Some(answer.shared()),
             _counted: counted,
         }
+    }
+
+    /// The answer of the store, whoever waits for it first.
+    pub(super) fn answer(&self) -> Left {
+        self.answer.clone().expect("it was just submitted")
     }
 
     /// Waits for the answer. Returns the first turn of the lease that this client has now, if it
@@ -57,7 +68,7 @@ impl Leaving {
     ///
     /// Called again after its future was dropped, it goes on.
     pub(super) async fn answered(&mut self) -> Option<Hold> {
-        let answer = self.answer.as_mut()?.await;
+        let answer = self.answer.clone()?.await;
         match answer {
             Ok(Released::Kept { fencing }) => {
                 let (now, ttl) = (self.session.now(), self.spec.ttl);

@@ -243,7 +243,10 @@ impl HintSink for Session {
                 let ours = owner.client().is_some_and(|client| client == self.id);
                 let handed_over = HandOver { ask_no, fencing };
                 let has_come = self.lines.hand_over(&key, &owner, handed_over);
-                if !has_come && ours && !self.registry.knows(&owner) {
+                // Nothing is handed over to who asks without waiting: it would give back what its
+                // ask is granted at this moment.
+                let is_tried = self.lines.with(&key, |line| line.tries > 0);
+                if !has_come && ours && !is_tried && !self.registry.knows(&owner) {
                     self.give_back(key, owner);
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::asker::Asker;
 use super::held::{Held, Hold};
-use super::leaving::Leaving;
+use super::leaving::{Leaving, Left};
 use super::local_line::Told;
 use super::{LISTENS_FOR, ReleaseInFlight, Session};
 use crate::core::key::Key;
@@ -17,10 +17,12 @@ use crate::store::Store;
 
 /// What became of it.
 pub(crate) enum Parted {
-    /// It is this client's still: passed on, kept idle, or about to be handed over.
+    /// It is this client's still: passed on, or kept idle.
     Kept,
     /// Its release is on its way.
     Releasing(ReleaseInFlight),
+    /// So it is, and the next task of this client waits for the answer too.
+    Leaving(Left),
     /// It had been lost, or given up, before.
     Over,
 }
@@ -66,11 +68,11 @@ impl Session {
                     }
                 }
                 (Parting::Leave, Some(heir)) => {
-                    let leaving = self.leave(held);
+                    let (leaving, parted) = self.leave(held);
                     let asker = Asker::next(self, Arc::clone(&held.spec), leaving);
                     // If nobody is there any more, the asker goes to the next by itself.
                     drop(heir.tell.send(Told::Ask(asker)));
-                    return Parted::Kept;
+                    return parted;
                 }
                 (Parting::Pass(_) | Parting::Leave, None) => {
                     unreachable!("it is passed on to who waits")
@@ -105,14 +107,16 @@ impl Session {
 
     /// Releases a lease for which the next task is going to ask. Where others may wait who stand in
     /// no line, the store cannot say whether this client may have it again.
-    fn leave(self: &Arc<Self>, held: &Arc<Held>) -> Option<Leaving> {
+    fn leave(self: &Arc<Self>, held: &Arc<Held>) -> (Option<Leaving>, Parted) {
         if !held.spec.others_wait_unseen() {
-            return Some(Leaving::submit(self, held));
+            let leaving = Leaving::submit(self, held);
+            let answer = leaving.answer();
+            return (Some(leaving), Parted::Leaving(answer));
         }
-        drop(self.release(held));
+        let release = self.release(held);
         self.rest(held);
         self.registry.forget(held);
-        None
+        (None, Parted::Releasing(release))
     }
 
     /// Keeps away for a while from a key that others are to have their chance for.

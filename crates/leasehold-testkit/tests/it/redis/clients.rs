@@ -146,6 +146,34 @@ fn hints_come_again_after_their_connection_was_lost() {
     });
 }
 
+/// Once the store is asked it says so, also where the next task of the client waits.
+#[test]
+fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue() {
+    play_alone(async |scene| {
+        for coexists in [false, true] {
+            let (one, other) = (scene.client().await, scene.client().await);
+            let mutex = |client: &Client| match coexists {
+                true => client.mutex("a").coexist(),
+                false => client.mutex("a"),
+            };
+            let held = mutex(&one).lock().await.expect("free");
+            let next = [mutex(&one), mutex(&other)].map(|mutex| {
+                scene.host.task(async move { mutex.lock().await.expect("in the end") })
+            });
+            // It was passed on among its tasks for as long as another client may wait.
+            scene.pass(ms(100)).await;
+            scene.tell(&["FLUSHALL"]);
+            assert_eq!(held.release().await.expect("asked"), Release::NotHeld, "{coexists}");
+            scene.pass(ms(2_000)).await;
+            let finished = next.iter().filter(|waiting| waiting.is_finished()).count();
+            assert_eq!(finished, 1, "one of them has it");
+            drop((next, one, other));
+            scene.pass(ms(20_000)).await;
+            scene.tell(&["FLUSHALL"]);
+        }
+    });
+}
+
 /// Anybody who may publish can send them. A waiter's own token is as good as the lock, whoever
 /// knows it: a hand-over that names it is believed, if it names an ask that this waiter made.
 #[test]

@@ -113,3 +113,53 @@ fn stale_doubled_and_made_up_hand_overs_are_harmless() {
         assert!(waiting.await.is_held());
     });
 }
+
+/// Who may read the lock and publish knows the token before its client knows that it has it.
+#[test]
+fn a_forged_hand_over_takes_nothing_from_who_is_just_being_granted_it() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.next(Request::Acquire, Fault::Late(ms(200)));
+        let mutex = client.mutex("a");
+        let trying = scene.host.task(async move { mutex.try_lock().await.expect("asked") });
+        scene.pass(ms(100)).await;
+        let seen = other.inspect("a").await.expect("answered");
+        let token = String::from_utf8(seen.holders[0].token.clone()).expect("text");
+        let first = FencingToken::new(7).expect("not zero");
+        scene.faults.forge(&Hint::Granted {
+            key: Key::new("a").expect("a name"),
+            owner: OwnerToken::new(token).expect("a token"),
+            fencing: Some(FencingBlock { first, count: 1 }),
+            ask_no: 1,
+        });
+        scene.pass(ms(150)).await;
+        let guard = trying.await.expect("it was granted");
+        assert!(guard.is_held());
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "it was given back");
+    });
+}
+
+/// The store keeps the key for the lock delay more. That is for whoever comes next.
+#[test]
+fn the_lock_delay_of_a_hand_over_is_nothing_to_rely_on() {
+    play(0..10, async |scene| {
+        let store = scene.faults.decorate(scene.store().await);
+        let client = Client::with_store(store).host(scene.host.clone()).ttl(ms(3_000));
+        let client = client.lock_delay(ms(2_000)).connect().await.expect("connected");
+        let other = scene.calm_client().await;
+        let held = other.mutex("a").lock().await.expect("free");
+        let waiting = waiter(scene, &client);
+        scene.pass(ms(100)).await;
+        // Neither its asks nor its renewals arrive from now on.
+        scene.faults.all_from_now_on(Fault::LoseRequest);
+        drop(held);
+        let guard = scene.host.within(ms(30), waiting).await.expect("by the message alone");
+        // Of a ttl of 3 s, without 1 % and 2 ms.
+        assert!(guard.remaining() <= ms(2_968), "{:?}", guard.remaining());
+        scene.pass(ms(2_970)).await;
+        assert!(!guard.is_held());
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "the delay");
+        scene.pass(ms(2_500)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
