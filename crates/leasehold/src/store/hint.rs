@@ -16,7 +16,8 @@ pub enum Hint {
         owner: OwnerToken,
         /// The fencing tokens of the grant.
         fencing: Option<FencingBlock>,
-        /// The number of the last ask of that owner that the store had processed.
+        /// The number of the last ask of that owner that the store had processed. 0 if the store
+        /// does not vouch for it: the owner asks before it acts.
         ask_no: u32,
     },
     /// Another client waits for a key that we hold. Best effort: where it does not reach the

@@ -12,6 +12,9 @@ use leasehold::store::redis::{
 use leasehold::{Error, ErrorKind};
 use tokio::sync::{Notify, oneshot};
 
+/// What a script is answered, and when: at once, or once the test says so.
+struct Answer(Result<Value, LinkError>, Option<oneshot::Receiver<()>>);
+
 /// How the server takes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
@@ -30,7 +33,7 @@ struct State {
     door: Door,
     /// Whether requests are answered.
     silent: bool,
-    answers: VecDeque<Result<Value, LinkError>>,
+    answers: VecDeque<Answer>,
     /// What it says of copies; nothing where that is none.
     confirmations: VecDeque<Option<Result<Value, LinkError>>>,
     terms: Terms,
@@ -78,7 +81,14 @@ impl Fake {
 
     /// What the next script is answered. Default: as a release that freed its key.
     pub(crate) fn answer(&self, answer: Result<Value, LinkError>) {
-        self.state().answers.push_back(answer);
+        self.state().answers.push_back(Answer(answer, None));
+    }
+
+    /// As [`answer`](Self::answer), but not before the test says so.
+    pub(crate) fn answer_late(&self, answer: Result<Value, LinkError>) -> oneshot::Sender<()> {
+        let (sender, said) = oneshot::channel();
+        self.state().answers.push_back(Answer(answer, Some(said)));
+        sender
     }
 
     /// Forgets what was to be answered and was not asked for.
@@ -135,7 +145,7 @@ impl Fake {
         std::mem::take(&mut self.state().seen)
     }
 
-    fn take(&self, connection: usize, command: &Command) -> Option<Result<Value, LinkError>> {
+    fn take(&self, connection: usize, command: &Command) -> Option<Answer> {
         let mut state = self.state();
         let words = command.args().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         state.seen.push((connection, words));
@@ -145,12 +155,13 @@ impl Fake {
         }
         let is_for_copies = command.args().next().is_some_and(|name| name == b"WAIT");
         if is_for_copies {
-            return state.confirmations.pop_front().unwrap_or(Some(Ok(Value::Int(1))));
+            let confirmed = state.confirmations.pop_front().unwrap_or(Some(Ok(Value::Int(1))));
+            return confirmed.map(|answer| Answer(answer, None));
         }
         if !is_script {
-            return Some(Ok(Value::Bytes(b"PONG".to_vec())));
+            return Some(Answer(Ok(Value::Bytes(b"PONG".to_vec())), None));
         }
-        Some(state.answers.pop_front().unwrap_or_else(freed))
+        Some(state.answers.pop_front().unwrap_or_else(|| Answer(freed(), None)))
     }
 }
 
@@ -220,7 +231,12 @@ impl Link for Line {
         let answer = self.fake.take(self.number, &command);
         Box::pin(async move {
             match answer {
-                Some(answer) => answer,
+                Some(Answer(answer, said)) => {
+                    if let Some(said) = said {
+                        let _said = said.await;
+                    }
+                    answer
+                }
                 None => {
                     let _gone = answered.await;
                     Err(LinkError::Broken { reason: "the connection ended".to_owned() })

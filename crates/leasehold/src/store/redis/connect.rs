@@ -39,7 +39,14 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// | `unix:/path[?db=N][&strict=yes]`, `unix://[user]:password@/path[?db=N]` | a socket of this machine |
 ///
 /// User, password and path are percent-encoded. Behind all of it, as `?strict=yes`, may stand on
-/// which [`Terms`] the server is used, by all of its clients alike.
+/// which [`Terms`] the server is used:
+///
+/// | option | meaning | for |
+/// |---|---|---|
+/// | `strict=yes` | a server that may have forgotten grants nothing new for 65 s | all clients alike |
+/// | `replicas=K`, `replicas=majority` | so many replicas have to confirm a grant | all clients alike |
+/// | `fsync=yes` | a grant has to be on disk | all clients alike |
+/// | `confirm=yes` | a waiter asks before it believes that a lock was handed to it: one round trip | each client |
 #[derive(Clone)]
 pub struct RedisConnector {
     address: Arc<Address>,

@@ -48,6 +48,8 @@ const INBOXES_LOOKED_AT: usize = 256;
 pub(super) struct Hints {
     host: Arc<dyn Host>,
     connector: Arc<dyn Connector>,
+    /// Whether no message that hands a key over is believed.
+    confirms: bool,
     sinks: Sinks,
     state: Mutex<State>,
     /// Another inbox is to be listened to or another key to be asked about, or the store is gone.
@@ -81,6 +83,7 @@ impl Hints {
     pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>) -> Arc<Self> {
         Arc::new(Self {
             host,
+            confirms: connector.terms().confirm,
             connector,
             sinks: Sinks::default(),
             state: Mutex::default(),
@@ -197,8 +200,21 @@ impl Hints {
     fn take_message(&self, message: &Message) {
         let Some(inbox) = keys::client_of_inbox(&message.channel) else { return };
         match message::hint(&message.payload) {
-            Some(hint) => self.sinks.send(&inbox, hint),
+            Some(hint) => self.sinks.send(&inbox, self.as_far_as_believed(hint)),
             None => tracing::debug!(channel = message.channel, "a message that is no hint"),
+        }
+    }
+
+    /// Anybody who may publish can say that a key was handed over. What is not believed makes the
+    /// waiter ask: no ask has the number 0.
+    fn as_far_as_believed(&self, hint: Hint) -> Hint {
+        match hint {
+            Hint::Granted { key, owner, fencing, .. }
+                if self.confirms || !message::is_of_now(fencing, self.host.wall()) =>
+            {
+                Hint::Granted { key, owner, fencing: None, ask_no: 0 }
+            }
+            hint => hint,
         }
     }
 

@@ -38,6 +38,11 @@ impl<'a> Keys<'a> {
         Self { lock, before, after }
     }
 
+    /// The fencing counter.
+    pub(super) fn fence(self) -> String {
+        [self.before, self.lock, self.after, COMPANIONS[0]].concat()
+    }
+
     /// Adds how many keys there are, and the keys, as EVAL takes them.
     pub(super) fn add_to(self, command: Command) -> Command {
         self.add_companions_to(command.number(KEYS))

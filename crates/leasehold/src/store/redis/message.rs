@@ -8,7 +8,10 @@
 //!
 //! Anybody who may publish can forge them, so they are read like any input.
 
+use std::time::Duration;
+
 use crate::core::key::Key;
+use crate::core::moment::WallTime;
 use crate::core::token::{FencingBlock, FencingToken, OwnerToken};
 use crate::store::Hint;
 
@@ -21,6 +24,18 @@ pub(super) fn hint(payload: &[u8]) -> Option<Hint> {
         "f" => Some(Hint::MaybeFree { key: Key::new(rest).ok()? }),
         _ => None,
     }
+}
+
+/// How far the clocks of a server and of this machine may be apart for a message to be believed.
+const CLOCKS_APART_MAX: Duration = Duration::from_hours(24);
+
+/// Whether a server may have given these fencing tokens to somebody just now: a hand-over lifts the
+/// counter to the clock of the server, which is about ours.
+pub(super) fn is_of_now(fencing: Option<FencingBlock>, wall: WallTime) -> bool {
+    let Some(FencingBlock { first, count }) = fencing else { return true };
+    let apart = |token: u64| Duration::from_micros(token.abs_diff(wall.as_unix_micros()));
+    let last = first.get().saturating_add(count.saturating_sub(1).into());
+    apart(first.get()).max(apart(last)) <= CLOCKS_APART_MAX
 }
 
 fn granted(text: &str) -> Option<Hint> {
@@ -70,6 +85,31 @@ mod tests {
         for (payload, expected) in table {
             assert_eq!(hint(payload.as_bytes()), expected, "{payload}");
         }
+    }
+
+    #[test]
+    fn tokens_that_no_clock_of_these_days_gives_are_not_of_now() {
+        const DAY_US: u64 = 24 * 3_600 * 1_000_000;
+        let now = 1_790_000_000_000_000;
+        let table = [
+            (now, 1, true),
+            (now - 999, 1_000, true),
+            (now - DAY_US, 1, true),
+            (now + DAY_US, 1, true),
+            (now - DAY_US - 1, 1, false),
+            (now + DAY_US + 1, 1, false),
+            (now + DAY_US, 2, false),
+            (1, 1, false),
+            (FencingToken::MAX, 1, false),
+            (now, u32::MAX, true),
+            (FencingToken::MAX, u32::MAX, false),
+        ];
+        let wall = WallTime::from_unix_micros(now);
+        for (first, count, expected) in table {
+            let fencing = FencingToken::new(first).map(|first| FencingBlock { first, count });
+            assert_eq!(is_of_now(fencing, wall), expected, "{first}, {count}");
+        }
+        assert!(is_of_now(None, wall), "a lock without tokens");
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod message;
 mod options;
 mod pipeline;
 mod quarantine;
+mod reasons;
 mod record;
 mod records;
 mod reply;

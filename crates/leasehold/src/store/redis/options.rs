@@ -35,6 +35,9 @@ impl Options {
                 }
                 ("fsync", "yes") => options.terms.copies.fsync = true,
                 ("fsync", "no") => options.terms.copies.fsync = false,
+                ("confirm", "yes") => options.terms.confirm = true,
+                ("confirm", "no") => options.terms.confirm = false,
+                ("confirm", _) => return Err("`confirm` is `yes` or `no`"),
                 ("strict", _) => return Err("`strict` is `yes` or `no`"),
                 ("fsync", _) => return Err("`fsync` is `yes` or `no`"),
                 _ => return Err(UNKNOWN),
@@ -48,14 +51,14 @@ const NO_VALUE: &str = "what follows `?` are options as in `strict=yes`, with `&
 
 const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
 
-const UNKNOWN: &str = "there is no such option, there are `strict`, `replicas`, `fsync`, and `db` \
-                       for a socket; user and password are written `USER:PASSWORD@` before the \
-                       host or the path";
+const UNKNOWN: &str = "there is no such option, there are `strict`, `replicas`, `fsync`, \
+                       `confirm`, and `db` for a socket; user and password are written \
+                       `USER:PASSWORD@` before the host or the path";
 
 impl Terms {
     /// The terms as the options of a URL, with `&` between them.
     pub(super) fn label(&self) -> String {
-        let Self { strict, copies: Copies { replicas, fsync } } = self;
+        let Self { strict, copies: Copies { replicas, fsync }, confirm } = self;
         let mut options = Vec::new();
         if strict.is_some() {
             options.push("strict=yes".to_owned());
@@ -67,6 +70,9 @@ impl Terms {
         }
         if *fsync {
             options.push("fsync=yes".to_owned());
+        }
+        if *confirm {
+            options.push("confirm=yes".to_owned());
         }
         options.join("&")
     }
@@ -95,11 +101,15 @@ mod tests {
         assert_eq!(all, Terms { strict: Some(Strict::STANDARD), ..copies });
         assert_eq!(all.label(), "strict=yes&replicas=majority&fsync=yes");
         assert_eq!(read("replicas=255").terms.label(), "replicas=255");
+        let confirmed = Terms { confirm: true, ..Terms::default() };
+        assert_eq!(read("confirm=yes").terms, confirmed);
+        assert_eq!(confirmed.label(), "confirm=yes");
+        assert_eq!(read("confirm=no").terms, Terms::default());
         const SWITCH: &str = "is `yes` or `no`";
         let table: [(&[&str], &str); 5] = [
             (&["", "replicas", "strict", "fsync", "strict=yes&"], NO_VALUE),
             (&["replicas=", "replicas=+1", "replicas=256", "replicas=all"], NO_COUNT),
-            (&["fsync=", "fsync=1", "fsync=always", "strict=", "strict=Yes", "strict=1"], SWITCH),
+            (&["fsync=", "fsync=1", "fsync=always", "strict=", "strict=Yes", "confirm=1"], SWITCH),
             (&["Strict=yes", "other=1", "strict=yes&other=1", "=1"], UNKNOWN),
             (&["replicas=1&replicas=1", "strict=yes&strict=no", "db=1&db=1"], "twice"),
         ];

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::known::Known;
 use super::link::{Command, Value};
+use super::reasons::no_epoch;
 use super::terms::Strict;
 use super::wire::{Plain, Request, Retry, Wire};
 use super::{LIMIT, keys, reply};
@@ -36,7 +37,7 @@ pub(super) fn look(
 /// The error, about the epoch if that is what is wrong. No key of the lock's is read, so that it is
 /// no other's type.
 fn explained(heard: &Heard, error: Error) -> Error {
-    if heard.no_hash { reply::no_epoch().with_source(error) } else { error }
+    if heard.no_hash { no_epoch().with_source(error) } else { error }
 }
 
 /// The decision of strict.lua, on what HMGET, INFO and TIME answer; it writes nothing. Change both.

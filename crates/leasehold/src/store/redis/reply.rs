@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::link::Value;
+use super::reasons::{misled, no_epoch, no_tokens};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
@@ -73,6 +74,7 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
         }
         reply if is_misled(reply) => Err(misled()),
         [Value::Int(6)] => Err(no_epoch()),
+        [Value::Int(7)] => Err(no_tokens(key)),
         _ => Err(strange(key)),
     }
 }
@@ -86,29 +88,10 @@ const fn is_misled(reply: &[Value]) -> bool {
     matches!(reply, [Value::Int(5)])
 }
 
-fn misled() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the server changes behind its address again and again: connections lead to another \
-         process than the one that they were made to; nothing was granted, put nothing between \
-         clients and a strict server that outlives it",
-    )
-}
-
 /// A quarantine of a length, by what is left of it. Where that is more, the clock was set back
 /// since it began, or somebody has set its end: since when it lasts is not known.
 pub(super) fn to_quarantine(left: Duration, of: Duration) -> Quarantine {
     Quarantine { since: of.checked_sub(left), left }
-}
-
-/// `Config`: whose data it is the server cannot know.
-pub(super) fn no_epoch() -> Error {
-    Error::new(
-        ErrorKind::Config,
-        "`:lh:epoch` of this database is not the hash of a strict server; nothing was granted and \
-         it is untouched, see what wrote it (`TYPE :lh:epoch`), then `DEL :lh:epoch`: the database \
-         begins with a quarantine of 65 s",
-    )
 }
 
 /// What a plain ask by a command is answered.
@@ -351,6 +334,8 @@ mod tests {
         assert!(was_misled(&ints([5])) && !was_misled(&ints([6])) && !was_misled(&Value::Int(5)));
         let misled = acquired(&key(), &ints([5])).expect_err("another process");
         assert_eq!(misled.kind(), ErrorKind::Unavailable);
+        let spent = acquired(&key(), &ints([7])).expect_err("no tokens");
+        assert_eq!(spent.kind(), ErrorKind::Config);
         let other = acquired(&key(), &ints([6])).expect_err("no epoch");
         assert_eq!(other.kind(), ErrorKind::Config);
     }

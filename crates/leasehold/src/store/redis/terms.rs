@@ -1,10 +1,13 @@
-//! What all clients of one server have to agree on, beside where it is. Its URL says it:
+//! On which terms a server is used, beside where it is. Its URL says it:
 //!
 //! | option | what it means |
 //! |---|---|
 //! | `strict=yes` | a server that may have forgotten what it granted grants nothing for a while |
 //! | `replicas=2`, `replicas=majority` | a grant that so many replicas do not confirm is given back |
 //! | `fsync=yes` | so is one that is not on disk |
+//! | `confirm=yes` | a message that hands a lock over is confirmed by a request |
+//!
+//! All clients have to agree on the first three. Whether to confirm is for each to decide.
 
 use std::time::Duration;
 
@@ -13,8 +16,8 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 
-/// What all clients of one server have to agree on: a client with other terms is outside of what
-/// they promise one another.
+/// On which terms a server is used. All of its clients have to agree on them: a client with other
+/// terms is outside of what they promise one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Terms {
@@ -22,6 +25,10 @@ pub struct Terms {
     pub strict: Option<Strict>,
     /// How many copies of a grant there have to be. Default: none.
     pub copies: Copies,
+    /// Whether a waiter asks the server before it believes a message that hands the lock over: for
+    /// servers where others may read the keys of locks and publish messages. It costs one round
+    /// trip for each lock that is handed over. Each client decides for itself. Default: no.
+    pub confirm: bool,
 }
 
 impl From<Strict> for Terms {

@@ -9,6 +9,9 @@ local stance, waiter_ttl, handed_ttl, ask_no, inbox =
 -- The lock is written last: an error on the way grants nothing.
 local function grant(line)
   local first, count = take(reserve, cold)
+  if reserve > 0 and count == 0 then
+    return { 7 }
+  end
   if count > 0 then
     keep_counter(ttl)
   end
@@ -90,6 +93,10 @@ end
 local is_behind = head ~= NOBODY and place.owner ~= owner
 -- A strict ask, which has more keys, hands nothing over: whoever joined a line here did so on other
 -- terms.
+if is_behind and head == JOINED and not EPOCH and place.reserve > 0 and is_at_its_end() then
+  -- It is told so when it asks.
+  return { 0, GIVES_WAY_MS, ahead(), '', line.wake(place) }
+end
 if is_behind and head == JOINED and not EPOCH then
   local denied = line.hand_over(place)
   return { 0, place.handed_ttl, ahead(), '', denied }

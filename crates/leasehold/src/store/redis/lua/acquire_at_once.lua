@@ -13,6 +13,7 @@
 --            client that holds it, if the place is new, and `?` if it is none of ours; denied: 1 if
 --            the hint for another client was not allowed
 --          {2} the line is full
+--          {7} the fencing counter has come to its end: nothing was granted
 local owner, ttl, why = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 
 local is_plain = ARGV[4] == '0' and (why == '' or why == '-')

@@ -23,6 +23,12 @@ local function counted()
   return tonumber(string.match(call('GET', FENCE) or '', '^[1-9]%d*$') or 0)
 end
 
+-- Whether no number is left that all who are given one can tell from the next. No clock is so far,
+-- so somebody has written the counter.
+local function is_at_its_end()
+  return counted() >= FENCING_MAX
+end
+
 -- Gives a key that was just written its end. Who has no right to leaves no key without one.
 local function expire(key, ms)
   local expired = redis.pcall('PEXPIRE', key, ms)

@@ -57,7 +57,7 @@ local function block_of(owner)
   local noted = call('HMGET', GRANT, 'o', 'f', 'n', 'i')
   local is_ours = noted[1] == owner
   local is_idle = is_ours and noted[4] == '1'
-  if counter == 0 then
+  if counter == 0 or counter > FENCING_MAX then
     return 0, 0, is_idle
   end
   if is_ours then

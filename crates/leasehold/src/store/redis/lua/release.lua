@@ -2,11 +2,14 @@
 -- where release_at_once.lua did not answer. Decides as `decide_release` in core/line.rs.
 -- KEYS, ARGV, replies  as release_at_once.lua says
 
+-- Nobody is made the owner without the fencing tokens that it wants.
+local reserve = tonumber(ARGV[3]) or 0
+
 -- Hands the key to its client once more, by another token and with fresh fencing tokens.
 local function keep()
   local heir = ARGV[5]
   local lease_ms, lease = lift(keep_ttl)
-  local first, count = take(tonumber(ARGV[3]), ARGV[4] == '1')
+  local first, count = take(reserve, ARGV[4] == '1')
   bequeath(owner, heir, first, count)
   call('PEXPIRE', GRANT, lease)
   keep_counter(lease_ms)
@@ -14,7 +17,8 @@ local function keep()
   return { 3, first, count }
 end
 
-if not has_line then
+local may_keep = keep_ttl and not (reserve > 0 and is_at_its_end())
+if not has_line and may_keep then
   return keep()
 end
 
@@ -25,9 +29,9 @@ if not is_held then
 end
 -- Who holds the key has no place: each grant and each hand-over removes it.
 local head, place = line.front()
-if head == JOINED and hands_over then
+if head == JOINED and hands_over and not (place.reserve > 0 and is_at_its_end()) then
   return { 2, line.hand_over(place) }
-elseif head == NOBODY and keep_ttl then
+elseif head == NOBODY and may_keep then
   return keep()
 end
 keep_counter(0)

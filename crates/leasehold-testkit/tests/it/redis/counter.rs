@@ -1,0 +1,264 @@
+//! The fencing counter beside a lock: how long it stays, and what becomes of it at its end.
+
+use leasehold::store::redis::Strict;
+use leasehold::store::{Acquired, AnyStore, Evicted, FENCE_IDLE, RedisStore, Released};
+use leasehold::{Error, ErrorKind};
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::check::{fence, granted, kept, released, renewed, taken};
+use leasehold_testkit::conformance::{Actor, World, key, ms};
+use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
+
+use super::fake::{Fake, numbers};
+use crate::stores::redis_on;
+
+const COUNTER: &str = "{a}:lh:fence";
+
+/// Longer and shorter than a counter stays that nobody uses.
+const TTLS_MS: [u64; 2] = [10_000, 2 * 3_600_000];
+
+fn play(test: impl AsyncFnOnce(&World, &RedisServer)) {
+    let outside = ServerOutside::new(pool::lend());
+    let host = VirtualHost::new(1);
+    let opener = redis_on(&outside, &host);
+    host.run(async {
+        let world = World::open(host.clone(), opener).await;
+        test(&world, outside.server()).await;
+    });
+    host.drop_tasks();
+}
+
+/// The counter stays for its idle time or for that lease, whichever is longer, as of this moment.
+#[track_caller]
+fn assert_stays(server: &RedisServer, ttl_ms: u64, step: &str) {
+    let idle_ms = i64::try_from(FENCE_IDLE.as_millis()).expect("minutes");
+    let left = server.command(&["PTTL", COUNTER]).int();
+    assert_eq!(left, idle_ms.max(ttl_ms.cast_signed()), "{step}, ttl {ttl_ms} ms");
+}
+
+/// Time goes by between two steps, so that one that does not restart it is seen.
+async fn pass(world: &World) {
+    world.pass(ms(1_000)).await;
+}
+
+#[test]
+fn every_grant_and_every_renewal_keeps_the_counter_for_longer_than_the_lease() {
+    for ttl_ms in TTLS_MS {
+        play(async |world, server| {
+            let anna = world.actor_here();
+            let cold = granted(anna.ask(&key("a")).ttl(ttl_ms).send().await);
+            assert_stays(server, ttl_ms, "the first grant of a connection");
+            pass(world).await;
+            granted(anna.ask(&key("a")).ttl(ttl_ms).send().await);
+            assert_stays(server, ttl_ms, "the same ask again");
+            for (at_least, reserve) in
+                [(None, 0), (None, 4), (cold.map(|it| it.first.get() + (1 << 40)), 0)]
+            {
+                pass(world).await;
+                renewed(anna.renew_at_least(&key("a"), ttl_ms, at_least, reserve).await);
+                assert_stays(server, ttl_ms, "a renewal");
+            }
+            pass(world).await;
+            renewed(anna.renew_idle(&key("a"), ttl_ms).await);
+            assert_stays(server, ttl_ms, "a renewal of an idle lease");
+            pass(world).await;
+            let heir = anna.another();
+            kept(anna.keep_for(&heir, &key("a"), ttl_ms, 4).await);
+            assert_stays(server, ttl_ms, "a release that keeps it");
+            released(heir.release(&key("a")).await, Released::Freed);
+        });
+    }
+}
+
+/// The second grant of a connection does no more than it must.
+#[test]
+fn a_grant_over_a_warm_connection_keeps_the_counter_for_longer_than_a_long_lease() {
+    for ttl_ms in TTLS_MS {
+        for reserve in [1, 4] {
+            play(async |world, server| {
+                let anna = world.actor_here();
+                granted(anna.ask(&key("a")).send().await);
+                released(anna.release(&key("a")).await, Released::Freed);
+                pass(world).await;
+                let again = anna.another();
+                granted(again.ask(&key("a")).ttl(ttl_ms).reserve(reserve).send().await);
+                assert_stays(server, ttl_ms, "a warm grant");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_hand_over_keeps_the_counter_for_longer_than_the_lease_that_is_handed_over() {
+    for ttl_ms in TTLS_MS {
+        // One token at once, and several by the other script.
+        for reserve in [1, 4] {
+            play(async |world, server| {
+                let (anna, bert) = (world.actor_here(), world.actor_here());
+                granted(anna.ask(&key("a")).send().await);
+                let ask = bert.ask(&key("a")).reserve(reserve);
+                taken(ask.join_as(1, 3_000, ttl_ms).send().await);
+                pass(world).await;
+                released(anna.release(&key("a")).await, Released::HandedOver);
+                assert_stays(server, ttl_ms, "a hand-over");
+                let left = server.command(&["PTTL", "a"]).int();
+                assert_eq!(left, ttl_ms.cast_signed(), "the lock delay of the place is in it");
+            });
+        }
+    }
+}
+
+/// Only then the next one is above it.
+#[test]
+fn a_release_and_an_eviction_leave_the_counter_for_its_idle_time() {
+    play(async |world, server| {
+        let (anna, bert) = (world.actor_here(), world.actor_here());
+        let before = fence(anna.ask(&key("a")).send().await);
+        taken(bert.ask(&key("a")).watch(3_000).send().await);
+        pass(world).await;
+        released(anna.release(&key("a")).await, Released::Freed);
+        assert_stays(server, 0, "a release that wakes");
+        pass(world).await;
+        granted(bert.ask(&key("a")).send().await);
+        pass(world).await;
+        let seen = bert.owner().as_str().as_bytes().to_vec();
+        let evicted = world.browse().evict(key("a"), seen, "why".to_owned()).await;
+        assert_eq!(evicted.expect("answered"), Evicted::Evicted);
+        assert_stays(server, 0, "an eviction");
+        assert!(fence(anna.another().ask(&key("a")).send().await) > before);
+    });
+}
+
+/// A lease that is held for hours by renewals, each of them shorter than the counter stays.
+#[test]
+fn a_lease_that_is_renewed_for_hours_keeps_its_fencing_token() {
+    play(async |world, server| {
+        let anna = world.actor_here();
+        let token = fence(anna.ask(&key("a")).ttl(60_000).send().await);
+        for _ in 0..3 * 60 {
+            world.pass(ms(55_000)).await;
+            let (block, _) = renewed(anna.renew(&key("a"), 60_000).await);
+            assert_eq!(block.expect("it has one").first.get(), token);
+        }
+        assert_eq!(server.command(&["GET", COUNTER]).text(), token.to_string());
+    });
+}
+
+/// Whoever wrote it: no clock is so far.
+const BEYOND: [&str; 4] =
+    ["9007199254740991", "9007199254740992", "9223372036854775807", "99999999999999999999999"];
+
+/// What is wrong, how the lock is, and what to do.
+#[track_caller]
+fn assert_told(answer: Result<Acquired, Error>, counter: &str) {
+    let error = answer.expect_err("no token is left");
+    assert_eq!(error.kind(), ErrorKind::Config, "{counter}: {error}");
+    let text = error.to_string();
+    for part in ["`{a}:lh:fence`", "nothing was granted", "`DEL`"] {
+        assert!(text.contains(part), "{counter}: {text}");
+    }
+}
+
+#[test]
+fn a_counter_at_its_end_refuses_whoever_wants_a_token_and_says_so() {
+    for counter in BEYOND {
+        play(async |world, server| {
+            let (warm, cold) = (world.actor_here(), world.actor());
+            granted(warm.ask(&key("a")).send().await);
+            released(warm.release(&key("a")).await, Released::Freed);
+            server.command(&["SET", COUNTER, counter, "PX", "600000"]);
+            for reserve in [1, 4] {
+                for actor in [&warm, &cold] {
+                    let ask = actor.another().ask(&key("a")).reserve(reserve);
+                    assert_told(ask.send().await, counter);
+                    let ask = actor.another().ask(&key("a")).reserve(reserve).join();
+                    assert_told(ask.send().await, counter);
+                }
+            }
+            assert_eq!(server.command(&["EXISTS", "a"]).int(), 0, "nobody has it");
+            assert_eq!(server.command(&["GET", COUNTER]).text(), counter, "it is untouched");
+            // Who wants none has no use for the counter.
+            granted(warm.another().ask(&key("a")).reserve(0).send().await);
+        });
+    }
+}
+
+#[test]
+fn at_the_end_of_the_counter_nothing_is_handed_over_or_kept_without_the_tokens_that_are_wanted() {
+    play(async |world, server| {
+        let (anna, bert) = (world.actor_here(), world.actor_here());
+        granted(anna.ask(&key("a")).send().await);
+        taken(bert.ask(&key("a")).join().send().await);
+        server.command(&["SET", COUNTER, BEYOND[0], "PX", "600000"]);
+        released(anna.release(&key("a")).await, Released::Freed);
+        assert_told(bert.ask(&key("a")).join().send().await, BEYOND[0]);
+        released(bert.release(&key("a")).await, Released::NotHeld);
+        let carl = anna.another();
+        granted(carl.ask(&key("a")).reserve(0).send().await);
+        let heir = carl.another();
+        released(carl.keep_for(&heir, &key("a"), 10_000, 4).await, Released::Freed);
+    });
+}
+
+/// Whoever finds the key free while such a one is at the head of the line.
+#[test]
+fn an_ask_wakes_a_head_that_cannot_be_given_its_tokens() {
+    play(async |world, server| {
+        let (anna, bert, carl) = (world.actor_here(), world.actor_here(), world.actor_here());
+        granted(anna.ask(&key("a")).send().await);
+        taken(bert.ask(&key("a")).join().send().await);
+        server.command(&["SET", COUNTER, BEYOND[0], "PX", "600000"]);
+        server.command(&["DEL", "a"]);
+        taken(carl.ask(&key("a")).reserve(0).send().await);
+        assert_eq!(server.command(&["EXISTS", "a"]).int(), 0);
+        released(bert.release(&key("a")).await, Released::NotHeld);
+        granted(carl.ask(&key("a")).reserve(0).send().await);
+    });
+}
+
+/// It is left, and goes on with what is under way: what that says is of another server.
+#[test]
+fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_the_next() {
+    let host = VirtualHost::new(1);
+    let fake = Fake::on_terms(Strict::STANDARD);
+    host.run(async {
+        let store = RedisStore::connect_with(fake.clone(), host.clone()).await;
+        let store = AnyStore::new(store.expect("connected"));
+        let opened = store.clone();
+        let opener = Box::new(move || Box::pin(std::future::ready(opened.clone())) as _);
+        let world = World::open(host.clone(), opener).await;
+        let anna: Actor = world.actor().through(&store);
+        host.advance(ms(2_000)).await;
+        let late = fake.answer_late(numbers(&[1, 7, 1]));
+        fake.answer(numbers(&[5]));
+        fake.answer(numbers(&[1, 8, 1]));
+        let slow = anna.ask(&key("a")).send();
+        let slow = host.task(slow);
+        host.settle().await;
+        granted(anna.another().ask(&key("b")).send().await);
+        late.send(()).expect("it is waited for");
+        granted(slow.await);
+        let _before = fake.seen();
+        fake.answer(numbers(&[1, 9, 1]));
+        granted(anna.another().ask(&key("a")).send().await);
+        let seen = fake.seen();
+        let words = &seen.last().expect("an ask").1;
+        // Behind the script and its keys: owner, ttl, reserve, cold.
+        let keys: usize = words[2].parse().expect("a number");
+        assert_eq!(words[3 + keys + 3], "1", "the counter is looked at anew");
+    });
+    host.drop_tasks();
+}
+
+/// It is as good as none.
+#[test]
+fn nobody_is_refused_for_a_counter_that_is_no_number() {
+    play(async |world, server| {
+        for rubbish in ["", "-1", "x", "0", "1e3", "9.5"] {
+            server.command(&["SET", COUNTER, rubbish, "PX", "600000"]);
+            let anna = world.actor();
+            let token = fence(anna.ask(&key("a")).send().await);
+            assert!(token > 1_000_000_000_000_000, "it begins at the clock: {rubbish:?}");
+            released(anna.release(&key("a")).await, Released::Freed);
+        }
+    });
+}

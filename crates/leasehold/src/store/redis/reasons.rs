@@ -1,0 +1,35 @@
+//! Why a script granted nothing, in words.
+
+use super::keys::Keys;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+
+/// `Unavailable`: another connection may lead to the right server.
+pub(super) fn misled() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the server changes behind its address again and again: connections lead to another \
+         process than the one that they were made to; nothing was granted, put nothing between \
+         clients and a strict server that outlives it",
+    )
+}
+
+/// `Config`: whose data it is the server cannot know.
+pub(super) fn no_epoch() -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "`:lh:epoch` of this database is not the hash of a strict server; nothing was granted and \
+         it is untouched, see what wrote it (`TYPE :lh:epoch`), then `DEL :lh:epoch`: the database \
+         begins with a quarantine of 65 s",
+    )
+}
+
+/// `Config`: no clock is so far, so somebody has written the counter.
+pub(super) fn no_tokens(key: &Key) -> Error {
+    let counter = Keys::of(key).fence();
+    let message = format!(
+        "its fencing counter `{counter}` is beyond 2^53-1, so no higher token is left; nothing was \
+         granted, find out what wrote the counter, then `DEL` it"
+    );
+    Error::new(ErrorKind::Config, message).with_name(key.as_str())
+}
