@@ -61,7 +61,7 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
         ),
         (
             "redis://h?fsync=yes&replicas=majority&strict=yes",
-            "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n$16\r\nmaster_replid:b2\r\n\
+            "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n$21\r\n# R\r\nmaster_replid:b2\r\n\
              *2\r\n:1\r\n:0\r\n$23\r\n# R\r\nconnected_slaves:4\r\n",
             "PING INFO server INFO replication WAITAOF 1 0 1 INFO replication",
         ),
@@ -227,14 +227,14 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$9\r\nrun_id:a1\r\n$19\r\nmaster_replid2:1111",
+        "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n$24\r\n# R\r\nmaster_replid2:1111",
         ErrorKind::Config,
         "`master_replid`",
         "allow the command, or leave",
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$9\r\nrun_id:a1\r\n-NOPERM this user has no permissions to run 'info'",
+        "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n-NOPERM this user has no permissions to run 'info'",
         ErrorKind::Denied,
         "which process it is",
         "allow the user `+info`",
