@@ -56,7 +56,7 @@ impl Kind {
     ];
 
     /// Faults of the table that cannot be done to real servers and processes here, and why.
-    pub const SIMULATED_ONLY: [(&'static str, &'static str); 13] = [
+    pub const SIMULATED_ONLY: [(&'static str, &'static str); 14] = [
         ("loss", "packets of this machine to itself are not lost; `delay` shows the same"),
         ("clock-drift", "no clock of one machine drifts from itself"),
         ("client-suspend", "the machine that would sleep is the one that watches"),
@@ -66,6 +66,7 @@ impl Kind {
         ("restart-empty-strict", "a quarantine takes longer than a run"),
         ("restart-old-strict", "the same"),
         ("failover-strict", "the same"),
+        ("failover-back-strict", "the same"),
         ("flushall-strict", "the same"),
         ("failover-copies", "there is one server"),
         ("replica-away", "it has no replicas"),
