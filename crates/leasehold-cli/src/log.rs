@@ -1,7 +1,6 @@
 //! The log: on stderr if asked for, and its last warning for messages of ours.
 
 use std::fmt;
-use std::io::Write as _;
 use std::sync::Mutex;
 
 use leasehold::core::Moment;
@@ -16,6 +15,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::exit::Failure;
 use crate::output::{escape, object, rfc3339};
+use crate::stderr;
 
 /// Shows the log that `-v` or `LEASEHOLD_LOG` ask for; nothing by default, since every event that
 /// matters to a person is a message of ours.
@@ -119,8 +119,7 @@ impl<S: Subscriber> Layer<S> for Shown {
             let (time, message) = (rfc3339(SystemHost.wall()), escape(&seen.message));
             format!("{time} {level:>5} {target}: {message}{fields}\n")
         };
-        // Nobody can be told if stderr is gone, and the lock must not depend on it.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        stderr::write(&line);
     }
 }
 

@@ -14,6 +14,7 @@ mod output;
 mod patience;
 mod settings;
 mod signals;
+mod stderr;
 mod supervise;
 mod take;
 mod talk;
@@ -35,11 +36,10 @@ use settings::Settings;
 use talk::Talk;
 
 fn main() -> ExitCode {
-    let mut args = std::env::args_os();
-    if std::env::args_os().nth(1).is_some_and(|arg| arg == supervise::child::CHILD) {
-        return supervise::child::become_command(args.by_ref().skip(2));
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|arg| arg == supervise::keeper::KEEPER) {
+        return supervise::keeper::keep();
     }
-    let args: Vec<OsString> = args.collect();
     let (talk, ended) = match args::parse(args.iter().cloned()) {
         Ok(Parsed::Invocation(invocation)) => {
             let talk = talk(&invocation.globals);
@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         }
         failure.exit
     });
+    stderr::finish();
     exit.end()
 }
 

@@ -29,10 +29,10 @@ impl Signals {
     /// Signals that we were told to ignore, as nohup(1) and shells without job control do, stay
     /// ignored, by us and by the command.
     pub(crate) fn install() -> Result<Self, Failure> {
-        let ignored = ignored_at_start();
+        let ignored = Ignored::at_start();
         let mut streams = Vec::new();
         for signal in FATAL.into_iter().chain(OTHERS) {
-            if signal != Signal::CHILD && is_in(ignored, signal) {
+            if signal != Signal::CHILD && ignored.has(signal) {
                 continue;
             }
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
@@ -136,22 +136,26 @@ const NAMES: [(&str, Signal); 16] = [
     ("CHLD", Signal::CHILD),
 ];
 
-/// The signals that were ignored when we started, as a bit mask. Nothing has changed them yet but
-/// the runtime of the language, which ignores PIPE.
-fn ignored_at_start() -> u64 {
-    fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status))
-}
+/// The signals that were ignored when we started, as a bit mask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ignored(u64);
 
-fn ignored_in(status: &str) -> u64 {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
-}
+impl Ignored {
+    /// Looks. To be called before anything changes them but the runtime of the language, which
+    /// ignores PIPE.
+    pub(crate) fn at_start() -> Self {
+        fs::read_to_string("/proc/self/status").map_or(Self(0), |status| Self::in_status(&status))
+    }
 
-fn is_in(mask: u64, signal: Signal) -> bool {
-    mask >> (signal.as_raw() - 1) & 1 == 1
+    fn in_status(status: &str) -> Self {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+    }
+
+    /// Whether this one is ignored.
+    pub(crate) fn has(self, signal: Signal) -> bool {
+        self.0 >> (signal.as_raw() - 1) & 1 == 1
+    }
 }
 
 #[cfg(test)]
@@ -173,9 +177,9 @@ mod tests {
 
     #[test]
     fn ignored_signals_are_read_from_the_mask() {
-        let mask = ignored_in("Name:\tx\nSigIgn:\t0000000000000003\nSigCgt:\tffff\n");
-        assert!(is_in(mask, Signal::HUP) && is_in(mask, Signal::INT));
-        assert!(!is_in(mask, Signal::TERM) && !is_in(mask, Signal::QUIT));
-        assert_eq!(ignored_in("nothing of that kind"), 0);
+        let mask = Ignored::in_status("Name:\tx\nSigIgn:\t0000000000000003\nSigCgt:\tffff\n");
+        assert!(mask.has(Signal::HUP) && mask.has(Signal::INT));
+        assert!(!mask.has(Signal::TERM) && !mask.has(Signal::QUIT));
+        assert_eq!(Ignored::in_status("nothing of that kind").0, 0);
     }
 }

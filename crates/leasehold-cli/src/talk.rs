@@ -1,11 +1,12 @@
 //! What we say on stderr: plain lines that begin with `leasehold: `, or JSON lines.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::output::{self, Color, escape, object};
+use crate::stderr;
 
 /// How serious a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,7 @@ impl Talk {
     /// Talks as the user wishes and as stderr can.
     pub(crate) fn new(json: bool, quiet: bool, color: Color) -> Self {
         let terminal = std::io::stderr().is_terminal();
+        stderr::set_json(json);
         Self { json, quiet, terminal, color: !json && color.on(terminal) }
     }
 
@@ -92,7 +94,7 @@ impl Talk {
         if self.quiet && level == Level::Info {
             return;
         }
-        self.write(&object(kind, fields));
+        stderr::write(&object(kind, fields));
     }
 
     /// Writes text that is fit for a terminal: the first line after our name, the rest indented.
@@ -110,7 +112,7 @@ impl Talk {
             let lead = if index == 0 { "leasehold: " } else { "    " };
             out.push_str(&format!("{before}{lead}{line}{after}\n"));
         }
-        self.write(&out);
+        stderr::write(&out);
     }
 
     /// Writes over the current line of the terminal; an empty text clears it.
@@ -119,14 +121,8 @@ impl Talk {
             // A line that wraps could not be written over.
             let columns = output::columns(rustix::stdio::stderr());
             let shown = output::cut(text, columns.map_or(usize::MAX, |columns| columns - 1));
-            self.write(&format!("\r\x1b[2K{shown}"));
+            stderr::write(&format!("\r\x1b[2K{shown}"));
         }
-    }
-
-    fn write(&self, text: &str) {
-        // In one write, so that the lines of several processes do not mix. Nobody can be told if
-        // stderr is gone, and the lock must not depend on it.
-        let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }
 

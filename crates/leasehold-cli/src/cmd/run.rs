@@ -17,6 +17,7 @@ use crate::log;
 use crate::output::{escape, shell_word};
 use crate::patience::Patience;
 use crate::signals::Signals;
+use crate::stderr;
 use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::supervise::{Child, child, supervise};
 use crate::take::{Asked, DRAIN, Taken, take};
@@ -37,6 +38,8 @@ enum Course {
 pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> {
     let policy = policy(args)?;
     context.settings.refuse_private(&args.name)?;
+    // A message must not keep us from what we do for the lease.
+    stderr::never_wait();
     // Before the store is connected: from here on a signal finds us ready.
     let mut signals = Signals::install()?;
     let who = Identity::process().command(program(&args.command)).ttl(policy.ttl);
@@ -95,7 +98,7 @@ async fn hold(
         guard.renew().await?;
     }
     let env = environment(context, client, guard, policy.ttl);
-    let mut child = Child::start(&args.command, &env, policy.terminal)?;
+    let mut child = Child::start(&args.command, &env, policy.terminal, policy.ttl)?;
     let verdict = supervise(guard, &mut child, signals, policy, &context.talk).await;
     match child.why_not_begun() {
         Some(error) => Err(not_begun(&args.command, &error).about(&args.name)),
@@ -203,6 +206,8 @@ fn not_begun(command: &[OsString], error: &std::io::Error) -> Failure {
     let shown = escape(&program);
     let message = if program.is_empty() {
         "the command is empty; the lock was released, name a program after --".to_owned()
+    } else if exit == Exit::INTERNAL {
+        format!("cannot start a process: {error}; the lock was released, nothing was run")
     } else if exit == Exit::CANNOT_EXECUTE {
         format!("cannot execute `{shown}`: {error}; the lock was released")
     } else if program.contains('/') && Path::new(&program).exists() {
@@ -216,7 +221,11 @@ fn not_begun(command: &[OsString], error: &std::io::Error) -> Failure {
     } else {
         format!("`{shown}` was not found; the lock was released, check the name and PATH")
     };
-    let kind = if exit == Exit::NOT_FOUND { "not-found" } else { "cannot-execute" };
+    let kind = match exit {
+        Exit::NOT_FOUND => "not-found",
+        Exit::INTERNAL => "internal",
+        _ => "cannot-execute",
+    };
     Failure::new(exit, kind, message)
 }
 

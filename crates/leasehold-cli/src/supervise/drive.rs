@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use leasehold::Guard;
 use leasehold::host::{Host, SystemHost};
-use rustix::process::Signal;
 
-use super::child::Child;
+use super::child::{Change, Child};
 use super::machine::{Action, Input, News, Policy, Supervision, Verdict};
 use crate::duration::human;
 use crate::log;
 use crate::signals::{self, Signals};
+use crate::stderr;
 use crate::talk::{Level, Talk};
 
 /// Watches over `child` until nothing of it is left, or until we were told to leave.
@@ -28,29 +28,39 @@ pub(crate) async fn supervise(
     let mut lost = pin!(guard.lost());
     let mut told = false;
     loop {
+        if let Some(at) = supervision.kill_at(clock.now(), guard.remaining()) {
+            child.kill_at(at);
+        }
         let look = supervision.next_look(clock.now(), guard.remaining());
         let input = tokio::select! {
             biased;
             signal = signals.next() => Input::Signal(signal),
             reason = &mut lost, if !told => Input::Lost(reason),
+            () = child.stirs() => Input::Timer,
             () = tokio::time::sleep(look) => Input::Timer,
         };
         told |= matches!(input, Input::Lost(_));
-        let mut inputs = vec![input];
         // Also without a signal: several of them may count as one.
-        let reaped = child.reap();
-        inputs.extend(reaped.ended.map(Input::Ended));
-        if reaped.all_gone {
-            inputs.push(Input::AllGone);
-        }
+        let changes = child.changes().into_iter().map(|change| match change {
+            Change::Ended(exit) => Input::Ended(exit),
+            Change::AllGone => Input::AllGone,
+            Change::KilledInTime => Input::KilledInTime,
+            Change::KeeperGone => Input::KeeperGone,
+            Change::Signal(signal) => Input::Signal(signal),
+            Change::Counted(census) => Input::Counted(census.took),
+        });
+        // The changes are older.
+        let inputs: Vec<Input> = changes.chain([input]).collect();
         for input in inputs {
             for action in supervision.on(clock.now(), guard.remaining(), input) {
                 match action {
                     Action::Forward(signal) => child.forward(signal),
-                    Action::Stop(signal) => child.signal_all(signal, Some(Signal::CONT)),
-                    Action::Kill => child.signal_all(Signal::KILL, None),
+                    Action::Stop(signal) => child.stop(signal),
+                    Action::Kill => child.kill(),
                     Action::Suspend => {
-                        child.suspend();
+                        child.suspend(policy.terminal);
+                        // Once we are stopped, nobody writes what was said about it.
+                        stderr::finish();
                         signals::suspend();
                     }
                     Action::Say(news) => say(talk, guard, child, policy, news),
@@ -94,15 +104,19 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
         News::Lost(reason) => {
             (Level::Error, "lost", format!("the lock is lost: {reason}; the command is stopped"))
         }
-        News::Killing => (
-            Level::Warning,
-            "killing",
-            "killing the command: it must not outlive its lease".to_owned(),
-        ),
+        News::Killing => {
+            let text = "killing the command: it must not outlive its lease";
+            (Level::Warning, "killing", text.to_owned())
+        }
         News::KillingAsAsked => (
             Level::Warning,
             "killing",
             "second signal: killing the command; one more leaves without waiting".to_owned(),
+        ),
+        News::KeeperGone => (
+            Level::Error,
+            "keeper-gone",
+            "the process that kept the command was killed; killing the command".to_owned(),
         ),
         News::Leaving => (
             Level::Warning,
@@ -116,7 +130,7 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
             "suspending",
             format!(
                 "stopped, so the lease is not renewed and lapses in {}; \
-                 the command is killed if it is continued after that",
+                 the command is killed before that",
                 human(span)
             ),
         ),

@@ -8,8 +8,9 @@
 //!
 //! *Stopping* ends in *killing* when its time is up, which is before the deadline if the lease was
 //! still ours when it began. "All gone" is the command and every process that it left behind. A
-//! lease that was lost is never released. Nothing leads back to *running*: a command that was told
-//! to stop for the sake of the lease stays told, even if the store answers again.
+//! lease that was lost is never released. If the keeper is killed, the command is killed. Nothing
+//! leads back to *running*: a command that was told to stop for the sake of the lease stays told,
+//! even if the store answers again.
 
 use std::time::Duration;
 
@@ -23,14 +24,18 @@ use crate::signals::FATAL;
 /// How often the clock is compared at least: timers of the runtime stand still in suspend.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often the rest of a killed tree is hunted down.
-const KILL_EVERY: Duration = Duration::from_millis(10);
+/// How often the rest of a killed tree is hunted down at most. The pauses grow: what is left after
+/// a while cannot be killed by us.
+const KILL_EVERY: Duration = Duration::from_millis(1);
 
 /// How long a definite loss leaves to a command at most.
 const LOST_GRACE_MAX: Duration = Duration::from_secs(2);
 
 /// How long processes that outlive the command go unmentioned.
 const LINGER_QUIETLY: Duration = Duration::from_millis(300);
+
+/// How many times as long as looking at a process it takes to kill it, at most.
+const TIMES_A_LOOK: u32 = 4;
 
 /// What a supervision is told beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +54,14 @@ impl Policy {
     /// How long before the deadline the command is killed: time enough to see it dead.
     fn margin(&self) -> Duration {
         (self.ttl / 50).max(Duration::from_millis(20)).min(self.ttl / 8)
+    }
+
+    /// How much earlier to begin with a command whose processes take so long to look at: to signal
+    /// each and to see it end takes some times as long. Never so much that a lease which is renewed
+    /// in time looks endangered.
+    fn reserve(&self, took: Duration) -> Duration {
+        let most = (self.ttl * 55 / 100).saturating_sub(self.grace);
+        (took * TIMES_A_LOOK).min(most)
     }
 
     /// Below this much time left a renewal must have failed: they are sent with two thirds left, a
@@ -71,6 +84,12 @@ pub(crate) enum Input {
     AllGone,
     /// The lease was lost.
     Lost(Lost),
+    /// The keeper killed the command because its moment had come and we had not said otherwise.
+    KilledInTime,
+    /// The keeper was killed: nobody but us watches over the command any more.
+    KeeperGone,
+    /// To look at all processes of the command took so long.
+    Counted(Duration),
     /// Time passed.
     Timer,
 }
@@ -107,6 +126,8 @@ pub(crate) enum News {
     Killing,
     /// The command is killed because of a second signal.
     KillingAsAsked,
+    /// The command is killed because its keeper was.
+    KeeperGone,
     /// We leave without waiting.
     Leaving,
     /// We are being stopped, and the lease will lapse.
@@ -139,7 +160,7 @@ pub(crate) enum Lease {
 enum Phase {
     Running,
     Stopping { kill_at: Moment },
-    Killing,
+    Killing { since: Moment },
 }
 
 /// The state of one supervision.
@@ -151,6 +172,10 @@ pub(crate) struct Supervision {
     for_the_lease: bool,
     lost: Option<Lost>,
     asked_to_stop: u32,
+    /// Whether the keeper was killed.
+    broken: bool,
+    /// How much earlier to begin because the command has many processes.
+    reserve: Duration,
     ended: Option<(Exit, Moment)>,
     overdue: bool,
     lingering_said: bool,
@@ -167,6 +192,8 @@ impl Supervision {
             for_the_lease: false,
             lost: None,
             asked_to_stop: 0,
+            broken: false,
+            reserve: Duration::ZERO,
             ended: None,
             overdue: false,
             lingering_said: false,
@@ -183,10 +210,16 @@ impl Supervision {
             self.lose(now, Lost::Deadline);
         }
         match input {
-            Input::Signal(signal) => self.on_signal(left, signal),
+            Input::Signal(signal) => self.on_signal(now, left, signal),
             Input::Ended(exit) => self.ended = Some((exit, now)),
             Input::AllGone => self.on_all_gone(),
             Input::Lost(lost) => self.lose(now, lost),
+            Input::KilledInTime => self.on_killed_in_time(now),
+            Input::KeeperGone => {
+                self.broken = true;
+                self.begin_to_kill(now, News::KeeperGone);
+            }
+            Input::Counted(took) => self.reserve = self.policy.reserve(took),
             Input::Timer => {}
         }
         self.look_at_the_time(now, left);
@@ -197,18 +230,34 @@ impl Supervision {
     pub(crate) fn next_look(&self, now: Moment, left: Duration) -> Duration {
         let until = |threshold: Duration| left.saturating_sub(threshold);
         let next = match self.phase {
-            Phase::Running => until(self.policy.grace).min(until(self.policy.margin())),
+            Phase::Running => until(self.stop_below()).min(until(self.kill_below())),
             Phase::Stopping { kill_at } => kill_at.since(now),
-            Phase::Killing => KILL_EVERY,
+            Phase::Killing { since } => (now.since(since) / 25).max(KILL_EVERY),
         };
         next.clamp(Duration::from_millis(1), LOOK_EVERY)
     }
 
-    fn on_signal(&mut self, left: Duration, signal: Signal) {
+    /// When the keeper is to kill everything, if we have not done so. That is a little after we
+    /// would. `None` if the lease is lost: then another rule says when.
+    pub(crate) fn kill_at(&self, now: Moment, left: Duration) -> Option<Moment> {
+        let before = self.policy.margin() / 2 + self.reserve;
+        let is_ours = self.lost.is_none() && !left.is_zero();
+        is_ours.then(|| (now + left).minus(before))
+    }
+
+    fn stop_below(&self) -> Duration {
+        self.policy.grace + self.reserve
+    }
+
+    fn kill_below(&self) -> Duration {
+        self.policy.margin() + self.reserve
+    }
+
+    fn on_signal(&mut self, now: Moment, left: Duration, signal: Signal) {
         if self.policy.terminal && [Signal::INT, Signal::QUIT].contains(&signal) {
             // The terminal has sent it to the command as well, who may well live on.
         } else if FATAL.contains(&signal) {
-            self.on_asked_to_stop(signal);
+            self.on_asked_to_stop(now, signal);
         } else if signal == Signal::TSTP {
             self.say(News::Suspending { left });
             self.actions.push(Action::Suspend);
@@ -217,15 +266,15 @@ impl Supervision {
         }
     }
 
-    fn on_asked_to_stop(&mut self, signal: Signal) {
+    fn on_asked_to_stop(&mut self, now: Moment, signal: Signal) {
         self.asked_to_stop += 1;
         match self.asked_to_stop {
             1 => self.actions.push(Action::Forward(signal)),
             2 => {
-                self.say(News::KillingAsAsked);
-                self.phase = Phase::Killing;
-                self.actions.push(Action::Kill);
+                self.begin_to_kill(now, News::KillingAsAsked);
             }
+            // Without a keeper nobody else would kill what is left.
+            _ if self.broken => self.actions.push(Action::Kill),
             _ => {
                 self.say(News::Leaving);
                 self.finish(Verdict {
@@ -243,7 +292,7 @@ impl Supervision {
         self.lost.get_or_insert(lost);
         self.for_the_lease = true;
         match (lost, self.phase) {
-            (_, Phase::Killing) => {}
+            (_, Phase::Killing { .. }) => {}
             (Lost::NotOurs, Phase::Running) => {
                 let kill_at = now + self.policy.grace.min(LOST_GRACE_MAX);
                 self.phase = Phase::Stopping { kill_at };
@@ -253,14 +302,26 @@ impl Supervision {
                 let sooner = now + self.policy.grace.min(LOST_GRACE_MAX);
                 self.phase = Phase::Stopping { kill_at: kill_at.min(sooner) };
             }
-            _ => self.kill(),
+            _ => self.begin_to_kill(now, News::Killing),
+        }
+    }
+
+    fn on_killed_in_time(&mut self, now: Moment) {
+        if !self.is_killing() {
+            self.for_the_lease = true;
+            self.begin_to_kill(now, News::Killing);
         }
     }
 
     fn on_all_gone(&mut self) {
-        let Some((exit, _)) = self.ended else { return };
+        let exit = match self.ended {
+            _ if self.for_the_lease => Exit::LOST,
+            Some((exit, _)) => exit,
+            // How it ended was told to the keeper alone.
+            None if self.broken => Exit::INTERNAL,
+            None => return,
+        };
         let lease = if self.lost.is_some() { Lease::Lost } else { Lease::Release };
-        let exit = if self.for_the_lease { Exit::LOST } else { exit };
         self.finish(Verdict { exit, lease });
     }
 
@@ -270,19 +331,19 @@ impl Supervision {
         }
         self.look_at_renewals(left);
         match self.phase {
-            Phase::Running if left <= self.policy.margin() => {
+            Phase::Running if left <= self.kill_below() => {
                 self.for_the_lease = true;
-                self.kill();
+                self.begin_to_kill(now, News::Killing);
             }
-            Phase::Running if left <= self.policy.grace => {
+            Phase::Running if left <= self.stop_below() => {
                 self.for_the_lease = true;
                 self.say(News::Stopping { left });
                 self.actions.push(Action::Stop(self.policy.stop));
-                let kill_at = (now + left).minus(self.policy.margin());
+                let kill_at = (now + left).minus(self.kill_below());
                 self.phase = Phase::Stopping { kill_at };
             }
-            Phase::Stopping { kill_at } if now >= kill_at => self.kill(),
-            Phase::Killing if !self.actions.contains(&Action::Kill) => {
+            Phase::Stopping { kill_at } if now >= kill_at => self.begin_to_kill(now, News::Killing),
+            Phase::Killing { .. } if !self.actions.contains(&Action::Kill) => {
                 self.actions.push(Action::Kill);
             }
             _ => {}
@@ -305,9 +366,15 @@ impl Supervision {
         self.say(if overdue { News::Overdue { left } } else { News::Renewed });
     }
 
-    fn kill(&mut self) {
-        self.say(News::Killing);
-        self.phase = Phase::Killing;
+    const fn is_killing(&self) -> bool {
+        matches!(self.phase, Phase::Killing { .. })
+    }
+
+    fn begin_to_kill(&mut self, now: Moment, why: News) {
+        self.say(why);
+        if !self.is_killing() {
+            self.phase = Phase::Killing { since: now };
+        }
         self.actions.push(Action::Kill);
     }
 
@@ -324,3 +391,7 @@ impl Supervision {
 #[cfg(test)]
 #[path = "machine_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod model_tests;

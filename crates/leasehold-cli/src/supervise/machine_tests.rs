@@ -240,3 +240,69 @@ fn the_kill_comes_before_the_deadline_for_every_ttl() {
         }
     }
 }
+
+#[test]
+fn a_killed_keeper_means_that_the_command_is_killed_and_the_lock_is_released() {
+    let gone = (1_000, FRESH, Input::KeeperGone);
+    assert_eq!(last(POLICY, &[gone]), [Action::Say(News::KeeperGone), Action::Kill]);
+    let all_gone = (1_010, FRESH, Input::AllGone);
+    let released = |exit| finish(exit, Lease::Release);
+    assert_eq!(last(POLICY, &[gone, all_gone]), released(Exit::INTERNAL));
+    let ended = (900, FRESH, Input::Ended(Exit::Code(4)));
+    assert_eq!(last(POLICY, &[ended, gone, all_gone]), released(Exit::Code(4)));
+    let lost = (1_005, 0, Input::Lost(Lost::NotOurs));
+    assert_eq!(last(POLICY, &[gone, lost, all_gone]), finish(Exit::LOST, Lease::Lost));
+}
+
+#[test]
+fn what_the_keeper_killed_in_time_ends_us_with_79() {
+    let killed = (9_800, 98, Input::KilledInTime);
+    let inputs = [
+        (5, FRESH, Input::Timer),
+        killed,
+        (9_900, FRESH, Input::Ended(Exit::Signal(9))),
+        (9_900, FRESH, Input::AllGone),
+    ];
+    assert_eq!(last(POLICY, &inputs), finish(Exit::LOST, Lease::Release));
+}
+
+#[test]
+fn the_keeper_kills_after_we_would_have_and_before_the_deadline() {
+    for ttl in [10_u64, 50, 1_000, 10_000, 86_400_000] {
+        let policy = Policy { ttl: ms(ttl), grace: ms(ttl / 4), ..POLICY };
+        for took in [0, 1, 20, 10_000] {
+            let mut supervision = Supervision::new(policy);
+            assert_eq!(supervision.on(at(0), ms(ttl), Input::Counted(ms(took))), []);
+            let deadline = at(ttl);
+            let keeper = supervision.kill_at(at(0), ms(ttl)).expect("a lease that is ours");
+            let ours = deadline.minus(supervision.kill_below());
+            assert!(ours < keeper && keeper < deadline, "ttl {ttl} ms, a look took {took} ms");
+        }
+    }
+    let mut supervision = Supervision::new(POLICY);
+    supervision.on(at(5), ms(0), Input::Lost(Lost::NotOurs));
+    assert_eq!(supervision.kill_at(at(5), ms(0)), None, "the grace of a loss says when");
+}
+
+/// To look at 4 000 processes takes some 60 ms.
+#[test]
+fn a_command_of_many_processes_is_told_and_killed_that_much_earlier() {
+    let policy = Policy { ttl: ms(1_000), grace: ms(250), ..POLICY };
+    let counted = (5, 980, Input::Counted(ms(60)));
+    assert_eq!(last(policy, &[counted, (500, 491, Input::Timer)]), []);
+    let stop = (510, 490, Input::Timer);
+    let stopped = last(policy, &[counted, stop]);
+    assert!(stopped.contains(&Action::Stop(Signal::TERM)), "{stopped:?}");
+    assert_eq!(last(policy, &[counted, stop, (739, 261, Input::Timer)]), []);
+    assert_eq!(last(policy, &[counted, stop, (740, 260, Input::Timer)]), killed_for_the_lease());
+    // However long it takes, a lease with two thirds left is not in danger.
+    let slow = (5, 980, Input::Counted(ms(60_000)));
+    assert_eq!(last(policy, &[slow, (100, 667, Input::Timer)]), []);
+}
+
+#[test]
+fn without_a_keeper_no_request_lets_us_leave() {
+    let ask = |now| (now, FRESH, Input::Signal(Signal::TERM));
+    let inputs = [ask(1), (2, FRESH, Input::KeeperGone), ask(3), ask(4), ask(5)];
+    assert_eq!(last(POLICY, &inputs), [Action::Kill]);
+}

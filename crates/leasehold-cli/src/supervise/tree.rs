@@ -1,81 +1,235 @@
-//! Who descends from us, as /proc shows it.
+//! The processes below us: who they are, and reaching them with signals.
 //!
-//! We are the *subreaper* of everything below: what loses its parent becomes our child, also after
-//! it moved to a session of its own. So the walk from us down finds every process that the command
-//! started and that still lives.
+//! We are the *subreaper* of everything below us: a process that loses its parent becomes our
+//! child, also after it moved to a session of its own. So `wait` alone knows whether any is left.
+//! Nothing here decides that. A look at /proc only names processes to signal, and it may miss
+//! some: whoever must reach all of them looks again until `wait` knows of none.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
+use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use leasehold::host::{Host as _, SystemHost};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process, pidfd_open,
+    pidfd_send_signal, waitid,
+};
+use rustix::thread::gettid;
 
-/// One process.
+/// The largest pid that Linux gives.
+const LARGEST_PID: i32 = 4_194_304;
+
+/// What is below this process.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    us: i32,
+    /// Where /proc is of another namespace of pids, or missing, it names nobody to us.
+    has_proc: bool,
+    /// Children that we had before: a shell that replaced itself by us leaves us its own
+    /// background jobs. They are none of our business.
+    strangers: HashSet<i32>,
+    looks: u32,
+}
+
+/// How many processes there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Census {
+    /// So many are alive.
+    pub(crate) alive: u32,
+    /// So long it took to look at them.
+    pub(crate) took: Duration,
+}
+
+/// One process, as `/proc/PID/stat` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     pid: i32,
     parent: i32,
-    dead: bool,
-    /// With the pid, this names a process for good: pids come again.
-    started: u64,
+    /// No thread is left. One whose main thread has ended may live on in others.
+    is_dead: bool,
+    has_threads: bool,
 }
 
-/// The children that we have already. A shell that replaced itself by us leaves us its own
-/// background jobs: they are none of our business.
-pub(crate) fn children() -> HashSet<i32> {
-    let us = getpid().as_raw_nonzero().get();
-    processes()
-        .into_iter()
-        .filter(|process| process.parent == us)
-        .map(|process| process.pid)
-        .collect()
+/// Whether any child of ours lives, or has ended and was not waited for.
+pub(crate) fn has_children() -> bool {
+    waitid(WaitId::All, LOOK).is_ok()
 }
 
-/// How many processes below us are alive, leaving out `strangers` and what is below them.
-pub(crate) fn count(strangers: &HashSet<i32>) -> usize {
-    below_us(strangers).len()
-}
+const LOOK: WaitIdOptions =
+    WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
 
-/// Signals every process below us that is alive.
-pub(crate) fn signal(strangers: &HashSet<i32>, signals: &[Signal]) {
-    for process in below_us(strangers) {
-        let Some(pid) = Pid::from_raw(process.pid) else { continue };
-        // The handle is taken first and the process looked at again through its pid: if it is still
-        // the same one, the handle is of that one, too.
-        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        if read(process.pid).is_some_and(|again| again.started == process.started) {
+impl Tree {
+    /// What comes to be below us from now on.
+    pub(crate) fn new() -> Self {
+        let us = getpid().as_raw_nonzero().get();
+        let itself = fs::read_link("/proc/self").ok();
+        let has_proc = itself.is_some_and(|path| path.to_str() == Some(&us.to_string()));
+        let mut tree = Self { us, has_proc, strangers: HashSet::new(), looks: 0 };
+        if has_children() {
+            tree.strangers = tree.children().into_iter().collect();
+        }
+        tree
+    }
+
+    /// Whether only strangers are left, if there were any.
+    pub(crate) fn has_only_strangers(&mut self) -> bool {
+        !self.strangers.is_empty() && self.ours().is_empty()
+    }
+
+    /// How many processes are alive.
+    pub(crate) fn census(&mut self) -> Census {
+        let began = SystemHost.now();
+        let mut alive = 0;
+        if self.has_proc {
+            self.walk(|process| alive += u32::from(!process.is_dead));
+        } else {
+            alive = u32::try_from(self.ours().len()).unwrap_or(u32::MAX);
+        }
+        Census { alive, took: SystemHost.now().since(began) }
+    }
+
+    /// Signals every process that a look finds.
+    pub(crate) fn signal(&mut self, signals: &[Signal]) {
+        // Children of ours keep their pids until we wait for them, which we do not meanwhile. A
+        // signal may fail: the process ended, or belongs to another user.
+        let direct = |pid: i32| {
             for signal in signals {
-                // It may end at any time, and then needs no signal.
-                let _ = pidfd_send_signal(&handle, *signal);
+                let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, *signal));
             }
+        };
+        let first: HashSet<i32> = self.ours().into_iter().collect();
+        first.iter().for_each(|pid| direct(*pid));
+        if !self.has_proc {
+            return;
+        }
+        let us = self.us;
+        self.walk_with(|pid, parent| {
+            if parent == us {
+                if !first.contains(&pid) {
+                    direct(pid);
+                }
+                return read(pid);
+            }
+            // The handle comes first. If the pid still names a child of that parent, so does it.
+            let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+            let process = read(pid)?;
+            if [parent, us].contains(&process.parent) {
+                for signal in signals {
+                    let _ = pidfd_send_signal(&handle, *signal);
+                }
+            }
+            Some(process)
+        });
+    }
+
+    /// Our own children that are no strangers.
+    fn ours(&mut self) -> Vec<i32> {
+        let mut children = self.children();
+        children.retain(|pid| !self.strangers.contains(pid));
+        children
+    }
+
+    fn children(&mut self) -> Vec<i32> {
+        self.looks += 1;
+        if !self.has_proc {
+            return self.children_by_wait();
+        }
+        children_in_proc(self.us, true)
+            .unwrap_or_else(|| by_parent().remove(&self.us).unwrap_or_default())
+    }
+
+    /// Asks `wait` about every pid that a child of ours may have: those that were given since we
+    /// began. Now and then about all there are, since pids start anew at some point.
+    fn children_by_wait(&self) -> Vec<i32> {
+        // A thread takes the next pid.
+        let newest = std::thread::Builder::new()
+            .spawn(|| gettid().as_raw_nonzero().get())
+            .ok()
+            .and_then(|thread| thread.join().ok());
+        let newest = newest.filter(|_| !self.looks.is_multiple_of(8));
+        let (first, second) = match newest {
+            Some(newest) if newest >= self.us => (self.us..newest + 1, 0..0),
+            Some(newest) => (self.us..LARGEST_PID, 1..newest + 1),
+            None => (1..LARGEST_PID, 0..0),
+        };
+        let is_child = |pid: &i32| {
+            Pid::from_raw(*pid).is_some_and(|pid| waitid(WaitId::Pid(pid), LOOK).is_ok())
+        };
+        first.chain(second).filter(is_child).collect()
+    }
+
+    fn walk(&mut self, mut seen: impl FnMut(&Process)) {
+        self.walk_with(|pid, _| {
+            let process = read(pid)?;
+            seen(&process);
+            Some(process)
+        });
+    }
+
+    /// Visits everything below us, parents first. `visit` gets a pid and that of its parent.
+    fn walk_with(&mut self, mut visit: impl FnMut(i32, i32) -> Option<Process>) {
+        let mut next: VecDeque<(i32, i32)> =
+            self.ours().into_iter().map(|pid| (pid, self.us)).collect();
+        // A listing is no snapshot: a pid that came again must not lead in a circle.
+        let mut known = HashSet::from([self.us]);
+        let mut listing = None;
+        while let Some((pid, parent)) = next.pop_front() {
+            if !known.insert(pid) {
+                continue;
+            }
+            let Some(process) = visit(pid, parent) else { continue };
+            let children = match &listing {
+                None => children_in_proc(pid, process.has_threads),
+                Some(_) => None,
+            };
+            let children = children.unwrap_or_else(|| {
+                let listing: &mut HashMap<i32, Vec<i32>> = listing.get_or_insert_with(by_parent);
+                listing.remove(&pid).unwrap_or_default()
+            });
+            next.extend(children.into_iter().map(|child| (child, pid)));
         }
     }
 }
 
-fn below_us(strangers: &HashSet<i32>) -> Vec<Process> {
-    let us = getpid().as_raw_nonzero().get();
-    descendants(&processes(), us, strangers)
-}
-
-fn descendants(all: &[Process], of: i32, strangers: &HashSet<i32>) -> Vec<Process> {
-    let mut found: Vec<Process> = Vec::new();
-    let mut parents = vec![of];
-    while let Some(parent) = parents.pop() {
-        for process in all.iter().filter(|process| process.parent == parent) {
-            // A listing is no snapshot; a pid that came again must not lead in a circle.
-            let known = found.iter().any(|other| other.pid == process.pid);
-            if !known && process.pid != of && !strangers.contains(&process.pid) {
-                found.push(*process);
-                parents.push(process.pid);
-            }
+/// The children of a process, if the kernel lists them by parent.
+fn children_in_proc(pid: i32, has_threads: bool) -> Option<Vec<i32>> {
+    let tasks = format!("/proc/{pid}/task");
+    let of = |task: &str| fs::read_to_string(format!("{tasks}/{task}/children"));
+    let numbers = |text: String| {
+        text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()
+    };
+    if !has_threads {
+        return match of(&pid.to_string()) {
+            Ok(text) => Some(numbers(text)),
+            // It ended just now, so its children are ours. Else the kernel has no such file.
+            Err(_) => (!fs::exists(&tasks).unwrap_or(false)).then(Vec::new),
+        };
+    }
+    let mut children = Vec::new();
+    // It may have ended just now: then its children are ours.
+    let Ok(entries) = fs::read_dir(&tasks) else { return Some(children) };
+    for task in entries.flatten() {
+        match of(&task.file_name().to_string_lossy()) {
+            Ok(text) => children.extend(numbers(text)),
+            // A thread that ended, whose children went to another one; or there is no such file.
+            Err(_) if task.path().exists() => return None,
+            Err(_) => {}
         }
     }
-    found.retain(|process| !process.dead);
-    found
+    Some(children)
 }
 
-fn processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| read(entry.file_name().to_str()?.parse().ok()?)).collect()
+/// All processes that /proc shows, by parent.
+fn by_parent() -> HashMap<i32, Vec<i32>> {
+    let mut all: HashMap<i32, Vec<i32>> = HashMap::new();
+    let Ok(entries) = fs::read_dir("/proc") else { return all };
+    for entry in entries.flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(process) = pid.and_then(read) {
+            all.entry(process.parent).or_default().push(process.pid);
+        }
+    }
+    all
 }
 
 fn read(pid: i32) -> Option<Process> {
@@ -86,11 +240,12 @@ fn read(pid: i32) -> Option<Process> {
 fn parse(stat: &str) -> Option<Process> {
     let pid = stat.split_once(' ')?.0.parse().ok()?;
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
+    let threads: u32 = fields.get(17)?.parse().ok()?;
     Some(Process {
         pid,
         parent: fields.get(1)?.parse().ok()?,
-        dead: matches!(*fields.first()?, "Z" | "X" | "x"),
-        started: fields.get(19)?.parse().ok()?,
+        is_dead: matches!(*fields.first()?, "Z" | "X" | "x") && threads <= 1,
+        has_threads: threads > 1,
     })
 }
 
@@ -101,7 +256,7 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
         let stat = "42 (a) Z 1 (b) S 7 42 42 0 -1 4194304 1 0 0 0 1 2 3 4 20 0 1 0 987 1000 1";
-        let expected = Process { pid: 42, parent: 7, dead: false, started: 987 };
+        let expected = Process { pid: 42, parent: 7, is_dead: false, has_threads: false };
         assert_eq!(parse(stat), Some(expected));
         for broken in ["", "42", "42 (x", "42 (x)", "42 (x) S 7", "x (x) S 7"] {
             assert_eq!(parse(broken), None, "{broken}");
@@ -109,29 +264,31 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_alive_and_below_is_found_and_strangers_are_left_alone() {
-        let process = |pid, parent| Process { pid, parent, dead: false, started: 0 };
-        let all = [
-            process(1, 0),
-            process(10, 1),
-            process(11, 10),
-            Process { dead: true, ..process(12, 10) },
-            process(13, 11),
-            process(20, 10),
-            process(21, 20),
-            process(30, 1),
-        ];
-        let strangers = HashSet::from([20]);
-        let mut pids: Vec<i32> =
-            descendants(&all, 10, &strangers).iter().map(|process| process.pid).collect();
-        pids.sort_unstable();
-        assert_eq!(pids, [11, 13]);
+    fn a_process_whose_main_thread_has_ended_is_dead_only_without_other_threads() {
+        let of = |threads: u32| {
+            let stat = format!("42 (x) Z 7 42 42 0 -1 4 1 0 0 0 1 2 3 4 20 0 {threads} 0 9 1 1");
+            parse(&stat).expect("a process").is_dead
+        };
+        assert!(of(1) && !of(2));
     }
 
     #[test]
-    fn a_listing_with_a_circle_in_it_ends() {
-        let process = |pid, parent| Process { pid, parent, dead: false, started: 0 };
-        let all = [process(2, 3), process(3, 2), process(2, 1)];
-        assert_eq!(descendants(&all, 1, &HashSet::new()).len(), 2);
+    fn children_are_found_with_and_without_proc() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep(1)");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        // Other tests of this process may have children as well.
+        let mut tree = Tree { strangers: HashSet::new(), ..Tree::new() };
+        assert!(tree.has_proc && has_children());
+        let mut blind = Tree { has_proc: false, ..Tree::new() };
+        let listed = by_parent().remove(&tree.us).unwrap_or_default();
+        for found in [tree.children(), blind.children(), listed] {
+            assert!(found.contains(&pid), "{found:?}");
+        }
+        assert!(tree.census().alive >= 1);
+        tree.strangers.insert(pid);
+        assert!(!tree.ours().contains(&pid), "a stranger is left alone");
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        assert!(!blind.children().contains(&pid));
     }
 }

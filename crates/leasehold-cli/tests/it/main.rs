@@ -11,6 +11,7 @@ mod choosing;
 mod counting;
 mod exit_codes;
 mod json;
+mod keeping;
 mod limits;
 mod logging;
 mod losing;

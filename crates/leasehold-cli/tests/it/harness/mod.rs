@@ -1,6 +1,7 @@
 //! A world of its own for each test: a home, a store, and processes that are gone when it ends.
 
 mod process;
+mod program;
 mod world;
 
 use std::time::{Duration, Instant};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-pub(crate) use self::process::{Done, Running, finish, start};
+pub(crate) use self::process::{Done, Running, finish, start, start_with_stderr};
+pub(crate) use self::program::{tree, tree_in};
 pub(crate) use self::world::World;
 
 /// How long anything may take before the test gives up: far more than a slow machine needs.
@@ -52,6 +54,14 @@ pub(crate) fn until_dead(pid: i32) {
     let ceiling = Timespec { tv_sec: 60, tv_nsec: 0 };
     let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&ceiling));
     assert_eq!(ended, Ok(1), "process {pid} lives on");
+}
+
+/// The parent of a process as proc(5) has it.
+#[track_caller]
+pub(crate) fn parent_of(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let after_name = &stat[stat.rfind(')').expect("a name") + 1..];
+    after_name.split_whitespace().nth(1).and_then(|pid| pid.parse().ok()).expect("a pid")
 }
 
 /// The state letter of a process as proc(5) has it; `X` if there is none.

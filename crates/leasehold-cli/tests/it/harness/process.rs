@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ChildStdin, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -57,13 +57,20 @@ pub(crate) struct Running {
 }
 
 /// Starts a command with pipes for everything.
-pub(crate) fn start(mut command: Command) -> Running {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+pub(crate) fn start(command: Command) -> Running {
+    start_with_stderr(command, Stdio::piped())
+}
+
+/// Starts a command with this for stderr, and with pipes for the rest.
+pub(crate) fn start_with_stderr(mut command: Command, stderr: Stdio) -> Running {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
     let mut child = command.spawn().expect("the command starts");
+    // Or else we would keep the other end open.
+    drop(command);
     let pid = i32::try_from(child.id()).expect("a pid");
     let stdin = child.stdin.take();
     let stdout = lines(child.stdout.take().expect("a pipe"));
-    let stderr = lines(child.stderr.take().expect("a pipe"));
+    let stderr = child.stderr.take().map_or_else(|| channel().1, lines);
     let (sender, ended) = channel();
     std::thread::spawn(move || sender.send(child.wait().expect("it is ours")));
     Running { pid, stdin, stdout, stderr, ended, status: None, said: String::new() }
@@ -115,6 +122,19 @@ impl Running {
         match self.stdout.recv_timeout(CEILING) {
             Ok(line) => line,
             Err(_) => panic!("no line on stdout; stderr:\n{}", self.stderr_so_far()),
+        }
+    }
+
+    /// Waits until nobody has stdout any more, and returns what was left to read.
+    #[track_caller]
+    pub(crate) fn rest_of_stdout(&mut self) -> Vec<String> {
+        let mut rest = Vec::new();
+        loop {
+            match self.stdout.recv_timeout(CEILING) {
+                Ok(line) => rest.push(line),
+                Err(RecvTimeoutError::Disconnected) => return rest,
+                Err(RecvTimeoutError::Timeout) => panic!("somebody lives on; so far: {rest:?}"),
+            }
         }
     }
 

@@ -7,13 +7,13 @@ use crate::harness::{World, finish, is_alive, start, until, until_dead};
 
 /// A command that ignores every request to stop, and writes down on the machine's clock
 /// (CLOCK_BOOTTIME, of which /proc/uptime shows hundredths) that it lives.
-const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
+pub(super) const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
     while :; do read up idle < /proc/uptime; echo $up >> $1/alive; sleep 0.02; done";
 
 /// Stops the server and returns when it will free `x`, on the machine's clock. No renewal came
 /// between the question and the stop: it was asked just after one, and renewals are due every third
 /// of the ttl.
-fn pause_and_know_the_end(world: &World, ttl: f64) -> f64 {
+pub(super) fn pause_and_know_the_end(world: &World, ttl: f64) -> f64 {
     let mut ends = None;
     until("the server is stopped between two renewals", || {
         let asked = uptime();
@@ -31,7 +31,7 @@ fn pause_and_know_the_end(world: &World, ttl: f64) -> f64 {
 }
 
 /// The signs of life that a stubborn command left.
-fn signs_of_life(world: &World) -> Vec<f64> {
+pub(super) fn signs_of_life(world: &World) -> Vec<f64> {
     world.read("alive").lines().map(|up| up.parse().expect("a time")).collect()
 }
 

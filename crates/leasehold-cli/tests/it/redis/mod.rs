@@ -1,5 +1,6 @@
 //! What only a server can do to the command.
 
+mod blocked;
 mod costs;
 mod losing;
 mod lying;

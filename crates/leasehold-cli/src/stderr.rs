@@ -1,0 +1,207 @@
+//! The way to stderr, which may be blocked: by a full pipe that nobody reads, or by Ctrl-S.
+//!
+//! One thread writes, and everybody else leaves it texts. While a lease is held nobody waits for
+//! that thread: see [`never_wait`].
+
+use std::collections::VecDeque;
+use std::io::{self, Write as _};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+
+use crate::output::object;
+
+/// How much may wait to be written.
+const ROOM: usize = 256 * 1024;
+
+/// How long our end waits for a stderr that takes nothing.
+const WHILE_BLOCKED: Duration = Duration::from_millis(250);
+
+/// How many times as long it waits for the thread that writes, where stderr would take it: the
+/// machine may be busy.
+const LOOKS: u32 = 40;
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue::new());
+/// Something is to be written.
+static FILLED: Condvar = Condvar::new();
+/// Something was written.
+static WRITTEN: Condvar = Condvar::new();
+
+/// What waits to be written.
+#[derive(Debug)]
+struct Queue {
+    texts: VecDeque<String>,
+    /// The bytes of all texts, and of the one that is being written.
+    bytes: usize,
+    /// Texts that were left out.
+    dropped: u64,
+    has_writer: bool,
+    never_wait: bool,
+    json: bool,
+}
+
+impl Queue {
+    const fn new() -> Self {
+        Self {
+            texts: VecDeque::new(),
+            bytes: 0,
+            dropped: 0,
+            has_writer: false,
+            never_wait: false,
+            json: false,
+        }
+    }
+
+    fn has_room_for(&self, text: &str) -> bool {
+        self.bytes == 0 || self.bytes + text.len() <= ROOM
+    }
+
+    fn push(&mut self, text: String) {
+        self.bytes += text.len();
+        self.texts.push_back(text);
+    }
+
+    /// What to write next. Once all is written, a word about what was left out.
+    fn pop(&mut self) -> Option<String> {
+        if self.texts.is_empty() && self.dropped > 0 {
+            let note = dropped(std::mem::take(&mut self.dropped), self.json);
+            self.push(note);
+        }
+        self.texts.pop_front()
+    }
+}
+
+fn dropped(count: u64, json: bool) -> String {
+    let message = format!("{count} messages were left out: stderr was blocked");
+    if json {
+        let fields = json!({
+            "level": "warning", "event": "messages-dropped", "name": null, "message": message,
+        });
+        object("notice", fields)
+    } else {
+        format!("leasehold: {message}\n")
+    }
+}
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().expect("nothing in here panics")
+}
+
+/// From now on no text waits for room: it is left out, and so many are mentioned later. Our end
+/// does not wait for long either. For whoever holds a lease.
+pub(crate) fn never_wait() {
+    queue().never_wait = true;
+}
+
+/// Whether what is written are JSON lines.
+pub(crate) fn set_json(json: bool) {
+    queue().json = json;
+}
+
+/// Writes a text, all of it in one piece, in its turn.
+pub(crate) fn write(text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    let mut queue = queue();
+    if !queue.has_writer {
+        let writer = std::thread::Builder::new().name("stderr".to_owned()).spawn(write_on);
+        if writer.is_err() {
+            let never_wait = queue.never_wait;
+            drop(queue);
+            return write_alone(text, never_wait);
+        }
+        queue.has_writer = true;
+    }
+    while !queue.has_room_for(text) {
+        if queue.never_wait {
+            queue.dropped += 1;
+            return;
+        }
+        queue = WRITTEN.wait(queue).expect("nothing in here panics");
+    }
+    queue.push(text.to_owned());
+    FILLED.notify_one();
+}
+
+/// Waits until all is written; if nobody may wait for a blocked stderr, for a moment then.
+pub(crate) fn finish() {
+    let mut queue = queue();
+    let is_busy = |queue: &mut Queue| queue.bytes > 0;
+    if !queue.never_wait {
+        return drop(WRITTEN.wait_while(queue, is_busy));
+    }
+    for _ in 0..LOOKS {
+        let waited = WRITTEN.wait_timeout_while(queue, WHILE_BLOCKED, is_busy);
+        let (still, timeout) = waited.expect("nothing in here panics");
+        if !timeout.timed_out() || is_blocked() {
+            return;
+        }
+        queue = still;
+    }
+}
+
+/// Whether a write to stderr would wait.
+fn is_blocked() -> bool {
+    let mut at = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut at, Some(&at_once)) != Ok(1)
+}
+
+/// The thread that writes.
+fn write_on() {
+    let mut queue = queue();
+    loop {
+        match queue.pop() {
+            Some(text) => {
+                drop(queue);
+                put(&text);
+                queue = self::queue();
+                queue.bytes -= text.len();
+                WRITTEN.notify_all();
+            }
+            None => queue = FILLED.wait(queue).expect("nothing in here panics"),
+        }
+    }
+}
+
+/// Writes without the thread, where the system has no room for one.
+fn write_alone(text: &str, never_wait: bool) {
+    if !never_wait || !is_blocked() {
+        put(text);
+    }
+}
+
+fn put(text: &str) {
+    // In one write, so that the lines of several processes do not mix. Nobody can be told if
+    // stderr is gone, and the lock must not depend on it.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_out_is_mentioned_once_when_all_else_is_written() {
+        let mut queue = Queue::new();
+        let long = "x".repeat(ROOM);
+        assert!(queue.has_room_for(&long) && queue.has_room_for(&"x".repeat(2 * ROOM)));
+        queue.push(long.clone());
+        assert!(!queue.has_room_for("y"));
+        queue.dropped += 2;
+        assert_eq!(queue.pop(), Some(long));
+        let note = queue.pop().expect("a word about it");
+        assert_eq!(note, "leasehold: 2 messages were left out: stderr was blocked\n");
+        assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn the_word_about_it_is_json_where_all_else_is() {
+        let note = dropped(3, true);
+        assert!(note.contains("leasehold.v1.notice") && note.contains("3 messages"), "{note}");
+        assert!(note.ends_with('\n'));
+    }
+}

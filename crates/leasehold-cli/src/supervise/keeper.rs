@@ -1,0 +1,327 @@
+//! The keeper: a process of ours between `leasehold run` and the command.
+//!
+//! It begins without children and is the subreaper of whatever the command starts. So `wait`
+//! counts exactly those processes, and "no child is left" is the kernel's word. It says how the
+//! command ended, and ends itself when no process is left.
+//!
+//! It kills everything when it is told to, when the moment comes that it was told, and when the
+//! socket to `leasehold run` closes, which the kernel does also after `kill -9`. It has a process
+//! group, a name and a command line of its own, so that a signal to those of the command or of
+//! `leasehold` does not hit it, too. It writes nothing and waits for nobody. If it is killed
+//! itself, its processes come to `leasehold run`, which is a subreaper as well and kills them.
+
+use std::convert::Infallible;
+use std::ffi::CStr;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::{Host as _, SystemHost};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
+    set_child_subreaper, wait,
+};
+
+use super::link::{Link, Note, Order, Start, take_over};
+use super::tree::Tree;
+use crate::exit::Exit;
+use crate::signals::{FATAL, Ignored};
+
+/// The hidden first argument of the keeper.
+pub(crate) const KEEPER: &str = "__keep";
+
+/// What ps(1) shows of it. Not our name: who ends `leasehold` by name must not end the keeper.
+pub(crate) const NAME: &str = "lh-keeper";
+const SHORT_NAME: &CStr = c"lh-keeper";
+
+/// What else would end or stop us.
+const SURVIVED: [Signal; 12] = [
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::POWER,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::TSTP,
+    Signal::TTIN,
+    Signal::TTOU,
+];
+
+/// The pauses between two rounds of killing: a twenty-fifth of the time since the first, within
+/// these bounds. A process that forks and ends again and again is outrun by the short ones. The
+/// long ones are for processes that we have no right to kill.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Counting takes at most this part of the time.
+const COUNT_AT_MOST: u32 = 50;
+
+/// Keeps a command until nothing of it is left.
+pub(crate) fn keep() -> ExitCode {
+    // Nobody can be told what goes wrong before the command runs: the socket closes, and whoever
+    // started us sees that.
+    match start() {
+        Ok(mut keeper) => match keeper.run() {
+            Ok(never) => match never {},
+            Err(end) => end.0.end(),
+        },
+        Err(_) => Exit::INTERNAL.end(),
+    }
+}
+
+/// How the keeper itself ends.
+struct End(Exit);
+
+struct Keeper {
+    tree: Tree,
+    link: Link,
+    /// The command until it was waited for. From then on its pid may be another's.
+    command: Option<Pid>,
+    own_group: bool,
+    kill_at: Option<Moment>,
+    killing_since: Option<Moment>,
+    count_every: Duration,
+    count_at: Moment,
+    counted: u32,
+    children_ended: UnixStream,
+    signals: Vec<(Signal, Arc<AtomicBool>)>,
+}
+
+fn socket() -> BorrowedFd<'static> {
+    rustix::stdio::stdin()
+}
+
+fn start() -> io::Result<Keeper> {
+    rustix::thread::set_name(SHORT_NAME)?;
+    set_child_subreaper(Some(getpid()))?;
+    let stdin = take_over(socket())?;
+    let mut link = Link::default();
+    let (start, orders) = first_order(&mut link)?;
+    let tree = Tree::new();
+    // Before the command runs: it may signal its parent at once. Nothing of this reaches it, since
+    // what is handled has the default again in another program.
+    let signals = survive()?;
+    let (wakes, children_ended) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(Signal::CHILD.as_raw(), wakes)?;
+    children_ended.set_nonblocking(true)?;
+    let (program, args) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let started = Command::new(program)
+        .args(args)
+        .stdin(Stdio::from(stdin))
+        .process_group(start.group)
+        .spawn();
+    let command = match started {
+        Ok(child) => i32::try_from(child.id()).ok().and_then(Pid::from_raw),
+        Err(error) => {
+            link.tell(socket(), &Note::NotBegun(error.raw_os_error().unwrap_or(0)));
+            None
+        }
+    };
+    let mut keeper = Keeper {
+        tree,
+        link,
+        command,
+        own_group: start.group == 0,
+        kill_at: None,
+        killing_since: None,
+        count_every: start.count_every,
+        count_at: SystemHost.now() + start.count_every,
+        counted: 1,
+        children_ended,
+        signals,
+    };
+    close_streams();
+    orders.into_iter().for_each(|order| keeper.obey(order));
+    Ok(keeper)
+}
+
+/// Waits for the order to start. Others may come with it.
+fn first_order(link: &mut Link) -> io::Result<(Start, Vec<Order>)> {
+    loop {
+        let mut orders = link.take(socket()).into_iter();
+        match orders.next() {
+            Some(Order::Start(start)) => return Ok((start, orders.collect())),
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+            None if link.is_cut() => return Err(io::ErrorKind::UnexpectedEof.into()),
+            None => look(&mut [PollFd::from_borrowed_fd(socket(), PollFlags::IN)], None),
+        }
+    }
+}
+
+/// Lets the streams of the command end with the command.
+fn close_streams() {
+    if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&nothing);
+        let _ = rustix::stdio::dup2_stderr(&nothing);
+    }
+}
+
+/// Takes the signals that would end us, and remembers those that are meant for `leasehold run`: a
+/// command may well signal its parent. What is ignored stays ignored, by the command too.
+fn survive() -> io::Result<Vec<(Signal, Arc<AtomicBool>)>> {
+    let ignored = Ignored::at_start();
+    let mut signals = Vec::new();
+    for signal in FATAL.into_iter().chain(SURVIVED).filter(|signal| !ignored.has(*signal)) {
+        let came = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal.as_raw(), came.clone())?;
+        if FATAL.contains(&signal) {
+            signals.push((signal, came));
+        }
+    }
+    Ok(signals)
+}
+
+/// Waits until something may be read, or for so long. A signal ends that, too.
+fn look(at: &mut [PollFd<'_>], limit: Option<Duration>) {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    let _ = poll(at, limit.as_ref());
+}
+
+impl Keeper {
+    fn run(&mut self) -> Result<Infallible, End> {
+        loop {
+            self.reap()?;
+            for order in self.link.take(socket()) {
+                self.obey(order);
+            }
+            if self.link.is_cut() {
+                self.begin_to_kill();
+            }
+            let now = SystemHost.now();
+            if self.kill_at.is_some_and(|at| now >= at) {
+                self.kill_at = None;
+                self.begin_to_kill();
+                self.tell(&Note::KilledInTime);
+            }
+            self.relay();
+            if self.killing_since.is_some() {
+                self.kill();
+                // What ended by that comes back as a child that has ended: look at once.
+                self.reap()?;
+            } else if now >= self.count_at {
+                self.count();
+            }
+            self.rest();
+        }
+    }
+
+    /// Waits for whoever has ended. Ends with the last.
+    fn reap(&mut self) -> Result<(), End> {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if Some(pid) == self.command => {
+                    self.command = None;
+                    if let Some(exit) = how(status) {
+                        self.tell(&Note::Ended(exit));
+                    }
+                    self.count_at = SystemHost.now();
+                }
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => return Ok(()),
+                // Nobody is left. This is the one place that says so.
+                Err(_) => {
+                    self.tell(&Note::AllGone);
+                    return Err(End(Exit::OK));
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Start(_) => {}
+            Order::Forward(signal) => self.forward(signal),
+            Order::Stop(signal) => self.tree.signal(&[signal, Signal::CONT]),
+            Order::Kill => {
+                self.tell(&Note::Killing);
+                self.begin_to_kill();
+            }
+            Order::KillAt(at) => self.kill_at = Some(at),
+        }
+    }
+
+    /// Passes a signal on: to the group of the command; at a terminal to the command alone, since
+    /// `leasehold run` is in its group; to whatever is left once the command itself has ended.
+    fn forward(&mut self, signal: Signal) {
+        // A process that ended meanwhile needs no signal, so failures mean nothing here.
+        match self.command {
+            Some(command) if self.own_group => drop(kill_process_group(command, signal)),
+            Some(command) => drop(kill_process(command, signal)),
+            None => self.tree.signal(&[signal]),
+        }
+    }
+
+    fn begin_to_kill(&mut self) {
+        self.killing_since.get_or_insert_with(|| SystemHost.now());
+    }
+
+    fn kill(&mut self) {
+        if let (Some(command), true) = (self.command, self.own_group) {
+            // In one step, so that nobody in the group can start another meanwhile.
+            let _ = kill_process_group(command, Signal::KILL);
+        }
+        self.tree.signal(&[Signal::KILL]);
+    }
+
+    fn count(&mut self) {
+        let census = self.tree.census();
+        if census.alive != self.counted && !self.link.has_to_send() {
+            self.counted = census.alive;
+            self.tell(&Note::Counted(census));
+        }
+        let pause = self.count_every.max(census.took * COUNT_AT_MOST);
+        self.count_at = SystemHost.now() + pause;
+    }
+
+    fn relay(&mut self) {
+        let came: Vec<Signal> = self
+            .signals
+            .iter()
+            .filter(|(_, came)| came.swap(false, Ordering::Relaxed))
+            .map(|(signal, _)| *signal)
+            .collect();
+        came.into_iter().for_each(|signal| self.tell(&Note::Signal(signal)));
+    }
+
+    fn tell(&mut self, note: &Note) {
+        self.link.tell(socket(), note);
+    }
+
+    /// Waits until there may be something to do.
+    fn rest(&mut self) {
+        let now = SystemHost.now();
+        let span = match self.killing_since {
+            Some(since) => (now.since(since) / 25).clamp(SHORTEST_PAUSE, LONGEST_PAUSE),
+            None => {
+                let next = self.kill_at.map_or(self.count_at, |at| at.min(self.count_at));
+                next.since(now)
+            }
+        };
+        let wanted = if self.link.has_to_send() { PollFlags::OUT } else { PollFlags::empty() };
+        // A socket that was closed is ready for ever.
+        let wanted = if self.link.is_cut() { wanted } else { wanted | PollFlags::IN };
+        let orders = (!wanted.is_empty()).then(|| PollFd::from_borrowed_fd(socket(), wanted));
+        let mut at: Vec<PollFd<'_>> = orders.into_iter().collect();
+        at.push(PollFd::new(&self.children_ended, PollFlags::IN));
+        look(&mut at, Some(span));
+        // Several bytes may stand for as many ends.
+        while matches!(rustix::io::read(&self.children_ended, &mut [0; 64]), Ok(1..)) {}
+        self.link.send(socket());
+    }
+}
+
+fn how(status: WaitStatus) -> Option<Exit> {
+    let code = status.exit_status().map(|code| Exit::Code(u8::try_from(code).unwrap_or(255)));
+    code.or_else(|| status.terminating_signal().map(Exit::Signal))
+}

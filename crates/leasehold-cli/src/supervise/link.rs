@@ -1,0 +1,358 @@
+//! What `leasehold run` and its keeper say to each other, and the socket between them.
+//!
+//! A frame is a letter, the length of its body, and the body. Numbers are little-endian.
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use rustix::cmsg_space;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
+};
+use rustix::process::Signal;
+
+use super::tree::Census;
+use crate::exit::Exit;
+
+/// What the keeper is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Start this command.
+    Start(Start),
+    /// Pass a signal on.
+    Forward(Signal),
+    /// Tell everything to stop, and continue what was stopped.
+    Stop(Signal),
+    /// Kill everything.
+    Kill,
+    /// Kill everything at this moment unless a later one is named before.
+    KillAt(Moment),
+}
+
+/// How to start the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// The process group that the command joins; zero is one of its own.
+    pub(crate) group: i32,
+    /// How often the processes are counted.
+    pub(crate) count_every: Duration,
+    /// The command and its arguments.
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What the keeper tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// The command could not be started: the error of the system.
+    NotBegun(i32),
+    /// The command itself ended.
+    Ended(Exit),
+    /// So many processes are there.
+    Counted(Census),
+    /// No process is left.
+    AllGone,
+    /// The order to kill has come.
+    Killing,
+    /// The moment to kill has come unasked.
+    KilledInTime,
+    /// Somebody sent the keeper a signal that is meant for us.
+    Signal(Signal),
+}
+
+/// A message as bytes.
+pub(crate) trait Frame: Sized {
+    /// Its letter and its body.
+    fn encode(&self) -> (u8, Vec<u8>);
+
+    /// The message of that letter and body. `None` is none of ours.
+    fn decode(letter: u8, body: &[u8]) -> Option<Self>;
+}
+
+impl Frame for Order {
+    fn encode(&self) -> (u8, Vec<u8>) {
+        let signal = |signal: &Signal| signal.as_raw().to_le_bytes().to_vec();
+        match self {
+            Self::Start(start) => (b's', start.encode()),
+            Self::Forward(it) => (b'f', signal(it)),
+            Self::Stop(it) => (b't', signal(it)),
+            Self::Kill => (b'k', Vec::new()),
+            Self::KillAt(at) => (b'a', at.as_nanos().to_le_bytes().to_vec()),
+        }
+    }
+
+    fn decode(letter: u8, body: &[u8]) -> Option<Self> {
+        let signal = || Signal::from_named_raw(number(body)?);
+        Some(match letter {
+            b's' => Self::Start(Start::decode(body)?),
+            b'f' => Self::Forward(signal()?),
+            b't' => Self::Stop(signal()?),
+            b'k' => Self::Kill,
+            b'a' => Self::KillAt(Moment::from_nanos(u64::from_le_bytes(body.try_into().ok()?))),
+            _ => return None,
+        })
+    }
+}
+
+impl Start {
+    fn encode(&self) -> Vec<u8> {
+        let mut body = self.group.to_le_bytes().to_vec();
+        body.extend(nanos(self.count_every).to_le_bytes());
+        // An argument holds no zero byte.
+        for word in &self.command {
+            body.extend(word.as_bytes());
+            body.push(0);
+        }
+        body
+    }
+
+    fn decode(body: &[u8]) -> Option<Self> {
+        let (group, rest) = body.split_first_chunk()?;
+        let (every, words) = rest.split_first_chunk()?;
+        let words = words.strip_suffix(&[0])?;
+        let word = |word: &[u8]| OsString::from_vec(word.to_vec());
+        Some(Self {
+            group: i32::from_le_bytes(*group),
+            count_every: Duration::from_nanos(u64::from_le_bytes(*every)),
+            command: words.split(|byte| *byte == 0).map(word).collect(),
+        })
+    }
+}
+
+impl Frame for Note {
+    fn encode(&self) -> (u8, Vec<u8>) {
+        let bytes = |number: i32| number.to_le_bytes().to_vec();
+        match *self {
+            Self::NotBegun(errno) => (b'n', bytes(errno)),
+            Self::Ended(Exit::Code(code)) => (b'e', bytes(code.into())),
+            Self::Ended(Exit::Signal(signal)) => (b'd', bytes(signal)),
+            Self::Counted(Census { alive, took }) => {
+                let mut body = alive.to_le_bytes().to_vec();
+                body.extend(nanos(took).to_le_bytes());
+                (b'c', body)
+            }
+            Self::AllGone => (b'g', Vec::new()),
+            Self::Killing => (b'k', Vec::new()),
+            Self::KilledInTime => (b'a', Vec::new()),
+            Self::Signal(signal) => (b's', bytes(signal.as_raw())),
+        }
+    }
+
+    fn decode(letter: u8, body: &[u8]) -> Option<Self> {
+        Some(match letter {
+            b'n' => Self::NotBegun(number(body)?),
+            b'e' => Self::Ended(Exit::Code(u8::try_from(number(body)?).ok()?)),
+            b'd' => Self::Ended(Exit::Signal(number(body)?)),
+            b'c' => {
+                let (alive, took) = body.split_first_chunk()?;
+                let took = Duration::from_nanos(u64::from_le_bytes(took.try_into().ok()?));
+                Self::Counted(Census { alive: u32::from_le_bytes(*alive), took })
+            }
+            b'g' => Self::AllGone,
+            b'k' => Self::Killing,
+            b'a' => Self::KilledInTime,
+            b's' => Self::Signal(Signal::from_named_raw(number(body)?)?),
+            _ => return None,
+        })
+    }
+}
+
+fn number(body: &[u8]) -> Option<i32> {
+    Some(i32::from_le_bytes(body.try_into().ok()?))
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One end of the socket. Nothing here ever waits.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    to_send: Vec<u8>,
+    received: Vec<u8>,
+    /// The other end is gone.
+    is_cut: bool,
+}
+
+impl Link {
+    /// Whether the other end is gone. What it said before is there all the same.
+    pub(crate) const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Whether something waits to be sent.
+    pub(crate) const fn has_to_send(&self) -> bool {
+        !self.to_send.is_empty()
+    }
+
+    /// Sends a message, now or with the next ones.
+    pub(crate) fn tell(&mut self, socket: impl AsFd, message: &impl Frame) {
+        let (letter, body) = message.encode();
+        self.to_send.push(letter);
+        let length = u32::try_from(body.len()).expect("no command line is that long");
+        self.to_send.extend(length.to_le_bytes());
+        self.to_send.extend(body);
+        self.send(socket);
+    }
+
+    /// Sends what waits, as far as it goes.
+    pub(crate) fn send(&mut self, socket: impl AsFd) {
+        while !self.to_send.is_empty() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&socket, &self.to_send, flags) {
+                Ok(sent) => drop(self.to_send.drain(..sent)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(_) => {
+                    self.is_cut = true;
+                    self.to_send.clear();
+                }
+            }
+        }
+    }
+
+    /// Takes the messages that are there.
+    pub(crate) fn take<F: Frame>(&mut self, socket: impl AsFd) -> Vec<F> {
+        self.receive(socket);
+        std::iter::from_fn(|| self.next()).flatten().collect()
+    }
+
+    /// Reads all that is there, for [`take`](Self::take).
+    pub(crate) fn receive(&mut self, socket: impl AsFd) {
+        let mut bytes = [0; 4096];
+        loop {
+            match recv(&socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => self.is_cut = true,
+                Ok((length, _)) => {
+                    self.received.extend(&bytes[..length]);
+                    continue;
+                }
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN) => {}
+                Err(_) => self.is_cut = true,
+            }
+            return;
+        }
+    }
+
+    /// The next whole message. The inner `None` is one that we do not know.
+    fn next<F: Frame>(&mut self) -> Option<Option<F>> {
+        let (head, rest) = self.received.split_first_chunk::<5>()?;
+        let [letter, length @ ..] = *head;
+        let length = usize::try_from(u32::from_le_bytes(length)).ok()?;
+        let message = F::decode(letter, rest.get(..length)?);
+        self.received.drain(..5 + length);
+        Some(message)
+    }
+}
+
+/// Hands a descriptor over.
+pub(crate) fn hand_over(socket: impl AsFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let descriptors = [descriptor];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Waits for a descriptor that is handed over.
+pub(crate) fn take_over(socket: impl AsFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+        _ => Vec::new(),
+    });
+    descriptors.next().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn goes_through<F: Frame + Clone + Debug + PartialEq>(messages: &[F]) {
+        let (one, other) = UnixStream::pair().expect("a socket");
+        let (mut here, mut there) = (Link::default(), Link::default());
+        for message in messages {
+            here.tell(&one, message);
+            let (letter, body) = message.encode();
+            assert_eq!(F::decode(letter, &body).as_ref(), Some(message));
+            assert_eq!(F::decode(0, &body), None);
+        }
+        assert_eq!(there.take::<F>(&other), messages);
+        assert!(there.take::<F>(&other).is_empty() && !there.is_cut());
+        drop(one);
+        assert!(there.take::<F>(&other).is_empty() && there.is_cut());
+    }
+
+    #[test]
+    fn every_message_arrives_as_it_was_sent() {
+        let start = |words: &[&str]| {
+            Order::Start(Start {
+                group: 7,
+                count_every: Duration::from_millis(250),
+                command: words.iter().map(OsString::from).collect(),
+            })
+        };
+        goes_through(&[
+            start(&["true"]),
+            start(&[""]),
+            start(&["a", "", "b c", "ü"]),
+            Order::Forward(Signal::USR1),
+            Order::Stop(Signal::TERM),
+            Order::Kill,
+            Order::KillAt(Moment::from_nanos(u64::MAX)),
+        ]);
+        goes_through(&[
+            Note::NotBegun(2),
+            Note::Ended(Exit::Code(255)),
+            Note::Ended(Exit::Signal(9)),
+            Note::Counted(Census { alive: 5, took: Duration::from_micros(3) }),
+            Note::AllGone,
+            Note::Killing,
+            Note::KilledInTime,
+            Note::Signal(Signal::TERM),
+        ]);
+    }
+
+    #[test]
+    fn a_long_command_line_arrives_in_pieces_and_nobody_waits() {
+        let (one, other) = UnixStream::pair().expect("a socket");
+        let (mut here, mut there) = (Link::default(), Link::default());
+        let command = vec![OsString::from("x".repeat(100_000)); 20];
+        let order = Order::Start(Start { group: 0, count_every: Duration::ZERO, command });
+        here.tell(&one, &order);
+        assert!(here.has_to_send(), "more than a socket holds");
+        let mut arrived = Vec::new();
+        while arrived.is_empty() {
+            arrived = there.take::<Order>(&other);
+            here.send(&one);
+        }
+        assert_eq!(arrived, [order]);
+    }
+
+    #[test]
+    fn a_descriptor_is_handed_over() {
+        let (one, other) = UnixStream::pair().expect("a socket");
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        hand_over(&one, writer.as_fd()).expect("it fits");
+        drop(writer);
+        let writer = take_over(&other).expect("it came");
+        rustix::io::write(&writer, b"x").expect("the pipe");
+        assert_eq!(rustix::io::read(&reader, &mut [0; 8]), Ok(1));
+        drop(one);
+        assert!(take_over(&other).is_err(), "nobody is there");
+    }
+}

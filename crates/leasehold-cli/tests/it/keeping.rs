@@ -1,0 +1,289 @@
+//! Every process that the command starts is counted by the kernel, and none outlives the lock.
+//!
+//! The processes of a command inherit its stdout. So a pipe there is at its end when, and only
+//! when, all of them are dead.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::harness::{
+    Done, Running, World, finish, is_alive, parent_of, start, state_of, tree, tree_in, until,
+    until_dead,
+};
+
+/// How often what went wrong now and then is tried. `LEASEHOLD_SUPERVISION_ROUNDS` asks for more.
+fn rounds(usual: usize) -> usize {
+    let wanted = std::env::var("LEASEHOLD_SUPERVISION_ROUNDS").ok();
+    wanted.map_or(usual, |wanted| wanted.parse().expect("a number"))
+}
+
+/// Runs a script that leaves a process behind, which writes "done" to a file at its end.
+#[track_caller]
+fn is_held_until_the_rest_is_done(world: &World, script: &str) -> Done {
+    let _ = std::fs::remove_file(world.path("log"));
+    // What is left behind has no stream of ours: only the end of `leasehold` is waited for.
+    let script = format!("exec > /dev/null 2> /dev/null; {script}");
+    let done = finish(world.run("x", &["-q"], &script));
+    assert_eq!(world.read("log"), "done\n", "the lock was released too early: {script}");
+    done
+}
+
+#[test]
+fn a_process_that_a_shell_put_in_the_background_twice_keeps_the_lock() {
+    let world = World::sqlite();
+    for _ in 0..rounds(20) {
+        let script = "((sleep 0.05; echo done > $1/log) &); exit 3";
+        is_held_until_the_rest_is_done(&world, script).code(3);
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_daemon_keeps_the_lock() {
+    let world = World::sqlite();
+    for _ in 0..rounds(20) {
+        let script = format!("exec {}", tree_in("daemon $1/log 50"));
+        is_held_until_the_rest_is_done(&world, &script).code(3);
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_process_that_forks_and_ends_again_and_again_keeps_the_lock() {
+    let world = World::sqlite();
+    for _ in 0..rounds(3) {
+        let script = format!("exec {}", tree_in("hops $1/log 500"));
+        is_held_until_the_rest_is_done(&world, &script).code(3);
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_process_without_its_main_thread_keeps_the_lock() {
+    let world = World::sqlite();
+    for _ in 0..rounds(3) {
+        let script = format!("exec {}", tree_in("thread $1/log 500"));
+        is_held_until_the_rest_is_done(&world, &script).code(0);
+    }
+    world.assert_nothing_left();
+}
+
+/// Starts a command that stays, ends its lease, and returns when all of it is dead.
+#[track_caller]
+fn is_killed_at_loss(world: &World, script: &str) {
+    let mut run = start(world.run("x", &["--ttl", "1s"], &format!("echo up; {script}")));
+    run.expect("up");
+    finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
+    assert_eq!(run.exit().code(), Some(79));
+    run.rest_of_stdout();
+}
+
+#[test]
+fn whatever_shape_a_command_has_it_is_killed_when_the_lock_is_lost() {
+    let world = World::sqlite();
+    for shape in ["daemon", "hops", "thread", "mixed"] {
+        for _ in 0..rounds(3) {
+            is_killed_at_loss(&world, &format!("exec {}", tree_in(shape)));
+        }
+    }
+    world.assert_nothing_left();
+}
+
+/// Starts five processes in mixed shapes and waits until all are up.
+#[track_caller]
+fn five_processes(world: &World) -> Running {
+    let mut command = world.leasehold(["run", "x", "--ttl", "1s", "--"]);
+    command.arg(tree()).arg("mixed");
+    let mut run = start(command);
+    for _ in 0..5 {
+        run.expect("up");
+    }
+    run
+}
+
+#[test]
+fn nothing_outlives_a_leasehold_that_is_killed() {
+    let world = World::sqlite();
+    let rounds = rounds(20);
+    let mut took: Vec<Duration> = (0..rounds)
+        .map(|_| {
+            let mut run = five_processes(&world);
+            let killed = Instant::now();
+            run.kill(Signal::KILL);
+            run.rest_of_stdout();
+            killed.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    let (median, slowest) = (took[rounds / 2], took[rounds - 1]);
+    println!("{rounds} times killed: all dead after {median:?}, the slowest after {slowest:?}");
+    until("the last lease runs out", || world.state("x") == "free");
+}
+
+#[test]
+fn a_killed_keeper_takes_the_command_along_and_the_lock_is_released() {
+    let world = World::sqlite();
+    for shape in ["daemon", "hops", "thread", "mixed"] {
+        let script = format!("echo $PPID; exec {}", tree_in(shape));
+        let mut run = start(world.run("x", &["--ttl", "1h"], &script));
+        let keeper: i32 = run.line().parse().expect("a pid");
+        signal(keeper, Signal::KILL);
+        run.rest_of_stdout();
+        run.end().says("the process that kept the command was killed");
+        world.assert_nothing_left();
+    }
+}
+
+/// Who stops the keeper has taken nothing away: it is killed, and its processes are ours.
+#[test]
+fn a_keeper_that_hangs_saves_nobody() {
+    let world = World::sqlite();
+    let script = format!("echo $PPID; exec {}", tree_in("mixed"));
+    let mut run = start(world.run("x", &["--ttl", "1s"], &script));
+    let keeper: i32 = run.line().parse().expect("a pid");
+    signal(keeper, Signal::STOP);
+    finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
+    assert_eq!(run.exit().code(), Some(79));
+    run.rest_of_stdout();
+}
+
+#[track_caller]
+fn signal(pid: i32, signal: Signal) {
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, signal).expect("it is ours");
+}
+
+/// Sends three requests to end in one moment. The third leaves at once, when nothing can have been
+/// killed yet: the keeper is stopped until we have left. Returns whether we did leave: on a slow
+/// machine the keeper may seem to hang, and then everything is killed first.
+fn leaves_without_releasing(world: &World) -> bool {
+    let script = "trap '' TERM INT HUP; echo $$; while :; do sleep 0.02; done";
+    let mut run = start(world.run("x", &["--ttl", "1h"], script));
+    let pid: i32 = run.line().parse().expect("a pid");
+    let keeper = parent_of(pid);
+    signal(keeper, Signal::STOP);
+    until("the keeper is stopped", || state_of(keeper) == 'T');
+    run.kill(Signal::STOP);
+    until("it is stopped", || state_of(run.pid()) == 'T');
+    for fatal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        run.kill(fatal);
+    }
+    run.kill(Signal::CONT);
+    let left = run.exit().signal() == Some(Signal::HUP.as_raw());
+    assert!(left || !is_alive(pid), "we ended before the command without having left");
+    if left {
+        assert_eq!(world.state("x"), "held", "released although the command may run");
+        // The system continues the keeper, which has lost its parent.
+        until_dead(pid);
+        assert_eq!(world.state("x"), "held", "it is left to its ttl");
+        finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
+    }
+    left
+}
+
+#[test]
+fn a_third_signal_does_not_release_the_lock_of_a_command_that_still_runs() {
+    const ROUNDS: usize = 20;
+    let world = World::sqlite();
+    assert!((0..ROUNDS).any(|_| leaves_without_releasing(&world)), "never within {ROUNDS} rounds");
+}
+
+/// The keeper knows until when the lease is good. It needs nobody to tell it that time is over.
+#[test]
+fn a_stopped_leasehold_does_not_keep_its_command_beyond_the_lease() {
+    let world = World::sqlite();
+    let script = "trap '' TERM INT HUP; echo $$; \
+                  while :; do read up idle < /proc/uptime; echo $up >> $1/alive; sleep 0.02; done";
+    let mut run = start(world.run("x", &["--ttl", "1s"], script));
+    let pid: i32 = run.line().parse().expect("a pid");
+    until("it works", || !world.read("alive").is_empty());
+    run.kill(Signal::STOP);
+    until("it is stopped", || state_of(run.pid()) == 'T');
+    let store = rusqlite::Connection::open(world.database()).expect("the store's file");
+    let expires: i64 = store
+        .query_row("SELECT expires FROM locks WHERE key = 'x'", [], |row| row.get(0))
+        .expect("the lease");
+    until_dead(pid);
+    let alive = world.read("alive");
+    let last: f64 = alive.lines().next_back().and_then(|up| up.parse().ok()).expect("a time");
+    #[allow(clippy::cast_precision_loss, reason = "hundredths of a second are compared")]
+    let expires = expires as f64 / 1e9;
+    assert!(last < expires, "alive at {last}, while the lock was free from {expires} on");
+    run.kill(Signal::CONT);
+    run.end().code(79);
+}
+
+#[test]
+fn a_signal_to_the_parent_of_the_command_is_one_to_us() {
+    let world = World::sqlite();
+    let script = "trap 'echo got it; exit 5' TERM; kill -TERM $PPID; while :; do sleep 0.02; done";
+    let done = finish(world.run("x", &[], script));
+    assert_eq!(done.code(5).stdout, "got it\n");
+}
+
+#[test]
+fn the_background_jobs_of_the_shell_that_became_us_live_on_when_the_lock_is_lost() {
+    let world = World::sqlite();
+    let inner = world.run("x", &["--ttl", "1s"], "echo up; read line");
+    let mut outer = std::process::Command::new("sh");
+    outer.args(["-c", "sleep 1000 > /dev/null 2>&1 & echo $!; exec \"$@\"", "sh"]);
+    outer.arg(inner.get_program()).args(inner.get_args()).current_dir(world.path(""));
+    let mut run = start(outer);
+    let pid: i32 = run.line().parse().expect("a pid");
+    run.expect("up");
+    finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
+    assert_eq!(run.exit().code(), Some(79));
+    assert!(is_alive(pid), "a process of somebody else's was killed");
+    signal(pid, Signal::KILL);
+}
+
+/// Runs `leasehold` in `namespaces` of its own, after `setup`. `None` where users get none.
+fn inside(world: &World, (namespaces, setup): (&str, &str), script: &str) -> Option<Done> {
+    let inner = world.run("x", &["--ttl", "1s"], script);
+    let mut outer = std::process::Command::new("unshare");
+    outer.args(["--user", "--map-root-user"]).args(namespaces.split(' ')).args(["sh", "-c"]);
+    outer.arg(format!("{setup} && exec \"$@\"")).arg("sh");
+    outer.arg(inner.get_program()).args(inner.get_args()).current_dir(world.path(""));
+    let done = finish(outer);
+    if done.stderr.starts_with("unshare: ") {
+        eprintln!("not run: this machine gives no namespaces to its users: {}", done.stderr);
+        return None;
+    }
+    Some(done)
+}
+
+const FOREIGN_PROC: (&str, &str) = ("--pid --fork", "true");
+const NO_PROC: (&str, &str) = ("--mount", "mount -t tmpfs none /proc");
+
+#[test]
+fn without_a_proc_of_our_own_everything_is_counted_all_the_same() {
+    let world = World::redis();
+    for place in [FOREIGN_PROC, NO_PROC] {
+        for shape in ["daemon", "hops", "thread"] {
+            let _ = std::fs::remove_file(world.path("log"));
+            let tree = tree_in(&format!("{shape} $1/log 300"));
+            let script = format!("exec > /dev/null 2> /dev/null; exec {tree}");
+            let Some(done) = inside(&world, place, &script) else { return };
+            done.code(if shape == "thread" { 0 } else { 3 });
+            assert_eq!(world.read("log"), "done\n", "{shape}, {place:?}");
+        }
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn without_a_proc_everything_is_killed_all_the_same() {
+    let world = World::redis();
+    for shape in ["daemon", "hops", "thread", "mixed"] {
+        // The command ends its own lease.
+        let exe = env!("CARGO_BIN_EXE_leasehold");
+        let unlock = format!("{exe} unlock x --force --yes --why test 2> /dev/null");
+        let script = format!("{unlock}; exec {}", tree_in(shape));
+        let Some(done) = inside(&world, NO_PROC, &script) else { return };
+        // Its stdout is at its end: all are dead.
+        assert_eq!(done.status.code(), Some(79), "{shape}: {done:?}");
+    }
+    world.assert_nothing_left();
+}

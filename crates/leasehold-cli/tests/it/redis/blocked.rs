@@ -1,0 +1,90 @@
+//! A stderr that takes nothing: what is done for the lease does not wait for it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use super::losing::{STUBBORN, pause_and_know_the_end, signs_of_life};
+use crate::harness::{World, is_alive, start_with_stderr, until};
+
+/// A pipe that is full, and that nobody reads.
+fn full_pipe() -> (OwnedFd, Stdio) {
+    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+    for piece in [vec![b'x'; 4096], vec![b'x']] {
+        while rustix::io::write(&writer, &piece).is_ok() {}
+    }
+    // Of those who write there nobody else has asked not to be kept waiting.
+    rustix::io::ioctl_fionbio(&writer, false).expect("our own pipe");
+    (reader, Stdio::from(writer))
+}
+
+/// A terminal that was stopped by Ctrl-S.
+fn stopped_terminal() -> (OwnedFd, Stdio) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of ours");
+    let name = ptsname(&master, Vec::new()).expect("a name");
+    let slave = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(name.to_str().expect("plain text"))
+        .expect("the terminal");
+    let mut keys = File::from(master);
+    keys.write_all(b"\x13").expect("somebody reads");
+    (OwnedFd::from(keys), Stdio::from(slave))
+}
+
+/// Stops the server under a command that ignores TERM. It is dead in time, and we are gone soon.
+#[track_caller]
+fn is_dead_in_time((kept, stderr): (OwnedFd, Stdio), log: &str) {
+    let world = World::redis();
+    let mut command = world.run("x", &["--ttl", "2s"], STUBBORN);
+    command.env("LEASEHOLD_LOG", log);
+    let mut run = start_with_stderr(command, stderr);
+    let pid: i32 = run.line().parse().expect("a pid");
+    until("it works", || !signs_of_life(&world).is_empty());
+    let ends = pause_and_know_the_end(&world, 2.0);
+    assert_eq!(run.exit().code(), Some(79));
+    assert!(!is_alive(pid));
+    let last = *signs_of_life(&world).last().expect("it worked");
+    assert!(last < ends, "alive at {last}, while the server keeps the lock until {ends}");
+    world.server().resume();
+    until("what was left of the lease is over", || world.state("x") == "free");
+    world.assert_nothing_left();
+    drop(kept);
+}
+
+#[test]
+fn a_full_pipe_that_nobody_reads_holds_nothing_up() {
+    is_dead_in_time(full_pipe(), "");
+}
+
+#[test]
+fn a_terminal_that_was_stopped_holds_nothing_up() {
+    is_dead_in_time(stopped_terminal(), "");
+}
+
+/// So much is logged that what may wait for stderr is full as well.
+#[test]
+fn a_log_that_nobody_reads_holds_nothing_up() {
+    is_dead_in_time(full_pipe(), "trace");
+}
+
+#[test]
+fn a_command_that_ends_ends_us_although_messages_are_left() {
+    let world = World::redis();
+    let (kept, stderr) = full_pipe();
+    // The command ends by itself, and leaves a process that is mentioned.
+    let script = "sh -c 'read line; exit 0' < $1/fifo > /dev/null 2>&1 & echo up; exit 3";
+    let made = std::process::Command::new("mkfifo").arg(world.path("fifo")).status();
+    assert!(made.expect("mkfifo").success());
+    let mut run = start_with_stderr(world.run("x", &[], script), stderr);
+    run.expect("up");
+    std::fs::write(world.path("fifo"), "go\n").expect("somebody reads");
+    assert_eq!(run.exit().code(), Some(3));
+    world.assert_nothing_left();
+    drop(kept);
+}
