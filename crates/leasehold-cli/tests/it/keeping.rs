@@ -93,8 +93,9 @@ fn whatever_shape_a_command_has_it_is_killed_when_the_lock_is_lost() {
 
 /// Starts five processes in mixed shapes and waits until all are up.
 #[track_caller]
-fn five_processes(world: &World) -> Running {
-    let mut command = world.leasehold(["run", "x", "--ttl", "1s", "--"]);
+fn five_processes(world: &World, name: &str) -> Running {
+    // So long that a busy machine loses no lease meanwhile.
+    let mut command = world.leasehold(["run", name, "--ttl", "1m", "--"]);
     command.arg(tree()).arg("mixed");
     let mut run = start(command);
     for _ in 0..5 {
@@ -108,8 +109,8 @@ fn nothing_outlives_a_leasehold_that_is_killed() {
     let world = World::sqlite();
     let rounds = rounds(20);
     let mut took: Vec<Duration> = (0..rounds)
-        .map(|_| {
-            let mut run = five_processes(&world);
+        .map(|round| {
+            let mut run = five_processes(&world, &round.to_string());
             let killed = Instant::now();
             run.kill(Signal::KILL);
             run.rest_of_stdout();
@@ -119,7 +120,6 @@ fn nothing_outlives_a_leasehold_that_is_killed() {
     took.sort_unstable();
     let (median, slowest) = (took[rounds / 2], took[rounds - 1]);
     println!("{rounds} times killed: all dead after {median:?}, the slowest after {slowest:?}");
-    until("the last lease runs out", || world.state("x") == "free");
 }
 
 #[test]
