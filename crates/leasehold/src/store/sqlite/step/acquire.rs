@@ -33,6 +33,10 @@ impl Step for Acquire {
             if holding == Holding::Others && self.0.line == Line::Stand {
                 return self.taken(turn, &row, row.time_left(turn.now)).map(Some);
             }
+            if holding != Holding::Mine && (holding == Holding::Others || row.has_line) {
+                // Before the transaction, which is to be short.
+                self.hang_bell(turn);
+            }
             let is_more = turn.due_record(self.0.note.as_ref()).is_some()
                 || !row.exists()
                 || row.has_line && holding == Holding::Free
@@ -43,12 +47,7 @@ impl Step for Acquire {
             let granted = match decide_ask(holding, Front::EMPTY, Asker::Outside) {
                 AskDecision::GrantAgain => self.grant_again(turn, &mut row)?,
                 AskDecision::Grant => self.grant(turn, &mut row)?,
-                _ => {
-                    if let Some(place) = self.0.line.place() {
-                        turn.bells.hang(place.inbox);
-                    }
-                    return Ok(None);
-                }
+                _ => return Ok(None),
             };
             if granted.is_some() {
                 return Ok(granted);
@@ -71,6 +70,8 @@ impl Step for Acquire {
         let entered = if holding == Holding::Mine || is_alone {
             None
         } else {
+            // Another may have taken the key since the quick look.
+            self.hang_bell(turn);
             line_rows::enter(turn, &mut row, ask)?
         };
         let holder = row.living(turn.now).and_then(|held| client_of(held.owner.as_bytes()));
@@ -117,6 +118,13 @@ fn in_transaction(granted: Option<Acquired>) -> Acquired {
 }
 
 impl Acquire {
+    /// Before others can see a place of this client, whoever hands it the key must find its bell.
+    fn hang_bell(&self, turn: &mut Turn<'_>) {
+        if let Some(place) = self.0.line.place() {
+            turn.bells.hang(place.inbox);
+        }
+    }
+
     /// Makes the asker the owner, unless the row has changed since it was read.
     fn grant(&self, turn: &mut Turn<'_>, row: &mut LockRow) -> rusqlite::Result<Option<Acquired>> {
         let ask = &self.0;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::core::line::NEAR;
 use crate::store::sqlite::waits::LOOK_EVERY_MIN;
+use crate::store::{ClientRecord, Note};
 
 /// A host that can wait for pipes. Its clock stands still, so nobody looks at the file unasked.
 struct Belled(OnClock);
@@ -71,6 +72,21 @@ fn a_bell_wakes_who_waits_in_another_process_and_hangs_only_while_somebody_waits
         settle(&there);
     }
     assert!(!world.bell(&client(2)).exists());
+}
+
+/// As every client of the library does. Its record is written with its first ask.
+#[test]
+fn the_first_ask_of_a_client_that_says_who_it_is_hangs_its_bell_up() {
+    let world = World::new();
+    let (here, there) = (world.open_belled(), world.open_belled());
+    let (_sink, hints) = watch(&there, &client(2));
+    granted(run(here.acquire(ask("a", owner(1, 1)))));
+    let record = Arc::new(ClientRecord::new(client(2)));
+    let note = Some(Note::new(Some(record), None));
+    is_taken(run(there.acquire(Ask { note, ..join("a", owner(2, 1), 1) })));
+    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+    assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
 }
 
 #[test]
