@@ -36,6 +36,37 @@ async fn inspect(client: &Client) -> Snapshot {
     client.inspect("a").await.expect("asked")
 }
 
+/// Each ask of one who waits is a write, and a file has one writer.
+#[test]
+fn those_far_back_in_a_line_of_a_file_ask_rarely_and_are_served_in_order_all_the_same() {
+    const WAITERS: usize = 150;
+    super::play_on(crate::stores::sqlite, 0, async |scene| {
+        let holder = scene.calm_client().await.mutex("a").lock().await.expect("free");
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for number in 0..WAITERS {
+            let client = scene.client().await;
+            tasks.push(waiter(&scene.host, &client, number, &served));
+            scene.host.settle().await;
+        }
+        let before = scene.faults.count(Request::Acquire);
+        assert_eq!(before, WAITERS, "each took its place");
+        scene.pass(ms(10_000)).await;
+        let asks = scene.faults.count(Request::Acquire) - before;
+        // The first 32 once a second, and one with 150 ahead every 7.5 s.
+        assert!((32 * 9..32 * 11 + 450).contains(&asks), "{asks} asks");
+
+        let before = scene.faults.count(Request::Acquire);
+        drop(holder);
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(*served.lock().expect("no panic"), (0..WAITERS).collect::<Vec<_>>());
+        let asks = scene.faults.count(Request::Acquire) - before;
+        assert!(asks <= 3 * WAITERS, "{asks} asks for {WAITERS} grants");
+    });
+}
+
 /// To the nanosecond, here.
 #[test]
 fn who_waits_too_long_is_told_when_its_time_is_over_and_leaves_no_place() {
