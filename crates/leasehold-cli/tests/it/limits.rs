@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::harness::{Done, World, start};
 
@@ -11,7 +12,7 @@ use crate::harness::{Done, World, start};
 const DESCRIPTORS: std::ops::RangeInclusive<u32> = 4..=48;
 
 /// From none to more threads and processes than a command starts.
-const PROCESSES: std::ops::RangeInclusive<u32> = 0..=12;
+const PROCESSES: std::ops::RangeInclusive<u32> = 0..=32;
 
 on_every_store! {
     too_few_descriptors_end_in_an_error,
@@ -34,11 +35,12 @@ fn too_few_processes_end_in_an_error(world: &World) {
     fs::set_permissions(world.path("."), fs::Permissions::from_mode(0o777)).expect("it is ours");
     let program = world.path("leasehold");
     fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).expect("there is room");
+    let somebody = become_somebody();
     for args in commands() {
         let went_well = PROCESSES.map(|most| {
             let command = as_somebody(&program, &world.leasehold(args));
             let limit = format!("--nproc={most}");
-            let mut words = become_somebody();
+            let mut words: Vec<&str> = somebody.iter().map(String::as_str).collect();
             words.extend(["prlimit", &limit]);
             let limited = under(&words, &command);
             ends_clearly(&start(limited).end(), most)
@@ -65,12 +67,16 @@ fn under(words: &[&str], command: &Command) -> Command {
     limited
 }
 
-/// The superuser has no limit of processes, so it becomes somebody who has no other process.
-fn become_somebody() -> Vec<&'static str> {
+/// The superuser has no limit of processes, so it becomes somebody who has no other process: the
+/// limit counts all processes and threads of a user, also those of a test beside this one.
+fn become_somebody() -> Vec<String> {
+    static USERS: AtomicU32 = AtomicU32::new(0);
     if !rustix::process::geteuid().is_root() {
         return Vec::new();
     }
-    vec!["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
+    let id = 100_000 + (std::process::id() % 100_000) * 16 + USERS.fetch_add(1, Ordering::Relaxed);
+    let ids = [format!("--reuid={id}"), format!("--regid={id}")];
+    ["setpriv".to_owned()].into_iter().chain(ids).chain(["--clear-groups".to_owned()]).collect()
 }
 
 /// The same command, by a program that everybody may run.

@@ -148,10 +148,16 @@ fn a_guard_is_renewed_and_dropped_without_any_runtime() {
 #[tokio::test]
 async fn bad_names_and_ttls_surface_at_the_first_call() -> Result<(), Error> {
     let client = Client::connect("memory:").await?;
-    for mutex in [client.mutex(""), client.mutex("a\0"), client.mutex("a").ttl(Duration::ZERO)] {
+    // An empty name names no lock.
+    let table = [
+        (client.mutex(""), None),
+        (client.mutex("a\0"), Some("a\0")),
+        (client.mutex("a").ttl(Duration::ZERO), Some("a")),
+    ];
+    for (mutex, name) in table {
         let error = mutex.lock().await.expect_err("bad");
         assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.name().is_some(), "{error}");
+        assert_eq!(error.name(), name, "{error}");
         assert_eq!(mutex.try_lock().await.expect_err("bad").kind(), ErrorKind::Config);
     }
     let hour = Duration::from_hours(25);

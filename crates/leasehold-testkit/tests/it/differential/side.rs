@@ -219,6 +219,9 @@ impl Answer {
                     snapshot.holders.iter_mut().for_each(|holder| holder.since = None);
                     snapshot.waiters.iter_mut().for_each(|waiter| waiter.since = None);
                 }
+                if excludes(Exclusion::HoldersTtl) {
+                    snapshot.holders.iter_mut().for_each(|holder| holder.ttl = None);
+                }
                 Self::Inspected(snapshot, blocks.into_iter().map(rise).collect())
             }
             Self::Listed(mut page) => {
