@@ -18,6 +18,27 @@ fn as_it_was(seed: u64) -> Plan {
     Plan::among(seed, USUAL, &Kind::FIRST)
 }
 
+/// The kinds that there were next.
+const SECOND: [Kind; 11] = [
+    Kind::Quorum,
+    Kind::Coexist,
+    Kind::Strict,
+    Kind::Copies,
+    Kind::Long,
+    Kind::Crowd,
+    Kind::Detached,
+    Kind::Evicting,
+    Kind::Namespaced,
+    Kind::Bare,
+    Kind::Foreign,
+];
+
+/// As [`holds`], of these kinds.
+#[track_caller]
+fn holds_among_the_second(seed: u64) -> Ran {
+    holds_in(&Plan::among(seed, USUAL, &SECOND))
+}
+
 /// Runs a world; nothing that is promised may break.
 #[track_caller]
 fn holds_in(plan: &Plan) -> Ran {
@@ -112,6 +133,19 @@ fn what_nodes_have_granted_to_another_since_need_not_be_given_back() {
         // Nothing else is promised where nodes evict.
         assert!(broken.iter().all(|one| one.invariant != Invariant::NoOrphan), "seed {seed}");
     }
+}
+
+/// A node was being asked for a lease again when its guard was detached: the node got a release by
+/// the token by which the lease went on.
+#[test]
+fn a_lease_that_is_detached_while_a_node_is_asked_for_it_is_not_given_back() {
+    let _ran = holds_among_the_second(153);
+}
+
+/// A lock without fencing was handed over, its note was evicted, and its holder asked again.
+#[test]
+fn a_lock_without_fencing_has_no_fencing_token_of_another() {
+    let _ran = holds_among_the_second(300_004);
 }
 
 /// A kind of world that never comes to what it is there for tests nothing.

@@ -142,6 +142,7 @@ impl Attempt {
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
             self.is_asking = false;
+            let answer = answer.map(|answer| as_wanted(answer, &self.spec));
             tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
             let now = self.session.now();
             self.session.registry.settle(&self.session);
@@ -419,6 +420,15 @@ pub(super) fn wait_elapsed() -> Error {
 fn quarantined(quarantine: &Quarantine) -> Error {
     let message = format!("{quarantine}; nothing was taken, wait longer or come back later");
     Error::new(ErrorKind::WaitElapsed, message)
+}
+
+/// A server that lost what it noted of a grant without fencing takes the last token of all for that
+/// of this one, which another has.
+fn as_wanted(answer: Acquired, spec: &Spec) -> Acquired {
+    match answer {
+        Acquired::Granted { .. } if !spec.fencing => Acquired::Granted { fencing: None },
+        answer => answer,
+    }
 }
 
 fn too_slow(ttl: Ttl) -> Error {

@@ -33,12 +33,15 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
 pub(in crate::simulation) async fn hoard(worker: Worker, mut random: SeededRandom) {
     let plan = &worker.world().plan;
     let (crowd, ttl, span) = (plan.crowd, plan.clients[0].ttl, plan.span);
+    // As the server names its keys.
+    let namespace = plan.clients[0].namespace.map(|namespace| format!("{namespace}:"));
+    let namespace = namespace.unwrap_or_default();
     let begins_ms = u64::try_from(span.as_millis() / 2).expect("some seconds");
     let now = worker.now();
     worker.sleep_until(now + Duration::from_millis(random.next_u64() % begins_ms)).await;
     let until = worker.now() + ttl * 3 / 2;
     for number in 0..crowd {
-        let key = Arc::from(format!("one of many {number}"));
+        let key = Arc::from(format!("{namespace}one of many {number}"));
         let one = worker.another(SeededRandom::new(random.next_u64()));
         worker.spawn(Box::pin(one.hold_one_of_many(key, until)));
     }

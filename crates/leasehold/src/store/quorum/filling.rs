@@ -140,6 +140,10 @@ impl<S: Store> Filling<S> {
         })
         .await;
         if has_ended() {
+            if shared.leases.is_let_go(&self.lease.owner) {
+                // It goes on, by this token: a release would spend it.
+                return None;
+            }
             // Its release may have been sent before the request was: so one is sent behind it.
             let store = &shared.nodes[self.node].store;
             drop(store.release(self.lease.clone(), Otherwise::Free));

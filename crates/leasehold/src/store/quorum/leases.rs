@@ -31,6 +31,8 @@ pub(super) struct Known {
     pub(super) kept_until: Moment,
     /// The nodes that are being asked for it again, a bit for each.
     filling: u16,
+    /// Whether its client looks after it no longer.
+    is_let_go: bool,
 }
 
 impl Known {
@@ -41,6 +43,7 @@ impl Known {
             valid_until: valid_until(sent, ttl),
             kept_until: sent + ttl.get(),
             filling: 0,
+            is_let_go: false,
         }
     }
 }
@@ -84,7 +87,8 @@ impl Leases {
         now: Moment,
     ) -> Option<Known> {
         let mut state = self.state();
-        let known = state.leases.get_mut(owner).filter(|known| known.valid_until > now)?;
+        let is_ours = |known: &&mut Known| known.valid_until > now && !known.is_let_go;
+        let known = state.leases.get_mut(owner).filter(is_ours)?;
         let is_first = known.filling & (1 << node) == 0;
         known.filling |= 1 << node;
         is_first.then_some(*known)
@@ -109,9 +113,22 @@ impl Leases {
         self.state().leases.remove(owner);
     }
 
-    /// What is known of a lease, whether it is still valid or not.
+    /// The client looks after a lease no longer: no node is asked for it again from now on. It goes
+    /// on without its client, so what was asked for is not given back either.
+    pub(super) fn let_go(&self, owner: &OwnerToken) {
+        if let Some(known) = self.state().leases.get_mut(owner) {
+            known.is_let_go = true;
+        }
+    }
+
+    /// Whether the client has let a lease go that may be valid.
+    pub(super) fn is_let_go(&self, owner: &OwnerToken) -> bool {
+        self.state().leases.get(owner).is_some_and(|known| known.is_let_go)
+    }
+
+    /// What is known of a lease that the client looks after, whether it is still valid or not.
     pub(super) fn known(&self, owner: &OwnerToken) -> Option<Known> {
-        self.state().leases.get(owner).copied()
+        self.state().leases.get(owner).copied().filter(|known| !known.is_let_go)
     }
 
     /// What is known of a lease that is valid.

@@ -274,7 +274,7 @@ impl<S: Store> Store for Quorum<S> {
     }
 
     fn let_go(&self, lease: &LeaseId) {
-        self.shared.leases.end(&lease.owner);
+        self.shared.leases.let_go(&lease.owner);
         self.shared.nodes.iter().for_each(|node| node.store.let_go(lease));
     }
 
