@@ -8,7 +8,7 @@ use leasehold::host::Host;
 use leasehold::store::redis::{Command, Connector, Link, Value};
 
 use super::{Draw, Kind};
-use crate::history::event::{CallKind, Name, Outcome, ProcessId};
+use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId};
 use crate::simulation::network::SimulatedConnector;
 use crate::simulation::plan::Plan;
 use crate::simulation::process::Process;
@@ -85,19 +85,24 @@ impl Poller {
         let kept = ttl + self.world.plan.lock_delay;
         let ttl_ms = u64::try_from(kept.as_millis()).expect("some seconds");
         let set = Command::new("SET").arg(&*key).arg(&token).arg("NX").arg("PX");
+        let call = self.world.called(&self.process, &key, CallKind::TryLock, Some(ANSWER_LIMIT));
         let sent = self.process.now();
         let answer = self.within(link.submit(set.arg(ttl_ms.to_string()))).await;
         match answer {
             // What may have been taken runs out by itself.
-            None | Some(Err(_)) => None,
+            None | Some(Err(_)) => {
+                self.world.returned(call, Outcome::Dropped);
+                None
+            }
             Some(Ok(Value::Nil)) => {
+                self.world.returned(call, Outcome::Dropped);
                 self.world.did("taken from a foreigner");
                 self.pause(40).await;
                 Some(())
             }
             Some(Ok(_)) => {
                 let until = sent + (ttl - ttl / 100).saturating_sub(Duration::from_millis(2));
-                self.hold(link, &key, &token, until).await;
+                self.hold(link, call, &key, &token, until).await;
                 self.pause(self.world.plan.pause_ms()).await;
                 Some(())
             }
@@ -107,11 +112,11 @@ impl Poller {
     async fn hold(
         &mut self,
         link: &dyn Link,
+        call: CallId,
         key: &Name,
         token: &str,
         until: leasehold::core::Moment,
     ) {
-        let call = self.world.called(&self.process, key, CallKind::TryLock, Some(ANSWER_LIMIT));
         let window = self.world.relies(call, &self.process, key, token, until);
         self.world.returned(call, Outcome::Granted);
         self.world.did("granted to a foreigner");
