@@ -11,8 +11,11 @@ use crate::harness::{Done, World, start};
 /// From what the loader of programs needs to more than every command does.
 const DESCRIPTORS: std::ops::RangeInclusive<u32> = 4..=48;
 
-/// From none to more threads and processes than a command starts.
-const PROCESSES: std::ops::RangeInclusive<u32> = 0..=32;
+/// From none to about as many threads and processes as a command starts.
+const PROCESSES: std::ops::RangeInclusive<u32> = 0..=12;
+
+/// Surely enough: the dead of earlier commands count until somebody has waited for them.
+const ENOUGH_PROCESSES: u32 = 4_096;
 
 on_every_store! {
     too_few_descriptors_end_in_an_error,
@@ -37,7 +40,7 @@ fn too_few_processes_end_in_an_error(world: &World) {
     fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).expect("there is room");
     let somebody = become_somebody();
     for args in commands() {
-        let went_well = PROCESSES.map(|most| {
+        let went_well = PROCESSES.chain([ENOUGH_PROCESSES]).map(|most| {
             let command = as_somebody(&program, &world.leasehold(args));
             let limit = format!("--nproc={most}");
             let mut words: Vec<&str> = somebody.iter().map(String::as_str).collect();
