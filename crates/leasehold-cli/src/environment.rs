@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 
-/// What the names of our variables begin with.
+/// The prefix of the variables that Leasehold reads.
 const PREFIX: &str = "LEASEHOLD_";
 
 /// The store.
 pub(crate) const URL: &str = "LEASEHOLD_URL";
 /// The file in which the URL of the store stands.
 pub(crate) const URL_FILE: &str = "LEASEHOLD_URL_FILE";
-/// What stands before every name.
+/// The namespace: the prefix of every name in the store.
 pub(crate) const NAMESPACE: &str = "LEASEHOLD_NAMESPACE";
 /// The owner token of the lease that is meant.
 pub(crate) const TOKEN: &str = "LEASEHOLD_TOKEN";

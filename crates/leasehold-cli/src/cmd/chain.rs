@@ -46,7 +46,7 @@ impl Chain {
         }
         let seen = match client.inspect(name).await {
             Ok(seen) => seen,
-            // Who may take locks need not be allowed to look.
+            // A user may have the rights to take locks and none to inspect them.
             Err(error) if error.kind() == ErrorKind::Denied => return Ok(()),
             Err(error) => return Err(error.into()),
         };

@@ -75,7 +75,7 @@ fn may_pass(failure: &Failure) -> bool {
     [ErrorKind::Unavailable, ErrorKind::Unknown].iter().any(|kind| failure.kind == kind.as_str())
 }
 
-/// What was found by one look.
+/// The locks that one listing found.
 #[derive(Debug, Default)]
 struct List {
     rows: Vec<view::Row>,

@@ -1,7 +1,7 @@
 //! The requests of the contract as calls of scripts.
 
 use super::keys::Keys;
-use super::known::Process;
+use super::known::ServerProcess;
 use super::link::{Command, Digits};
 use super::scripts::{
     ACQUIRE, ACQUIRE_PLAIN, ACQUIRE_PLAIN_STRICTLY, ACQUIRE_STRICTLY, EVICT, INSPECT, LIVING,
@@ -50,7 +50,7 @@ pub(super) enum Call<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strictly<'a> {
     /// Which process answers at the connection that it is sent on.
-    pub(super) process: &'a Process,
+    pub(super) process: &'a ServerProcess,
     /// What happens if that is another one than before.
     pub(super) strict: Strict,
 }
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_strict_ask_says_last_on_which_process_it_relies_and_never_goes_by_a_command() {
-        let process = Process { run_id: "a1b2".into(), replid: "c3d4".into() };
+        let process = ServerProcess { run_id: "a1b2".into(), replid: "c3d4".into() };
         let strictly = Some(Strictly { process: &process, strict: Strict::STANDARD });
         let command =
             Call::Acquire { ask: &ask(Line::Stand, None), cold: false, strictly }.by_hash();

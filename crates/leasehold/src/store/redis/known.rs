@@ -13,7 +13,7 @@ const WARM_KEYS_MAX: usize = 16_384;
 
 /// Which process answers, and whose data it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+pub(super) struct ServerProcess {
     /// It changes with every start.
     pub(super) run_id: Arc<str>,
     /// It changes with every start too, and when the server was a replica and is a primary again.
@@ -23,7 +23,7 @@ pub(super) struct Process {
 #[derive(Default)]
 pub(super) struct Known {
     /// Which process answers, where that was asked.
-    process: Option<Process>,
+    process: Option<ServerProcess>,
     /// How many replicas it had when the connection was made, where that was asked.
     replicas: Option<u32>,
     /// One bit per script.
@@ -47,12 +47,12 @@ pub(super) enum PlainAsk {
 
 impl Known {
     /// What is known of a connection that has just been made.
-    pub(super) fn new(process: Option<Process>, replicas: Option<u32>) -> Self {
+    pub(super) fn new(process: Option<ServerProcess>, replicas: Option<u32>) -> Self {
         Self { process, replicas, ..Self::default() }
     }
 
     /// The server at the other end; `None` where it was not asked.
-    pub(super) fn process(&self) -> Option<&Process> {
+    pub(super) fn process(&self) -> Option<&ServerProcess> {
         self.process.as_ref()
     }
 

@@ -2,7 +2,7 @@
 
 use super::call::{Call, Strictly, set};
 use super::copies::{Confirmation, Copies};
-use super::known::{Known, PlainAsk, Process};
+use super::known::{Known, PlainAsk, ServerProcess};
 use super::link::{Command, Value};
 use super::reply;
 use super::terms::{Strict, Terms};
@@ -80,7 +80,7 @@ pub(super) struct Scripted {
     /// Whether a release hands nothing over.
     wakes: bool,
     /// Which process answers at the connection that it was sent on last.
-    process: Option<Process>,
+    process: Option<ServerProcess>,
 }
 
 /// Whether it is an ask for a lock with nothing beside it, and by what it was sent.
@@ -231,8 +231,8 @@ mod tests {
         assert_eq!(name(&mut first, &mut known), "SET");
     }
 
-    fn process(run_id: &str, replid: &str) -> Process {
-        Process { run_id: run_id.into(), replid: replid.into() }
+    fn process(run_id: &str, replid: &str) -> ServerProcess {
+        ServerProcess { run_id: run_id.into(), replid: replid.into() }
     }
 
     /// What makes the mode safe: no ask names the process of a connection before.

@@ -12,7 +12,7 @@ use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::redis::copies::Replicas;
 use crate::store::redis::handshake::{no_replicas, no_run_id};
-use crate::store::redis::known::{Known, Process};
+use crate::store::redis::known::{Known, ServerProcess};
 use crate::store::redis::link::{Connected, Connector};
 use crate::store::within;
 
@@ -44,7 +44,7 @@ impl Serving {
             Ok(connected) => connected,
             Err(error) => return self.failed(&unavailable(error, &*connector)),
         };
-        let process = run_id.zip(replid).map(|(run_id, replid)| Process { run_id, replid });
+        let process = run_id.zip(replid).map(|(run_id, replid)| ServerProcess { run_id, replid });
         if process.is_none() && connector.terms().strict.is_some() {
             return self.failed(&no_run_id().at(&connector.label()));
         }
