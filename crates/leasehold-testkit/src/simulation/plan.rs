@@ -122,11 +122,10 @@ impl Plan {
     }
 
     /// As [`new`](Self::new), but of these kinds in any case, where the kinds that the seed has do
-    /// not exclude them. If none is asked for, only those of [`Kind::DRAWN`] are drawn.
+    /// not exclude them.
     #[must_use]
     pub fn asked_for(seed: u64, time: Duration, wanted: &[Kind]) -> Self {
-        let known: &[Kind] = if wanted.is_empty() { &Kind::DRAWN } else { &Kind::ALL };
-        Self::draw(Draw { seed, known, wanted }, time)
+        Self::draw(Draw { seed, known: &Kind::ALL, wanted }, time)
     }
 
     /// The world that `seed` would stand for if there were no other kinds than these: as it was

@@ -170,6 +170,10 @@ impl Worker {
         self.process.sleep_until(Moment::from_nanos(begins)).await;
         let key = Arc::clone(&self.keys[self.number % self.keys.len()]);
         for _ in 0..self.random.below(RUSH_MAX) {
+            // Where each takes long, a rush would go on for minutes after the end.
+            if !self.world.goes_on() {
+                return;
+            }
             let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
             let Some((window, guard)) = self.lock(&key, &terms, LOCKS).await else { return };
             let span = Duration::from_nanos(self.random.next_u64() % 200_000);

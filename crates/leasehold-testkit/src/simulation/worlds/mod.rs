@@ -65,13 +65,6 @@ impl Kind {
         Self::Foreign,
     ];
 
-    /// Those that there were when the first seeds got their names in tests.
-    pub const FIRST: [Self; 4] = [Self::Quorum, Self::Coexist, Self::Strict, Self::Copies];
-
-    /// Those that a seed has although nobody asks for them. The others join them once ten thousand
-    /// seeds of them hold what is promised.
-    pub const DRAWN: [Self; 4] = Self::FIRST;
-
     /// Its name on the command line, and what its worlds have that others lack.
     #[must_use]
     pub const fn about(self) -> (&'static str, &'static str) {
