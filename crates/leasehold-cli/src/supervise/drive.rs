@@ -1,10 +1,11 @@
 //! Runs the decisions of the machine on a real command.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold::Guard;
 use leasehold::host::{Host, SystemHost};
+use leasehold::{Guard, Lost};
 
 use super::child::{Change, Child};
 use super::machine::{Action, Input, News, Policy, Supervision, Verdict};
@@ -52,7 +53,12 @@ pub(crate) async fn supervise(
         // The changes are older.
         let inputs: Vec<Input> = changes.chain([input]).collect();
         for input in inputs {
-            for action in supervision.on(clock.now(), guard.remaining(), input) {
+            let left = guard.remaining();
+            let reason = if told { None } else { why_none_is_left(left, lost.as_mut()) };
+            told |= reason.is_some();
+            let inputs = reason.map(Input::Lost).into_iter().chain([input]);
+            let actions = inputs.flat_map(|input| supervision.on(clock.now(), left, input));
+            for action in actions.collect::<Vec<_>>() {
                 match action {
                     Action::Forward(signal) => child.forward(signal),
                     Action::Stop(signal) => child.stop(signal),
@@ -68,6 +74,19 @@ pub(crate) async fn supervise(
                 }
             }
         }
+    }
+}
+
+/// Why nothing is left of the lease, if that is known. A lease that the store says is not ours has
+/// no time left either: without the reason, whatever is looked at next would take that for the
+/// deadline, and kill a command that may be told to stop.
+fn why_none_is_left(left: Duration, lost: Pin<&mut impl Future<Output = Lost>>) -> Option<Lost> {
+    if !left.is_zero() {
+        return None;
+    }
+    match lost.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(reason) => Some(reason),
+        Poll::Pending => None,
     }
 }
 
@@ -145,4 +164,24 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
         ),
     };
     talk.notice(level, event, Some(guard.name()), &text);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[test]
+    fn where_nothing_is_left_the_reason_is_known_before_anything_else_is_looked_at() {
+        let second = Duration::from_secs(1);
+        let lost = || pin_of(ready(Lost::NotOurs));
+        assert_eq!(why_none_is_left(Duration::ZERO, lost().as_mut()), Some(Lost::NotOurs));
+        assert_eq!(why_none_is_left(second, lost().as_mut()), None, "it is told in its turn");
+        assert_eq!(why_none_is_left(Duration::ZERO, pin_of(pending()).as_mut()), None);
+    }
+
+    fn pin_of(lost: impl Future<Output = Lost>) -> Pin<Box<impl Future<Output = Lost>>> {
+        Box::pin(lost)
+    }
 }

@@ -28,6 +28,8 @@ pub(super) struct Server {
     pub(super) is_up: bool,
     /// Stopped: the kernel takes bytes, and nobody reads them.
     pub(super) is_stopped: bool,
+    /// When it is through with the command before.
+    free_at: Moment,
     evicting: Option<Evicting>,
     past: VecDeque<Dataset>,
     kept_at: Moment,
@@ -69,6 +71,7 @@ impl Server {
             clock,
             is_up: true,
             is_stopped: false,
+            free_at: Moment::default(),
             evicting: None,
             past: VecDeque::new(),
             kept_at: Moment::default(),
@@ -156,10 +159,19 @@ impl Server {
         self.carry(now, 0, command, true)
     }
 
+    /// When it comes to a command that is there by now: it carries out one after the other, also
+    /// those that lay there while it was stopped, and none takes less than a microsecond.
+    fn turn(&mut self, now: Moment) -> Moment {
+        let at = now.max(self.free_at);
+        self.free_at = at + Duration::from_micros(1);
+        at
+    }
+
     fn carry(&mut self, now: Moment, written: u64, command: &Command, is_copy: bool) -> Executed {
         self.keep(now);
         self.evict_one(now);
-        let now_us = self.clock.at(now);
+        let turn = self.turn(now);
+        let now_us = self.clock.at(turn);
         let key = command.args().nth(3).map(<[u8]>::to_vec).unwrap_or_default();
         let plain = asked_plainly(command);
         let key = plain.as_ref().map_or(key, |asked| asked.key.as_bytes().to_vec());

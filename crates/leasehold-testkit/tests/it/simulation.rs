@@ -158,6 +158,13 @@ fn clients_that_rush_for_a_lock_stop_when_the_world_ends() {
     let _ran = holds_among_the_second(68_574_987_057_201);
 }
 
+/// A counter was evicted between two commands that a server had carried out in no time at all. A
+/// new one begins at the clock, which had not moved.
+#[test]
+fn a_server_takes_time_for_each_command() {
+    let _ran = holds_among_the_second(90_000_001_674);
+}
+
 /// A kind of world that never comes to what it is there for tests nothing.
 #[test]
 fn every_kind_of_world_comes_to_what_others_lack() {

@@ -19,6 +19,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     }
     // A counter that is lost is begun anew from the clock: that must not have been set back.
     plan.faults.retain(|planned| !Fault::STEPS.contains(&planned.fault));
+    plan.clocks.iter_mut().for_each(|clock| clock.jitter_us = 0);
     let within_ms = u64::try_from(plan.span.as_millis() / 2).expect("some seconds");
     for _ in 0..3 + random.below(4) {
         plan.faults.push(PlannedFault {

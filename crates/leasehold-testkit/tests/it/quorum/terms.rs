@@ -1,9 +1,11 @@
 //! The terms of a lock, over several nodes.
 
-use leasehold::{ErrorKind, Release};
+use leasehold::core::token::{ClientId, OwnerToken};
+use leasehold::store::{Acquired, Ask, Claim, Line, Store as _};
+use leasehold::{ErrorKind, Release, Ttl};
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{TTL, ms, play};
+use super::{TTL, key, ms, play};
 
 #[test]
 fn a_plain_lock_is_taken_kept_and_released() {
@@ -108,4 +110,36 @@ fn who_coexists_frees_every_node_and_hands_none_over() {
             scene.pass(ms(50)).await;
         }
     });
+}
+
+/// It is told so again in the same way: a key that was handed over there would keep out whoever
+/// polls for it.
+#[test]
+fn who_coexists_hands_no_key_over_at_a_node_that_missed_the_release() {
+    play(&[3], 0..3, async |scene| {
+        for coexists in [false, true] {
+            let client = scene.client().await;
+            let mutex = client.mutex("a");
+            let mutex = if coexists { mutex.coexist() } else { mutex };
+            let guard = mutex.lock().await.expect("free");
+            let refused = scene.nodes[0].acquire(another_in_line()).await.expect("it is in memory");
+            assert!(matches!(refused, Acquired::Taken { .. }), "{refused:?}");
+            scene.faults[0].next(Request::Release, Fault::Refuse);
+            assert_eq!(guard.release().await.expect("two let go"), Release::Released);
+            assert_eq!(scene.held_by("a").await, [true, false, false]);
+            scene.pass(ms(100)).await;
+            assert_eq!(scene.held_by("a").await, [!coexists, false, false]);
+            scene.pass(TTL + ms(100)).await;
+            scene.assert_nothing_is_left("a", "once nobody asks any more").await;
+        }
+    });
+}
+
+fn another_in_line() -> Ask {
+    let owner = OwnerToken::new("another").expect("a token");
+    let ttl = Ttl::new(TTL).expect("within bounds");
+    let mut ask = Ask::new(key("a"), owner, Claim::Exclusive, ttl);
+    let inbox = ClientId::new("Nn23PXTR8zL5").expect("an id");
+    ask.line = Line::Join { waiter_ttl: ttl, handed_ttl: ttl, ask_no: 1, inbox };
+    ask
 }

@@ -34,10 +34,17 @@ pub(super) type Retrying = AtomicUsize;
 /// in the background.
 pub(super) struct Leaving<S: Store> {
     shared: Arc<Shared<S>>,
-    lease: LeaseId,
+    release: Release,
     answers: SideBySide<S, Released>,
     /// Where it has to be tried again.
     unheard: Vec<usize>,
+}
+
+/// What every node is asked for, also when it is asked again.
+#[derive(Clone)]
+struct Release {
+    lease: LeaseId,
+    otherwise: Otherwise,
 }
 
 impl<S: Store> Leaving<S> {
@@ -56,7 +63,8 @@ impl<S: Store> Leaving<S> {
                 answers.push(number, Ttl::DEFAULT, Box::pin(answer));
             }
         }
-        Self { shared: Arc::clone(shared), lease, answers, unheard: Vec::new() }
+        let release = Release { lease, otherwise };
+        Self { shared: Arc::clone(shared), release, answers, unheard: Vec::new() }
     }
 
     /// Waits until a majority has let go, or no majority can have had it.
@@ -84,7 +92,7 @@ impl<S: Store> Leaving<S> {
         // Whoever hears that repeats it, if it matters. Both at once would be one too many.
         self.unheard.clear();
         let error = error::not_released(&self.shared, freed, not_held, &failures);
-        Err(error.with_name(self.lease.key.as_str()))
+        Err(error.with_name(self.release.lease.key.as_str()))
     }
 
     fn note(&mut self, node: usize, answer: &Result<Released, Error>) {
@@ -101,7 +109,7 @@ impl<S: Store> Drop for Leaving<S> {
         }
         let rest = Rest {
             shared: Arc::clone(&self.shared),
-            lease: self.lease.clone(),
+            release: self.release.clone(),
             answers: std::mem::replace(&mut self.answers, SideBySide::new(&self.shared)),
             unheard: std::mem::take(&mut self.unheard),
         };
@@ -113,7 +121,7 @@ impl<S: Store> Drop for Leaving<S> {
 /// What is left of a release that nobody waits for any more. Dropped, or at its end, it is over.
 struct Rest<S: Store> {
     shared: Arc<Shared<S>>,
-    lease: LeaseId,
+    release: Release,
     answers: SideBySide<S, Released>,
     unheard: Vec<usize>,
 }
@@ -122,8 +130,8 @@ impl<S: Store> Rest<S> {
     /// Hears the rest, and tries it again where it was not heard of: at each node by itself, so
     /// that one that is silent holds up no other.
     async fn finish(self) {
-        let Self { shared, lease, mut answers, unheard } = self;
-        let again = |node| retry(Arc::clone(&shared), lease.clone(), node);
+        let Self { shared, release, mut answers, unheard } = self;
+        let again = |node| retry(Arc::clone(&shared), release.clone(), node);
         let mut retries: FuturesUnordered<_> = unheard.into_iter().map(again).collect();
         loop {
             tokio::select! {
@@ -143,7 +151,7 @@ impl<S: Store> Rest<S> {
 }
 
 /// Tries a release again at one node, until that has heard of it, or it is time to leave it.
-async fn retry<S: Store>(shared: Arc<Shared<S>>, lease: LeaseId, node: usize) {
+async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) {
     let Some(_counted) = Counted::begin(&shared) else { return };
     let host = &shared.host;
     let until = host.now() + RETRY_FOR;
@@ -151,7 +159,8 @@ async fn retry<S: Store>(shared: Arc<Shared<S>>, lease: LeaseId, node: usize) {
     while host.now() < until {
         let pause = pauses.next(random_u32(&**host));
         host.sleep_until(host.now() + pause).await;
-        let answer = shared.nodes[node].store.release(lease.clone(), Otherwise::Free);
+        let Release { lease, otherwise } = release.clone();
+        let answer = shared.nodes[node].store.release(lease, otherwise);
         if !has_to_be_tried_again(&answer.await) {
             return;
         }

@@ -73,6 +73,16 @@ struct State {
     tracked: Option<Tracked>,
 }
 
+impl State {
+    /// Nobody is listened to, and no task runs. Whoever decides that does it under the same lock:
+    /// a listener that came in between would be forgotten.
+    fn end(&mut self) {
+        self.running = false;
+        self.inboxes.clear();
+        self.tracked = None;
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Listening {
     Wanted,
@@ -218,9 +228,13 @@ impl Hints {
         }
     }
 
-    /// The connection is gone: nobody is listened to. Returns whether anybody still wants to be.
+    /// The connection is gone: nobody is listened to. Returns whether anybody still wants to be. If
+    /// not, the task ends by that: who listens from now on starts another.
     fn disconnected(&self) -> bool {
-        self.disconnect(&mut self.state())
+        let mut state = self.state();
+        let goes_on = self.disconnect(&mut state);
+        state.running = goes_on;
+        goes_on
     }
 
     fn disconnect(&self, state: &mut State) -> bool {
@@ -234,8 +248,12 @@ impl Hints {
 
     fn denied(&self, error: &Error) {
         let until = self.host.now() + DENIED_FOR;
+        let mut state = self.state();
+        state.end();
+        let was_denied = state.denied_until.replace(until).is_some();
+        drop(state);
         // Once is enough to know it.
-        if self.state().denied_until.replace(until).is_none() {
+        if !was_denied {
             tracing::warn!(cause = %error, "no right to be told; waiting goes on by polling");
         }
     }
@@ -252,21 +270,18 @@ impl Hints {
         all > 2 * living
     }
 
-    /// The task is gone, or was dropped with its runtime: then it begins anew on the host's thread
-    /// after a while, since who keeps a lease idle does not ask again.
-    fn stopped(self: &Arc<Self>, regularly: bool) {
+    /// The task was dropped with its runtime: it begins anew on the host's thread after a while,
+    /// since who keeps a lease idle does not ask again.
+    fn dropped(self: &Arc<Self>) {
         let mut state = self.state();
-        let goes_on = !regularly && state.home == Home::Asker && self.disconnect(&mut state);
-        if !regularly {
-            state.home = Home::Host;
-        }
-        state.running = false;
+        let goes_on = state.home == Home::Asker && self.disconnect(&mut state);
+        state.home = Home::Host;
         if goes_on {
+            state.running = false;
             drop(state);
             return self.go_on_later();
         }
-        state.inboxes.clear();
-        state.tracked = None;
+        state.end();
     }
 
     /// Not at once: most runtimes end with their process, which is not to open one more connection
@@ -450,8 +465,13 @@ enum Ended {
 impl Drop for Running {
     fn drop(&mut self) {
         // The runtime of whoever waited may be gone, or do no input and output.
-        if let Some(hints) = self.hints.upgrade() {
-            hints.stopped(self.has_ended);
+        if !self.has_ended
+            && let Some(hints) = self.hints.upgrade()
+        {
+            hints.dropped();
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+use std::future::pending;
+
+use super::*;
+use crate::host::SystemHost;
+use crate::store::redis::link::{Connected, LinkFuture};
+use crate::store::redis::terms::Terms;
+
+/// A server that never answers.
+struct Silent;
+
+impl Connector for Silent {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        Box::pin(pending())
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        Box::pin(pending())
+    }
+
+    fn label(&self) -> String {
+        "silent".to_owned()
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::default()
+    }
+}
+
+fn inbox() -> ClientId {
+    ClientId::new("Nn23PXTR8zL5").expect("an id")
+}
+
+/// Its task has decided that nobody wants to be told, and is not gone yet.
+#[test]
+fn who_listens_while_the_task_ends_is_listened_to() {
+    let hints = Hints::new(Arc::new(SystemHost), Arc::new(Silent));
+    hints.state().running = true;
+    let (weak, news) = (Arc::downgrade(&hints), Arc::clone(&hints.news));
+    let task = Running { hints: weak, news, has_ended: true };
+    assert!(!hints.disconnected(), "nobody wants to be told");
+    hints.listen(&inbox());
+    drop(task);
+    let state = hints.state();
+    assert!(state.inboxes.contains_key(&inbox()) && state.running);
+}
