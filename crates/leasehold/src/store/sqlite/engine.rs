@@ -12,7 +12,7 @@ use super::ear::Ear;
 use super::error::{SqlFailure, Stage};
 use super::file::StoreFile;
 use super::purge;
-use super::step::{AnyJob, BUSY_LIMIT_MAX};
+use super::step::AnyJob;
 use super::turn::{Effect, Records, Turn};
 use super::waits::Waits;
 use crate::core::moment::Moment;
@@ -132,7 +132,7 @@ impl Engine {
                 }
                 Err(failure) => failure,
             };
-            let out_of_time = if failure.is_busy() { limit } else { BUSY_LIMIT_MAX };
+            let out_of_time = if failure.is_busy() { limit } else { Duration::MAX };
             waited = limit;
             let failed = batch.extract_if(.., |job| job.busy_limit() <= out_of_time);
             for job in failed {

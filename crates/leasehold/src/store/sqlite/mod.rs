@@ -221,8 +221,10 @@ fn limit(ttl: Ttl) -> Duration {
 
 impl Store for SqliteStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        let key = ask.key.clone();
-        self.submit_exclusive(limit(ask.ttl), ask.claim, &key, Acquire(ask))
+        let (key, claim) = (ask.key.clone(), ask.claim);
+        let acquire = Acquire(ask);
+        let limit = limit(acquire.0.ttl) + acquire.busy_limit();
+        self.submit_exclusive(limit, claim, &key, acquire)
     }
 
     fn renew(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Step, busy_limit};
+use super::{Step, busy_limit, busy_limit_in_line};
 use crate::core::line::{AskDecision, Asker, Front, GIVES_WAY_FOR, Holding, decide_ask, is_far};
 use crate::core::token::client_of;
 use crate::store::sqlite::error::Failure;
@@ -23,7 +23,10 @@ impl Step for Acquire {
     const AT_ONCE: bool = true;
 
     fn busy_limit(&self) -> Duration {
-        busy_limit(self.0.ttl)
+        match self.0.line {
+            Line::Stand => busy_limit(self.0.ttl),
+            Line::Join { .. } | Line::Watch { .. } => busy_limit_in_line(self.0.ttl),
+        }
     }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Acquired>> {

@@ -21,8 +21,13 @@ use super::turn::Turn;
 use crate::core::error::Error;
 use crate::core::ttl::Ttl;
 
-/// The longest that a step waits for another process that has the file locked.
+/// The longest that a step waits for another process that has the file locked, where somebody
+/// waits for nothing but its answer.
 pub(super) const BUSY_LIMIT_MAX: Duration = Duration::from_secs(1);
+
+/// The longest that an ask in line waits for it. Whoever waits for a lock has time, and on a busy
+/// machine hundreds who start at once keep a file locked for longer than a second.
+const BUSY_LIMIT_IN_LINE_MAX: Duration = Duration::from_secs(5);
 
 /// One atomic step.
 pub(super) trait Step: Send + 'static {
@@ -46,6 +51,12 @@ pub(super) trait Step: Send + 'static {
 /// How long a step for a lease of that ttl may wait for the file.
 fn busy_limit(ttl: Ttl) -> Duration {
     (ttl.get() / 4).min(BUSY_LIMIT_MAX)
+}
+
+/// How long an ask in line for a lease of that ttl may wait for the file. What it is granted then
+/// lives for half of the ttl still.
+fn busy_limit_in_line(ttl: Ttl) -> Duration {
+    (ttl.get() / 2).min(BUSY_LIMIT_IN_LINE_MAX)
 }
 
 /// A step that somebody waits for.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::sqlite::QUEUE_MAX;
+use crate::store::sqlite::step::Acquire;
 use crate::store::{Renewal, Renewed};
 
 #[test]
@@ -43,6 +44,20 @@ fn in_one_batch_each_request_waits_as_long_as_it_may() {
     match run(patient) {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable),
         answer => assert!(granted(answer) > 0),
+    }
+}
+
+/// Hundreds who start at once keep a file locked for seconds. Whoever waits for a lock waits for
+/// the file too, and whoever only tries is told soon.
+#[test]
+fn who_waits_in_line_waits_for_the_file_longer_than_who_only_tries() {
+    let limit = |ask| Acquire(ask).busy_limit().as_millis();
+    // the ttl, and how long who tries may wait, and who waits in line, all in ms
+    let table = [(40, 10, 20), (2_000, 500, 1_000), (10_000, 1_000, 5_000), (60_000, 1_000, 5_000)];
+    for (ttl_ms, tries, waits) in table {
+        let ttl = ttl(ttl_ms);
+        assert_eq!(limit(Ask { ttl, ..ask("a", owner(1, 1)) }), tries, "{ttl_ms}");
+        assert_eq!(limit(Ask { ttl, ..join("a", owner(1, 1), 1) }), waits, "{ttl_ms}");
     }
 }
 
