@@ -71,6 +71,12 @@ pub trait Host: Send + Sync + 'static {
         false
     }
 
+    /// Whether a thread may block for a while, to wait for another process. Default: it may. A
+    /// simulation runs all its processes on one thread: whoever blocks there waits in vain.
+    fn may_block(&self) -> bool {
+        true
+    }
+
     /// Fills `bytes` with unpredictable bytes, which no copy of this process draws too.
     fn random(&self, bytes: &mut [u8]);
 }

@@ -56,7 +56,7 @@ impl Kind {
     ];
 
     /// Faults of the table that cannot be done to real servers and processes here, and why.
-    pub const SIMULATED_ONLY: [(&'static str, &'static str); 14] = [
+    pub const SIMULATED_ONLY: [(&'static str, &'static str); 16] = [
         ("loss", "packets of this machine to itself are not lost; `delay` shows the same"),
         ("clock-drift", "no clock of one machine drifts from itself"),
         ("client-suspend", "the machine that would sleep is the one that watches"),
@@ -71,6 +71,8 @@ impl Kind {
         ("failover-copies", "there is one server"),
         ("replica-away", "it has no replicas"),
         ("replica-lag", "the same"),
+        ("power-cut", "the machine that would lose power is the one that watches"),
+        ("file-locked", "there is a server, and no file"),
     ];
 
     /// Its name.

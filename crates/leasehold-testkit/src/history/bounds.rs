@@ -25,6 +25,9 @@ pub struct Bounds {
     /// How long a request may wait for its connection before it is sent. Zero where `Sent` is told
     /// when the request is submitted.
     pub queued: Duration,
+    /// How long a client that keeps a lease with no guard may take to hear that another waits,
+    /// where no hint tells it.
+    pub wanted: Duration,
     /// How late a process that runs may notice that a moment has come: what its timers are late.
     pub wake: Duration,
     /// How late one that stood still may notice, once it goes on: one look at the clock more.
@@ -47,6 +50,7 @@ impl Bounds {
             slack: Duration::from_millis(400),
             reconnect: Duration::from_secs(5),
             queued: Duration::from_secs(1),
+            wanted: Duration::ZERO,
             wake: Duration::from_millis(1),
             notice: Duration::from_millis(150),
         }

@@ -35,18 +35,17 @@ impl Life {
     pub(super) fn start(world: &Arc<World>, number: usize, random: &mut SeededRandom) -> Self {
         let plan = world.plan.clients[number].clone();
         let id = ProcessId(world.number());
-        let process = Process::new(id, &world.host, plan.faster_ppm, random.next_u64());
+        let process = world.backend.process(id, &world.host, plan.faster_ppm, random.next_u64());
         let working = Arc::new(AtomicUsize::new(1));
         let life = Self { process: process.clone(), working: Arc::clone(&working) };
         let seed = random.next_u64();
-        let connectors: Vec<_> =
-            world.networks.iter().map(|network| network.connector(&process)).collect();
+        let door = world.backend.door(&process);
         let (world, host) = (Arc::clone(world), Arc::new(process.clone()));
         process.spawn(Box::pin(async move {
             let mut seeds = SeededRandom::new(seed);
             loop {
                 let builder = loop {
-                    match connect(&connectors, &host).await {
+                    match door.open(&host).await {
                         Ok(builder) => break builder,
                         Err(_) => host.sleep_until(host.now() + CONNECTS_AGAIN_AFTER).await,
                     }

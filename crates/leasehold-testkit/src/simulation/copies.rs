@@ -24,12 +24,15 @@ pub struct Copied {
     pub replicas: usize,
     /// How many of them have to confirm a grant.
     pub wanted: Replicas,
+    /// How long it takes until something is on disk, in microseconds, from and to, where grants
+    /// have to be.
+    pub disk_us: Option<(u64, u64)>,
 }
 
 impl Copied {
     /// On which terms its clients use the server.
     pub(super) fn terms(self) -> Copies {
-        Copies::new(self.wanted, false)
+        Copies::new(self.wanted, self.disk_us.is_some())
     }
 }
 
@@ -40,11 +43,11 @@ impl Copied {
 /// strict: there everything is promised in any case.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let drawn = draw.of(Kind::Copies, 0xc091_e500_4e91, COPIES_ONE_IN);
-    let Some(mut random) = drawn.filter(|_| !plan.is_quorum()) else { return };
+    let Some(mut random) = drawn.filter(|_| !plan.is_quorum() && !plan.is_local()) else { return };
     let replicas = 1 + random.below(REPLICAS_MAX);
     let count = u8::try_from(1 + random.below(replicas)).expect("a few");
     let wanted = if random.once_in(3) { Replicas::Majority } else { Replicas::Count(count) };
-    plan.copies = Some(Copied { replicas, wanted });
+    plan.copies = Some(Copied { replicas, wanted, disk_us: None });
     let is_strict = plan.strict.is_some();
     let mut meanwhile = Vec::new();
     for planned in &mut plan.faults {
@@ -94,7 +97,11 @@ mod tests {
     fn one_world_in_eight_has_copies_and_promises_everything() {
         let (mut copied, mut strict, mut failing_over) = (0, 0, 0);
         for seed in 0..4_000 {
-            let plan = Plan::new(seed, Duration::from_secs(30));
+            let plan = Plan::among(
+                seed,
+                Duration::from_secs(30),
+                &[Kind::Quorum, Kind::Strict, Kind::Copies],
+            );
             let of_copies = |one: &PlannedFault| Fault::OF_COPIES.contains(&one.fault);
             let Some(copies) = plan.copies else {
                 assert!(!plan.faults.iter().any(of_copies), "nobody wants copies: seed {seed}");

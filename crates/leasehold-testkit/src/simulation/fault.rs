@@ -34,6 +34,8 @@ pub enum Fault {
     FailoverCopies,
     ReplicaAway,
     ReplicaLag,
+    FileLocked,
+    PowerCut,
 }
 
 impl Fault {
@@ -72,6 +74,16 @@ impl Fault {
     /// Those that are done where clients want copies of what they are granted, and under which
     /// everything is promised.
     pub const OF_COPIES: [Self; 3] = [Self::FailoverCopies, Self::ReplicaAway, Self::ReplicaLag];
+
+    /// Those that can happen to the processes of one machine, which need no server.
+    pub const OF_MACHINES: [Self; 4] =
+        [Self::ClientStop, Self::ClientSuspend, Self::ClientCrash, Self::DroppedFuture];
+
+    /// Those that are done to the file of a store, and to nothing else. Everything is promised.
+    pub const OF_FILES: [Self; 1] = [Self::FileLocked];
+
+    /// Those that are done where clients want grants on disk. Everything is promised.
+    pub const OF_DISKS: [Self; 1] = [Self::PowerCut];
 
     /// Those of its clock that go beyond drifting.
     pub const STEPS: [Self; 2] = [Self::ClockStepForward, Self::ClockStepBack];
@@ -122,6 +134,8 @@ impl Fault {
             Self::FailoverCopies => "failover-copies",
             Self::ReplicaAway => "replica-away",
             Self::ReplicaLag => "replica-lag",
+            Self::FileLocked => "file-locked",
+            Self::PowerCut => "power-cut",
         }
     }
 }
@@ -134,7 +148,8 @@ mod tests {
     #[test]
     fn every_fault_is_a_row_of_the_table_and_as_covered_as_it_says() {
         let forgetting = [&Fault::FORGETTING[..], &Fault::EVICTING, &Fault::OF_COPIES].concat();
-        let forgetting = [&forgetting[..], &Fault::OF_STRICT].concat();
+        let forgetting = [&forgetting[..], &Fault::OF_STRICT, &Fault::OF_FILES].concat();
+        let forgetting = [&forgetting[..], &Fault::OF_DISKS].concat();
         let ours = [&Fault::COVERED[..], &forgetting, &Fault::STEPS, &[Fault::ClockDrift]];
         let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
         ours.extend(Fault::FORGETTING.map(|fault| fault.name_in(true)));
@@ -151,6 +166,8 @@ mod tests {
             (&Fault::EVICTING[..], false, false),
             (&Fault::OF_COPIES[..], true, true),
             (&Fault::OF_STRICT[..], true, true),
+            (&Fault::OF_FILES[..], true, true),
+            (&Fault::OF_DISKS[..], true, true),
         ];
         for (faults, covered, strictly_covered) in table {
             for fault in faults {

@@ -74,13 +74,20 @@ impl Nemesis {
             Fault::ClientCrash => self.each_number(planned, |number| self.kill(number)),
             Fault::DroppedFuture => self.dropping(planned, true),
             Fault::ClockDrift => {}
+            Fault::FileLocked => self.lock_file(true),
             _ => self.networks(planned).for_each(|network| self.begin_at(network, planned)),
+        }
+    }
+
+    fn lock_file(&self, is_locked: bool) {
+        if let Some(local) = self.world.backend.local() {
+            local.lock_file(is_locked);
         }
     }
 
     /// The networks of the nodes that a fault concerns.
     fn networks(&self, planned: &PlannedFault) -> impl Iterator<Item = &Network> {
-        let networks = self.world.networks.iter().enumerate();
+        let networks = self.world.backend.networks().iter().enumerate();
         let nodes = planned.nodes;
         networks.filter(move |(node, _)| nodes.has(*node)).map(|(_, network)| network)
     }
@@ -97,7 +104,8 @@ impl Nemesis {
             | Fault::RestartEmpty
             | Fault::RestartOld
             | Fault::Failover
-            | Fault::FailoverCopies => network.kill_server(),
+            | Fault::FailoverCopies
+            | Fault::PowerCut => network.kill_server(),
             Fault::ReplicaAway => network.cut_replicas_off(planned.much),
             Fault::ReplicaLag => {
                 network.with_server(|server| server.replicas.lag_ms = planned.much);
@@ -153,6 +161,7 @@ impl Nemesis {
             }),
             Fault::ClientCrash => self.each_number(planned, |number| self.start_again(number)),
             Fault::DroppedFuture => self.dropping(planned, false),
+            Fault::FileLocked => self.lock_file(false),
             _ => self.networks(planned).for_each(|network| self.end_at(network, planned)),
         }
     }
@@ -185,6 +194,7 @@ impl Nemesis {
             Fault::FailoverCopies => {
                 network.restart_server(|server| server.fail_over(planned.much));
             }
+            Fault::PowerCut => network.restart_server(super::server::Server::lose_power),
             Fault::ReplicaAway => network.join_replicas(planned.much),
             Fault::ReplicaLag => network.with_server(|server| server.replicas.lag_ms = 0),
             _ => {}
@@ -221,7 +231,7 @@ impl Nemesis {
         self.world.look_at(&process);
         self.world.died(&process);
         process.kill();
-        for network in &self.world.networks {
+        for network in self.world.backend.networks() {
             network.closed_by_death(&process);
         }
     }

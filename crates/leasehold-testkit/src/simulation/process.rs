@@ -62,6 +62,17 @@ impl Process {
         faster_ppm: i64,
         seed: u64,
     ) -> Self {
+        Self::since(common.now(), id, common, faster_ppm, seed)
+    }
+
+    /// One whose clock was right at that moment.
+    fn since(
+        began: Moment,
+        id: ProcessId,
+        common: &Arc<VirtualHost>,
+        faster_ppm: i64,
+        seed: u64,
+    ) -> Self {
         let state = State {
             standing: None,
             dead: false,
@@ -71,12 +82,18 @@ impl Process {
         };
         Self(Arc::new(Inner {
             id,
-            began: common.now(),
+            began,
             common: Arc::clone(common),
             faster_ppm,
             state: Mutex::new(state),
             random: Mutex::new(SeededRandom::new(seed)),
         }))
+    }
+
+    /// Another process of the same machine: its clock shows the same.
+    pub(super) fn beside(&self, id: ProcessId, seed: u64) -> Self {
+        let Inner { common, began, faster_ppm, .. } = &*self.0;
+        Self::since(*began, id, common, *faster_ppm, seed)
     }
 
     /// Its number in the history.
@@ -191,6 +208,10 @@ impl Host for Process {
     fn spawn_blocking(&self, _name: &str, task: Task) -> Result<(), Error> {
         self.spawn(task);
         Ok(())
+    }
+
+    fn may_block(&self) -> bool {
+        false
     }
 
     fn random(&self, bytes: &mut [u8]) {

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use leasehold::host::Host;
 
+use super::backend::Backend;
 use super::fault::Fault;
 use super::log::Log;
 use super::nemesis::Nemesis;
-use super::network::Network;
 use super::plan::Plan;
-use super::server::Server;
 use super::world::World;
 use crate::VirtualHost;
 use crate::history::event::{Event, What};
@@ -51,21 +50,8 @@ pub fn run(plan: &Plan) -> Ran {
     let mut seeds = SeededRandom::new(plan.seed.rotate_left(17) ^ 0xbeef);
     let log = Log::new(&host);
     let seed = seeds.next_u64();
-    let nodes = plan.clocks.iter().enumerate().map(|(node, clock)| {
-        let log = if plan.is_quorum() { log.of_node(node) } else { log.clone() };
-        let mut server = Server::new(clock.clone(), log.clone());
-        if let Some(strict) = plan.strict {
-            server.is_strict_from(host.now(), strict);
-        }
-        if let Some(copies) = plan.copies {
-            server.is_copied_from_now_on(copies);
-        }
-        // Far apart, and that of a single server is as it always was.
-        let seed = seed.wrapping_add(0x5eed_0000_0000 * node as u64);
-        Network::new(&host, server, plan.delay_us, seed, log)
-    });
-    let networks = nodes.collect();
-    let world = World::new(&host, plan.clone(), networks, log.clone());
+    let backend = Backend::of(plan, &host, seed, &log);
+    let world = World::new(&host, plan.clone(), backend, log.clone());
     let began = host.now();
     host.run(play(&world, SeededRandom::new(seeds.next_u64())));
     let simulated = host.now().since(began);
@@ -117,13 +103,10 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
     tell_keys(world);
 }
 
-/// What is on the servers.
+/// What is in the store.
 fn tell_keys(world: &World) {
-    let now = world.host.now();
-    for network in &world.networks {
-        for (name, left) in network.with_server(|server| server.keys(now)) {
-            world.log.push(What::Key { name: name.into(), left });
-        }
+    for (name, left) in world.backend.keys(world.host.now()) {
+        world.log.push(What::Key { name: name.into(), left });
     }
 }
 

@@ -1,5 +1,7 @@
 //! The simulated server: its data, its clock, and what becomes of both.
 
+mod copying;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +12,10 @@ use leasehold::store::redis::{Command, Replicas as Wanted, Strict, Terms};
 use super::asked::{Asked, asked, asked_plainly, hash_of, told_block};
 use super::clock::ServerClock;
 use super::copies::Copied;
+use super::disk::Disk;
 use super::log::Log;
-use super::redis::{Dataset, Executed, SimulatedRedis, Wait, name_of, sha1_hex};
-use super::replicas::{Confirmation, Replicas, Sent};
+use super::redis::{Dataset, Executed, SimulatedRedis, name_of, sha1_hex};
+use super::replicas::Replicas;
 use crate::history::event::{Name, Request, What};
 use crate::virtual_host::SeededRandom;
 
@@ -43,11 +46,14 @@ pub(super) struct Server {
     /// Which copies are wanted of it, if they are.
     copies: Option<Copied>,
     pub(super) replicas: Replicas,
+    pub(super) disk: Disk,
     /// How often it was started.
     pub(super) started: u32,
     /// Of how many keys it lost one for want of memory, and how many asks came as a command.
     evicted: u64,
     plain: u64,
+    /// How often it came back with what was on its disk.
+    power_cuts: u64,
 }
 
 /// Locks vanish, one before so many requests.
@@ -81,9 +87,11 @@ impl Server {
             strict: None,
             copies: None,
             replicas: Replicas::default(),
+            disk: Disk::default(),
             started: 0,
             evicted: 0,
             plain: 0,
+            power_cuts: 0,
         };
         server.is_process();
         server
@@ -95,6 +103,7 @@ impl Server {
         self.is_process();
         self.redis.flush_scripts();
         self.replicas.leave_all();
+        self.disk.begin_again();
         (0..self.replicas.len()).for_each(|replica| self.redis.confirm(replica, None));
     }
 
@@ -119,14 +128,6 @@ impl Server {
         let epoch = Command::new("HSET").arg(":lh:epoch").arg("run").arg(&self.process()[0]);
         let executed = self.redis.execute(self.clock.at(now), &epoch);
         assert!(executed.reply.is_ok(), "{:?}", executed.reply);
-    }
-
-    /// It has replicas, which have all of it.
-    pub(super) fn is_copied_from_now_on(&mut self, copies: Copied) {
-        self.copies = Some(copies);
-        let written = self.redis.written();
-        self.replicas = Replicas::new(copies.replicas, &self.redis.dataset(), written);
-        (0..copies.replicas).for_each(|replica| self.redis.confirm(replica, Some(written)));
     }
 
     /// On which terms it is used.
@@ -319,8 +320,12 @@ impl Server {
     }
 
     /// How often it came to what only some kinds of worlds have.
-    pub(super) fn did(&self) -> [(&'static str, u64); 2] {
-        [("keys evicted", self.evicted), ("asked by one command", self.plain)]
+    pub(super) fn did(&self) -> [(&'static str, u64); 3] {
+        [
+            ("keys evicted", self.evicted),
+            ("asked by one command", self.plain),
+            ("read from disk", self.power_cuts),
+        ]
     }
 
     /// Its clock jumps forward by that many ms: leases end early, as if they were forgotten.
@@ -358,53 +363,9 @@ impl Server {
         // What came after is gone for good: the next restart cannot bring it back either.
         self.past.clear();
         self.past.push_back(dataset.clone());
-        self.redis.restore(dataset);
+        self.redis.restore(dataset.clone());
+        self.has_on_disk(dataset);
         self.log.push(What::Forgot);
-    }
-
-    /// What it has written since it sent something to its replicas.
-    pub(super) fn replicate(&mut self) -> Vec<Sent> {
-        self.replicas.send(|| self.redis.dataset(), self.redis.written())
-    }
-
-    /// A replica that can be reached begins to follow it.
-    pub(super) fn is_followed_by(&mut self, replica: usize) -> Option<Sent> {
-        self.replicas.follow(replica, self.redis.dataset(), self.redis.written())
-    }
-
-    /// A replica is cut off.
-    pub(super) fn is_left_by(&mut self, replica: usize) {
-        self.replicas.leave(replica);
-        self.redis.confirm(replica, None);
-    }
-
-    /// A replica says how far it has the data.
-    pub(super) fn confirm(&mut self, said: Confirmation) {
-        if self.replicas.is_heard(said) {
-            self.redis.confirm(said.replica, Some(said.written));
-        }
-    }
-
-    /// How many replicas have confirmed what that waits for, if they are enough.
-    pub(super) fn is_confirmed(&mut self, wait: Wait) -> Option<usize> {
-        let confirmed = self.redis.confirmed_by(wait.written);
-        if confirmed < wait.replicas {
-            return None;
-        }
-        // Whoever asks for less than was agreed on is told so, and may count it or not.
-        let agreed = match self.copies.map(|copies| copies.wanted) {
-            Some(Wanted::Count(count)) => count.into(),
-            _ => 1,
-        };
-        if confirmed >= agreed {
-            self.replicas.counted(wait.written);
-        }
-        Some(confirmed)
-    }
-
-    /// How many replicas have confirmed that.
-    pub(super) fn confirmed_by(&self, wait: Wait) -> usize {
-        self.redis.confirmed_by(wait.written)
     }
 
     fn keep(&mut self, now: Moment) {

@@ -26,7 +26,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = drawn else { return };
     // Nothing is promised of windows where nodes evict locks, so there is nothing to be seen.
     let evicts = plan.faults.iter().any(|planned| planned.fault == Fault::Eviction);
-    if evicts {
+    if evicts || plan.is_local() {
         return;
     }
     let longest = plan.ttl_max() + plan.lock_delay;

@@ -9,8 +9,8 @@ use leasehold::Guard;
 use leasehold::core::Moment;
 use leasehold::host::Host;
 
+use super::backend::Backend;
 use super::log::Log;
-use super::network::Network;
 use super::plan::Plan;
 use super::process::Process;
 use crate::VirtualHost;
@@ -20,8 +20,8 @@ use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId, What, Wi
 pub(super) struct World {
     pub(super) host: Arc<VirtualHost>,
     pub(super) plan: Plan,
-    /// One for each node.
-    pub(super) networks: Vec<Network>,
+    /// Where the locks are.
+    pub(super) backend: Backend,
     pub(super) log: Log,
     /// Until when the clients go on.
     pub(super) end: Moment,
@@ -66,7 +66,7 @@ impl World {
     pub(super) fn new(
         host: &Arc<VirtualHost>,
         plan: Plan,
-        networks: Vec<Network>,
+        backend: Backend,
         log: Log,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -75,7 +75,7 @@ impl World {
             late_end: host.now() + plan.span * 2,
             dropping: plan.clients.iter().map(|_| AtomicBool::new(false)).collect(),
             plan,
-            networks,
+            backend,
             log,
             windows: Mutex::default(),
             calls: AtomicU32::new(0),
@@ -181,7 +181,7 @@ impl World {
 
     /// How often it came to what, in all.
     pub(super) fn all_did(&self) -> BTreeMap<&'static str, u64> {
-        for (what, times) in self.networks.iter().flat_map(|n| n.with_server(|s| s.did())) {
+        for (what, times) in self.backend.did() {
             (0..times).for_each(|_| self.did(what));
         }
         self.did.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -260,7 +260,7 @@ impl World {
                 window.until = until;
                 self.log.push(What::Extended { window: *id, until });
             }
-            let owner = self.owner(now, &window.key, &window.token);
+            let owner = self.backend.owner(now, &window.key, &window.token);
             let (owner, left) = owner.map_or((None, Duration::ZERO), |(owner, left)| {
                 (Some(if owner == window.token { Arc::clone(&window.token) } else { owner }), left)
             });
@@ -268,19 +268,6 @@ impl World {
             let left = left.saturating_add(Duration::from_millis(1));
             self.log.push(What::Compared { window: *id, remaining, owner, left });
         }
-    }
-
-    /// Who owns a key, and for how long still. Of several nodes a majority says whether that is the
-    /// one that is asked for, for as long as a majority keeps it.
-    fn owner(&self, now: Moment, key: &Name, token: &Name) -> Option<(Name, Duration)> {
-        let said = |network: &Network| network.with_server(|server| server.owner(now, key));
-        if let [network] = &self.networks[..] {
-            return said(network);
-        }
-        let ours = self.networks.iter().filter_map(said).filter(|(owner, _)| owner == token);
-        let mut lefts: Vec<_> = ours.map(|(_, left)| left).collect();
-        lefts.sort_unstable_by(|one, other| other.cmp(one));
-        lefts.get(self.networks.len() / 2).map(|left| (Arc::clone(token), *left))
     }
 
     /// Until when a process relies on a guard, on the common clock.

@@ -178,6 +178,11 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Foreign, "granted to a foreigner"),
         (Kind::Foreign, "taken from a foreigner"),
         (Kind::Namespaced, "granted in a namespace"),
+        (Kind::Fsync, "read from disk"),
+        (Kind::Memory, "asked in memory"),
+        (Kind::Sqlite, "asked in a file at once"),
+        (Kind::Sqlite, "asked by the thread of a file"),
+        (Kind::Sqlite, "file found locked"),
     ] {
         let worlds = (0..40).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));
         let mut worlds = worlds.filter(|plan| plan.is(kind) && !plan.is(Kind::Quorum)).take(4);

@@ -9,7 +9,8 @@ use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story};
 
 /// In calm weather, a key for which a living, running process waits in a `Lock` call is never
-/// without a window for longer than `poll + slack`: a wake-up that was lost costs one poll.
+/// without a window for longer than `poll + slack`: a wake-up that was lost costs one poll. Where
+/// no hint tells a client that another waits, a lease that it keeps costs `wanted` more.
 ///
 /// Calm begins when the aftermath of the last fault is over: a lease for nobody, a dead place
 /// behind it, and every back-off. Each call that ends without the lock, meanwhile or just before,
@@ -17,7 +18,7 @@ use crate::history::story::{OfKey, Story};
 /// Nothing is asked outside of calm.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let patience = story.bounds.poll + story.bounds.slack;
+    let patience = story.bounds.poll + story.bounds.slack + story.bounds.wanted;
     for (key, of_key) in &story.keys {
         let long = gaps(story, of_key).into_iter().filter(|gap| gap.span() > patience);
         for (from, to) in long.flat_map(|gap| story.weather.calm(gap.from, gap.to)) {

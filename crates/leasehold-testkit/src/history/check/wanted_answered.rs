@@ -43,7 +43,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
 }
 
 fn hinted_within(bounds: &Bounds) -> Duration {
-    SHOWN_WITHIN + bounds.slack * 2
+    SHOWN_WITHIN + bounds.slack * 2 + bounds.wanted
 }
 
 impl Story<'_> {

@@ -110,6 +110,7 @@ impl State {
             Delivery::Message(id, incoming) => self.came_in(id, incoming),
             Delivery::Break(id) => self.break_now(id),
             Delivery::Written(sent) => self.received(now, sent),
+            Delivery::Synced(syncing) => self.synced(now, syncing),
             _ if self.server.is_stopped => self.unread.push(delivery),
             _ if !self.server.is_up => {}
             Delivery::Request(id, request) => self.serve(now, id, *request),

@@ -7,6 +7,7 @@ use leasehold::store::redis::Value;
 
 use super::connection::ConnectionId;
 use super::{Delivery, Network, State};
+use crate::simulation::disk::Syncing;
 use crate::simulation::redis::Wait;
 use crate::simulation::replicas::{Confirmation, Sent, Way};
 
@@ -34,10 +35,21 @@ impl Network {
 }
 
 impl State {
-    /// Sends the replicas what the server has written since the last time.
+    /// Sends the replicas and the disk what the server has written since the last time.
     pub(super) fn replicate(&mut self, now: Moment) {
         for sent in self.server.replicate() {
             self.send_written(now, sent);
+        }
+        let Some((syncing, (least, most))) = self.server.sync() else { return };
+        let takes = Duration::from_micros(least + self.random.next_u64() % (most - least + 1));
+        let at = self.server.disk.in_order(now, takes);
+        self.schedule.add(at, Delivery::Synced(syncing));
+    }
+
+    /// Something has come to the disk of the server.
+    pub(super) fn synced(&mut self, now: Moment, syncing: Syncing) {
+        if self.server.is_synced(syncing) {
+            self.look_who_waits(now);
         }
     }
 
@@ -68,12 +80,17 @@ impl State {
     /// A replica has said how far it has the data.
     pub(super) fn confirmed(&mut self, now: Moment, said: Confirmation) {
         self.server.confirm(said);
+        self.look_who_waits(now);
+    }
+
+    /// Lets those go on whose copies are there by now.
+    fn look_who_waits(&mut self, now: Moment) {
         for id in self.connections.waiting() {
             let Some((_, wait)) = self.connections.find(id).and_then(|one| one.waits) else {
                 continue;
             };
-            if let Some(replicas) = self.server.is_confirmed(wait) {
-                self.go_on(now, id, replicas);
+            if let Some(counts) = self.server.is_confirmed(wait) {
+                self.go_on(now, id, counts);
             }
         }
     }
@@ -99,8 +116,8 @@ impl State {
 
     /// A connection waits for copies of what it wrote.
     pub(super) fn wait(&mut self, now: Moment, id: ConnectionId, wait: Wait) {
-        if let Some(replicas) = self.server.is_confirmed(wait) {
-            return self.answer_count(now, id, replicas);
+        if let Some(counts) = self.server.is_confirmed(wait) {
+            return self.send(now, Delivery::Answer(id, Ok(counts)));
         }
         self.waits += 1;
         let number = self.waits;
@@ -117,27 +134,22 @@ impl State {
     pub(super) fn wait_over(&mut self, now: Moment, id: ConnectionId, number: u64) {
         let waits = self.connections.find(id).and_then(|connection| connection.waits);
         if let Some((_, wait)) = waits.filter(|(waits, _)| *waits == number) {
-            let replicas = self.server.confirmed_by(wait);
-            self.go_on(now, id, replicas);
+            let counts = self.server.confirmed_by(wait);
+            self.go_on(now, id, counts);
         }
     }
 
     /// It waits no longer: what is behind is read.
-    fn go_on(&mut self, now: Moment, id: ConnectionId, replicas: usize) {
+    fn go_on(&mut self, now: Moment, id: ConnectionId, counts: Value) {
         if let Some(connection) = self.connections.find_mut(id) {
             connection.waits = None;
         }
-        self.answer_count(now, id, replicas);
+        self.send(now, Delivery::Answer(id, Ok(counts)));
         while let Some(request) = self.connections.find_mut(id).and_then(|connection| {
             if connection.waits.is_some() { None } else { connection.behind.pop_front() }
         }) {
             self.serve(now, id, request);
         }
-    }
-
-    fn answer_count(&mut self, now: Moment, id: ConnectionId, replicas: usize) {
-        let replicas = i64::try_from(replicas).expect("a few");
-        self.send(now, Delivery::Answer(id, Ok(Value::Int(replicas))));
     }
 }
 
@@ -174,7 +186,11 @@ mod tests {
             let host = VirtualHost::new(1);
             let log = Log::new(&host);
             let mut server = Server::new(ServerClock::default(), log.clone());
-            server.is_copied_from_now_on(Copied { replicas: 1, wanted: Replicas::Count(1) });
+            server.is_copied_from_now_on(Copied {
+                replicas: 1,
+                wanted: Replicas::Count(1),
+                disk_us: None,
+            });
             let network = Network::new(&host, server, (1_000, 5_000), 1, log);
             host.run(async {
                 let links = [link(&host, &network).await, link(&host, &network).await];

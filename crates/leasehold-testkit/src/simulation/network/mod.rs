@@ -15,6 +15,7 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::host::Host;
 
+use super::disk::Syncing;
 use super::log::Log;
 use super::process::Process;
 use super::replicas::{Confirmation, Sent};
@@ -96,6 +97,8 @@ pub(super) enum Delivery {
     Message(ConnectionId, connection::Incoming),
     /// What the server wrote, to a replica.
     Written(Sent),
+    /// What the server wrote, to its disk.
+    Synced(Syncing),
     /// What a replica says of it.
     Confirmed(Confirmation),
     /// A replica finds the process of the server that was started so often, and begins to follow.
@@ -330,6 +333,7 @@ impl Delivery {
         match self {
             Self::Copy { .. }
             | Self::Written(_)
+            | Self::Synced(_)
             | Self::Confirmed(_)
             | Self::Follows { .. }
             // The server's own clock says so, whatever the network does.

@@ -80,6 +80,7 @@ static COMMANDS: &[Known] = &[
     known("TIME", 1, Need::None, keys::time),
     known("TYPE", 2, Need::None, keys::kind),
     Known { name: "WAIT", arity: 3, need: Need::None, run: Run::Alone(replication::wait) },
+    Known { name: "WAITAOF", arity: 4, need: Need::None, run: Run::Alone(replication::waitaof) },
     known("ZADD", -4, Need::Memory, sorted_sets::zadd),
     known("ZCARD", 2, Need::None, sorted_sets::zcard),
     known("ZCOUNT", 4, Need::None, sorted_sets::zcount),

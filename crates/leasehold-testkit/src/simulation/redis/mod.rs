@@ -13,7 +13,7 @@
 //! | `keys` | the commands on keys of any kind, and on the server as a whole |
 //! | `channels` | who listens where |
 //! | `tracking` | who is told that keys change |
-//! | `replication` | which replicas have confirmed what, and who waits for that |
+//! | `replication` | which replicas and which disk have what, and who waits for that |
 //! | `scripts` | calls of scripts, and what Lua and the server hand to one another |
 //! | `arguments`, `numbers`, `reply` | what goes in and what comes out |
 
@@ -86,8 +86,8 @@ pub struct Executed {
     pub published: Vec<Publication>,
     /// Which script ran, if one did: the name in the last of its lines of the form `-- NAME.lua:`.
     pub script: Option<Arc<str>>,
-    /// What it waits for before it is answered: WAIT, and no other. The reply is that of one who
-    /// cannot wait.
+    /// What it waits for before it is answered: WAIT and WAITAOF, and no other. The reply is that
+    /// of one who cannot wait.
     pub wait: Option<Wait>,
     /// How far the server had written by then.
     pub written: u64,
@@ -159,6 +159,23 @@ impl SimulatedRedis {
     #[must_use]
     pub fn confirmed_by(&self, written: u64) -> usize {
         lock(&self.server).replication.confirmed_by(written)
+    }
+
+    /// All that was written so far is on its disk.
+    pub fn sync(&mut self, written: u64) {
+        lock(&self.server).replication.sync(written);
+    }
+
+    /// On how many disks of its own that is: one or none.
+    #[must_use]
+    pub fn on_disk(&self, written: u64) -> usize {
+        lock(&self.server).replication.on_disk(written)
+    }
+
+    /// What whoever waits for that is answered by now.
+    #[must_use]
+    pub fn copies(&self, wait: Wait) -> Value {
+        lock(&self.server).replication.copies(wait)
     }
 
     fn carry_out(&mut self, now_us: u64) -> Called {

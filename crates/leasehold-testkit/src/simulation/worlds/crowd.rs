@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Draw, Kind};
-use crate::simulation::plan::Plan;
+use crate::simulation::plan::{KeptIn, Plan};
 use crate::simulation::worker::Worker;
 use crate::virtual_host::SeededRandom;
 
@@ -19,7 +19,12 @@ const TTL_MIN: Duration = Duration::from_secs(2);
 /// request, or lasts for hours.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Crowd, 0x000c_4071_d5ed, ONE_IN) else { return };
-    if plan.is_quorum() || plan.copies.is_some() || plan.strict.is_some() || plan.pace > 1 {
+    if plan.is_quorum()
+        || plan.kept_in == KeptIn::File
+        || plan.copies.is_some()
+        || plan.strict.is_some()
+        || plan.pace > 1
+    {
         return;
     }
     plan.crowd = [1_000, 1_500, 3_000][random.below(3)];

@@ -14,7 +14,12 @@ const ONE_IN: usize = 16;
 /// windows; fencing tokens rise, and nothing hangs or stays. Not where all is promised.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Evicting, 0x0e71_c700_0a11, ONE_IN) else { return };
-    if plan.is_quorum() || plan.strict.is_some() || plan.copies.is_some() || plan.pace > 1 {
+    if plan.is_quorum()
+        || plan.is_local()
+        || plan.strict.is_some()
+        || plan.copies.is_some()
+        || plan.pace > 1
+    {
         return;
     }
     // A counter that is lost is begun anew from the clock: that must not have been set back.

@@ -34,7 +34,8 @@ const DELETE: &str = "-- release_foreign.lua: deletes what is its own\n\
 /// know nothing of quarantines and copies.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Foreign, 0x0f04_e164_e450, ONE_IN) else { return };
-    let needs_more = plan.is_quorum() || plan.strict.is_some() || plan.copies.is_some();
+    let needs_more =
+        plan.is_quorum() || plan.is_local() || plan.strict.is_some() || plan.copies.is_some();
     if needs_more || plan.is_unqueued || plan.pace > 1 {
         return;
     }
@@ -47,7 +48,7 @@ pub(in crate::simulation) fn start(world: &Arc<World>, random: &mut SeededRandom
     for _ in 0..world.plan.foreigners {
         let (id, seed) = (ProcessId(world.number()), random.next_u64());
         let process = Process::new(id, &world.host, 0, seed);
-        let [network] = &world.networks[..] else { return };
+        let [network] = world.backend.networks() else { return };
         let poller = Poller {
             world: Arc::clone(world),
             connector: network.connector(&process),

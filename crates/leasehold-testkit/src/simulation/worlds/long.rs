@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{Draw, Kind};
-use crate::simulation::plan::Plan;
+use crate::simulation::plan::{KeptIn, Plan};
 use crate::virtual_host::SeededRandom;
 
 /// One world in so many.
@@ -27,10 +27,10 @@ const SIZES: [(&[u64], u32); 4] =
 const CLIENTS_MAX: usize = 3;
 
 /// Makes a world one of long leases, if its seed says so, and returns whether it did. Never that of
-/// a quorum, whose nodes are tried every second.
+/// a quorum, whose nodes are tried every second, or of a file, which is looked at all the time.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) -> bool {
     let Some(mut random) = draw.of(Kind::Long, 0x0010_4600_77e5, ONE_IN) else { return false };
-    if plan.is_quorum() {
+    if plan.is_quorum() || plan.kept_in == KeptIn::File {
         return false;
     }
     let usual = plan.span;

@@ -9,6 +9,8 @@ mod crowd;
 mod detached;
 mod evicting;
 mod foreign;
+mod fsync;
+mod local;
 mod long;
 mod namespaced;
 
@@ -47,11 +49,17 @@ pub enum Kind {
     Bare,
     /// Clients of another library poll for the same keys.
     Foreign,
+    /// Grants have to be on the disk of the server.
+    Fsync,
+    /// The locks are in the memory of one program.
+    Memory,
+    /// The locks are in a file that the processes of one machine share.
+    Sqlite,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Quorum,
         Self::Coexist,
         Self::Strict,
@@ -63,6 +71,9 @@ impl Kind {
         Self::Namespaced,
         Self::Bare,
         Self::Foreign,
+        Self::Fsync,
+        Self::Memory,
+        Self::Sqlite,
     ];
 
     /// Its name on the command line, and what its worlds have that others lack.
@@ -80,6 +91,9 @@ impl Kind {
             Self::Namespaced => ("namespaced", "clients with different namespaces, or none"),
             Self::Bare => ("bare", "unqueued locks, most of them without anything beside the key"),
             Self::Foreign => ("foreign", "clients of another library that poll for the same keys"),
+            Self::Fsync => ("fsync", "a server whose grants have to be on its disk"),
+            Self::Memory => ("memory", "the memory store, in one program with several clients"),
+            Self::Sqlite => ("sqlite", "the SQLite store, in a file that processes share"),
         }
     }
 
@@ -128,12 +142,19 @@ impl Draw<'_> {
 /// Draws the kinds that change what the plan has by now. Those that decide what the faults are have
 /// been drawn before.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
+    local::draw_faults(draw, plan);
+    fsync::draw(draw, plan);
     crowd::draw(draw, plan);
     detached::draw(draw, plan);
     evicting::draw(draw, plan);
     namespaced::draw(draw, plan);
     bare::draw(draw, plan);
     foreign::draw(draw, plan);
+}
+
+/// Draws where the locks are: whether there are servers.
+pub(super) fn draw_place(draw: Draw<'_>, plan: &mut Plan) {
+    local::draw_place(draw, plan);
 }
 
 /// Draws the kind that changes the ttls, which most else follows from.

@@ -24,7 +24,8 @@ const QUEUES_FOR: Duration = Duration::from_millis(100);
 
 /// Until when a connection waits; not at all from the beginning.
 ///
-/// In real time, also where the host's is not: what ends the wait is another process.
+/// In real time: what ends the wait is another process. Where the host may not block, it does not
+/// wait at all.
 pub(super) struct BusyLimit(Arc<Waiting>);
 
 struct Waiting {
@@ -60,6 +61,9 @@ impl Waiting {
     /// Waits for a moment, or in the queue; tells whether to try again.
     fn wait(&self, tries: i32) -> bool {
         let until = Moment::from_nanos(self.until.load(Ordering::Relaxed));
+        if !self.gate.may_wait() {
+            return false;
+        }
         let left = until.since(SystemHost.now());
         if until.as_nanos() == 0 || left.is_zero() {
             return false;

@@ -51,6 +51,11 @@ impl Gate {
         Self { host, belfry, shared: Mutex::new(None) }
     }
 
+    /// Whether others may go on while this thread waits.
+    pub(super) fn may_wait(&self) -> bool {
+        self.host.may_block()
+    }
+
     /// Waits for the gate, for `limit` at most, and tells whether that was any use: `None` where
     /// there is no gate. Whoever is told `Some(false)` keeps its place in the queue.
     pub(super) fn enter(&self, limit: Duration) -> Option<bool> {

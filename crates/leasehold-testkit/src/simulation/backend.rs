@@ -1,0 +1,149 @@
+//! Where a world keeps its locks: on simulated servers behind a network, or on one machine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::Host;
+use leasehold::{ClientBuilder, Error};
+
+use super::client::connect;
+use super::local::Local;
+use super::log::Log;
+use super::network::{Network, SimulatedConnector};
+use super::plan::{KeptIn, Plan};
+use super::process::Process;
+use super::server::Server;
+use crate::VirtualHost;
+use crate::history::event::{Name, ProcessId};
+
+/// Where a world keeps its locks.
+pub(super) enum Backend {
+    /// The nodes of a quorum, or one server.
+    Servers(Vec<Network>),
+    /// A store without a server.
+    Local(Arc<Local>),
+}
+
+/// How one process gets at the locks.
+pub(super) enum Door {
+    Servers(Vec<SimulatedConnector>),
+    Local(Arc<Local>),
+}
+
+impl Backend {
+    /// The one of a plan, which writes to `log`. The networks follow from `seed`.
+    pub(super) fn of(plan: &Plan, host: &Arc<VirtualHost>, seed: u64, log: &Log) -> Self {
+        let faster_ppm = plan.clients[0].faster_ppm;
+        match plan.kept_in {
+            KeptIn::Servers => Self::Servers(servers(plan, host, seed, log)),
+            KeptIn::Memory => Self::Local(Local::in_memory(host, log.clone(), faster_ppm)),
+            KeptIn::File => Self::Local(Local::in_file(host, log.clone(), faster_ppm)),
+        }
+    }
+
+    /// A process of the world. On one machine all of them have the same clock.
+    pub(super) fn process(
+        &self,
+        id: ProcessId,
+        host: &Arc<VirtualHost>,
+        faster_ppm: i64,
+        seed: u64,
+    ) -> Process {
+        match self {
+            Self::Servers(_) => Process::new(id, host, faster_ppm, seed),
+            Self::Local(local) => local.process(id, seed),
+        }
+    }
+
+    /// How that process gets at the locks.
+    pub(super) fn door(&self, process: &Process) -> Door {
+        match self {
+            Self::Servers(networks) => {
+                Door::Servers(networks.iter().map(|network| network.connector(process)).collect())
+            }
+            Self::Local(local) => Door::Local(Arc::clone(local)),
+        }
+    }
+
+    /// The network of each server; none where there is no server.
+    pub(super) fn networks(&self) -> &[Network] {
+        match self {
+            Self::Servers(networks) => networks,
+            Self::Local(_) => &[],
+        }
+    }
+
+    /// The store on one machine, where there is no server.
+    pub(super) fn local(&self) -> Option<&Arc<Local>> {
+        match self {
+            Self::Servers(_) => None,
+            Self::Local(local) => Some(local),
+        }
+    }
+
+    /// Who owns a key, and for how long still. Of several nodes a majority says whether that is the
+    /// one that is asked for, for as long as a majority keeps it.
+    pub(super) fn owner(&self, now: Moment, key: &Name, token: &Name) -> Option<(Name, Duration)> {
+        let networks = match self {
+            Self::Servers(networks) => networks,
+            Self::Local(local) => return local.owner(key),
+        };
+        let said = |network: &Network| network.with_server(|server| server.owner(now, key));
+        if let [network] = &networks[..] {
+            return said(network);
+        }
+        let ours = networks.iter().filter_map(said).filter(|(owner, _)| owner == token);
+        let mut lefts: Vec<_> = ours.map(|(_, left)| left).collect();
+        lefts.sort_unstable_by(|one, other| other.cmp(one));
+        lefts.get(networks.len() / 2).map(|left| (Arc::clone(token), *left))
+    }
+
+    /// Every key, with the time it has left.
+    pub(super) fn keys(&self, now: Moment) -> Vec<(String, Option<Duration>)> {
+        match self {
+            Self::Servers(networks) => {
+                let of = |network: &Network| network.with_server(|server| server.keys(now));
+                networks.iter().flat_map(of).collect()
+            }
+            Self::Local(local) => local.keys(),
+        }
+    }
+
+    /// How often it came to what only some kinds of worlds have.
+    pub(super) fn did(&self) -> Vec<(&'static str, u64)> {
+        match self {
+            Self::Servers(networks) => {
+                networks.iter().flat_map(|network| network.with_server(|s| s.did())).collect()
+            }
+            Self::Local(local) => local.did(),
+        }
+    }
+}
+
+fn servers(plan: &Plan, host: &Arc<VirtualHost>, seed: u64, log: &Log) -> Vec<Network> {
+    let nodes = plan.clocks.iter().enumerate().map(|(node, clock)| {
+        let log = if plan.is_quorum() { log.of_node(node) } else { log.clone() };
+        let mut server = Server::new(clock.clone(), log.clone());
+        if let Some(strict) = plan.strict {
+            server.is_strict_from(host.now(), strict);
+        }
+        if let Some(copies) = plan.copies {
+            server.is_copied_from_now_on(copies);
+        }
+        // Far apart, and that of a single server is as it always was.
+        let seed = seed.wrapping_add(0x5eed_0000_0000 * node as u64);
+        Network::new(host, server, plan.delay_us, seed, log)
+    });
+    nodes.collect()
+}
+
+impl Door {
+    /// A client, in the process whose door it is.
+    pub(super) async fn open(&self, process: &Arc<Process>) -> Result<ClientBuilder, Error> {
+        match self {
+            Self::Servers(connectors) => connect(connectors, process).await,
+            Self::Local(local) => local.client(process),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Stores without a server: the memory of one program, or one file that processes share.
+//!
+//! All processes of such a world are on one machine and have one clock, which the store counts by.
+//! There is no network. A request takes effect when its process carries it out: at once, or in the
+//! thread of its store.
+
+mod file;
+mod told;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold::store::{Browse, MemoryStore, Snapshot, Store};
+use leasehold::{Client, ClientBuilder, Error, Key};
+
+use self::file::StoreFile;
+use self::told::{Teller, Told};
+use super::log::Log;
+use super::process::Process;
+use crate::VirtualHost;
+use crate::history::event::{Block, Name, ProcessId};
+
+/// The store of a world on one machine, and whoever looks at it.
+pub(super) struct Local {
+    log: Log,
+    /// The clock of the machine, which all its processes have.
+    clock: Process,
+    kept: Kept,
+    did: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+enum Kept {
+    InMemory(MemoryStore),
+    InFile(Box<StoreFile>),
+}
+
+/// Who holds a key, as the store shows it.
+#[derive(Clone)]
+struct Held {
+    owner: Name,
+    /// How long its lease still has, on the common clock.
+    left: Duration,
+    fencing: Option<Block>,
+}
+
+impl Local {
+    /// A store in the memory of one program. Its clock gains that many parts of a million.
+    pub(super) fn in_memory(host: &Arc<VirtualHost>, log: Log, faster_ppm: i64) -> Arc<Self> {
+        Self::new(host, log, faster_ppm, |clock| Kept::InMemory(MemoryStore::new(clock)))
+    }
+
+    /// A store in a file of its own, which is gone with it.
+    pub(super) fn in_file(host: &Arc<VirtualHost>, log: Log, faster_ppm: i64) -> Arc<Self> {
+        Self::new(host, log, faster_ppm, |clock| Kept::InFile(Box::new(StoreFile::make(&clock))))
+    }
+
+    fn new(
+        host: &Arc<VirtualHost>,
+        log: Log,
+        faster_ppm: i64,
+        keep: impl FnOnce(Arc<Process>) -> Kept,
+    ) -> Arc<Self> {
+        // No process of the history: it only has the clock.
+        let clock = Process::new(ProcessId(u32::MAX), host, faster_ppm, 0);
+        let kept = keep(Arc::new(clock.clone()));
+        Arc::new(Self { log, clock, kept, did: Mutex::default() })
+    }
+
+    /// A process of the machine.
+    pub(super) fn process(&self, id: ProcessId, seed: u64) -> Process {
+        self.clock.beside(id, seed)
+    }
+
+    /// A client of the store, in that process.
+    pub(super) fn client(self: &Arc<Self>, process: &Arc<Process>) -> Result<ClientBuilder, Error> {
+        let teller = Teller::new(Arc::clone(self), Process::clone(process));
+        match &self.kept {
+            Kept::InMemory(store) => Ok(Client::with_store(Told::new(store.clone(), teller))),
+            Kept::InFile(file) => {
+                let store = file.open(&teller)?;
+                Ok(Client::with_store(Told::new(store, teller)))
+            }
+        }
+    }
+
+    /// Another process has the file locked from now on, or lets go of it.
+    pub(super) fn lock_file(&self, is_locked: bool) {
+        if let Kept::InFile(file) = &self.kept {
+            file.lock(is_locked);
+        }
+    }
+
+    /// Who owns a key, and for how long still.
+    pub(super) fn owner(&self, key: &str) -> Option<(Name, Duration)> {
+        self.held(key).map(|held| (held.owner, held.left))
+    }
+
+    /// Every key that somebody has or waits for, with the time that its lease has left.
+    pub(super) fn keys(&self) -> Vec<(String, Option<Duration>)> {
+        let (mut keys, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = match &self.kept {
+                Kept::InMemory(store) => at_once(store.list("*", cursor), || {}),
+                Kept::InFile(file) => file.look(|store| store.list("*", cursor)),
+            };
+            let left = |key: &Key| {
+                let left = self.owner(key.as_str()).map_or(Duration::ZERO, |(_, left)| left);
+                (key.as_str().to_owned(), Some(left))
+            };
+            keys.extend(page.keys.iter().map(left));
+            cursor = page.next;
+            if cursor.is_none() {
+                return keys;
+            }
+        }
+    }
+
+    /// How often it came to what only worlds without a server have.
+    pub(super) fn did(&self) -> Vec<(&'static str, u64)> {
+        let did = self.did.lock().unwrap_or_else(PoisonError::into_inner);
+        did.iter().map(|(what, times)| (*what, *times)).collect()
+    }
+
+    fn note(&self, what: &'static str) {
+        let mut did = self.did.lock().unwrap_or_else(PoisonError::into_inner);
+        *did.entry(what).or_default() += 1;
+    }
+
+    /// A request was answered: by the thread of the store, or before its call returned.
+    fn note_answer(&self, by_thread: bool) {
+        self.note(match &self.kept {
+            Kept::InMemory(_) => "asked in memory",
+            Kept::InFile(_) if by_thread => "asked by the thread of a file",
+            Kept::InFile(_) => "asked in a file at once",
+        });
+    }
+
+    /// A request was refused.
+    fn note_refusal(&self) {
+        if matches!(&self.kept, Kept::InFile(file) if file.is_locked()) {
+            self.note("file found locked");
+        }
+    }
+
+    fn held(&self, key: &str) -> Option<Held> {
+        let key = Key::new(key).expect("a key of ours");
+        let snapshot: Snapshot = match &self.kept {
+            Kept::InMemory(store) => at_once(store.inspect(key), || {}),
+            Kept::InFile(file) => file.look(|store| Box::pin(store.inspect(key))),
+        };
+        let holder = snapshot.holders.first()?;
+        let left = holder.ttl_left.unwrap_or(Duration::MAX);
+        let fencing = holder.fencing;
+        Some(Held {
+            owner: Name::from(String::from_utf8_lossy(&holder.token)),
+            left: self.clock.on_common_clock(left),
+            fencing: fencing
+                .map(|block| Block { first: block.first.get(), count: block.count.into() }),
+        })
+    }
+}
+
+/// An answer that is there without waiting, or once `work` was done.
+fn at_once<T>(answer: impl Future<Output = Result<T, Error>>, mut work: impl FnMut()) -> T {
+    let mut answer = pin!(answer);
+    let mut context = Context::from_waker(Waker::noop());
+    work();
+    match answer.as_mut().poll(&mut context) {
+        Poll::Ready(answer) => answer.expect("whoever looks is always answered"),
+        Poll::Pending => panic!("whoever looks is answered without waiting"),
+    }
+}

@@ -1,0 +1,360 @@
+//! A store whose requests are told in the history, each with what it changed.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold::core::token::{ClientId, OwnerToken};
+use leasehold::store::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, Line, Otherwise,
+    Released, Renewal, Renewed, Snapshot, Store,
+};
+use leasehold::{Error, ErrorKind, Key};
+
+use super::{Held, Local};
+use crate::history::event::{Name, Request, What};
+use crate::simulation::asked::Asked;
+use crate::simulation::process::Process;
+
+/// A store of one process.
+pub(super) struct Told<S> {
+    store: S,
+    teller: Arc<Teller>,
+}
+
+/// Tells what one process asks, and what becomes of it.
+pub(super) struct Teller {
+    local: Arc<Local>,
+    process: Process,
+    /// What is not answered, in the order in which it was sent.
+    open: Mutex<Vec<Arc<dyn Open>>>,
+    relays: Mutex<Vec<(ClientId, Arc<Relay>)>>,
+}
+
+impl<S> Told<S> {
+    pub(super) const fn new(store: S, teller: Arc<Teller>) -> Self {
+        Self { store, teller }
+    }
+}
+
+impl Teller {
+    pub(super) fn new(local: Arc<Local>, process: Process) -> Arc<Self> {
+        Arc::new(Self { local, process, open: Mutex::default(), relays: Mutex::default() })
+    }
+
+    pub(super) const fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Sends a request. Of one that is sent by the dead nobody hears.
+    fn send<T: Answer>(
+        self: &Arc<Self>,
+        request: Request,
+        (key, owner): (&Key, &OwnerToken),
+        submit: impl FnOnce() -> BoxAnswer<T>,
+    ) -> BoxAnswer<T> {
+        if self.process.is_dead() {
+            return Box::pin(ready(Err(Error::new(ErrorKind::Unavailable, "it is dead"))));
+        }
+        let asked = Asked { request, key: key.as_str().into(), token: owner.as_str().into() };
+        let Local { log, .. } = &*self.local;
+        log.push(What::Sent {
+            process: self.process.id(),
+            call: log.present(),
+            request,
+            key: Arc::clone(&asked.key),
+            token: Arc::clone(&asked.token),
+        });
+        let before = self.local.held(&asked.key).map(|held| held.owner);
+        let answering = Answering::Asked(submit());
+        let sent =
+            Arc::new(Sent { asked, state: Mutex::new(State { before, answering, waker: None }) });
+        lock(&self.open).push(sent.clone());
+        self.tell_answers(false);
+        let teller = Arc::clone(self);
+        Box::pin(std::future::poll_fn(move |context| sent.poll(&teller, context)))
+    }
+
+    /// The thread of the store is about to carry requests out.
+    pub(super) fn begins(&self) {
+        for sent in lock(&self.open).iter() {
+            sent.begins(self.local.held(&sent.asked().key).map(|held| held.owner));
+        }
+    }
+
+    /// It did.
+    pub(super) fn settle(&self) {
+        self.tell_answers(true);
+    }
+
+    /// Tells what was answered meanwhile. What is answered was carried out in the order in which it
+    /// was sent. Of several requests for one key, the owner in between follows from the answers.
+    fn tell_answers(&self, by_thread: bool) {
+        let mut answered = Vec::new();
+        lock(&self.open).retain(|sent| {
+            let owner = sent.answered();
+            answered.extend(owner.map(|owner| (Arc::clone(sent), owner)));
+            owner.is_none()
+        });
+        for (number, (sent, owner)) in answered.iter().enumerate() {
+            let Some(owner) = owner else {
+                self.local.note_refusal();
+                continue;
+            };
+            let key = &sent.asked().key;
+            let next = answered[number + 1..].iter().find(|(later, _)| later.asked().key == *key);
+            let before = sent.before();
+            let held = self.local.held(key);
+            let held = match (next, owner) {
+                (None, _) | (Some(_), Owner::Another) => held,
+                (Some(_), owner) => {
+                    let token = match owner {
+                        Owner::Asker => Some(&sent.asked().token),
+                        Owner::AsBefore => before.as_ref(),
+                        Owner::Nobody | Owner::Another => None,
+                    };
+                    let is_last = |last: &Held| Some(&last.owner) == token;
+                    let new = |token: &Name| Held {
+                        owner: Arc::clone(token),
+                        left: Duration::ZERO,
+                        fencing: None,
+                    };
+                    held.filter(is_last).or_else(|| token.map(new))
+                }
+            };
+            if let Some((next, _)) = next {
+                next.begins(held.as_ref().map(|held| Arc::clone(&held.owner)));
+            }
+            self.local.note_answer(by_thread);
+            let Asked { request, key, token } = sent.asked();
+            self.local.log.push(What::Served {
+                request: *request,
+                key: Arc::clone(key),
+                token: Arc::clone(token),
+                before,
+                after: held.as_ref().map(|held| Arc::clone(&held.owner)),
+                left: held.as_ref().map_or(Duration::ZERO, |held| held.left),
+                block: held.and_then(|held| held.fencing),
+            });
+        }
+    }
+}
+
+/// Whose a key is once a request was carried out.
+#[derive(Clone, Copy)]
+enum Owner {
+    Asker,
+    AsBefore,
+    Nobody,
+    Another,
+}
+
+/// An answer that says whose the key is.
+trait Answer: Send + 'static {
+    fn owner(&self) -> Owner;
+}
+
+impl Answer for Acquired {
+    fn owner(&self) -> Owner {
+        match self {
+            Self::Granted { .. } => Owner::Asker,
+            // It may have handed the key over.
+            _ => Owner::Another,
+        }
+    }
+}
+
+impl Answer for Renewed {
+    fn owner(&self) -> Owner {
+        Owner::AsBefore
+    }
+}
+
+impl Answer for Released {
+    fn owner(&self) -> Owner {
+        match self {
+            Self::Freed => Owner::Nobody,
+            Self::NotHeld => Owner::AsBefore,
+            _ => Owner::Another,
+        }
+    }
+}
+
+/// A request that was sent.
+struct Sent<T> {
+    asked: Asked,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    /// Who had the key before it was carried out.
+    before: Option<Name>,
+    answering: Answering<T>,
+    /// Who waits for its answer.
+    waker: Option<Waker>,
+}
+
+enum Answering<T> {
+    Asked(BoxAnswer<T>),
+    Answered(Result<T, Error>),
+    Taken,
+}
+
+/// A request that was sent, whatever is asked.
+trait Open: Send + Sync {
+    fn asked(&self) -> &Asked;
+    fn before(&self) -> Option<Name>;
+    fn begins(&self, before: Option<Name>);
+    /// What its answer says, once there is one. `Some(None)` if it was refused.
+    fn answered(&self) -> Option<Option<Owner>>;
+}
+
+impl<T: Answer> Sent<T> {
+    fn poll(&self, teller: &Teller, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        let mut state = lock(&self.state);
+        state.waker = Some(context.waker().clone());
+        if !state.is_answered(context) {
+            return Poll::Pending;
+        }
+        drop(state);
+        teller.tell_answers(true);
+        match std::mem::replace(&mut lock(&self.state).answering, Answering::Taken) {
+            Answering::Answered(answer) => Poll::Ready(answer),
+            Answering::Asked(_) | Answering::Taken => {
+                unreachable!("an answer is taken once, by whoever waits for it")
+            }
+        }
+    }
+}
+
+impl<T: Answer> State<T> {
+    fn is_answered(&mut self, context: &mut Context<'_>) -> bool {
+        if let Answering::Asked(answer) = &mut self.answering
+            && let Poll::Ready(answer) = Pin::new(answer).poll(context)
+        {
+            self.answering = Answering::Answered(answer);
+        }
+        !matches!(self.answering, Answering::Asked(_))
+    }
+}
+
+impl<T: Answer> Open for Sent<T> {
+    fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    fn before(&self) -> Option<Name> {
+        lock(&self.state).before.clone()
+    }
+
+    fn begins(&self, before: Option<Name>) {
+        lock(&self.state).before = before;
+    }
+
+    fn answered(&self) -> Option<Option<Owner>> {
+        let mut state = lock(&self.state);
+        // Whoever waits for it is to be woken all the same.
+        let waker = state.waker.clone();
+        let waker = waker.as_ref().unwrap_or(Waker::noop());
+        if !state.is_answered(&mut Context::from_waker(waker)) {
+            return None;
+        }
+        Some(match &state.answering {
+            Answering::Answered(Ok(answer)) => Some(answer.owner()),
+            _ => None,
+        })
+    }
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S: Store> Store for Told<S> {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let place = match &ask.line {
+            // Only who joins has a turn.
+            Line::Join { waiter_ttl, .. } => Some(waiter_ttl.get()),
+            _ => None,
+        };
+        let of = (ask.key.clone(), ask.owner.clone());
+        let submit = || -> BoxAnswer<Acquired> { Box::pin(self.store.acquire(ask)) };
+        self.teller.send(Request::Ask { place }, (&of.0, &of.1), submit)
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let of = renewal.lease.clone();
+        let submit = || -> BoxAnswer<Renewed> { Box::pin(self.store.renew(renewal)) };
+        self.teller.send(Request::Renew, (&of.key, &of.owner), submit)
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let keeps = matches!(otherwise, Otherwise::Keep { .. });
+        let request = if keeps { Request::Keep } else { Request::Release };
+        let of = lease.clone();
+        let submit = || -> BoxAnswer<Released> { Box::pin(self.store.release(lease, otherwise)) };
+        self.teller.send(request, (&of.key, &of.owner), submit)
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.store.inspect(key)
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        let teller = Arc::downgrade(&self.teller);
+        let relay = Arc::new(Relay { sink, teller });
+        let relayed: Arc<dyn HintSink> = relay.clone();
+        self.store.watch(inbox, Arc::downgrade(&relayed));
+        lock(&self.teller.relays).push((inbox.clone(), relay));
+    }
+
+    fn listen(&self, inbox: &ClientId) {
+        self.store.listen(inbox);
+    }
+
+    fn let_go(&self, lease: &LeaseId) {
+        self.store.let_go(lease);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.store.browse()
+    }
+
+    fn label(&self) -> String {
+        self.store.label()
+    }
+}
+
+/// Passes the hints for one inbox on, and tells of those that another waits.
+struct Relay {
+    sink: Weak<dyn HintSink>,
+    teller: Weak<Teller>,
+}
+
+impl HintSink for Relay {
+    fn hint(&self, hint: Hint) {
+        let Some(teller) = self.teller.upgrade().filter(|teller| !teller.process.is_dead()) else {
+            return;
+        };
+        if let Hint::Wanted { key } = &hint {
+            let (process, key) = (teller.process.id(), key.as_str().into());
+            teller.local.log.push(What::Hinted { process, key });
+        }
+        if let Some(sink) = self.sink.upgrade() {
+            sink.hint(hint);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The copies of a simulated server: on its replicas, and on its disk.
+
+use leasehold::store::redis::{Replicas as Wanted, Value};
+
+use super::Server;
+use crate::simulation::copies::Copied;
+use crate::simulation::disk::Syncing;
+use crate::simulation::redis::{Dataset, Wait};
+use crate::simulation::replicas::{Confirmation, Replicas, Sent};
+
+impl Server {
+    /// It has replicas, which have all of it.
+    pub(in crate::simulation) fn is_copied_from_now_on(&mut self, copies: Copied) {
+        self.copies = Some(copies);
+        let written = self.redis.written();
+        self.replicas = Replicas::new(copies.replicas, &self.redis.dataset(), written);
+        (0..copies.replicas).for_each(|replica| self.redis.confirm(replica, Some(written)));
+        self.disk.takes_us = copies.disk_us;
+        self.has_on_disk(self.redis.dataset());
+    }
+
+    /// All that it has is on its disk.
+    pub(super) fn has_on_disk(&mut self, dataset: Dataset) {
+        let written = self.redis.written();
+        self.disk.begin(dataset, written);
+        self.redis.sync(written);
+    }
+
+    /// It lost power, and has what was on its disk.
+    pub(in crate::simulation) fn lose_power(&mut self) {
+        self.power_cuts += 1;
+        self.come_back_with(self.disk.data());
+    }
+
+    /// What it has written since it sent something to its replicas.
+    pub(in crate::simulation) fn replicate(&mut self) -> Vec<Sent> {
+        self.replicas.send(|| self.redis.dataset(), self.redis.written())
+    }
+
+    /// What it has to hand to its disk, and how long that takes, from and to.
+    pub(in crate::simulation) fn sync(&mut self) -> Option<(Syncing, (u64, u64))> {
+        let takes_us = self.disk.takes_us?;
+        let syncing = self.disk.send(|| self.redis.dataset(), self.redis.written())?;
+        Some((syncing, takes_us))
+    }
+
+    /// Something is on its disk. Returns whether that is news.
+    pub(in crate::simulation) fn is_synced(&mut self, syncing: Syncing) -> bool {
+        let written = self.disk.receive(syncing);
+        if let Some(written) = written {
+            self.redis.sync(written);
+        }
+        written.is_some()
+    }
+
+    /// A replica that can be reached begins to follow it.
+    pub(in crate::simulation) fn is_followed_by(&mut self, replica: usize) -> Option<Sent> {
+        self.replicas.follow(replica, self.redis.dataset(), self.redis.written())
+    }
+
+    /// A replica is cut off.
+    pub(in crate::simulation) fn is_left_by(&mut self, replica: usize) {
+        self.replicas.leave(replica);
+        self.redis.confirm(replica, None);
+    }
+
+    /// A replica says how far it has the data.
+    pub(in crate::simulation) fn confirm(&mut self, said: Confirmation) {
+        if self.replicas.is_heard(said) {
+            self.redis.confirm(said.replica, Some(said.written));
+        }
+    }
+
+    /// How many copies there are of what that waits for, if they are enough.
+    pub(in crate::simulation) fn is_confirmed(&mut self, wait: Wait) -> Option<Value> {
+        let confirmed = self.redis.confirmed_by(wait.written);
+        let is_short = wait.on_disk.is_some_and(|local| local > self.redis.on_disk(wait.written));
+        if is_short || confirmed < wait.replicas {
+            return None;
+        }
+        // Whoever asks for less than was agreed on is told so, and may count it or not.
+        let agreed = match self.copies.map(|copies| copies.wanted) {
+            Some(Wanted::Count(count)) => count.into(),
+            _ => 1,
+        };
+        if confirmed >= agreed {
+            self.replicas.counted(wait.written);
+        }
+        Some(self.confirmed_by(wait))
+    }
+
+    /// How many copies there are of that.
+    pub(in crate::simulation) fn confirmed_by(&self, wait: Wait) -> Value {
+        self.redis.copies(wait)
+    }
+}

@@ -1,0 +1,125 @@
+//! Worlds whose holders run something under their lock, as `leasehold run` does: what runs, and
+//! what watches over it, is up to whoever runs the world.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::Guard;
+use leasehold::host::Host;
+
+use super::fault::Fault;
+use super::plan::{Plan, PlannedFault};
+use super::process::Process;
+use super::world::World;
+use crate::VirtualHost;
+use crate::history::event::{Name, WindowId};
+use crate::history::model;
+
+/// What holders do with their locks.
+pub trait Supervisor: Send + Sync + 'static {
+    /// Somebody was granted that key: nobody works under an earlier lock of it.
+    fn granted(&self, key: &str);
+
+    /// Holds a lock until nobody works under it any more, and gives it up. Dropped half way, the
+    /// process of the holder was killed.
+    fn hold(&self, lock: Supervised) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// A lock that is held.
+pub struct Supervised {
+    world: Arc<World>,
+    window: WindowId,
+    process: Process,
+    guard: Arc<Guard>,
+    /// Its key, as the store names it.
+    pub key: Name,
+    /// The ttl of its lease.
+    pub ttl: Duration,
+    /// What is drawn follows from this.
+    pub seed: u64,
+}
+
+impl Supervised {
+    pub(super) fn new(
+        world: Arc<World>,
+        window: WindowId,
+        process: Process,
+        guard: Arc<Guard>,
+        (key, ttl, seed): (Name, Duration, u64),
+    ) -> Self {
+        Self { world, window, process, guard, key, ttl, seed }
+    }
+
+    /// The lock.
+    #[must_use]
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// The process of the holder, which may be stopped. Its clock is that of its machine.
+    #[must_use]
+    pub fn process(&self) -> Arc<dyn Host> {
+        Arc::new(self.process.clone())
+    }
+
+    /// What other processes of the machine run on.
+    #[must_use]
+    pub fn machine(&self) -> Arc<VirtualHost> {
+        Arc::clone(&self.world.host)
+    }
+
+    /// It came to that, which only some of these worlds have.
+    pub fn did(&self, what: &'static str) {
+        self.world.did(what);
+    }
+
+    /// Nobody works under it, and its lease was lost.
+    pub fn is_lost(self) {
+        self.world.told_lost(self.window);
+    }
+
+    /// Nobody works under it: the lock is given up. Returns the guard.
+    ///
+    /// # Panics
+    ///
+    /// If somebody else has the guard, which nobody is given.
+    #[must_use]
+    pub fn give_up(self) -> Guard {
+        self.world.gives_up(self.window, Duration::ZERO);
+        Arc::into_inner(self.guard).expect("nobody else has the guard")
+    }
+}
+
+impl fmt::Debug for Supervised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Supervised({:?})", self.window)
+    }
+}
+
+impl Plan {
+    /// This world, for holders that run something: without what is promised to nobody, and without
+    /// ways to use a lock that a command does not have. A machine that sleeps stops whatever runs
+    /// on it, too, so one process stands still in its place.
+    #[must_use]
+    pub fn supervised(mut self) -> Self {
+        let is_strict = self.strict.is_some();
+        self.faults.retain(|one| {
+            let promised = model::promised(one.fault.name_in(is_strict));
+            promised.is_some_and(|promised| promised.windows && promised.leases)
+        });
+        for one in &mut self.faults {
+            *one = match one.fault {
+                Fault::ClientSuspend => PlannedFault { fault: Fault::ClientStop, ..*one },
+                _ => *one,
+            };
+        }
+        (self.detaches, self.crowd) = (false, 0);
+        for client in &mut self.clients {
+            client.is_hot = false;
+            client.keep_idle = Duration::ZERO;
+        }
+        self
+    }
+}

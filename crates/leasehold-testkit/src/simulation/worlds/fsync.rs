@@ -1,0 +1,44 @@
+//! Worlds whose clients want grants on the disk of the server: what a power cut leaves of it holds
+//! all that counted.
+
+use std::time::Duration;
+
+use leasehold::store::redis::Replicas;
+
+use super::{Draw, Kind};
+use crate::simulation::copies::Copied;
+use crate::simulation::fault::Fault;
+use crate::simulation::plan::Plan;
+
+/// One world in so many.
+const ONE_IN: usize = 16;
+
+/// How long it takes until something is on the disk, in microseconds: from and to. Less than the
+/// shortest ask waits for it.
+const DISKS: [(u64, u64); 3] = [(100, 1_000), (500, 5_000), (1_000, 20_000)];
+
+/// Makes a world one of a server with a disk, if its seed says so: of that alone, or of its
+/// replicas too. Not where grants need more than one server, or where none is.
+pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
+    let Some(mut random) = draw.of(Kind::Fsync, 0xf517_c000_d15c, ONE_IN) else { return };
+    if plan.is_quorum() || plan.is_local() || plan.pace > 1 {
+        return;
+    }
+    let alone = || Copied { replicas: 0, wanted: Replicas::Count(0), disk_us: None };
+    let copied = plan.copies.get_or_insert_with(alone);
+    copied.disk_us = Some(DISKS[random.below(DISKS.len())]);
+    let is_strict = plan.strict.is_some();
+    for planned in &mut plan.faults {
+        let stays = Fault::COVERED.contains(&planned.fault)
+            || Fault::OF_COPIES.contains(&planned.fault)
+            || is_strict && Fault::FORGETTING.contains(&planned.fault)
+            || is_strict && Fault::OF_STRICT.contains(&planned.fault);
+        if stays && !random.once_in(3) {
+            continue;
+        }
+        planned.fault = Fault::PowerCut;
+        // The sooner it is back, the more of the leases live on that it lacks.
+        let longest = [20, 100, 500][random.below(3)];
+        planned.lasts = Duration::from_millis(random.next_u64() % longest);
+    }
+}
