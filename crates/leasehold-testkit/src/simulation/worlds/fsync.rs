@@ -8,14 +8,19 @@ use leasehold::store::redis::Replicas;
 use super::{Draw, Kind};
 use crate::simulation::copies::Copied;
 use crate::simulation::fault::Fault;
-use crate::simulation::plan::Plan;
+use crate::simulation::nodes::Nodes;
+use crate::simulation::plan::{Plan, PlannedFault};
+use crate::virtual_host::SeededRandom;
 
 /// One world in so many.
 const ONE_IN: usize = 16;
 
 /// How long it takes until something is on the disk, in microseconds: from and to. Less than the
 /// shortest ask waits for it.
-const DISKS: [(u64, u64); 3] = [(100, 1_000), (500, 5_000), (1_000, 20_000)];
+const DISKS: [(u64, u64); 3] = [(200, 2_000), (1_000, 10_000), (5_000, 25_000)];
+
+/// How many power cuts there are beside those in place of other faults.
+const MORE_CUTS: usize = 8;
 
 /// Makes a world one of a server with a disk, if its seed says so: of that alone, or of its
 /// replicas too. Not where grants need more than one server, or where none is.
@@ -36,9 +41,27 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
         if stays && !random.once_in(3) {
             continue;
         }
-        planned.fault = Fault::PowerCut;
-        // The sooner it is back, the more of the leases live on that it lacks.
-        let longest = [20, 100, 500][random.below(3)];
-        planned.lasts = Duration::from_millis(random.next_u64() % longest);
+        (planned.fault, planned.lasts) = (Fault::PowerCut, away(&mut random));
     }
+    // Few meet a moment at which the disk lacks something.
+    let Some(last) = plan.faults.last().map(|planned| planned.at) else { return };
+    let last_ms = u64::try_from(last.as_millis()).expect("some seconds").max(501);
+    for _ in 0..MORE_CUTS {
+        plan.faults.push(PlannedFault {
+            fault: Fault::PowerCut,
+            at: Duration::from_millis(500 + random.next_u64() % (last_ms - 500)),
+            lasts: away(&mut random),
+            client: None,
+            much: 0,
+            nodes: Nodes::FIRST,
+        });
+    }
+    plan.faults.sort_by_key(|planned| planned.at);
+}
+
+/// How long the server is away. The sooner it is back, the more of the leases live on that it
+/// lacks.
+fn away(random: &mut SeededRandom) -> Duration {
+    let longest_ms = [20, 20, 100, 500][random.below(4)];
+    Duration::from_millis(random.next_u64() % longest_ms)
 }
