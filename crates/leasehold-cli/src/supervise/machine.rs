@@ -395,3 +395,7 @@ mod tests;
 #[cfg(test)]
 #[path = "model_tests.rs"]
 mod model_tests;
+
+#[cfg(test)]
+#[path = "world_tests.rs"]
+mod world_tests;

@@ -12,6 +12,7 @@ use super::fault::Fault;
 use super::log::Log;
 use super::nemesis::Nemesis;
 use super::plan::Plan;
+use super::supervised::Supervisor;
 use super::world::World;
 use crate::VirtualHost;
 use crate::history::event::{Event, What};
@@ -46,12 +47,26 @@ pub struct Ran {
 /// With whatever panics in it: the library has no business to.
 #[must_use]
 pub fn run(plan: &Plan) -> Ran {
+    play_all(plan, None)
+}
+
+/// Runs a [supervised](Plan::supervised) world, whose holders do as the supervisor says.
+///
+/// # Panics
+///
+/// As [`run`], and with whatever panics in the supervisor.
+#[must_use]
+pub fn run_supervised(plan: &Plan, supervisor: Arc<dyn Supervisor>) -> Ran {
+    play_all(plan, Some(supervisor))
+}
+
+fn play_all(plan: &Plan, supervisor: Option<Arc<dyn Supervisor>>) -> Ran {
     let host = VirtualHost::new(plan.seed);
     let mut seeds = SeededRandom::new(plan.seed.rotate_left(17) ^ 0xbeef);
     let log = Log::new(&host);
     let seed = seeds.next_u64();
     let backend = Backend::of(plan, &host, seed, &log);
-    let world = World::new(&host, plan.clone(), backend, log.clone());
+    let world = World::new(&host, plan.clone(), backend, supervisor, log.clone());
     let began = host.now();
     host.run(play(&world, SeededRandom::new(seeds.next_u64())));
     let simulated = host.now().since(began);

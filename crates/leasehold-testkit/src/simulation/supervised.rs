@@ -53,7 +53,6 @@ impl Supervised {
     }
 
     /// The lock.
-    #[must_use]
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
@@ -80,12 +79,26 @@ impl Supervised {
         self.world.told_lost(self.window);
     }
 
+    /// Somebody may work under it still, until its lease ends: it is renewed no more, and not
+    /// released. Ends with the lease.
+    ///
+    /// # Panics
+    ///
+    /// As [`give_up`](Self::give_up).
+    pub async fn leave(self) {
+        let until = self.process.now() + self.guard.remaining();
+        self.world.relies_until(self.window, until);
+        let guard = Arc::into_inner(self.guard).expect("nobody else has the guard");
+        drop(guard.detach());
+        self.process.sleep_until(until).await;
+        self.world.gives_up(self.window, Duration::ZERO);
+    }
+
     /// Nobody works under it: the lock is given up. Returns the guard.
     ///
     /// # Panics
     ///
     /// If somebody else has the guard, which nobody is given.
-    #[must_use]
     pub fn give_up(self) -> Guard {
         self.world.gives_up(self.window, Duration::ZERO);
         Arc::into_inner(self.guard).expect("nobody else has the guard")

@@ -10,6 +10,7 @@ use leasehold::host::{Host, Sleep, Task};
 use leasehold::{Client, Error, ErrorKind, Guard, Release};
 
 use super::process::Process;
+use super::supervised::Supervised;
 use super::terms::Terms;
 use super::world::World;
 use super::worlds::{COUNTER_KEPT_FOR, Detached, hand_on, long_span};
@@ -149,8 +150,7 @@ impl Worker {
             let ways = if self.world.plan.pace > 1 { LIMITED } else { LOCKS + 1 };
             let way = self.random.below(ways);
             if let Some((window, guard)) = self.lock(&key, &terms, way).await {
-                let span = self.span();
-                self.hold(&key, window, guard, span, &terms).await;
+                self.use_lock(&key, window, guard, &terms).await;
             }
             if self.random.once_in(30) {
                 // Whoever looks may be told anything, and changes nothing.
@@ -161,6 +161,18 @@ impl Worker {
                 self.rush().await;
             }
         }
+    }
+
+    /// Has a lock for a while: by itself, or as the supervisor of the world says.
+    async fn use_lock(&mut self, key: &Name, window: WindowId, guard: Arc<Guard>, terms: &Terms) {
+        if let Some(supervisor) = self.world.supervisor.clone() {
+            let (world, process) = (Arc::clone(&self.world), self.process.clone());
+            let about = (Arc::clone(key), terms.ttl, self.random.next_u64());
+            let lock = Supervised::new(world, window, process, guard, about);
+            return supervisor.hold(lock).await;
+        }
+        let span = self.span();
+        self.hold(key, window, guard, span, terms).await;
     }
 
     /// Takes one lock again and again, at the same time as the other tasks of its client.

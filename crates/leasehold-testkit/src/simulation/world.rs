@@ -13,6 +13,7 @@ use super::backend::Backend;
 use super::log::Log;
 use super::plan::Plan;
 use super::process::Process;
+use super::supervised::Supervisor;
 use crate::VirtualHost;
 use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId, What, WindowId};
 
@@ -22,6 +23,8 @@ pub(super) struct World {
     pub(super) plan: Plan,
     /// Where the locks are.
     pub(super) backend: Backend,
+    /// What holders do with their locks, if that is not up to them.
+    pub(super) supervisor: Option<Arc<dyn Supervisor>>,
     pub(super) log: Log,
     /// Until when the clients go on.
     pub(super) end: Moment,
@@ -67,6 +70,7 @@ impl World {
         host: &Arc<VirtualHost>,
         plan: Plan,
         backend: Backend,
+        supervisor: Option<Arc<dyn Supervisor>>,
         log: Log,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -76,6 +80,7 @@ impl World {
             dropping: plan.clients.iter().map(|_| AtomicBool::new(false)).collect(),
             plan,
             backend,
+            supervisor,
             log,
             windows: Mutex::default(),
             calls: AtomicU32::new(0),
@@ -127,6 +132,9 @@ impl World {
     ) -> WindowId {
         let window = WindowId(self.number());
         self.grants.fetch_add(1, Ordering::Relaxed);
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.granted(key);
+        }
         let token: Name = Arc::from(guard.token().as_str());
         let until = self.until(process, guard);
         self.log.push(What::Granted {

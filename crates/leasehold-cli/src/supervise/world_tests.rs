@@ -1,0 +1,309 @@
+//! The machine in the worlds of the simulation: every client holds its locks as `leasehold run`
+//! does. Children and their keeper are models on the common clock, which go on while the process of
+//! their holder is stopped, and after it was killed.
+//!
+//! What must hold: when a lock is granted, nobody works under an earlier grant of it. A holder is
+//! told of a loss in time, and nobody works under its lock by then.
+
+use std::collections::BTreeMap;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::Host;
+use leasehold_testkit::VirtualHost;
+use leasehold_testkit::history::check;
+use leasehold_testkit::simulation::{Plan, Supervised, Supervisor, run_supervised};
+use leasehold_testkit::virtual_host::SeededRandom;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::*;
+
+const SEEDS: u64 = 40;
+const TIME: Duration = Duration::from_secs(15);
+
+/// How long a process lives at most that was killed or asked to end.
+const ENDS_WITHIN_US: usize = 300;
+
+/// How often the keeper looks for whom to kill.
+const ROUND: Duration = Duration::from_micros(300);
+
+/// How many processes a command has started at most when it starts no more.
+const PROCESSES_MAX: usize = 12;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn after(now: Moment, random: &mut SeededRandom, most_us: usize) -> Moment {
+    now + Duration::from_micros(random.below(most_us + 1) as u64)
+}
+
+/// All processes of one command.
+struct Tree(Mutex<Processes>);
+
+struct Processes {
+    /// The first is the command itself.
+    all: Vec<Process>,
+    random: SeededRandom,
+    ttl: Duration,
+}
+
+struct Process {
+    ends: Moment,
+    forks: Option<Moment>,
+    ignores_requests: bool,
+    lives: bool,
+    is_killed: bool,
+}
+
+impl Tree {
+    fn start(now: Moment, ttl: Duration, random: SeededRandom) -> Arc<Self> {
+        let mut processes = Processes { all: Vec::new(), random, ttl };
+        processes.start(now);
+        Arc::new(Self(Mutex::new(processes)))
+    }
+
+    fn lives(&self) -> bool {
+        lock(&self.0).all.iter().any(|process| process.lives)
+    }
+}
+
+impl Processes {
+    fn start(&mut self, now: Moment) {
+        let span = if self.random.once_in(3) { self.ttl * 3 } else { self.ttl / 20 };
+        let most_us = usize::try_from(span.as_micros()).expect("some seconds");
+        let ends = after(now, &mut self.random, most_us);
+        let forks = self.random.once_in(3).then(|| after(now, &mut self.random, most_us));
+        let ignores_requests = self.random.once_in(3);
+        self.all.push(Process { ends, forks, ignores_requests, lives: true, is_killed: false });
+    }
+
+    /// What has happened by now.
+    fn pass(&mut self, now: Moment) {
+        let mut forks = 0;
+        for process in self.all.iter_mut().filter(|process| process.lives) {
+            forks += usize::from(process.forks.take_if(|at| *at <= now).is_some());
+            process.lives = process.ends > now;
+        }
+        let room = PROCESSES_MAX.saturating_sub(self.all.len());
+        (0..forks.min(room)).for_each(|_| self.start(now));
+    }
+
+    fn next(&self) -> Option<Moment> {
+        let living = self.all.iter().filter(|process| process.lives);
+        living.flat_map(|process| process.forks.into_iter().chain([process.ends])).min()
+    }
+
+    /// Asks the command, or all of them, to end.
+    fn request(&mut self, now: Moment, all: bool) {
+        let asked = if all { self.all.len() } else { 1 };
+        for process in self.all.iter_mut().take(asked).filter(|one| !one.ignores_requests) {
+            process.ends = process.ends.min(after(now, &mut self.random, ENDS_WITHIN_US));
+        }
+    }
+
+    /// Kills whom one look finds: now and then not all of them.
+    fn kill(&mut self, now: Moment) {
+        for process in self.all.iter_mut().filter(|process| process.lives && !process.is_killed) {
+            if !self.random.once_in(4) {
+                process.ends = process.ends.min(after(now, &mut self.random, ENDS_WITHIN_US));
+                (process.forks, process.is_killed) = (None, true);
+            }
+        }
+    }
+}
+
+/// What the keeper is told.
+enum Order {
+    KillAt(Moment),
+    Kill,
+    Stop,
+    Forward,
+}
+
+/// The keeper, and the kernel: they go on whatever becomes of the holder.
+struct Keeper {
+    machine: Arc<VirtualHost>,
+    /// The clock of the holder.
+    clock: Arc<dyn Host>,
+    tree: Arc<Tree>,
+    news: UnboundedSender<Input>,
+    kill_at: Option<Moment>,
+    kills_at: Option<Moment>,
+}
+
+impl Keeper {
+    async fn keep(mut self, mut orders: UnboundedReceiver<Order>) {
+        let (mut is_told, mut is_closed) = (false, false);
+        loop {
+            let now = self.machine.now();
+            lock(&self.tree.0).pass(now);
+            if !is_told && !lock(&self.tree.0).all[0].lives {
+                is_told = true;
+                let _dead = self.news.send(Input::Ended(Exit::OK));
+            }
+            if !self.tree.lives() {
+                let _dead = self.news.send(Input::AllGone);
+                return;
+            }
+            let wakes_at = self.kill_in_time(now);
+            let mut timer = pin!(self.machine.sleep_until(wakes_at));
+            let order = tokio::select! {
+                biased;
+                order = orders.recv(), if !is_closed => order,
+                () = &mut timer => continue,
+            };
+            is_closed = order.is_none();
+            match order {
+                Some(Order::KillAt(at)) => self.kill_at = Some(at),
+                Some(Order::Kill) | None => drop(self.kills_at.get_or_insert(now)),
+                Some(Order::Stop) => lock(&self.tree.0).request(now, true),
+                Some(Order::Forward) => lock(&self.tree.0).request(now, false),
+            }
+        }
+    }
+
+    /// Kills if it is time to, and returns when to look again.
+    fn kill_in_time(&mut self, now: Moment) -> Moment {
+        if self.kill_at.take_if(|at| *at <= self.clock.now()).is_some() && self.kills_at.is_none() {
+            let _dead = self.news.send(Input::KilledInTime);
+            self.kills_at = Some(now);
+        }
+        if let Some(at) = self.kills_at.as_mut().filter(|at| **at <= now) {
+            *at = now + ROUND;
+            lock(&self.tree.0).kill(now);
+        }
+        let in_time = self.kill_at.map(|at| now + at.since(self.clock.now()));
+        let next = lock(&self.tree.0).next();
+        let next = [next, in_time, self.kills_at].into_iter().flatten().min();
+        // A clock that runs slow is looked at once more.
+        next.expect("a process that lives ends").max(now + Duration::from_micros(1))
+    }
+}
+
+/// Runs a command under each lock.
+#[derive(Default)]
+struct Runs {
+    trees: Mutex<BTreeMap<String, Vec<Arc<Tree>>>>,
+    ended: Arc<Mutex<BTreeMap<&'static str, u32>>>,
+}
+
+impl Supervisor for Runs {
+    fn granted(&self, key: &str) {
+        let mut trees = lock(&self.trees);
+        let trees = trees.entry(key.to_owned()).or_default();
+        trees.retain(|tree| tree.lives());
+        assert!(trees.is_empty(), "`{key}` is granted while somebody works under it");
+    }
+
+    fn hold(&self, held: Supervised) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (machine, clock) = (held.machine(), held.process());
+        let mut random = SeededRandom::new(held.seed);
+        let tree = Tree::start(machine.now(), held.ttl, SeededRandom::new(random.next_u64()));
+        lock(&self.trees).entry(held.key.to_string()).or_default().push(Arc::clone(&tree));
+        let (news, hears) = unbounded_channel();
+        let (orders, ordered) = unbounded_channel();
+        let (kill_at, kills_at) = (None, None);
+        let on = Arc::clone(&machine);
+        let keeper = Keeper { machine: on, clock, tree, news, kill_at, kills_at };
+        machine.spawn(Box::pin(keeper.keep(ordered)));
+        Box::pin(watch_over(held, random, orders, hears, Arc::clone(&self.ended)))
+    }
+}
+
+/// When whoever started the command cannot wait for it any more: once, or three times.
+fn signals(now: Moment, ttl: Duration, random: &mut SeededRandom) -> Vec<Moment> {
+    if !random.once_in(12) {
+        return Vec::new();
+    }
+    let most_us = usize::try_from(ttl.as_micros()).expect("some seconds");
+    let first = after(now, random, most_us);
+    let times = [1, 1, 3][random.below(3)];
+    (0..times).rev().map(|number| first + Duration::from_micros(50) * number).collect()
+}
+
+/// What `drive` does with a real command.
+async fn watch_over(
+    held: Supervised,
+    mut random: SeededRandom,
+    orders: UnboundedSender<Order>,
+    mut hears: UnboundedReceiver<Input>,
+    ended: Arc<Mutex<BTreeMap<&'static str, u32>>>,
+) {
+    let clock = held.process();
+    let grace = (held.ttl / 4).min(Duration::from_secs(5));
+    let policy = Policy { ttl: held.ttl, grace, stop: Signal::TERM, terminal: false };
+    let mut supervision = Supervision::new(policy);
+    let mut signals = signals(clock.now(), held.ttl, &mut random);
+    let mut lost = pin!(held.guard().lost());
+    let mut told = false;
+    let verdict = 'over: loop {
+        let (now, left) = (clock.now(), held.guard().remaining());
+        if let Some(at) = supervision.kill_at(now, left) {
+            let _gone = orders.send(Order::KillAt(at));
+        }
+        let signal = signals.last().copied();
+        let look = now + supervision.next_look(now, left);
+        let look = signal.map_or(look, |signal| look.min(signal));
+        let input = tokio::select! {
+            biased;
+            reason = &mut lost, if !told => Input::Lost(reason),
+            Some(input) = hears.recv() => input,
+            () = clock.sleep_until(look) => match signal.filter(|at| *at <= clock.now()) {
+                Some(_) => Input::Signal({
+                    signals.pop();
+                    Signal::TERM
+                }),
+                None => Input::Timer,
+            },
+        };
+        told |= matches!(input, Input::Lost(_));
+        for action in supervision.on(clock.now(), held.guard().remaining(), input) {
+            let order = match action {
+                Action::Forward(_) => Order::Forward,
+                Action::Stop(_) => Order::Stop,
+                Action::Kill => Order::Kill,
+                Action::Suspend | Action::Say(_) => continue,
+                Action::Finish(verdict) => break 'over verdict,
+            };
+            let _gone = orders.send(order);
+        }
+    };
+    let how = match (verdict.lease, verdict.exit) {
+        (Lease::Release, Exit::LOST) => "stopped in time",
+        (Lease::Release, _) => "released",
+        (Lease::Lost, _) => "lost",
+        (Lease::LeaveToExpire, _) => "left",
+    };
+    *lock(&ended).entry(how).or_default() += 1;
+    match verdict.lease {
+        Lease::Lost => held.is_lost(),
+        Lease::LeaveToExpire => {
+            // Our end closes, and the keeper sees that.
+            drop(orders);
+            held.leave().await;
+        }
+        Lease::Release => drop(held.give_up().release().await),
+    }
+}
+
+#[test]
+fn in_no_world_anybody_works_under_a_lock_that_another_has() {
+    let runs = Arc::new(Runs::default());
+    for seed in 0..SEEDS {
+        let plan = Plan::new(seed, TIME).supervised();
+        lock(&runs.trees).clear();
+        let ran = std::panic::catch_unwind(|| run_supervised(&plan, runs.clone()));
+        let ran = ran.unwrap_or_else(|_| panic!("seed {seed}"));
+        let mut broken = check(&ran.events, &plan.bounds());
+        broken.retain(|one| one.promised);
+        assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
+    }
+    // A world in which something never happens would prove nothing about it.
+    let ended = lock(&runs.ended).clone();
+    for how in ["released", "stopped in time", "lost", "left"] {
+        assert!(ended.get(how).is_some_and(|times| *times >= 5), "{how}: {ended:?}");
+    }
+}
