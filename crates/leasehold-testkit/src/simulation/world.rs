@@ -41,7 +41,8 @@ pub(super) struct World {
     late_end: Moment,
 }
 
-/// From how many guards on only a part is looked at at a time, and how many such parts there are.
+/// From how many guards of a process on only a part is looked at at a time, and how many such parts
+/// there are.
 const MANY: usize = 200;
 const IN_TURNS: u32 = 16;
 
@@ -234,11 +235,12 @@ impl World {
     /// Looks at every guard: until when its process relies on it, and what the server says to that.
     pub(super) fn look_at_all(&self) {
         let looks = self.looks.fetch_add(1, Ordering::Relaxed);
-        if self.windows().len() < MANY {
-            self.look(|_, _| true);
-        } else {
-            self.look(|window, _| window.0 % IN_TURNS == looks % IN_TURNS);
+        let mut guards = BTreeMap::<ProcessId, usize>::new();
+        for window in self.windows().values() {
+            *guards.entry(window.process.id()).or_default() += 1;
         }
+        let has_few = |process| guards.get(&process).is_none_or(|number| *number < MANY);
+        self.look(|window, process| has_few(process) || window.0 % IN_TURNS == looks % IN_TURNS);
     }
 
     /// A process is dead, and its guards with it.

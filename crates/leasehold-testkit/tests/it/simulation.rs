@@ -165,6 +165,13 @@ fn a_server_takes_time_for_each_command() {
     let _ran = holds_among_the_second(90_000_001_674);
 }
 
+/// The guards of everybody were looked at in turns because one client had a thousand: a renewal of
+/// another was not seen before that one's lease ended.
+#[test]
+fn a_client_of_few_leases_is_looked_at_each_time_beside_a_crowd() {
+    let _ran = holds_among_the_second(90_000_002_677);
+}
+
 /// A kind of world that never comes to what it is there for tests nothing.
 #[test]
 fn every_kind_of_world_comes_to_what_others_lack() {
