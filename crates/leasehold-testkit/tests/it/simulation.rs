@@ -64,6 +64,20 @@ fn the_same_seed_gives_the_same_history_and_another_seed_another() {
     }
 }
 
+/// What they read is real memory, or a real file: nothing of it may follow from anything but the
+/// seed.
+#[test]
+fn the_same_seed_gives_the_same_history_of_a_store_without_a_server() {
+    for kind in [Kind::Memory, Kind::Sqlite] {
+        let plans = (0..20).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));
+        for plan in plans.filter(|plan| plan.is(kind)).take(2) {
+            let (once, again) = (holds_in(&plan), holds_in(&plan));
+            assert_eq!(once.events, again.events, "{kind}, seed {}", plan.seed);
+            assert_eq!(once.hash, again.hash, "{kind}, seed {}", plan.seed);
+        }
+    }
+}
+
 #[test]
 fn every_world_sees_enough_acquisitions_and_faults_to_mean_something() {
     for seed in 100..110 {

@@ -183,14 +183,16 @@ mod tests {
     impl Scene {
         /// Runs a test with two connections to a server that has a replica.
         fn play(test: impl AsyncFnOnce(&mut Self)) {
+            let wanted = Replicas::Count(1);
+            Self::play_with(Copied { replicas: 1, wanted, disk_us: None }, test);
+        }
+
+        /// Runs a test with two connections to a server that has such copies.
+        fn play_with(copied: Copied, test: impl AsyncFnOnce(&mut Self)) {
             let host = VirtualHost::new(1);
             let log = Log::new(&host);
             let mut server = Server::new(ServerClock::default(), log.clone());
-            server.is_copied_from_now_on(Copied {
-                replicas: 1,
-                wanted: Replicas::Count(1),
-                disk_us: None,
-            });
+            server.is_copied_from_now_on(copied);
             let network = Network::new(&host, server, (1_000, 5_000), 1, log);
             host.run(async {
                 let links = [link(&host, &network).await, link(&host, &network).await];
@@ -259,6 +261,28 @@ mod tests {
             assert!(scene.ask(0, "SET b x").await.is_ok());
             scene.network.kill_server();
             scene.network.restart_server(|server| server.fail_over(0));
+            let link = link(&scene.host, &scene.network).await;
+            for (key, there) in [("a", 1), ("b", 0)] {
+                let exists = Command::new("EXISTS").arg(key);
+                assert_eq!(link.submit(exists).await, Ok(Value::Int(there)), "{key}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_power_cut_leaves_what_somebody_was_told_is_on_disk_and_nothing_newer() {
+        let disk_us = Some((50_000, 60_000));
+        let copied = Copied { replicas: 0, wanted: Replicas::Count(0), disk_us };
+        Scene::play_with(copied, async |scene| {
+            let (_set, wait) = (scene.ask(0, "SET a x"), scene.ask(0, "WAITAOF 1 0 500"));
+            let (answer, took) = scene.timed(wait).await;
+            assert_eq!(answer, Ok(Value::Array(vec![Value::Int(1), Value::Int(0)])));
+            assert!(took >= Duration::from_millis(50), "{took:?}");
+            let (_set, wait) = (scene.ask(0, "SET b x"), scene.ask(0, "WAITAOF 1 0 5"));
+            let answer = wait.await;
+            assert_eq!(answer, Ok(Value::Array(vec![Value::Int(0), Value::Int(0)])));
+            scene.network.kill_server();
+            scene.network.restart_server(Server::lose_power);
             let link = link(&scene.host, &scene.network).await;
             for (key, there) in [("a", 1), ("b", 0)] {
                 let exists = Command::new("EXISTS").arg(key);
