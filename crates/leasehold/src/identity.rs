@@ -121,4 +121,19 @@ mod tests {
         }
         assert_eq!(named_in("", 0), None);
     }
+
+    /// A text may end anywhere, and a character of several bytes may be there.
+    #[test]
+    fn a_long_text_is_cut_between_two_characters() {
+        for (text, kept) in [
+            ("x".repeat(300), "x".repeat(256)),
+            ("x".repeat(255) + "ümläut", "x".repeat(255)),
+            ("x".repeat(254) + "ümläut", "x".repeat(254) + "ü"),
+            ("\u{1f512}".repeat(65), "\u{1f512}".repeat(64)),
+            ("short".to_owned(), "short".to_owned()),
+        ] {
+            let named = Identity::process().command(text).0.expect("it says something of itself");
+            assert_eq!(named.command, kept);
+        }
+    }
 }

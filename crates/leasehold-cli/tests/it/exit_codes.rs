@@ -68,6 +68,7 @@ fn a_taken_lock_ends_with_75_or_the_code_of_choice(world: &World) {
         .says("why: release 2")
         .says("`leasehold inspect x`");
     finish(world.leasehold(["acquire", "x", "--ttl", "1s", "-n"])).code(75);
+    finish(world.leasehold(["acquire", "x", "--ttl", "1s", "-n", "-E", "9"])).code(9);
     assert_eq!(world.waiters("x"), 0, "who gave up left the line");
     holder.end().code(1);
     world.assert_nothing_left();

@@ -77,6 +77,22 @@ fn a_lease_that_a_majority_has_lost_is_lost_and_goes_everywhere() {
     });
 }
 
+/// Of an even number of nodes, half are no majority. The holder learns it from the next renewal.
+#[test]
+fn a_lease_that_half_of_an_even_number_of_nodes_have_lost_is_lost_and_goes_everywhere() {
+    play(&[2, 4], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.pass(ms(100)).await;
+        for node in 0..scene.nodes.len() / 2 {
+            scene.forget(node, "a").await;
+        }
+        assert_eq!(guard.lost().await, Lost::NotOurs);
+        scene.host.settle().await;
+        scene.assert_nothing_is_left("a", "after it was lost").await;
+    });
+}
+
 #[test]
 fn an_evicted_lease_does_not_come_back() {
     play(&[3, 5], 0..3, async |scene| {

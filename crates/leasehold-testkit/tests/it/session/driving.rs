@@ -260,6 +260,32 @@ fn leases_are_renewed_after_more_renewals_have_failed_than_are_under_way_at_a_ti
     }
 }
 
+/// Whoever needs no renewal any more when its turn comes takes up no room.
+#[test]
+fn leases_that_are_released_while_their_renewals_queue_leave_room_for_others() {
+    const LEASES: usize = 3 * 1_024;
+    const KEPT: usize = 500;
+    play_on(stores::memory, 0, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        let mut guards = Vec::new();
+        for number in 0..LEASES {
+            guards.push(client.mutex(format!("{number}")).lock().await.expect("free"));
+        }
+        // All of them take 2 s, so most of them wait for their turn.
+        scene.faults.in_turn(Request::Renew, Duration::from_micros(600));
+        while scene.faults.count(Request::Renew) == 0 {
+            scene.pass(ms(20)).await;
+        }
+        assert!(scene.faults.count(Request::Renew) < LEASES / 2, "not all leave at once");
+        guards.truncate(KEPT);
+        for _ in 0..6 {
+            scene.pass(ms(10_000)).await;
+            let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+            assert_eq!(lost, 0, "{} renewals", scene.faults.count(Request::Renew));
+        }
+    });
+}
+
 /// The room that renewals without an answer take is there again in time.
 #[test]
 fn an_outage_costs_no_lease_if_all_can_be_renewed_in_the_time_that_is_left_after_it() {

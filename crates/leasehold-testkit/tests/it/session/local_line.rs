@@ -92,3 +92,26 @@ fn missed_hints_have_a_lease_that_is_passed_on_asked_whether_it_is_wanted() {
         assert!(held.is_held());
     });
 }
+
+/// The store kept the lease by a fresh token, and said so when too little of it was left.
+#[test]
+fn a_kept_lease_whose_answer_came_too_late_is_given_back() {
+    play(0..5, async |scene| {
+        let store = scene.faults.decorate(scene.store().await);
+        let builder = Client::with_store(store).host(scene.host.clone());
+        // The store allows itself as long as suits both, and the holder counts on the ttl alone.
+        let builder = builder.ttl(ms(300)).lock_delay(ms(10_000));
+        let client = builder.connect().await.expect("connected");
+        let held = client.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.host.settle().await;
+        // It has no fencing token for the next turn, so the store is asked.
+        scene.faults.in_turn(Request::Release, ms(250));
+        drop(held);
+        // The key is not kept for nobody until the lock delay is over.
+        let served = scene.host.within(ms(3_000), waiting).await;
+        assert!(served.expect("the key is free again").is_held());
+        assert!(scene.faults.count(Request::Release) >= 2, "the kept lease was given back");
+    });
+}

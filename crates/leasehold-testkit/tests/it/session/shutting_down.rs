@@ -102,3 +102,20 @@ fn guards_keep_their_leases_over_a_shutdown() {
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }
+
+/// Nobody could take it any more, and others would wait for nothing.
+#[test]
+fn a_guard_that_ends_after_the_shutdown_began_leaves_no_idle_lease() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let mutex = client.mutex("a").keep_idle(ms(3_600_000));
+        let guard = mutex.lock().await.expect("free");
+        let closing = client.clone();
+        let report = scene.host.task(async move { closing.shutdown(ms(10_000)).await });
+        scene.pass(ms(100)).await;
+        assert!(!report.is_finished(), "the guard is waited for");
+        drop(guard);
+        assert_eq!(report.await.left_to_expire, 0);
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}

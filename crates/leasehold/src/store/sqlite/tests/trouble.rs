@@ -118,6 +118,32 @@ fn a_batch_is_written_whole_or_not_at_all() {
     }
 }
 
+/// A waiter that is told so would take itself for the holder.
+#[test]
+fn a_hand_over_that_was_rolled_back_is_told_to_nobody() {
+    let world = World::new();
+    let store = world.open();
+    let (_sink, hints) = watch(&store, &client(2));
+    granted(run(store.acquire(ask("a", owner(1, 1)))));
+    is_taken(run(store.acquire(join("a", owner(2, 1), 1))));
+    let held_up = hold_up(&store);
+    let release = store.release(lease("a", owner(1, 1)), Otherwise::Free);
+    let broken = store.submit(
+        EVENTUALLY,
+        Custom(|conn: &rusqlite::Connection| conn.execute_batch("no SQL at all")),
+    );
+    drop(held_up);
+    refused(run(release), ErrorKind::Unavailable, "nothing was changed");
+    refused(run(broken), ErrorKind::Unavailable, "nothing was changed");
+    // Nor with the next request that is carried out.
+    granted(run(store.acquire(ask("b", owner(1, 2)))));
+    assert_eq!(hints.try_recv().ok(), None);
+    let released = run(store.release(lease("a", owner(1, 1)), Otherwise::Free));
+    assert_eq!(released.expect("an answer"), Released::HandedOver);
+    let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+    assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
+}
+
 /// Panics inside its transaction, on this thread and on no other.
 struct Panics(std::thread::ThreadId);
 
