@@ -15,8 +15,7 @@ use crate::virtual_host::SeededRandom;
 /// One world in so many.
 const ONE_IN: usize = 16;
 
-/// How long it takes until something is on the disk, in microseconds: from and to. Less than the
-/// shortest ask waits for it.
+/// How long it takes at most until something is on the disk, in microseconds: from and to.
 const DISKS: [(u64, u64); 3] = [(200, 2_000), (1_000, 10_000), (5_000, 25_000)];
 
 /// How many power cuts there are beside those in place of other faults.
@@ -29,9 +28,13 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     if plan.is_quorum() || plan.is_local() || plan.pace > 1 {
         return;
     }
+    // An eighth of the ttl is what an ask waits for copies, and some ask for two thirds of it.
+    let shortest = plan.clients.iter().map(|client| client.ttl).min().unwrap_or_default();
+    let longest_us = u64::try_from(shortest.as_micros() / 24).expect("some seconds");
     let alone = || Copied { replicas: 0, wanted: Replicas::Count(0), disk_us: None };
     let copied = plan.copies.get_or_insert_with(alone);
-    copied.disk_us = Some(DISKS[random.below(DISKS.len())]);
+    let (least, most) = DISKS[random.below(DISKS.len())];
+    copied.disk_us = Some((least.min(longest_us / 2), most.min(longest_us)));
     let is_strict = plan.strict.is_some();
     for planned in &mut plan.faults {
         let stays = Fault::COVERED.contains(&planned.fault)
