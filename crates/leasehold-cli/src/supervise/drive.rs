@@ -50,9 +50,7 @@ pub(crate) async fn supervise(
             Change::Signal(signal) => Input::Signal(signal),
             Change::Counted(census) => Input::Counted(census.took),
         });
-        // The changes are older.
-        let inputs: Vec<Input> = changes.chain([input]).collect();
-        for input in inputs {
+        for input in in_order(changes.collect(), input) {
             let left = guard.remaining();
             let reason = if told { None } else { why_none_is_left(left, lost.as_mut()) };
             told |= reason.is_some();
@@ -75,6 +73,15 @@ pub(crate) async fn supervise(
             }
         }
     }
+}
+
+/// What is decided on, and in which order. The changes are older. A loss goes first all the same:
+/// it leaves no time of the lease, and before it is known a change would be taken for news of the
+/// deadline.
+fn in_order(mut changes: Vec<Input>, input: Input) -> Vec<Input> {
+    let at = if matches!(input, Input::Lost(_)) { 0 } else { changes.len() };
+    changes.insert(at, input);
+    changes
 }
 
 /// Why nothing is left of the lease, if that is known. A lease that the store says is not ours has
@@ -179,6 +186,15 @@ mod tests {
         assert_eq!(why_none_is_left(Duration::ZERO, lost().as_mut()), Some(Lost::NotOurs));
         assert_eq!(why_none_is_left(second, lost().as_mut()), None, "it is told in its turn");
         assert_eq!(why_none_is_left(Duration::ZERO, pin_of(pending()).as_mut()), None);
+    }
+
+    #[test]
+    fn a_loss_is_decided_on_before_what_happened_to_the_command() {
+        let changes = || vec![Input::KilledInTime, Input::AllGone];
+        let lost = Input::Lost(Lost::NotOurs);
+        assert_eq!(in_order(changes(), lost), [lost, Input::KilledInTime, Input::AllGone]);
+        let timer = [Input::KilledInTime, Input::AllGone, Input::Timer];
+        assert_eq!(in_order(changes(), Input::Timer), timer);
     }
 
     fn pin_of(lost: impl Future<Output = Lost>) -> Pin<Box<impl Future<Output = Lost>>> {

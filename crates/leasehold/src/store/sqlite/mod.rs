@@ -223,7 +223,8 @@ impl Store for SqliteStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
         let (key, claim) = (ask.key.clone(), ask.claim);
         let acquire = Acquire(ask);
-        let limit = limit(acquire.0.ttl) + acquire.busy_limit();
+        let ttl = acquire.0.ttl;
+        let limit = limit(ttl).max(acquire.busy_limit() + command_limit(ttl));
         self.submit_exclusive(limit, claim, &key, acquire)
     }
 
