@@ -21,7 +21,9 @@ use crate::history::story::{Call, OfKey, Story};
 /// A process that dies, or cannot send anything for as long as the server would have kept the key
 /// or the place, owes nothing. So a token is asked after whose process sent something else by the
 /// same connection, an ask or a release, in the first half of that time. An ask that took effect
-/// only after the call that sent it had ended is nobody's fault.
+/// only after the call that sent it had ended is nobody's fault, and neither is one that was held
+/// back for longer than what it asked for would have lasted: whoever gives back for that long may
+/// take it for lost.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let given_up = sent.tokens.iter().filter(|(token, _)| !sent.settled.contains(**token));
@@ -47,6 +49,8 @@ struct Asked<'a> {
     key: &'a str,
     /// Which calls asked. `None` for what was sent in none.
     by: BTreeSet<Option<CallId>>,
+    /// When the asks were sent.
+    at: BTreeSet<Moment>,
     /// When its lease was offered to others.
     kept: Option<Moment>,
 }
@@ -57,6 +61,11 @@ impl Asked<'_> {
             self.by.contains(&Some(call.id))
                 || call.process == self.process && self.kept.is_some_and(|at| is_open(call, at))
         })
+    }
+
+    /// For how long an ask that the server carried out then had been on its way.
+    fn held_back(&self, served: Moment) -> Duration {
+        self.at.range(..=served).next_back().map_or(Duration::ZERO, |sent| served.since(*sent))
     }
 
     /// When the last call had surely ended that may have had the token. `None` if one of them never
@@ -99,10 +108,13 @@ impl<'a> Sent<'a> {
                     sent.settled.insert(token);
                 }
                 What::Sent { process, call, request, key, token } => {
-                    let new = || Asked { process: *process, key, by: BTreeSet::new(), kept: None };
+                    let (by, at) = (BTreeSet::new(), BTreeSet::new());
+                    let new = || Asked { process: *process, key, by, at, kept: None };
                     match request {
                         Request::Ask { .. } => {
-                            sent.tokens.entry(token).or_insert_with(new).by.insert(*call);
+                            let asked = sent.tokens.entry(token).or_insert_with(new);
+                            asked.by.insert(*call);
+                            asked.at.insert(event.at);
                         }
                         Request::Keep => {
                             sent.tokens.insert(token, Asked { kept: Some(event.at), ..new() });
@@ -134,19 +146,21 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
         // An ask that comes late, or twice, is answered to nobody who could give it back.
         let is_ask = matches!(served.request, Request::Ask { .. });
         let is_heard = || asked.calls(of_key).any(|call| is_open(call, served.at));
-        if is_of_it && is_ask && (was_offered || !is_heard()) {
+        let lasts = match served.request {
+            _ if served.after == Some(token) && (is_of_it || served.before != served.after) => {
+                Some(served.left)
+            }
+            Request::Ask { place } if is_of_it => place,
+            _ => None,
+        };
+        let is_late = || lasts.is_some_and(|lasts| asked.held_back(served.at) >= lasts);
+        if is_of_it && is_ask && (was_offered || !is_heard() || is_late()) {
             continue;
         }
         was_offered |= is_of_it && served.request == Request::Keep;
         keeps_until = match served.request {
-            _ if served.after == Some(token) && (is_of_it || served.before != served.after) => {
-                keeps_until.max(Some(served.at + served.left))
-            }
-            Request::Ask { place: Some(place) } if is_of_it => {
-                keeps_until.max(Some(served.at + place))
-            }
-            Request::Release | Request::Keep if is_of_it => None,
-            _ => keeps_until,
+            Request::Release | Request::Keep if is_of_it && lasts.is_none() => None,
+            _ => keeps_until.max(lasts.map(|lasts| served.at + lasts)),
         };
     }
     Some(keeps_until?.since(ended))
@@ -157,7 +171,7 @@ mod tests {
     use crate::history::Invariant::NoOrphan;
     use crate::history::build::{ASK, JOIN, Tale, tale};
     use crate::history::event::CallKind::Lock;
-    use crate::history::event::Outcome::{Dropped, Taken, Unknown};
+    use crate::history::event::Outcome::{Dropped, Taken, Unknown, WaitElapsed};
     use crate::history::event::Request::{Keep, Release};
 
     /// A try whose answer is lost.
@@ -244,6 +258,18 @@ mod tests {
         let late = tale().fault("late-request").tries(1).sends(1, ASK, "A").at(1.0);
         let late = late.returns(1, Unknown).at(1.1).serves(ASK, "A", "", "A").heals();
         goes_on(late, 1.2).passes();
+    }
+
+    /// It waits on, by another token.
+    #[test]
+    fn an_ask_that_was_held_back_for_as_long_as_it_would_have_lasted_owes_nothing() {
+        let late = |at| {
+            let tale = tale().fault("server-stop").locks(1).sends(1, ASK, "A");
+            let tale = tale.at(at).serves(ASK, "A", "", "A").heals().at(at + 0.1);
+            goes_on(tale.returns(1, WaitElapsed), at + 0.2)
+        };
+        late(9.0).breaks(NoOrphan);
+        late(10.0).passes();
     }
 
     #[test]
