@@ -217,6 +217,12 @@ fn an_ask_that_comes_too_late_is_not_held_against_a_call_that_goes_on_by_another
     let _ran = holds_among_the_third(105_835_641_712_517);
 }
 
+/// As above, of an ask that took a place: the key was handed to it.
+#[test]
+fn a_hand_over_to_the_place_of_an_ask_that_comes_too_late_is_held_against_nobody() {
+    let _ran = holds_among_the_third(700_003_853);
+}
+
 /// A kind of world that never comes to what it is there for tests nothing.
 #[test]
 fn every_kind_of_world_comes_to_what_others_lack() {

@@ -23,7 +23,7 @@ use crate::history::story::{Call, OfKey, Story};
 /// same connection, an ask or a release, in the first half of that time. An ask that took effect
 /// only after the call that sent it had ended is nobody's fault, and neither is one that was held
 /// back for longer than what it asked for would have lasted: whoever gives back for that long may
-/// take it for lost.
+/// take it for lost. Nor is a hand-over to the place that such an ask took.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let given_up = sent.tokens.iter().filter(|(token, _)| !sent.settled.contains(**token));
@@ -140,7 +140,8 @@ fn is_open(call: &Call, at: Moment) -> bool {
 
 /// For how long after `ended` the server keeps the key or the place by itself.
 fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Option<Duration> {
-    let (mut keeps_until, mut was_offered) = (None, false);
+    let (mut keeps_until, mut was_offered): (Option<Moment>, _) = (None, false);
+    let mut is_owed = true;
     for served in of_key.served.iter().take_while(|served| served.at <= ended) {
         let is_of_it = served.token == token;
         // An ask that comes late, or twice, is answered to nobody who could give it back.
@@ -154,7 +155,14 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
             _ => None,
         };
         let is_late = || lasts.is_some_and(|lasts| asked.held_back(served.at) >= lasts);
-        if is_of_it && is_ask && (was_offered || !is_heard() || is_late()) {
+        if is_of_it && is_ask {
+            let is_in_time = !was_offered && is_heard() && !is_late();
+            is_owed = is_in_time || keeps_until.is_some_and(|until| served.at < until);
+            if !is_in_time {
+                continue;
+            }
+        }
+        if !is_of_it && !is_owed {
             continue;
         }
         was_offered |= is_of_it && served.request == Request::Keep;
@@ -270,6 +278,18 @@ mod tests {
         };
         late(9.0).breaks(NoOrphan);
         late(10.0).passes();
+    }
+
+    #[test]
+    fn a_hand_over_to_the_place_of_a_late_ask_owes_nothing() {
+        let joins = |at| {
+            let tale = tale().fault("server-stop").locks(1).sends(1, JOIN, "A");
+            let tale = tale.at(at).serves(JOIN, "A", "B", "B").heals();
+            let tale = tale.at(at + 0.1).serves(Release, "B", "B", "A").at(at + 0.2);
+            goes_on(tale.returns(1, WaitElapsed), at + 0.3)
+        };
+        joins(1.0).breaks(NoOrphan);
+        joins(3.0).passes();
     }
 
     #[test]
