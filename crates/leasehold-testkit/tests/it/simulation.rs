@@ -223,6 +223,13 @@ fn a_hand_over_to_the_place_of_an_ask_that_comes_too_late_is_held_against_nobody
     let _ran = holds_among_the_third(700_003_853);
 }
 
+/// An ask waited for its connection while the key was handed to its token, and the process stood
+/// still until that lease was lost. Then it was sent, and its release behind it.
+#[test]
+fn an_ask_that_waited_for_its_connection_may_be_sent_after_its_lease_was_lost() {
+    let _ran = holds_among_the_third(700_007_607);
+}
+
 /// A kind of world that never comes to what it is there for tests nothing.
 #[test]
 fn every_kind_of_world_comes_to_what_others_lack() {

@@ -1,6 +1,6 @@
 //! A token that is spent is not used again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use leasehold::core::Moment;
 
@@ -20,7 +20,8 @@ use crate::history::story::{Story, Window};
 /// sent that ask as late as a renewal.
 ///
 /// Asks and releases share a connection, so they are sent in the order in which they were
-/// submitted. Renewals have one of their own, and two connections have no common order: a renewal
+/// submitted. An ask that waited for that connection may have been submitted before its lease came,
+/// by a hand-over, and was lost: it is sent in no call. Renewals have one of their own, and two connections have no common order: a renewal
 /// that was submitted before, and waited for its connection, is sent after. So one passes that is
 /// sent within `queued` of it, and where nothing is wrong within `slack`.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
@@ -28,6 +29,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut left_at: HashMap<&str, Spent> = HashMap::new();
     let mut at_nodes: HashMap<(u32, &str), Spent> = HashMap::new();
     let mut offered: HashMap<&str, Spent> = HashMap::new();
+    let mut released: HashSet<&str> = HashSet::new();
     let mut violations = Vec::new();
     for event in story.events {
         match &event.what {
@@ -68,14 +70,15 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
                     request: *request,
                     token,
                     at: event.at,
-                    is_to_node: true,
+                    may_be_late: true,
                 };
                 violations.extend(spent.and_then(|spent| used(story, &sent, spent)));
             }
             What::Sent { request: Request::Release, token, .. } => {
+                released.insert(token);
                 spent.entry(token).or_insert(Spent { at: event.at, how: RELEASED, is_kept: false });
             }
-            What::Sent { process, request, token, .. } => {
+            What::Sent { process, call, request, token, .. } => {
                 let is_ask = matches!(request, Request::Ask { .. });
                 let offered = offered.get(&**token).filter(|left| is_ask || !left.is_kept);
                 let spent = spent.get(&**token).or(offered);
@@ -84,7 +87,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
                     request: *request,
                     token,
                     at: event.at,
-                    is_to_node: false,
+                    may_be_late: call.is_none() && !released.contains(&**token),
                 };
                 violations.extend(spent.and_then(|spent| used(story, &sent, spent)));
             }
@@ -130,14 +133,15 @@ struct Sent<'a> {
     request: Request,
     token: &'a str,
     at: Moment,
-    /// Whether it goes to one of several nodes.
-    is_to_node: bool,
+    /// Whether it may be an ask that was submitted long before: to one of several nodes, or in no
+    /// call.
+    may_be_late: bool,
 }
 
 fn used(story: &Story<'_>, sent: &Sent<'_>, spent: &Spent) -> Option<Violation> {
     let Sent { process, request, token, at, .. } = *sent;
     let may_have_waited = match request {
-        Request::Ask { .. } => sent.is_to_node && spent.how == LOST,
+        Request::Ask { .. } => sent.may_be_late && spent.how == LOST,
         Request::Renew => true,
         Request::Release | Request::Keep | Request::Evict => return None,
     };
@@ -244,6 +248,19 @@ mod tests {
         split().at(0.1).sends_to(1, 1, ASK, "A").passes();
         split().at(0.1).sends_to(0, 1, ASK, "A").breaks(SpentToken);
         split().at(0.1).takes(1, "A", 1, 9.898).gives_up("A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn an_ask_that_waited_for_its_connection_while_its_lease_came_and_was_lost_passes() {
+        let lost = || {
+            let tale = tale().fault("client-stop").takes(1, "A", 1, 9.898);
+            tale.at(9.898).loses("A")
+        };
+        // It is sent in no call, by whoever makes the connection.
+        lost().sends(1, JOIN, "A").sends(1, Release, "A").passes();
+        lost().at(11.5).sends(1, JOIN, "A").breaks(SpentToken);
+        lost().sends(1, Release, "A").sends(1, JOIN, "A").breaks(SpentToken);
+        lost().locks(1).sends(1, JOIN, "A").breaks(SpentToken);
     }
 
     #[test]
