@@ -1,7 +1,7 @@
 //! Locks across processes and machines.
 //!
-//! A lock is a *lease* here: the right to a name for a limited time, kept by renewing it in the
-//! background. Who holds it has a *guard*, which says whether it is held still.
+//! A lock is a *lease* here: the right to a name for a limited time. The library renews the lease
+//! in the background. The holder has a *guard*, which tells whether the lock is still held.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -16,40 +16,42 @@
 //! | to … | use |
 //! |---|---|
 //! | connect to a store | [`Client::connect`], [`store::from_url`] |
-//! | wait for a lock, or try | [`Mutex::lock`], [`Mutex::lock_timeout`], [`Mutex::try_lock`], [`Mutex::with`] |
+//! | lock | [`Mutex::lock`], [`Mutex::lock_timeout`], [`Mutex::try_lock`], [`Mutex::with`] |
 //! | know whether it is still yours | [`Guard::is_held`], [`Guard::lost`], [`Guard::remaining`] |
 //! | stop a paused holder's late write | [`Guard::fencing_token`] |
-//! | share a name with other libraries, which poll | [`Mutex::coexist`] |
+//! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
 //! | write a store of your own | [`store::Store`], [`Client::with_store`] |
 //!
 //! # What it promises
 //!
-//! The times during which two guards of one name report [`is_held`](Guard::is_held) never overlap,
-//! under assumptions that are stated for each store; the holder of a lost lock learns of it before
-//! anybody else can have it; each grant carries a number higher than all before it. It does not
-//! promise that only one process *acts*: no lease can. The assumptions, what is not given, and how
-//! to choose a ttl stand in the repository's GUARANTEES.md.
+//! - Two guards of one name never report [`is_held`](Guard::is_held) at the same time, under the
+//!   assumptions of the store.
+//! - The holder learns that a lock is lost before anybody else can have it.
+//! - Each grant carries a higher number than all grants before it.
+//!
+//! Leasehold does not promise that only one process *acts*: no lease can. GUARANTEES.md in the
+//! repository lists the assumptions and the limits, and says how to choose a ttl.
 //!
 //! # Runtimes and threads
 //!
-//! Futures run on any executor. Leases are renewed on one small thread of the process, started with
-//! the first client, so that a blocked executor loses none. The embedded store has a thread of its
-//! own besides; where nobody else is at its file, a lock or a release is done on the calling
-//! thread, in some microseconds and without waiting.
+//! Futures run on any executor. One small thread per process renews the leases; the first client
+//! starts it. A blocked executor therefore loses no lease. The SQLite store has a thread of its
+//! own. If no other process uses its file, a lock or a release runs on the calling thread, takes
+//! some microseconds and does not wait.
 //!
 //! # Forks
 //!
-//! What a fork copies of a client, a guard or a store is of no use in the child: it holds nothing,
-//! and refuses every call with [`Config`](ErrorKind::Config). Open a new client there.
+//! After a fork, the child cannot use the client, guard or store of its parent. A copied guard is
+//! not held, and calls fail with [`Config`](ErrorKind::Config). Open a new client in the child.
 //!
 //! # Features
 //!
 //! | feature | default | what it brings |
 //! |---|---|---|
 //! | `redis` | yes | leases on one Redis or Valkey server |
-//! | `sqlite` | yes | the embedded store: one file, shared by the processes of one user on one machine |
+//! | `sqlite` | yes | leases in one file, for the processes of one user on one machine |
 
 pub mod core;
 pub mod host;
@@ -75,3 +77,8 @@ pub use store::Snapshot;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So are those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;

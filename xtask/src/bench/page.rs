@@ -10,27 +10,29 @@ pub(super) const SCHEMA: &str = "leasehold.bench.v1";
 const OPENING: &str = "\
 # Benchmarks
 
-What Leasehold costs, each figure beside a yardstick that is measured in the same run, in turns
-with it. `cargo xtask bench` makes this page from the records in `bench/records/`, each of which
-names the commit it was made at, and from the notes beside them; a test compares. Goals were set
-before anything was measured.
+The costs of Leasehold, each beside a yardstick that is measured in the same run, in turns with it.
+Goals were set before anything was measured.
 
 A figure is the median of several rounds, with the lowest and the highest in brackets. A ratio is
-taken within each round, and its yardstick's column shows the medians of both. Absolute times are
-one machine's; ratios travel better. Rerun before you rely on any.
+taken within each round; the column *Yardstick* shows the medians of both. Absolute times belong to
+one machine, and ratios travel better. Rerun before you rely on any.
+
+`cargo xtask bench` makes this page from the records in `bench/records/` and the notes beside them.
+Each record names its commit. A test compares the page with the records.
 
 ";
 
 const GOALS_MISSED: &str =
-    "Each stands in bold in its table; why, where it is known, below that.\n\n";
+    "Each stands in bold in its table. A note below the table says why, where that is known.\n\n";
 
 const RERUN: &str = "\
 ## Rerun
 
-`cargo xtask bench` measures all of it in some minutes, `cargo xtask bench --scenario NAME` one
-scenario; each leaves its record. By hand: `cargo build --release -p leasehold-bench`, then the
-commands above, with `--json` for one object a figure. `--redis` starts a private server; `--url`
-names another one, or another store. Leave the machine alone meanwhile.
+`cargo xtask bench` measures everything in some minutes, `cargo xtask bench --scenario NAME` one
+scenario. Each leaves its record. Leave the machine alone meanwhile.
+
+By hand: `cargo build --release -p leasehold-bench`, then the commands above, with `--json` for one
+object a figure. `--redis` starts a private server; `--url` names another one, or another store.
 ";
 
 /// The page, given the files of the repository.
