@@ -1,4 +1,5 @@
-//! The textbook's lock on one Redis server: `SET NX PX`, and a script that deletes what is ours.
+//! The textbook lock on one Redis server: `SET NX PX`, and a script that deletes only its own
+//! value.
 
 use leasehold::{Error, ErrorKind};
 use redis::aio::MultiplexedConnection;
@@ -11,8 +12,8 @@ const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then 
 
 const TTL_MS: u64 = 10_000;
 
-/// Keys that one task locks that way. All tasks share a connection, so that what they send at once
-/// travels at once.
+/// The keys of one task. All tasks share a connection, so requests of the same moment travel
+/// together.
 #[derive(Clone)]
 pub(crate) struct BareLock {
     connection: MultiplexedConnection,
@@ -34,9 +35,9 @@ impl BareLock {
         Self { keys, ..self.clone() }
     }
 
-    /// Locks one of the keys, in turn, and releases it.
+    /// Locks and releases one of the keys, in turn.
     pub(crate) async fn set_and_delete(&mut self, time: usize) -> Result<(), Error> {
-        // As long as a token of ours; to draw one is no part of the yardstick.
+        // As long as one of our tokens. Drawing a token is not part of the yardstick.
         const TOKEN: &str = "0123456789abcdef0123456789abcdef";
         let key = &self.keys[time % self.keys.len()];
         let mut set = redis::cmd("SET");

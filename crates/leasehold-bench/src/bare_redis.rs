@@ -1,4 +1,4 @@
-//! What a lock on Redis is compared with: the very same requests, and none of us.
+//! The yardstick for a lock on Redis: the same requests, sent without Leasehold.
 
 use leasehold::host::SystemHost;
 use leasehold::store::RedisStore;
@@ -9,7 +9,7 @@ use redis::{Cmd, RedisError, Value};
 
 use crate::recording::RecordingConnector;
 
-/// A connection of the crate `redis` as its documentation suggests it.
+/// A connection of the crate `redis`, as its documentation suggests.
 pub(crate) struct BareRedis {
     connection: MultiplexedConnection,
     fenced: [Cmd; 2],
@@ -17,14 +17,14 @@ pub(crate) struct BareRedis {
     pings: [Cmd; 2],
 }
 
-/// What is sent, one request after the answer to the other.
+/// Two requests; the second is sent after the answer to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pair {
     /// The requests of a lock with a fencing token and of its release.
     Fenced,
     /// The requests of a lock without one and of its release.
     Unfenced,
-    /// The least that a server can be asked.
+    /// The cheapest requests to a server.
     Pings,
 }
 
@@ -38,7 +38,7 @@ impl BareRedis {
             unfenced,
             pings: std::array::from_fn(|_| redis::cmd("PING")),
         };
-        // The same arguments again: the same owner locks, and releases.
+        // Repeat the recorded arguments: the same owner locks and releases.
         for pair in [Pair::Fenced, Pair::Unfenced] {
             let answers = this.send(pair).await?;
             assert!(answers.iter().all(is_success), "the server answers {answers:?}");
@@ -62,13 +62,13 @@ impl BareRedis {
     }
 }
 
-/// A bare connection, to which any number of tasks can send.
+/// A bare connection that any number of tasks can share.
 pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, Error> {
     let connected = async { redis::Client::open(url)?.get_multiplexed_async_connection().await };
     connected.await.map_err(|error| unavailable(&error))
 }
 
-/// The requests that our own lock and release send where the server and the lock are known already.
+/// Records the requests of our lock and release, once the server and the lock are known.
 async fn record(url: &str, fenced: bool) -> Result<[Cmd; 2], Error> {
     let (connector, recording) = RecordingConnector::new(url)?;
     let store = RedisStore::connect_with(connector, SystemHost::shared()).await?;
@@ -83,7 +83,7 @@ async fn record(url: &str, fenced: bool) -> Result<[Cmd; 2], Error> {
     Ok(commands.expect("six requests were sent").map(|command| same(&command)))
 }
 
-/// The same command for the bare client.
+/// The same command, for the bare client.
 pub(crate) fn same(command: &Command) -> Cmd {
     let mut same = Cmd::new();
     for argument in command.args() {
@@ -92,9 +92,9 @@ pub(crate) fn same(command: &Command) -> Cmd {
     same
 }
 
-/// Whether a script says that it did what it was asked.
+/// Whether a script answered that it succeeded.
 pub(crate) fn is_success(answer: &Value) -> bool {
-    // A number alone is a fencing token, or says that something was freed.
+    // A single number is a fencing token, or says that a key was freed.
     matches!(answer, Value::Int(_))
         || matches!(answer, Value::Array(values) if values.first() == Some(&Value::Int(1)))
 }

@@ -1,4 +1,4 @@
-//! The one clock that all processes of a scenario read.
+//! The clock that all processes of a scenario share.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) async fn sleep_until(at_ns: u64) {
     tokio::time::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns()))).await;
 }
 
-/// From one moment to another; nothing if that is not later.
+/// The time from one moment to another; zero if the second is not later.
 pub(crate) fn between(from_ns: u64, until_ns: u64) -> Duration {
     Duration::from_nanos(until_ns.saturating_sub(from_ns))
 }

@@ -1,4 +1,4 @@
-//! Tasks that do the same again and again, all at once, and how often they do it in a second.
+//! Tasks that repeat a step, all at once, and their rate in cycles per second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,22 +9,22 @@ use tokio::task::JoinSet;
 
 use crate::samples::measure;
 
-/// What one task does again and again.
+/// The step that a task repeats.
 pub(crate) trait Cycle: Send + 'static {
-    /// Does it for that time, counted from zero.
+    /// Runs the step. `time` counts the repetitions from zero.
     fn run(&mut self, time: usize) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// Until when tasks go on.
+/// When the tasks stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// For that long.
+    /// After this time.
     Elapsed(Duration),
-    /// Until each has done so many.
+    /// When each task has done this many cycles.
     Done(usize),
 }
 
-/// Lets all tasks run at once; returns how many cycles they made in a second, together.
+/// Runs all tasks at once. Returns their cycles per second, all together.
 pub(crate) async fn rate<C: Cycle>(tasks: Vec<C>, until: Until) -> Result<f64, Error> {
     let (stop, cycles) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let most = if let Until::Done(most) = until { most } else { usize::MAX };
@@ -47,7 +47,7 @@ pub(crate) async fn rate<C: Cycle>(tasks: Vec<C>, until: Until) -> Result<f64, E
         tokio::time::sleep(span).await;
         stop.store(true, Ordering::Relaxed);
     }
-    // What is done after the word to stop counts, and so does the time that it takes.
+    // Cycles that end after the stop signal count, and so does their time.
     while let Some(ended) = running.join_next().await {
         ended.expect("no task panics")?;
     }

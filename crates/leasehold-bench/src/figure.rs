@@ -1,4 +1,4 @@
-//! What a run found, in one form for all scenarios.
+//! The results of a run, in one form for all scenarios.
 
 use serde::Serialize;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 pub(crate) struct Figure {
     schema: &'static str,
     scenario: &'static str,
-    /// What was measured, such as `lock + release, fenced`.
+    /// The thing that was measured, such as `lock + release, fenced`.
     subject: String,
-    /// Which number of it, such as `p50`.
+    /// The kind of number, such as `p50`.
     figure: String,
     unit: &'static str,
     #[serde(flatten)]
     value: Spread,
-    /// What it should be, where that was decided beforehand.
+    /// The goal, if one was set beforehand.
     goal: Option<Goal>,
-    /// What it was divided by, if it is a ratio.
+    /// The divisor of a ratio.
     yardstick: Option<Beside>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Spread {
     pub(crate) highest: f64,
 }
 
-/// What a figure should be.
+/// The goal of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
@@ -45,13 +45,13 @@ struct Beside {
     theirs: f64,
 }
 
-/// Ours and the yardstick's values of the same rounds.
+/// Our values and the yardstick's, from the same rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compared<'a> {
     pub(crate) ours: &'a [f64],
     pub(crate) theirs: &'a [f64],
     pub(crate) unit: &'static str,
-    /// What the yardstick is called.
+    /// The name of the yardstick.
     pub(crate) to: &'a str,
 }
 
@@ -91,12 +91,12 @@ impl Goal {
 }
 
 impl Figure {
-    /// It should not be above that.
+    /// Sets the goal: not above this.
     pub(crate) fn at_most(&mut self, most: f64) {
         self.goal = Some(Goal::AtMost(most));
     }
 
-    /// It should not be below that.
+    /// Sets the goal: not below this.
     pub(crate) fn at_least(&mut self, least: f64) {
         self.goal = Some(Goal::AtLeast(least));
     }
@@ -140,7 +140,7 @@ impl Report {
         Self { scenario, figures: Vec::new() }
     }
 
-    /// Adds a figure with its value of each round.
+    /// Adds a figure with one value per round.
     pub(crate) fn add(
         &mut self,
         subject: &str,
@@ -151,8 +151,8 @@ impl Report {
         self.push(subject, figure, Spread::of(values), unit)
     }
 
-    /// Adds a ratio: each value over the yardstick's of the same round, so that what slows the
-    /// machine down for some rounds does not count.
+    /// Adds a ratio: each value is divided by the yardstick's value of the same round. So a slow
+    /// phase of the machine does not count.
     pub(crate) fn ratio(
         &mut self,
         subject: &str,
@@ -193,7 +193,7 @@ impl Report {
         &self.figures
     }
 
-    /// Prints one JSON object a line, or a table for people.
+    /// Prints one JSON object per line, or a table for people.
     pub(crate) fn print(&self, json: bool) {
         if !json {
             let (subject, figure, median) = ("subject", "figure", "median");
@@ -214,9 +214,9 @@ impl Report {
     }
 }
 
-/// Six digits: more are noise, and records are read.
+/// Rounds to six digits: more are noise, and people read the records.
 fn rounded(value: f64) -> f64 {
-    // What is printed is a number.
+    // The printed text is always a number.
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 

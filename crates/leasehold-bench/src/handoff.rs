@@ -1,7 +1,7 @@
-//! Two processes hand one lock to one another: how long after the call that releases it the other
-//! has it.
+//! Two processes hand one lock to each other. Measures the time from the release call until the
+//! other process has the lock.
 //!
-//! Both ways are measured, in turns with a bare message from the one process to the other.
+//! Both directions are measured, alternating with a bare message between the processes.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::yardstick::is_redis;
 
 const NAME: &str = "bench:handoff";
 
-/// In how many parts the rounds are looked at, each with quantiles of its own.
+/// The rounds are split into this many parts, each with its own quantiles.
 const PARTS: usize = 6;
 
-/// The longest pause before a release. Whatever rhythm the waiter has, the release comes at every
-/// moment of it alike.
+/// The longest pause before a release. The pauses vary, so that releases come at all phases of the
+/// waiter's rhythm.
 const PAUSE_MAX_US: u64 = 5_000;
-/// The same on the embedded store, where who waits looks every 4 to 18 ms.
+/// The same for the SQLite store, where a waiter may look only every 4 to 18 ms.
 const PAUSE_MAX_EMBEDDED_US: u64 = 20_000;
 
-/// How often it is looked whether the other process stands in line.
+/// How often to check whether the other process stands in line.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What each of the two processes has.
+/// The tools of one process.
 struct Side {
     client: Client,
     mutex: Mutex,
@@ -42,11 +42,11 @@ struct Side {
 struct Bare {
     publishing: MultiplexedConnection,
     messages: Pin<Box<PubSubStream>>,
-    /// Where the other process listens.
+    /// The channel of the other process.
     other: &'static str,
 }
 
-/// Where the two processes listen.
+/// The channels of the two processes.
 const CHANNELS: [&str; 2] = ["bench:handoff:first", "bench:handoff:second"];
 
 impl Side {
@@ -57,8 +57,7 @@ impl Side {
         Ok(Self { client, mutex, bare })
     }
 
-    /// Waits until somebody stands in line: what is measured is the hand-over, and not the way to
-    /// the line.
+    /// Waits until somebody stands in line, so that only the hand-over is measured.
     async fn until_waited_for(&self) -> Result<(), Error> {
         while self.client.inspect(NAME).await?.waiting == 0 {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -79,7 +78,7 @@ impl Bare {
         Ok(Self { publishing, messages: Box::pin(messages), other: CHANNELS[1 - own] })
     }
 
-    /// Sends a message; returns when that was called.
+    /// Sends a message. Returns the time of the call.
     async fn publish(&mut self) -> Result<u64, Error> {
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(self.other).arg("wake up");
@@ -89,7 +88,7 @@ impl Bare {
         Ok(called)
     }
 
-    /// Waits for a message; returns when it was there.
+    /// Waits for a message. Returns the time of its arrival.
     async fn message(&mut self) -> Result<u64, Error> {
         let message = self.messages.next().await;
         let woken = now_ns();
@@ -99,14 +98,14 @@ impl Bare {
     }
 }
 
-/// Releases; returns when that was called.
+/// Releases. Returns the time of the call.
 async fn release(guard: Guard) -> Result<u64, Error> {
     let called = now_ns();
     let _released = guard.release().await?;
     Ok(called)
 }
 
-/// Locks; returns when the lock was there, too.
+/// Locks. Also returns the time when the lock was there.
 async fn lock(mutex: &Mutex) -> Result<(Guard, u64), Error> {
     let guard = mutex.lock().await?;
     Ok((guard, now_ns()))
@@ -116,8 +115,9 @@ async fn pause(us: u64) {
     tokio::time::sleep(Duration::from_micros(us)).await;
 }
 
-/// The other process. Each line that it is told is a pause: it waits for the lock and says when it
-/// had it, pauses, releases it and says when; then the same with messages.
+/// The other process. It waits for the lock and reports when it got it. Each line that it receives
+/// is a pause. After the pause, it releases the lock and reports when. Then it does the same with
+/// messages.
 pub(crate) async fn peer(url: &str) -> Result<(), Error> {
     let (mut side, mut orders) = (Side::open(url, 1).await?, Orders::take());
     say("ready");
@@ -160,7 +160,7 @@ pub(crate) async fn measure(url: &str, rounds: usize) -> Result<Report, Error> {
         let released = release(guard).await?;
         let [granted] = other.hear_numbers().await?;
         record(ours, released, granted);
-        // The other releases only when we stand in line, so that it cannot be first again.
+        // The other process releases only after we stand in line, so that it cannot be first again.
         let next = tokio::spawn({
             let mutex = side.mutex.clone();
             async move { lock(&mutex).await }

@@ -1,5 +1,5 @@
-//! Everybody wants one key: how often it changes hands, how many requests that takes, and how
-//! evenly it is shared.
+//! Everybody wants one key. Measures how often it changes hands, how many requests that takes, and
+//! how evenly the processes share it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,18 +18,18 @@ use crate::yardstick::is_redis;
 
 const NAME: &str = "bench:hot";
 
-/// How many tasks want the key where one process wants it.
+/// How many tasks want the key in the run with one process.
 const TASKS_ALONE: usize = 1_000;
 
 const PROCESSES: usize = 8;
 
-/// How many tasks of each want it.
+/// How many tasks of each process want it.
 const TASKS_EACH: usize = 100;
 
-/// From the word to the start: every process has heard it by then.
+/// The time from the order to the start. Every process has the order by then.
 const BARRIER_NS: u64 = 200_000_000;
 
-/// A mutex of the process, as the yardstick.
+/// The yardstick: a mutex within the process.
 struct Bare(Arc<tokio::sync::Mutex<()>>);
 
 impl Cycle for Bare {
@@ -39,7 +39,7 @@ impl Cycle for Bare {
     }
 }
 
-/// Ours.
+/// A Leasehold mutex.
 struct Ours(Mutex);
 
 impl Cycle for Ours {
@@ -52,7 +52,7 @@ impl Cycle for Ours {
 pub(crate) async fn measure(url: &str, rounds: usize, ms: u64) -> Result<Report, Error> {
     let mut report = Report::new("hot");
     one_process(&mut report, url, rounds, Duration::from_millis(ms)).await?;
-    // What is in memory is of one process.
+    // A memory store exists in one process only.
     if !url.starts_with("memory:") {
         processes(&mut report, url, rounds, ms).await?;
     }
@@ -87,8 +87,8 @@ async fn one_process(
     Ok(())
 }
 
-/// One of several processes. Each line that it is told is a start and an end, between which its
-/// tasks lock and drop; it says how many cycles they made, and how long one waited at most, in ns.
+/// One of several processes. Each line that it receives has a start and an end; its tasks lock and
+/// drop in between. It reports the number of cycles and the longest wait of a task in ns.
 pub(crate) async fn peer(url: &str, tasks: usize) -> Result<(), Error> {
     let client = Client::connect(url).await?;
     let name = format!("bench:hot:warm:{}", std::process::id());
@@ -112,7 +112,7 @@ pub(crate) async fn peer(url: &str, tasks: usize) -> Result<(), Error> {
     }
 }
 
-/// What the tasks of one process did.
+/// The results of the tasks of one process.
 #[derive(Default)]
 struct Tally {
     cycles: AtomicU64,
@@ -128,18 +128,18 @@ async fn cycle_until(end: u64, mutex: Mutex, tally: Arc<Tally>) -> Result<(), Er
         let guard = mutex.lock().await?;
         let granted = now_ns();
         drop(guard);
-        // Who still waits in the end has waited, too.
+        // Tasks that still wait at the end count with their wait so far.
         tally.longest_wait_ns.fetch_max(granted.min(end) - asked, Ordering::Relaxed);
         tally.cycles.fetch_add(u64::from(granted < end), Ordering::Relaxed);
     }
 }
 
-/// What all processes did in one round.
+/// The results of all processes in one round.
 struct Round {
     /// Cycles of each process.
     cycles: Vec<u64>,
     longest_wait_ns: u64,
-    /// What the server was sent meanwhile, where that can be told.
+    /// How many requests the server received in this round, if that is known.
     requests: Option<u64>,
 }
 
@@ -206,8 +206,8 @@ async fn processes(report: &mut Report, url: &str, rounds: usize, ms: u64) -> Re
     Ok(())
 }
 
-/// How many times the largest is the smallest. One that got nothing counts as if it had got one,
-/// so that there is a number.
+/// The largest share divided by the smallest. A share of zero counts as one, so that the result is
+/// a number.
 fn largest_to_smallest(shares: &[u64]) -> f64 {
     let (largest, smallest) = (shares.iter().max(), shares.iter().min());
     let bound = |share: Option<&u64>| as_measure(share.copied().unwrap_or(0).max(1));

@@ -1,5 +1,5 @@
-//! One task locks and releases the same key again and again, and its client keeps the lease in
-//! between: what a lock costs that needs no store.
+//! One task locks and releases the same key repeatedly, and its client keeps the lease in between.
+//! Measures a lock that needs no store.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use leasehold::{Client, Error};
 use crate::figure::{Compared, Report};
 use crate::samples::measure as as_measure;
 
-/// How long a lease is kept that no guard holds.
+/// How long a lease is kept without a guard.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn measure(url: &str, rounds: usize, cycles: u32) -> Result<Report, Error> {

@@ -1,7 +1,7 @@
-//! Measures Leasehold, each figure beside a yardstick that is measured in the same run, in turns
-//! with it.
+//! Measures Leasehold. Each figure comes with a yardstick that is measured alternately in the same
+//! run.
 //!
-//! Machines are noisy: read medians and ratios, not single values, and compare within one run only.
+//! Machines are noisy: read medians and ratios, not single values. Compare only within one run.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time on real threads")]
 
@@ -35,7 +35,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use figure::Report;
 
-/// Counts what is allocated, for figures in bytes.
+/// Counts allocations, for figures in bytes.
 #[cfg(feature = "memory")]
 #[global_allocator]
 static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
@@ -51,18 +51,18 @@ struct Arguments {
 
 #[derive(clap::Args)]
 struct Common {
-    /// Which store to measure; default: the embedded store in a temporary file
+    /// Which store to measure; default: the SQLite store in a temporary file
     #[arg(long, global = true, conflicts_with = "redis")]
     url: Option<String>,
-    /// Measure on a private Redis server, or on five, which inherit the cores that this process is
-    /// pinned to
+    /// Measure on a private Redis server, or on five of them. They inherit the cores of this
+    /// process
     #[arg(long, global = true)]
     redis: bool,
-    /// Run on a runtime with that many worker threads; default: on one thread, the main one, but
-    /// two for `hot`
+    /// Use a runtime with this many worker threads; default: the main thread alone, but two threads
+    /// for `hot`
     #[arg(long, global = true)]
     workers: Option<usize>,
-    /// Pin this process, its server and its other processes to that many cores
+    /// Pin this process, its server and its other processes to this many cores
     #[arg(long, global = true)]
     cores: Option<usize>,
     /// Print one JSON object per figure instead of a table
@@ -78,7 +78,7 @@ enum Scenario {
         #[arg(long, default_value_t = 6_000)]
         pairs: usize,
     },
-    /// Many tasks of one client lock and release keys of their own
+    /// Many tasks of one client lock and release their own keys
     Throughput {
         /// How often each kind is measured
         #[arg(long, default_value_t = 5)]
@@ -87,7 +87,7 @@ enum Scenario {
         #[arg(long, default_value_t = 250)]
         ms: u64,
     },
-    /// Two processes hand one lock to one another
+    /// Two processes hand one lock to each other
     Handoff {
         /// How many times each of them hands it over
         #[arg(long, default_value_t = 1_200)]
@@ -165,13 +165,13 @@ enum PeerOf {
 }
 
 impl Scenario {
-    /// How many servers it needs.
+    /// How many servers the scenario needs.
     const fn servers(&self) -> usize {
         if let Self::Quorum { .. } = self { quorum::NODES } else { 1 }
     }
 
-    /// Measures it on the store of that URL, or on these servers if it needs several. What is a
-    /// part of a scenario has nothing to report.
+    /// Runs the scenario on the store at `url`, or on `servers` if it needs several. The other
+    /// process of a scenario has no report.
     async fn run(self, url: &str, servers: &[RedisServer]) -> Result<Option<Report>, Error> {
         let report = match self {
             Self::Roundtrip { pairs } => roundtrip::measure(url, pairs).await?,
@@ -229,7 +229,7 @@ fn run(Arguments { common, scenario }: Arguments) -> Result<(), Box<dyn std::err
     Ok(())
 }
 
-/// Leaves this process, and all that it starts, the first few of its cores.
+/// Restricts this process and its children to the first few of its cores.
 fn pin_to(cores: usize) -> rustix::io::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut few = CpuSet::new();

@@ -1,4 +1,4 @@
-//! The other processes of a scenario: this very program, told what to do line by line.
+//! The other processes of a scenario: this program again, with orders line by line.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use leasehold::{Error, ErrorKind};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Another process, as the one that started it sees it. Gone when this is dropped.
+/// Another process, from the side of its starter. Dropping this ends it.
 pub(crate) struct Peer {
     child: Child,
     to: ChildStdin,
@@ -31,19 +31,19 @@ impl Peer {
         Ok(Self { child, to, from })
     }
 
-    /// Says one line to it.
+    /// Sends one line to it.
     pub(crate) fn say(&mut self, line: impl Display) -> Result<(), Error> {
-        // In one write, so that it is woken once.
+        // In one write, so that it wakes up once.
         let line = format!("{line}\n");
         self.to.write_all(line.as_bytes()).map_err(|_| gone())
     }
 
-    /// The next line that it says.
+    /// The next line that it sends.
     pub(crate) async fn hear(&mut self) -> Result<String, Error> {
         self.from.recv().await.ok_or_else(gone)
     }
 
-    /// Waits until it says that.
+    /// Waits until it sends `expected`.
     pub(crate) async fn hear_that(&mut self, expected: &str) -> Result<(), Error> {
         let line = self.hear().await?;
         if line == expected { Ok(()) } else { Err(nonsense(&line)) }
@@ -66,7 +66,7 @@ impl Drop for Peer {
     }
 }
 
-/// What a peer is told. It ends with who started it, whatever it is doing.
+/// The orders to a peer. The peer exits when its starter ends.
 pub(crate) struct Orders(UnboundedReceiver<String>);
 
 impl Orders {
@@ -86,7 +86,7 @@ impl Orders {
     }
 }
 
-/// Says one line to who started this process.
+/// Sends one line to the starter of this process.
 pub(crate) fn say(line: impl Display) {
     let line = format!("{line}\n");
     let mut out = std::io::stdout().lock();
@@ -94,7 +94,7 @@ pub(crate) fn say(line: impl Display) {
     said.expect("who started this process reads");
 }
 
-/// Reads on a thread of its own: to wait for a line must not keep a runtime from its connections.
+/// Reads on a separate thread: waiting for a line must not block a runtime's connections.
 fn lines(
     from: impl BufRead + Send + 'static,
     at_end: impl FnOnce() + Send + 'static,
@@ -111,7 +111,7 @@ fn lines(
     receiver
 }
 
-/// Exactly `N` numbers with spaces between.
+/// Parses exactly `N` numbers with spaces between.
 fn numbers<T: FromStr, const N: usize>(line: &str) -> Option<[T; N]> {
     let numbers: Option<Vec<T>> = line.split(' ').map(|word| word.parse().ok()).collect();
     numbers?.try_into().ok()

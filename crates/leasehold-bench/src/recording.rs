@@ -1,4 +1,4 @@
-//! A connection that remembers what is sent over it.
+//! A connection that remembers its latest commands.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use leasehold::store::redis::{
 /// How many of the latest commands are remembered.
 const REMEMBERED: usize = 2;
 
-/// What was sent.
+/// The commands that were sent.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     latest: Mutex<Vec<Command>>,
@@ -32,7 +32,7 @@ impl Recording {
     }
 }
 
-/// Connections to a Redis server that record all but the channels they listen to.
+/// A connector whose connections record their commands, except those that listen to channels.
 pub(crate) struct RecordingConnector {
     inner: RedisConnector,
     recording: Arc<Recording>,

@@ -1,4 +1,4 @@
-//! One client holds many leases: what keeping them costs.
+//! One client holds many leases. Measures the cost of keeping them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,28 +17,28 @@ use crate::yardstick::is_redis;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// How many tasks take and give back the leases.
+/// How many tasks acquire and release the leases.
 const TASKS: usize = 100;
 
 /// How often a lease is renewed in a ttl.
 const RENEWALS_A_TTL: u32 = 3;
 
-/// In how many batches the yardstick renews as many leases once, as the library does.
+/// In how many batches the yardstick renews all leases once, as the library does.
 const BATCHES: u32 = 10;
 
 pub(crate) async fn measure(url: &str, leases: usize, rounds: u32) -> Result<Report, Error> {
     let (client, recording) = open(url).await?;
-    // What is allocated once, such as the driver, is there before the count begins.
+    // Allocations that happen once, such as the driver's, come before the count.
     let _released = client.mutex("bench:renew:warm").lock().await?.release().await?;
     let before = bytes_in_use();
     let guards = take(&client, leases).await?;
     let grown = before.zip(bytes_in_use()).map(|(before, after)| after.saturating_sub(before));
 
-    // Two windows: in the first nothing runs but the driver and the store, in the second every
-    // guard is looked at.
+    // Two windows. In the first, only the driver and the store run. In the second, every guard is
+    // checked.
     tokio::time::sleep(TTL).await;
     let mut cpu = Vec::new();
-    // A round is as long as it takes to renew every lease once.
+    // In one round, every lease is renewed once.
     let round = TTL / RENEWALS_A_TTL;
     for _ in 0..rounds {
         let meter = CpuMeter::start();
@@ -78,7 +78,7 @@ pub(crate) async fn measure(url: &str, leases: usize, rounds: u32) -> Result<Rep
     Ok(report)
 }
 
-/// A client, and what it sends if that can be told.
+/// Opens a client, and a recording of its commands if it uses Redis.
 async fn open(url: &str) -> Result<(Client, Option<Arc<Recording>>), Error> {
     if !is_redis(url) {
         return Ok((Client::builder(url).ttl(TTL).connect().await?, None));
@@ -88,8 +88,8 @@ async fn open(url: &str) -> Result<(Client, Option<Arc<Recording>>), Error> {
     Ok((Client::with_store(store).ttl(TTL).connect().await?, Some(recording)))
 }
 
-/// Takes all leases, many at once: one after the other, the first would be renewed before the last
-/// is there.
+/// Acquires all leases, many at once. One after another would take so long that the first would be
+/// renewed before the last exists.
 async fn take(client: &Client, leases: usize) -> Result<Vec<Guard>, Error> {
     let mut taking = JoinSet::new();
     for task in 0..TASKS {
@@ -126,8 +126,8 @@ async fn give_back(mut guards: Vec<Guard>) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many percent of a core it takes the bare client to send one renewal again and again, as
-/// often as the leases need it, in each round.
+/// The CPU use of the bare client, in percent of a core, when it sends as many renewals as the
+/// leases need. One value per round.
 async fn bare_renewals(
     url: &str,
     renewal: &redis::Cmd,

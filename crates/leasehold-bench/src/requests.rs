@@ -1,7 +1,7 @@
-//! How many requests a server was sent.
+//! Counts the requests that a server received.
 //!
-//! `INFO commandstats` counts each command that ran, also those that a script called. A request is
-//! what came over a connection: a script call is one, whatever the script calls.
+//! `INFO commandstats` counts every command, even those that scripts call. A request is what came
+//! over a connection: a script call counts once, whatever the script calls.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use redis::aio::MultiplexedConnection;
 
 use crate::bare_redis::{connect, unavailable};
 
-/// What the scripts of the library call, and its clients do not send while they lock, wait, renew
-/// and release. All else counts: a command that is missing here is seen, and not overlooked.
+/// Commands that the library's scripts call, and that its clients never send while they lock, wait,
+/// renew and release. Other commands count, so a command that is missing here is noticed.
 const WITHIN_SCRIPTS: [&str; 24] = [
     "decr",
     "del",
@@ -39,11 +39,11 @@ const WITHIN_SCRIPTS: [&str; 24] = [
     "zscore",
 ];
 
-/// Calls of each command since the server began.
+/// Calls of each command since the server started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Calls(BTreeMap<String, u64>);
 
-/// Looks at the counts of a server, over a connection of its own.
+/// Reads the counts of a server, over its own connection.
 pub(crate) struct RequestMeter(MultiplexedConnection);
 
 impl RequestMeter {
@@ -72,7 +72,7 @@ impl Calls {
         Self(calls.collect())
     }
 
-    /// How many requests came since `before`, but for the look that `before` is.
+    /// How many requests came after `before`, without the reading that `before` is.
     pub(crate) fn requests_since(&self, before: &Self) -> u64 {
         let sent = self.0.iter().filter(|(command, _)| !WITHIN_SCRIPTS.contains(&command.as_str()));
         let since = sent.map(|(command, calls)| calls - before.0.get(command).unwrap_or(&0));
@@ -98,7 +98,7 @@ mod tests {
              cmdstat_set:calls=170,usec=1\r\ncmdstat_info:calls=4,usec=9\r\n\
              cmdstat_client|setinfo:calls=2,usec=1\r\ncmdstat_flushall:calls=1,usec=1\r\n",
         );
-        // Four scripts, two words about the client, one FLUSHALL; INFO is the look before.
+        // Four scripts, two client infos, one FLUSHALL. INFO is the reading before.
         assert_eq!(after.requests_since(&before), 7);
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let mut bare = connect(&server.url()).await.expect("it runs");
         let client = Client::connect(&server.url()).await.expect("it runs");
         let mutex = client.mutex("counted");
-        // By then it has sent what it sends once.
+        // The client sends its one-time requests here.
         let _released = mutex.lock().await.expect("free").release().await.expect("held");
 
         let before = meter.look().await.expect("it runs");
@@ -123,7 +123,7 @@ mod tests {
             eval.await.expect("it runs");
         }
         redis::cmd("PING").exec_async(&mut bare).await.expect("it runs");
-        // Two for each lock, three scripts, and a PING.
+        // Two for each lock, three scripts, and one PING.
         let counted = meter.look().await.expect("it runs").requests_since(&before);
         assert_eq!(counted, 50 * 2 + 3 + 1);
     }

@@ -1,4 +1,4 @@
-//! One client locks and releases, alone: what a lock costs that nobody else wants.
+//! One client locks and releases, alone. Measures a lock that nobody else wants.
 
 use std::time::Instant;
 
@@ -9,17 +9,17 @@ use crate::figure::{Compared, Report};
 use crate::samples::{Samples, quantiles_us};
 use crate::yardstick::Yardstick;
 
-/// How many pairs of one kind are measured before it is the other kind's turn.
+/// How many pairs of one kind are measured in a row.
 const TURN: usize = 20;
 
-/// In how many rounds the pairs are looked at, each with quantiles of its own.
+/// The pairs are split into this many rounds, each with its own quantiles.
 const ROUNDS: usize = 5;
 
-/// One way to use a lock.
+/// One way of using a lock.
 struct Subject {
     name: &'static str,
-    /// Names of one length, and a lock of its own each: a release that nobody waits for must not
-    /// be in the way of who asks over another connection.
+    /// All names have the same length, and each subject has its own lock. A background release must
+    /// not delay a request on another connection.
     lock: &'static str,
     fenced: bool,
     awaited: bool,
@@ -90,8 +90,8 @@ pub(crate) async fn measure(url: &str, pairs: usize) -> Result<Report, Error> {
     Ok(report(bare, &mut ours, &mut theirs))
 }
 
-/// Each of ours beside every yardstick of its kind, and a release by drop beside one that is waited
-/// for.
+/// Compares each of our figures with every yardstick of its kind, and a release by drop with an
+/// awaited release.
 fn report(
     bare: &[(Pair, &str)],
     ours: &mut [Vec<Samples>; SUBJECTS.len()],
@@ -104,7 +104,7 @@ fn report(
         for (subject, ours_us) in SUBJECTS.iter().zip(&ours) {
             report.add(subject.name, quantile, ours_us, "us");
             if share > 0.5 {
-                // The slowest of a hundred say more of the machine than of either.
+                // The slowest percent says more about the machine than about the lock.
                 continue;
             }
             let of_kind = bare.iter().zip(&theirs).filter(|((pair, _), _)| {

@@ -1,4 +1,4 @@
-//! Many durations of one kind of step, and what is said of them.
+//! Many durations of one kind of step, and their quantiles.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ impl Samples {
         self.0.push(sample);
     }
 
-    /// The value below which `share` of the samples lie, in µs.
+    /// The value below which the fraction `share` of the samples lies, in µs.
     ///
     /// # Panics
     ///
@@ -34,7 +34,7 @@ pub(crate) fn quantiles_us(rounds: &mut [Samples], share: f64) -> Vec<f64> {
     rounds.iter_mut().map(|round| round.quantile_us(share)).collect()
 }
 
-/// A count as a measure: far below 2^52, it stays exact.
+/// A count as a float: exact, since it is far below 2^52.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
 pub(crate) const fn measure(count: u64) -> f64 {
     count as f64

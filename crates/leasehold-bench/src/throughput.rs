@@ -1,5 +1,5 @@
-//! Many tasks lock and release keys that nobody else wants: how many cycles one client makes in a
-//! second.
+//! Many tasks lock and release keys that nobody else wants. Measures the cycles per second of one
+//! client.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use crate::cycles::{Cycle, Until, rate};
 use crate::figure::{Compared, Report};
 use crate::yardstick::is_redis;
 
-/// How many keys there are. Each task has an equal share of them for itself.
+/// How many keys exist. The tasks share them equally, and no key has two tasks.
 const KEYS: usize = 4_000;
 
 const TASKS: [usize; 3] = [1, 100, 1_000];
 
 const YARDSTICK: &str = "pipelined SET and compare-and-delete";
 
-/// How a key is locked.
+/// One way of locking a key.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
-    /// Whose keys these are.
+    /// The prefix of the keys of this way.
     keys: &'static str,
-    /// Whether with a fencing token and a line, or with nothing beside the lock.
+    /// With a fencing token and a line, or with nothing beside the lock.
     fenced: bool,
-    /// Whether by `lock`, which waits where it must, or by `try_lock`.
+    /// With `lock`, which waits if needed, or with `try_lock`.
     waits: bool,
     /// Whether each key is new to the connection.
     cold: bool,
-    /// What many tasks should reach of the yardstick.
+    /// The goal for many tasks, as a fraction of the yardstick.
     goal: f64,
 }
 
@@ -40,7 +40,7 @@ const WAYS: [Way; 4] = [
     Way { name: "unfenced try", keys: "t", fenced: false, waits: false, cold: false, goal: 0.85 },
 ];
 
-/// One task of ours.
+/// One task of Leasehold's side.
 struct Locks {
     keys: Vec<Mutex>,
     waits: bool,
@@ -66,7 +66,7 @@ pub(crate) async fn measure(url: &str, rounds: usize, ms: u64) -> Result<Report,
     let span = Duration::from_millis(ms);
     let client = Client::connect(url).await?;
     let bare = if is_redis(url) { Some(BareLock::connect(url).await?) } else { None };
-    // Elsewhere no connection warms counters.
+    // On other stores, counters are not cached per connection.
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| bare.is_some() || !way.cold).collect();
     let mut report = Report::new("throughput");
     for tasks in TASKS {
@@ -131,7 +131,7 @@ async fn rate_of(
     rate((0..tasks).map(of_task).collect(), until).await
 }
 
-/// The keys of one of so many tasks.
+/// The keys of one of `tasks` tasks.
 fn names(whose: &str, task: usize, tasks: usize) -> Vec<String> {
     (0..KEYS / tasks).map(|key| format!("bench:throughput:{whose}:{task:04}:{key:04}")).collect()
 }

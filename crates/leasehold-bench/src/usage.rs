@@ -1,10 +1,10 @@
-//! What this process has used.
+//! The CPU time and memory of this process.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time against real time, from a start on.
+/// Processor time compared with real time since a start.
 #[derive(Debug)]
 pub(crate) struct CpuMeter {
     started: Instant,
@@ -16,7 +16,7 @@ impl CpuMeter {
         Self { started: Instant::now(), cpu: cpu_time() }
     }
 
-    /// How many percent of one core all threads of this process used since the start.
+    /// The CPU time of all threads of this process since the start, in percent of one core.
     pub(crate) fn percent_of_a_core(&self) -> f64 {
         let used = cpu_time() - self.cpu;
         used.as_secs_f64() / self.started.elapsed().as_secs_f64() * 100.0
@@ -28,8 +28,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// How many bytes are allocated and not freed, by everything but C libraries. `None` where that is
-/// not counted.
+/// How many bytes are allocated and not freed, without C libraries. `None` if that is not counted.
 pub(crate) fn bytes_in_use() -> Option<usize> {
     #[cfg(feature = "memory")]
     {
@@ -40,8 +39,8 @@ pub(crate) fn bytes_in_use() -> Option<usize> {
     None
 }
 
-/// How many bytes of memory this process has, as the system sees it: in whole pages, and with what
-/// the allocator keeps for later.
+/// The resident memory of this process in bytes. The system counts whole pages, including free
+/// memory that the allocator keeps.
 pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     resident_in(&status).expect("the system says how large its processes are")

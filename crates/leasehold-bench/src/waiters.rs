@@ -1,4 +1,4 @@
-//! Many tasks of several processes wait, for a while in which nothing happens: what waiting costs.
+//! Many tasks of several processes wait while nothing happens. Measures the cost of waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,18 +16,18 @@ use crate::yardstick::is_redis;
 
 const PROCESSES: usize = 4;
 
-/// On how many keys they wait: all on one, and spread.
+/// The number of keys in each run: all tasks on one, and spread.
 const KEYS: [usize; 2] = [1, 1_000];
 
-/// From the first ask until every task stands where it waits.
+/// How long to wait until every task waits in its place.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// One of so many keys. Who waited for others is not in the way.
+/// The name of a key. Each run has its own keys, so earlier waiters do not disturb it.
 fn name(key: usize, keys: usize) -> String {
     format!("bench:waiters:{keys:04}:{key:04}")
 }
 
-/// What tells how much memory this process uses.
+/// Names the way in which memory is measured.
 const fn meter_of_memory() -> &'static str {
     if cfg!(feature = "memory") { "allocated" } else { "resident" }
 }
@@ -36,9 +36,9 @@ fn memory() -> u64 {
     bytes_in_use().map_or_else(resident_bytes, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
-/// One of the processes that wait. Once its tasks wait, it says how many bytes each of them takes,
-/// and how many each of as many tasks that wait for a mutex of the process. Then it counts between
-/// two lines, and says what its processor time was, and how many tasks got a lock all the same.
+/// One of the waiting processes. Once its tasks wait, it reports the bytes per task, and the bytes
+/// per task that waits for a mutex of the process. Then it measures between two lines. It reports
+/// its CPU use, and how many tasks got a lock although none should.
 pub(crate) async fn peer(url: &str, tasks: usize, keys: usize) -> Result<(), Error> {
     let client = Client::connect(url).await?;
     let granted = Arc::new(AtomicU64::new(0));
@@ -51,7 +51,7 @@ pub(crate) async fn peer(url: &str, tasks: usize, keys: usize) -> Result<(), Err
         })
     };
     let mut orders = Orders::take();
-    // What is there once, such as the connection for wake-ups, is there before the count begins.
+    // Allocations that happen once, such as the wake-up connection, come before the count.
     let (mut waiting, mut beside) = (Vec::with_capacity(tasks), Vec::with_capacity(tasks));
     waiting.push(wait(0));
     tokio::time::sleep(SETTLE / 4).await;
@@ -81,11 +81,11 @@ pub(crate) async fn peer(url: &str, tasks: usize, keys: usize) -> Result<(), Err
     orders.next().await?;
     let cpu = meter.percent_of_a_core();
     say(format!("{cpu} {}", granted.load(Ordering::Relaxed)));
-    // Errors, of tasks that wait no more.
+    // The errors of tasks that stopped waiting.
     for task in waiting.into_iter().filter(JoinHandle::is_finished) {
         task.await.expect("no task panics")?;
     }
-    // To the end of who started it.
+    // Until its starter ends.
     orders.next().await.map(drop)
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn measure(url: &str, tasks: usize, seconds: u64) -> Result<Rep
     Ok(report)
 }
 
-/// Lets the processes wait, and adds what that cost.
+/// Lets the processes wait, and reports the cost.
 async fn wait_and_count(
     report: &mut Report,
     meter: &mut Option<RequestMeter>,
@@ -156,15 +156,15 @@ async fn wait_and_count(
         figure.at_most(1_024.0);
     }
     if cfg!(feature = "memory") {
-        // Pages that are taken a second time show in no size of a process, so this is compared only
-        // where it is counted. And nothing else is, since counting costs time.
+        // The size of a process does not show reused pages, so the comparison needs allocation
+        // counts. Other figures are left out then, since counting costs time.
         let to = "tokio::sync::Mutex";
         let compared = Compared { ours: &ours, theirs: &theirs, unit: "bytes", to };
         report.ratio(&subject, &memory, compared);
         return Ok(());
     }
     if let Some(requests) = requests {
-        // Those of the holder are among them.
+        // Includes the requests of the holder.
         let processes = as_measure(u64::try_from(PROCESSES).unwrap_or(1));
         let rate = as_measure(requests) / as_measure(seconds) / processes;
         let figure = report.add(&subject, "requests, each process", &[rate], "/s");

@@ -1,4 +1,4 @@
-//! What a store is compared with: the same work without us, measured in the same run.
+//! The yardsticks of the stores: the same work without Leasehold, measured in the same run.
 
 use leasehold::{Error, ErrorKind};
 
@@ -6,16 +6,16 @@ use crate::bare_redis::{BareRedis, Pair};
 
 /// The bare work of one lock and one release.
 pub(crate) enum Yardstick {
-    /// Two transactions, each one update, on a file with the settings of the embedded store.
+    /// Two transactions with one update each, on a file with the settings of the SQLite store.
     Sqlite(rusqlite::Connection),
     /// The same requests, sent by a bare client.
     Redis(Box<BareRedis>),
-    /// Locking a mutex of the runtime.
+    /// Locks a mutex of the runtime.
     Process(tokio::sync::Mutex<()>),
 }
 
 impl Yardstick {
-    /// The yardstick for the store of that URL.
+    /// The yardstick for the store at `url`.
     pub(crate) async fn beside(url: &str) -> Result<Self, Error> {
         if is_redis(url) {
             return Ok(Self::Redis(Box::new(BareRedis::connect(url).await?)));
@@ -40,7 +40,7 @@ impl Yardstick {
         Ok(Self::Sqlite(connection))
     }
 
-    /// What it can be asked to do, with what each is called.
+    /// The kinds of work that it can do, with their names.
     pub(crate) const fn pairs(&self) -> &'static [(Pair, &'static str)] {
         match self {
             Self::Sqlite(_) => &[(Pair::Fenced, "two bare transactions")],
@@ -71,7 +71,7 @@ impl Yardstick {
     }
 }
 
-/// Whether that URL names a Redis server.
+/// Whether the URL names a Redis server.
 pub(crate) fn is_redis(url: &str) -> bool {
     url.starts_with("redis:") || url.starts_with("unix:")
 }

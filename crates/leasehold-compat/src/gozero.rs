@@ -1,33 +1,38 @@
 //! go-zero's `RedisLock` (`core/stores/redis`).
 //!
-//! | there | here |
+//! | go-zero | here |
 //! |---|---|
 //! | `NewRedisLock(store, key)` | [`RedisLock::new`]`(store, key)` |
 //! | `SetExpire(seconds)` | [`set_expire`](RedisLock::set_expire)`(seconds)` |
-//! | `Acquire()`, `AcquireCtx(ctx)` | [`acquire`](RedisLock::acquire), [`acquire_within`](RedisLock::acquire_within) |
-//! | `Release()`, `ReleaseCtx(ctx)` | [`release`](RedisLock::release), [`release_within`](RedisLock::release_within) |
+//! | `Acquire()` | [`acquire`](RedisLock::acquire) |
+//! | `AcquireCtx(ctx)` | [`acquire_within`](RedisLock::acquire_within) |
+//! | `Release()` | [`release`](RedisLock::release) |
+//! | `ReleaseCtx(ctx)` | [`release_within`](RedisLock::release_within) |
 //!
 //! | | free | held by this object | held by another |
 //! |---|---|---|---|
-//! | acquire | `true`, it is ours | `true`, its ttl starts anew | `false` |
+//! | acquire | `true`, it is ours | `true`, its ttl restarts | `false` |
 //! | release | `false` | `true`, it is free | `false`, it stays theirs |
 //!
 //! # Use [`leasehold::Mutex`] instead
 //!
-//! As there, nothing is renewed: work that takes longer than the ttl goes on unprotected, and
-//! acquiring again after the ttl takes the key anew without a word about the gap. An object that
-//! two tasks share tells both of them `true`. There is no count: one release ends what was acquired
-//! twice. Without [`set_expire`](RedisLock::set_expire) the lock lasts for half a second. `Mutex`
-//! renews, waits, says when the lock is lost and gives every task an owner of its own. Move a key
-//! by locking it with `client.mutex(key).coexist()`, process by process: both contend on it.
+//! Like go-zero, this type renews nothing. Work that takes longer than the ttl continues
+//! unprotected. Acquiring again after the ttl takes the key anew and does not report the gap. If
+//! two tasks share an object, both get `true`. Nothing is counted: one release ends what was
+//! acquired twice. Without [`set_expire`](RedisLock::set_expire) the lock lasts for half a second.
+//!
+//! `Mutex` renews, waits, tells when the lock is lost, and gives every task its own owner. To move,
+//! lock the key with `client.mutex(key).coexist()`, process by process: both kinds contend for the
+//! same key.
 //!
 //! # What differs
 //!
-//! Beside [what differs from all](crate#what-differs-from-all-namesakes): the value is drawn from
-//! the system's random source and not from a clock; there is no circuit breaker, so that no release
-//! is refused for the failures of others; nothing is sent again by itself, but repeating a call is
-//! harmless; and a timeout takes the place of a context, which ends the wait for an answer also
-//! where the connection hangs.
+//! Besides [what differs from all](crate#what-differs-from-all-namesakes):
+//!
+//! - The value comes from the system's random source and not from a clock.
+//! - There is no circuit breaker, so no release is refused because of other failures.
+//! - Nothing is sent again automatically, but repeating a call is harmless.
+//! - A timeout replaces the context. It ends the wait for an answer even if the connection hangs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,15 +46,15 @@ use leasehold::{Error, OwnerToken, Ttl};
 use crate::lock::Lock;
 use crate::value::letters_and_digits;
 
-/// What is added to the seconds.
+/// Added to the seconds.
 const TOLERANCE: Duration = Duration::from_millis(500);
 
-/// How many characters the value has.
+/// The length of the value in characters.
 const ID_CHARS: usize = 16;
 
-/// A lock on one key, tried without waiting.
+/// A lock on one key, acquired without waiting.
 ///
-/// Its value is drawn once: the object is the owner, for as long as it lives.
+/// Its value is drawn once: the object is the owner as long as it lives.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), leasehold::Error> {
@@ -73,13 +78,13 @@ pub struct RedisLock<S> {
 }
 
 impl<S: Store> RedisLock<S> {
-    /// A lock on `key`, which is written to the store as it is. Nothing is asked yet.
+    /// Makes a lock on `key`, which is the exact key in the store. Sends no request.
     pub fn new(store: S, key: impl AsRef<str>) -> Self {
         Self::of(Lock::new(store, key.as_ref()))
     }
 
-    /// As [`new`](Self::new), with time and randomness of that host, for instance a virtual one in
-    /// tests.
+    /// Like [`new`](Self::new), with the time and randomness of `host`, for example a virtual one
+    /// in tests.
     pub fn new_on(store: S, key: impl AsRef<str>, host: Arc<dyn Host>) -> Self {
         Self::of(Lock::new(store, key.as_ref()).on(host))
     }
@@ -89,72 +94,71 @@ impl<S: Store> RedisLock<S> {
         Self { lock, id, seconds: AtomicU32::new(0) }
     }
 
-    /// Sets how long the key lasts from the next [`acquire`](Self::acquire) on: so many seconds and
-    /// half a second more. Default: 0, which leaves half a second. More than 86 399 are refused by
-    /// the next `acquire`.
+    /// Sets how long the key lasts after the next [`acquire`](Self::acquire): this many seconds
+    /// plus half a second. Default: 0, so half a second. The next `acquire` refuses more than
+    /// 86 399.
     pub fn set_expire(&self, seconds: u32) {
         self.seconds.store(seconds, Ordering::Relaxed);
     }
 
-    /// Takes the key if it is free; if it is this object's already, its ttl starts anew. `false`:
-    /// another has it.
+    /// Acquires the key if it is free. If this object already holds it, restarts its ttl. Returns
+    /// `false` if another client holds it.
     ///
     /// # Errors
     ///
-    /// [`Config`](leasehold::ErrorKind::Config) for a bad key or ttl, or a quorum; whatever the
-    /// store says if it could not be asked, and
-    /// [`Unavailable`](leasehold::ErrorKind::Unavailable) also if it may have forgotten who has the
-    /// key. After [`Unknown`](leasehold::ErrorKind::Unknown) the key may be ours: acquire again, or
-    /// release.
+    /// - [`Config`](leasehold::ErrorKind::Config) for a bad key or ttl, or for a quorum.
+    /// - [`Unavailable`](leasehold::ErrorKind::Unavailable) also if the store may have forgotten
+    ///   who holds the key.
+    /// - Otherwise the error of the store if it gives no answer. After
+    ///   [`Unknown`](leasehold::ErrorKind::Unknown) the key may be ours: acquire again, or release.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answer: as after `Unknown`.
+    /// Dropping the future loses the answer, as after `Unknown`.
     pub async fn acquire(&self) -> Result<bool, Error> {
         let ttl = self.ttl()?;
         self.lock.acquire(&self.id, ttl).await
     }
 
-    /// As [`acquire`](Self::acquire), and waits for the answer for `timeout` at most.
+    /// Like [`acquire`](Self::acquire), but waits at most `timeout` for the answer.
     ///
     /// # Errors
     ///
-    /// As there; [`Unavailable`](leasehold::ErrorKind::Unavailable) for a timeout of zero, which
-    /// has elapsed: nothing was asked then. [`Unknown`](leasehold::ErrorKind::Unknown) if it
-    /// elapses before the answer.
+    /// As [`acquire`](Self::acquire). Also [`Unavailable`](leasehold::ErrorKind::Unavailable) for a
+    /// timeout of zero, without a request, and [`Unknown`](leasehold::ErrorKind::Unknown) if the
+    /// timeout ends before the answer.
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// As [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, timeout: Duration) -> Result<bool, Error> {
         let ttl = self.ttl()?;
         self.lock.within(timeout, || self.lock.acquire(&self.id, ttl)).await
     }
 
-    /// Frees the key if it is this object's. `false`: it was not, and is as it was.
+    /// Frees the key if this object holds it. Otherwise returns `false` and changes nothing.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire). After [`Unknown`](leasehold::ErrorKind::Unknown) it may be
-    /// free; releasing again is harmless.
+    /// As [`acquire`](Self::acquire). After [`Unknown`](leasehold::ErrorKind::Unknown) the key may
+    /// be free. Releasing again is harmless.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answer; the key is freed all the same if the server can be
-    /// reached.
+    /// Dropping the future loses the answer. The key is still freed if the server can be reached.
     pub async fn release(&self) -> Result<bool, Error> {
         self.lock.release(&self.id).await
     }
 
-    /// As [`release`](Self::release), and waits for the answer for `timeout` at most.
+    /// Like [`release`](Self::release), but waits at most `timeout` for the answer.
     ///
     /// # Errors
     ///
-    /// As there, and as [`acquire_within`](Self::acquire_within).
+    /// As [`release`](Self::release) and [`acquire_within`](Self::acquire_within).
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// As [`release`](Self::release).
     pub async fn release_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.lock.within(timeout, || self.lock.release(&self.id)).await
     }

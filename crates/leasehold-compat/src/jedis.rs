@@ -1,9 +1,10 @@
-//! The lock recipe that many Java programs have around Jedis, often as `RedisDistributedLock`.
+//! The lock recipe of many Java programs that use Jedis, often named `RedisDistributedLock`.
 //!
-//! | there | here |
+//! | Java | here |
 //! |---|---|
 //! | `new RedisDistributedLock(jedis, key)` | [`RedisDistributedLock::new`]`(store, key)` |
-//! | `String value = lock.lock()`, `null` if it is taken | [`lock`](RedisDistributedLock::lock), `None` |
+//! | `String value = lock.lock()` | [`lock`](RedisDistributedLock::lock) |
+//! | `null` if it is taken | `None` |
 //! | `lock.release(value)` | [`release`](RedisDistributedLock::release)`(&value)` |
 //!
 //! On the server: `SET key value NX PX 5000` with a random UUID as the value, and a script that
@@ -11,17 +12,19 @@
 //!
 //! # Use [`leasehold::Mutex`] instead
 //!
-//! As there, nothing is renewed: after five seconds the key is free, however long the work takes,
-//! and nobody is told. Who waits asks every 10 ms, up to a hundred times, and is served in no
-//! order. `Mutex` renews, is told when the key is free, says when the lock is lost and gives a
-//! number for what must refuse a late write. Move a key by locking it with
-//! `client.mutex(key).coexist()`, process by process: both contend on it.
+//! Like the recipe, this type renews nothing. The key is free after five seconds, however long the
+//! work takes, and nobody is told. A waiter polls every 10 ms, up to a hundred times, and there is
+//! no order among waiters.
+//!
+//! `Mutex` renews, wakes waiters when the key is free, tells when the lock is lost, and provides a
+//! fencing token against late writes. To move, lock the key with `client.mutex(key).coexist()`,
+//! process by process: both kinds contend for the same key.
 //!
 //! # What differs
 //!
-//! Beside [what differs from all](crate#what-differs-from-all-namesakes): an answer that was lost
-//! leaves no key behind that nobody knows the value of, since the call gives back what it may have
-//! got, also when its future is dropped.
+//! Besides [what differs from all](crate#what-differs-from-all-namesakes): a lost answer leaves no
+//! key behind whose value nobody knows. The call releases a possible grant, even if its future is
+//! dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,15 +40,15 @@ use crate::value::uuid_v4;
 /// How long the key lasts.
 const TTL: Duration = Duration::from_secs(5);
 
-/// For how long a lock is tried.
+/// How long to try.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// How long one waits between two tries.
+/// The pause between two tries.
 const TRIES_EVERY: Duration = Duration::from_millis(10);
 
 /// A lock on one key, for five seconds.
 ///
-/// It has no state: every [`lock`](Self::lock) is an owner of its own.
+/// It has no state: every [`lock`](Self::lock) has its own owner.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), leasehold::Error> {
@@ -66,30 +69,32 @@ pub struct RedisDistributedLock<S> {
 }
 
 impl<S: Store> RedisDistributedLock<S> {
-    /// A lock on `key`, which is written to the store as it is. Nothing is asked yet.
+    /// Makes a lock on `key`, which is the exact key in the store. Sends no request.
     pub fn new(store: S, key: impl AsRef<str>) -> Self {
         Self { lock: Lock::new(store, key.as_ref()) }
     }
 
-    /// As [`new`](Self::new), with time and randomness of that host, for instance a virtual one in
-    /// tests.
+    /// Like [`new`](Self::new), with the time and randomness of `host`, for example a virtual one
+    /// in tests.
     pub fn new_on(store: S, key: impl AsRef<str>, host: Arc<dyn Host>) -> Self {
         Self { lock: Lock::new(store, key.as_ref()).on(host) }
     }
 
-    /// Takes the key for five seconds. While another has it, tries again every 10 ms, for a second
-    /// in all. Returns the value that [`release`](Self::release) takes, or `None` if another had it
-    /// all the while.
+    /// Acquires the key for five seconds. While another client holds it, tries again every 10 ms,
+    /// for a second in all. Returns the value for [`release`](Self::release), or `None` if another
+    /// client held the key all the time.
     ///
     /// # Errors
     ///
-    /// [`Config`](leasehold::ErrorKind::Config) for a bad key or a quorum; whatever the store says
-    /// if it could not be asked, and [`Unavailable`](leasehold::ErrorKind::Unavailable), at once,
-    /// also if it may have forgotten who has the key. What may have been taken is given back.
+    /// - [`Config`](leasehold::ErrorKind::Config) for a bad key or a quorum.
+    /// - [`Unavailable`](leasehold::ErrorKind::Unavailable), at once, also if the store may have
+    ///   forgotten who holds the key.
+    /// - Otherwise the error of the store if it gives no answer. The call releases a possible
+    ///   grant.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives back what it may have taken.
+    /// Dropping the future releases a possible grant.
     pub async fn lock(&self) -> Result<Option<String>, Error> {
         let host = self.lock.host();
         let ttl = Ttl::new(TTL)?;
@@ -107,25 +112,24 @@ impl<S: Store> RedisDistributedLock<S> {
         Ok(None)
     }
 
-    /// Frees the key if it holds that value. `false`: it does not, and is as it was.
+    /// Frees the key if it holds that value. Otherwise returns `false` and changes nothing.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). After [`Unknown`](leasehold::ErrorKind::Unknown) it may be free;
-    /// releasing again is harmless.
+    /// As [`lock`](Self::lock). After [`Unknown`](leasehold::ErrorKind::Unknown) the key may be
+    /// free. Releasing again is harmless.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answer; the key is freed all the same if the server can be
-    /// reached.
+    /// Dropping the future loses the answer. The key is still freed if the server can be reached.
     pub async fn release(&self, value: &str) -> Result<bool, Error> {
-        // What can be no value of ours is not compared.
+        // Such a text is none of our values.
         let Ok(owner) = OwnerToken::new(value) else { return Ok(false) };
         self.lock.release(&owner).await
     }
 }
 
-/// A value by which the store was asked. Dropped, it gives back what it may have got.
+/// A value with which the store was asked. Dropping it releases a possible grant.
 struct Tried<'a, S: Store> {
     lock: &'a Lock<S>,
     value: OwnerToken,
@@ -135,8 +139,7 @@ struct Tried<'a, S: Store> {
 impl<S: Store> Drop for Tried<'_, S> {
     fn drop(&mut self) {
         if self.may_hold {
-            // On its way behind the ask when this returns. If it is lost too, the key ends by
-            // itself.
+            // The release is sent behind the ask. If it gets lost too, the key ends by itself.
             drop(self.lock.release(&self.value));
         }
     }

@@ -1,21 +1,20 @@
-//! Drop-in equivalents of locks that people already run on Redis: the same calls, the same answers,
-//! the same keys and values, so that one process after the other can move to Rust while the others
-//! still run.
+//! Equivalents of locks that people already use on Redis: the same calls, answers, keys and values.
+//! So processes can move to Rust one by one while the others still run.
 //!
 //! | in place of | use | on the server |
 //! |---|---|---|
 //! | go-zero's `redis.RedisLock` | [`gozero::RedisLock`] | `key` → 16 letters and digits, `PX` |
-//! | the Jedis recipe, `RedisDistributedLock` | [`jedis::RedisDistributedLock`] | `key` → a UUID, `PX` |
-//! | redsync v4's `Redsync` and `Mutex` | [`redsync::Redsync`] | on most of several servers: `name` → 16 bytes in Base64, `PX` |
+//! | the Jedis recipe | [`jedis::RedisDistributedLock`] | `key` → a UUID, `PX` |
+//! | redsync v4 | [`redsync::Redsync`] | on most servers: `name` → 16 bytes in Base64, `PX` |
 //!
-//! Each contends with its namesake, with any other client that sets a key with `NX` and `PX` and
-//! compares before it deletes, and with [`leasehold::Mutex`], all on one key.
+//! Each contends for the same key with its original and with [`leasehold::Mutex`]. It also contends
+//! with any other client that sets the key with `NX` and `PX` and compares before it deletes.
 //!
 //! # Prefer `leasehold::Mutex`
 //!
-//! These types do what their namesakes do and no more: nothing is renewed, nobody is told that a
-//! lock was lost, whoever waits polls, and no fencing token protects what is written. For new code,
-//! and as soon as the last process speaks Leasehold, use
+//! These types do only what their originals do. They renew nothing, tell nobody of a lost lock, let
+//! waiters poll, and have no fencing tokens. For new code, and as soon as the last process uses
+//! Leasehold, use
 //!
 //! ```
 //! # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -25,27 +24,26 @@
 //! # Ok(()) }
 //! ```
 //!
-//! on the same name. [`coexist`](leasehold::Mutex::coexist) leaves the others their chance while
-//! any of them still polls for the key; drop it when none does.
+//! with the same name. [`coexist`](leasehold::Mutex::coexist) gives polling clients a chance at the
+//! key. Drop it when none of them is left.
 //!
 //! # What differs from all namesakes
 //!
-//! - A ttl is at most 24 h, and acquiring again never shortens it: what is left stays if it is
-//!   longer.
-//! - A key is 1 to 512 bytes of UTF-8 without control characters and without `:lh:` in it. A bad
-//!   one surfaces as [`Config`](leasehold::ErrorKind::Config) at the first call.
-//! - A release also wakes the first of Leasehold's own waiters, if there are any. For this the
+//! - A ttl is at most 24 h. Acquiring again never shortens it: a longer remaining time stays.
+//! - A key is 1 to 512 bytes of UTF-8 without control characters and without `:lh:`. The first call
+//!   reports a bad key as [`Config`](leasehold::ErrorKind::Config).
+//! - A release also wakes the first of Leasehold's own waiters, if there are any. For this, the
 //!   user of the server needs the rights that GUARANTEES.md lists for waiting in line.
-//! - The locks on one store are for a single server, or a file or memory, and so is each node of
-//!   redsync. A [`Quorum`](leasehold::store::Quorum) may give back in the background what one value
-//!   asks for twice, as all of these do, and so may a store with copies (`?replicas=1`,
-//!   `?fsync=yes`). It surfaces as `Config` at the first call: give the servers of a quorum to
-//!   [`redsync`], or use [`leasehold::Mutex`] on it.
-//! - A strict server (`?strict=yes`) that may have forgotten who has the key says neither that it
-//!   is free nor that it is taken: [`Unavailable`](leasehold::ErrorKind::Unavailable), which says
-//!   for how long. Nothing was granted then.
-//! - On a store that is no Redis, one who acquires a free key for which others wait in line hands
-//!   it to the first of them, and is told that it is taken.
+//! - Each lock, and each node of redsync, needs a single server, a file or memory as its store. A
+//!   [`Quorum`](leasehold::store::Quorum) or a store with copies (`?replicas=1`, `?fsync=yes`) may
+//!   release in the background what one value asks for twice. All of these types ask twice with one
+//!   value, so the first call reports such a store as `Config`. Give the servers of a quorum to
+//!   [`redsync`], or use [`leasehold::Mutex`].
+//! - A strict server (`?strict=yes`) that may have forgotten who holds the key answers neither
+//!   *free* nor *taken*, but [`Unavailable`](leasehold::ErrorKind::Unavailable). Nothing was
+//!   granted then, and the message says how long this lasts.
+//! - On a store other than Redis, an acquire of a free key may answer *taken*: if others wait in
+//!   line, the first of them gets the key.
 
 pub mod gozero;
 pub mod jedis;

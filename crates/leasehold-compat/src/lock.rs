@@ -1,4 +1,4 @@
-//! What all of these locks are: a key that holds the value of its owner, for a time.
+//! The common part of these locks: a key that holds its owner's value for a time.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -15,7 +15,7 @@ use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 pub(crate) struct Lock<S> {
     store: S,
     host: Arc<dyn Host>,
-    /// A bad name, or a store that is none for this, surfaces at the first call.
+    /// The first call reports a bad name or an unsuitable store.
     key: Result<Key, Error>,
 }
 
@@ -33,7 +33,7 @@ impl<S: Store> Lock<S> {
         &*self.host
     }
 
-    /// Sets the key if it is free, or the owner's already. Submitted when this returns.
+    /// Sets the key if it is free or already the owner's. The request is sent before this returns.
     pub(crate) fn acquire(
         &self,
         owner: &OwnerToken,
@@ -45,23 +45,23 @@ impl<S: Store> Lock<S> {
         async move { is_granted(answer?.await?).map_err(|error| self.named(error)) }
     }
 
-    /// Deletes the key if it is the owner's. Submitted when this returns.
+    /// Deletes the key if it is the owner's. The request is sent before this returns.
     pub(crate) fn release(
         &self,
         owner: &OwnerToken,
     ) -> impl Future<Output = Result<bool, Error>> + Send {
-        // Who else wants the key may stand in no line.
+        // Other clients may want the key without queueing.
         let answer = self.lease(owner).map(|lease| self.store.release(lease, Otherwise::Wake));
         async move { Ok(answer?.await? != Released::NotHeld) }
     }
 
-    /// With nothing beside the key, and whoever may wait in line for it: as the namesakes do.
+    /// With nothing beside the key and regardless of any line, like the originals.
     fn lease(&self, owner: &OwnerToken) -> Result<LeaseId, Error> {
         Ok(LeaseId { key: self.key.clone()?, owner: owner.clone(), claim: Claim::Plain })
     }
 
-    /// Waits for the answer to what `ask` submits, for `limit` at most. Asks nothing if that is
-    /// over already.
+    /// Waits at most `limit` for the answer to the request of `ask`. With a limit of zero, sends no
+    /// request.
     pub(crate) async fn within<T, A: Future<Output = Result<T, Error>>>(
         &self,
         limit: Duration,
@@ -96,7 +96,7 @@ impl<S: Store> Lock<S> {
     }
 }
 
-/// Whether one may ask that store for a key by one value again and again, as all of these do.
+/// Checks that this store accepts repeated asks with one value, as all of these locks make them.
 pub(crate) fn allows_reasking(store: &impl Store, key: &Key) -> Result<(), Error> {
     if store.capabilities().reask {
         return Ok(());
@@ -108,13 +108,13 @@ pub(crate) fn allows_reasking(store: &impl Store, key: &Key) -> Result<(), Error
     Err(Error::new(ErrorKind::Config, message).with_name(key.as_str()))
 }
 
-/// Whether an ask was granted. `false`: another has it.
+/// Whether an ask was granted. `false` if another client holds the key.
 pub(crate) fn is_granted(answer: Acquired) -> Result<bool, Error> {
     let message = match answer {
         Acquired::Granted { .. } => return Ok(true),
         Acquired::Taken { .. } => return Ok(false),
-        // Whether another has it nobody knows, and whoever is told that it is taken concludes that
-        // another does the work.
+        // Nobody knows whether another client holds the key. A caller that hears *taken* concludes
+        // that another client does the work.
         Acquired::Quarantined(quarantine) => {
             format!("{quarantine}; nothing was granted, try again then")
         }

@@ -1,4 +1,4 @@
-//! The values that the locks write: whoever knows one can release the lock.
+//! The values that the locks write. A client that knows a value can release its lock.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,14 @@ use leasehold::host::Host;
 const LETTERS_AND_DIGITS: &[u8; 62] =
     b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-/// Letters and digits, each as likely as the other.
+/// Random letters and digits, all equally likely.
 pub(crate) fn letters_and_digits(host: &dyn Host, chars: usize) -> OwnerToken {
     let mut text = String::with_capacity(chars);
     while text.len() < chars {
         let mut bytes = [0; 32];
         host.random(&mut bytes);
-        // What is left of the 64 values of six bits is drawn again: a remainder would favour some.
+        // Two of the 64 values of six bits are left over. Draw again instead of a remainder, which
+        // would favour some characters.
         let drawn = bytes.iter().filter_map(|byte| LETTERS_AND_DIGITS.get(usize::from(byte & 63)));
         text.extend(drawn.map(|byte| char::from(*byte)).take(chars - text.len()));
     }
@@ -42,7 +43,7 @@ pub(crate) fn base64_of_16_bytes(host: &dyn Host) -> OwnerToken {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut bytes = [0; 16];
     host.random(&mut bytes);
-    // 128 bits, and four more of zero: 22 characters of six bits each.
+    // 128 bits and four zero bits: 22 characters of six bits each.
     let bits = u128::from_be_bytes(bytes);
     let six_from = |at: u32| if at < 126 { bits >> (122 - at) } else { bits << 4 };
     let chars = (0..22).map(|char| ALPHABET[(six_from(char * 6) & 63) as usize]);

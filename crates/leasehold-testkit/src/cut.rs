@@ -1,20 +1,20 @@
-//! Futures that are dropped half way.
+//! Drops futures half way.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-/// Polls `future` as often as it is woken, `polls` times at most, and then drops it: its output, or
-/// `None` if it was dropped before its end.
+/// Polls `future` whenever it is woken, at most `polls` times, and then drops it. Returns its
+/// output, or `None` if it was dropped before its end.
 ///
-/// With 0, 1, 2, … this drops it at its every await.
+/// With 0, 1, 2, … this drops the future at each of its awaits.
 pub async fn cut_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let future = pin!(future);
     Cut { future, left: polls, sees_last: true }.await
 }
 
-/// Polls `future` as often as it is woken, `polls` times at most, and drops it when woken once
-/// more: what it was woken for has come, and it has not seen it.
+/// Polls `future` whenever it is woken, at most `polls` times, and drops it at the next wake-up. So
+/// the future never sees the event that woke it.
 pub async fn cut_when_woken<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let future = pin!(future);
     Cut { future, left: polls, sees_last: false }.await
@@ -23,7 +23,7 @@ pub async fn cut_when_woken<T>(polls: usize, future: impl Future<Output = T>) ->
 struct Cut<'f, F> {
     future: Pin<&'f mut F>,
     left: usize,
-    /// Whether it is cut right after the last poll.
+    /// Whether the future is dropped right after the last poll.
     sees_last: bool,
 }
 
@@ -37,7 +37,7 @@ impl<F: Future> Future for Cut<'_, F> {
         self.left -= 1;
         match self.future.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            // Cut at once, while nothing else has run since the await.
+            // Dropped at once, before anything else can run.
             Poll::Pending if self.left == 0 && self.sees_last => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }

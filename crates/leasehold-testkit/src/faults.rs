@@ -1,4 +1,4 @@
-//! Faults to order: a store that loses, refuses and delays what a test tells it to.
+//! A store that loses, refuses and delays requests as a test says.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,24 +32,24 @@ pub enum Request {
 }
 
 impl Request {
-    /// Every kind.
+    /// All kinds of requests.
     pub const ALL: [Self; 4] = [Self::Acquire, Self::Renew, Self::Release, Self::Inspect];
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is refused before it did anything: `Unavailable`, at once.
+    /// The store refuses it before it has an effect: `Unavailable`, at once.
     Refuse,
     /// It never arrives: `Unknown`, after the command limit.
     LoseRequest,
-    /// It takes effect, and its answer never arrives: `Unknown`, after the command limit.
+    /// It takes effect, but its answer never arrives: `Unknown`, after the command limit.
     LoseReply,
-    /// It takes effect at once, and its answer comes that much later.
+    /// It takes effect at once, but its answer comes this much later.
     Late(Duration),
 }
 
-/// What becomes of hints on their way.
+/// The fate of hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hints {
     /// They arrive.
@@ -61,7 +61,8 @@ pub enum Hints {
     AreDoubled,
 }
 
-/// Orders faults for every store that it [decorates](Self::decorate). Clones share the orders.
+/// Controls the faults of every store that it [decorates](Self::decorate). Clones share the
+/// settings.
 #[derive(Clone)]
 pub struct Faults {
     host: Arc<dyn Host>,
@@ -71,11 +72,11 @@ pub struct Faults {
 struct Orders {
     once: Vec<(Request, Fault)>,
     always: HashMap<Request, Fault>,
-    /// Every so many requests, one meets a fault that is drawn.
+    /// One request in this many meets a random fault.
     one_in: Option<usize>,
     delay_max: Duration,
-    /// A kind that is answered one after the other, how long each takes, and when the last of them
-    /// is done.
+    /// A kind of request that is answered one after the other, the time that each one takes, and
+    /// when the last one is done.
     in_turn: Option<(Request, Duration, Moment)>,
     hints: Hints,
     counts: HashMap<Request, usize>,
@@ -84,7 +85,7 @@ struct Orders {
 }
 
 impl Faults {
-    /// No faults yet. What is drawn follows from the random bytes of `host`.
+    /// Starts without faults. Random choices follow from the random bytes of `host`.
     #[must_use]
     pub fn new(host: Arc<dyn Host>) -> Self {
         let mut seed = [0; 8];
@@ -103,54 +104,54 @@ impl Faults {
         Self { host, orders: Arc::new(Mutex::new(orders)) }
     }
 
-    /// A store with these faults.
+    /// Wraps a store so that it has these faults.
     #[must_use]
     pub fn decorate<S: Store>(&self, store: S) -> FaultyStore<S> {
         FaultyStore { store, faults: self.clone() }
     }
 
-    /// The next request of that kind meets `fault`. Several orders are met one after another.
+    /// The next request of that kind meets `fault`. Several such faults are used in their order.
     pub fn next(&self, request: Request, fault: Fault) {
         self.orders().once.push((request, fault));
     }
 
-    /// From now on every request of that kind meets `fault`.
+    /// From now on, every request of that kind meets `fault`.
     pub fn from_now_on(&self, request: Request, fault: Fault) {
         self.orders().always.insert(request, fault);
     }
 
-    /// From now on every request meets `fault`.
+    /// From now on, every request meets `fault`.
     pub fn all_from_now_on(&self, fault: Fault) {
         self.orders().always.extend(Request::ALL.map(|request| (request, fault)));
     }
 
-    /// What was ordered *from now on* for one kind of request or all of them is over.
+    /// Ends all faults that were set *from now on*.
     pub fn end_outage(&self) {
         self.orders().always.clear();
     }
 
-    /// From now on one of so many requests meets a fault that is drawn.
+    /// From now on, one request in so many meets a random fault.
     pub fn one_in(&self, requests: usize) {
         self.orders().one_in = Some(requests);
     }
 
-    /// From now on every answer comes late, by a time that is drawn, up to `most`.
+    /// From now on, every answer comes late by a random time up to `most`.
     pub fn delay_up_to(&self, most: Duration) {
         self.orders().delay_max = most;
     }
 
-    /// From now on requests of that kind are answered one after the other, and each takes so long.
-    /// A server does not know for which of them nobody waits any more, so these take as long.
+    /// From now on, requests of that kind are answered one after the other, and each one takes this
+    /// long. Abandoned requests take as long, because a server does not know that nobody waits.
     pub fn in_turn(&self, request: Request, takes: Duration) {
         self.orders().in_turn = Some((request, takes, self.host.now()));
     }
 
-    /// From now on hints fare so.
+    /// Sets the fate of hints from now on.
     pub fn hints(&self, hints: Hints) {
         self.orders().hints = hints;
     }
 
-    /// No more faults from now on.
+    /// Ends all faults.
     pub fn heal(&self) {
         let mut orders = self.orders();
         orders.once.clear();
@@ -161,13 +162,13 @@ impl Faults {
         orders.hints = Hints::Arrive;
     }
 
-    /// How many requests of that kind were made, whatever became of them.
+    /// How many requests of that kind were made, whatever their fate.
     #[must_use]
     pub fn count(&self, request: Request) -> usize {
         self.orders().counts.get(&request).copied().unwrap_or(0)
     }
 
-    /// Sends a hint that no store sent to every client that takes hints.
+    /// Sends a forged hint to every client that takes hints.
     pub fn forge(&self, hint: &Hint) {
         let sinks: Vec<_> =
             self.orders().sinks.iter().filter_map(|(_, relay)| relay.sink.upgrade()).collect();
@@ -186,7 +187,7 @@ impl Faults {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries one request out as ordered, within `limit`.
+    /// Carries out one request with its fault, within `limit`.
     fn carry<T: Send + 'static>(
         &self,
         request: Request,
@@ -196,7 +197,7 @@ impl Faults {
         let now = self.host.now();
         let (fault, delay) = self.orders().draw(request, limit);
         let fault = fault.or_else(|| self.orders().queue(request, limit, now));
-        // Before this returns, as the contract wants it.
+        // Submitted before this returns, as the contract demands.
         let answer = match fault {
             Some(Fault::Refuse | Fault::LoseRequest) => None,
             Some(Fault::LoseReply | Fault::Late(_)) | None => Some(submit()),
@@ -235,7 +236,7 @@ impl Faults {
 }
 
 impl Orders {
-    /// What becomes of a request, and how late its answer is, `limit` at most.
+    /// The fault of a request, and the delay of its answer, which is at most `limit`.
     fn draw(&mut self, request: Request, limit: Duration) -> (Option<Fault>, Duration) {
         *self.counts.entry(request).or_default() += 1;
         let most = self.delay_max.min(limit);
@@ -256,7 +257,7 @@ impl Orders {
         (fault, delay)
     }
 
-    /// What becomes of a request behind those of its kind that came before it.
+    /// The fate of a request that must wait for earlier ones of its kind.
     fn queue(&mut self, request: Request, limit: Duration, now: Moment) -> Option<Fault> {
         let (_, takes, done_at) = self.in_turn.as_mut().filter(|(kind, ..)| *kind == request)?;
         *done_at = (*done_at).max(now) + *takes;
@@ -278,7 +279,7 @@ impl fmt::Debug for Faults {
     }
 }
 
-/// A store whose requests meet the faults that were ordered.
+/// A store whose requests meet the faults of a [`Faults`].
 #[derive(Clone, Debug)]
 pub struct FaultyStore<S> {
     store: S,
@@ -343,7 +344,7 @@ impl<S: Store> Store for FaultyStore<S> {
     }
 }
 
-/// Passes hints on, or not.
+/// Passes hints on, or loses or doubles them.
 struct Relay {
     sink: Weak<dyn HintSink>,
     orders: Weak<Mutex<Orders>>,

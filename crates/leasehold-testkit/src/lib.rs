@@ -1,15 +1,15 @@
-//! What Leasehold is tested with, and what whoever writes a store of their own can test it with.
+//! The tools that test Leasehold. You can test your own store with them too.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`virtual_host`] | a host on virtual time: nothing sleeps, and everything follows from a seed |
+//! | [`virtual_host`] | a host on virtual time: nothing sleeps, and a seed decides everything |
 //! | [`conformance`] | the suite that every store must pass |
-//! | [`faults`] | a store that loses, refuses and delays what a test tells it to |
-//! | [`servers`] | real servers that tests start, kill and deceive about the time |
-//! | [`fuzz`] | functions that take any bytes, and the corpus that they are tried with |
-//! | [`history`] | what happened, and whether it may have happened |
-//! | [`simulation`] | the library on a simulated server, network and clocks, all from a seed |
-//! | [`chaos`] | processes on real servers, and what is done to them |
+//! | [`faults`] | a store that loses, refuses and delays requests as a test says |
+//! | [`servers`] | real servers that tests start and kill, and whose clocks they set |
+//! | [`fuzz`] | functions that take any bytes, and their corpus |
+//! | [`history`] | records what happened, and checks whether it may have happened |
+//! | [`simulation`] | the library on simulated servers, networks and clocks, all from a seed |
+//! | [`chaos`] | processes on real servers, and faults |
 
 pub mod chaos;
 pub mod conformance;

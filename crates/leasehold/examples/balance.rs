@@ -23,8 +23,7 @@ async fn debit(client: &Client, balance: &AtomicI64, amount: i64) -> Result<bool
         .await
 }
 
-/// Debits 10 as often as `times` says, all at once. Returns how many went through, and the balance
-/// after them.
+/// Makes `times` debits of 10 at once. Returns how many succeeded, and the balance after them.
 pub async fn debit_all(url: &str, times: usize, start: i64) -> Result<(usize, i64), Error> {
     let balance = Arc::new(AtomicI64::new(start));
     let mut debits = JoinSet::new();

@@ -1,7 +1,7 @@
 //! The same cron job starts on every host. One of them runs it.
 //!
-//! The name of the lock carries the minute, and the winner does not release the lock but leaves it
-//! to its ttl: a host whose clock is late finds it taken still, after the work is long done.
+//! The name of the lock contains the minute. The winner does not release the lock but lets its ttl
+//! end. So a host with a late clock still finds it taken after the work is done.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 /// How far the clocks of the hosts may be apart.
 const SPREAD: Duration = Duration::from_secs(60);
 
-/// What each host does. Returns whether it was the one.
+/// Runs the job on one host. Returns whether this host did it.
 async fn run_job(client: &Client, minute: &str) -> Result<bool, Error> {
     let mutex = client.mutex(format!("cron:report:{minute}")).ttl(SPREAD).why("nightly report");
     let Some(guard) = mutex.try_lock().await? else { return Ok(false) };

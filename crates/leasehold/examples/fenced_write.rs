@@ -1,7 +1,7 @@
-//! A holder is paused past its lease and writes late. The fencing token is what stops it.
+//! A holder is paused past its lease and writes late. The fencing token stops it.
 //!
-//! No lock can: between *am I still the holder?* and the write, any process can be stopped for any
-//! time. So the resource itself remembers the highest token that it has seen, and refuses a lower
+//! No lock can do that: between *am I still the holder?* and the write, a process can be stopped
+//! for any time. So the resource remembers the highest token that it has seen, and refuses a lower
 //! one.
 
 use std::sync::Mutex;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use leasehold::{Client, Error, FencingToken};
 
-/// Stands for the resource. In SQL: `UPDATE … SET …, fence = $1 WHERE id = $2 AND fence <= $1`.
+/// The protected resource. In SQL: `UPDATE … SET …, fence = $1 WHERE id = $2 AND fence <= $1`.
 #[derive(Default)]
 struct Document {
     text: String,
     fence: Option<FencingToken>,
 }
 
-/// The check and the write are one step; that is all it takes.
+/// Checks and writes in one step. That is enough.
 fn write(document: &Mutex<Document>, text: &str, fence: FencingToken) -> bool {
     let mut document = document.lock().expect("no panic");
     let fresh = document.fence.is_none_or(|highest| fence >= highest);
@@ -27,7 +27,7 @@ fn write(document: &Mutex<Document>, text: &str, fence: FencingToken) -> bool {
     fresh
 }
 
-/// Returns whether the late write went through, and what the document says in the end.
+/// Returns whether the late write succeeded, and the final text of the document.
 pub async fn write_late(url: &str) -> Result<(bool, String), Error> {
     let document = Mutex::default();
     let slow = Client::connect(url).await?.mutex("document:9").ttl(Duration::from_millis(50));
@@ -35,7 +35,7 @@ pub async fn write_late(url: &str) -> Result<(bool, String), Error> {
 
     let paused = slow.lock().await?;
     let stale = paused.fencing_token().expect("fencing is on by default");
-    // To the store, a process that is paused is one that no longer renews.
+    // The store sees a paused process as one that no longer renews.
     let _token = paused.detach();
 
     let guard = quick.lock().await?; // Granted when the lease of the paused one has run out.

@@ -1,7 +1,7 @@
 //! A double click sends the same order twice. One order is placed.
 //!
-//! The lock alone is not enough: the second request must also find out that the first has done the
-//! work.
+//! The lock alone is not enough: the second request must also see that the first has placed the
+//! order.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use leasehold::{Client, Error};
 use tokio::task::JoinSet;
 
-/// Stands for the table of orders.
+/// The table of orders.
 type Orders = Arc<Mutex<HashSet<String>>>;
 
-/// What became of a request.
+/// When an order was placed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Placed {
     /// By this request.
@@ -26,8 +26,8 @@ async fn place(client: &Client, orders: &Orders, id: &str) -> Result<Placed, Err
         .mutex(format!("order:{id}"))
         .with(async |_guard| {
             let known = orders.lock().expect("no panic").contains(id);
-            // The payment provider answers here; without the lock both requests would be past the
-            // check by now.
+            // The payment provider answers here. Without the lock, both requests would have passed
+            // the check by now.
             tokio::task::yield_now().await;
             if known {
                 return Placed::Before;
@@ -38,7 +38,8 @@ async fn place(client: &Client, orders: &Orders, id: &str) -> Result<Placed, Err
         .await
 }
 
-/// Sends the same order `clicks` times at once, from as many clients. Returns how many were placed.
+/// Sends the same order `clicks` times at once, from as many clients. Returns how many orders were
+/// placed.
 pub async fn click(url: &str, clicks: usize) -> Result<usize, Error> {
     let orders = Orders::default();
     let mut requests = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Several workers sell from one stock: never more than there is with the lock, too much without.
+//! Several workers sell from one stock: never too much with the lock, too much without it.
 //!
 //! ```sh
 //! cargo run -p leasehold --example stock              # an SQLite store in a temporary file
@@ -12,7 +12,7 @@ use leasehold::{Client, Error};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// Stands for a table in a database: the application reads in one step and writes in another.
+/// A table in a database. The application reads it in one step and writes it in another.
 #[derive(Default)]
 struct Warehouse {
     left: AtomicI64,
@@ -40,8 +40,8 @@ impl Warehouse {
     }
 }
 
-/// Each worker has a client of its own, as each process would. Returns how many pieces were sold
-/// out of `stock`.
+/// Each worker has its own client, as each process would. Returns how many pieces of `stock` were
+/// sold.
 pub async fn sell_with_lock(url: &str, workers: usize, stock: i64) -> Result<i64, Error> {
     let warehouse = Warehouse::with(stock);
     let mut selling = JoinSet::new();
@@ -67,8 +67,8 @@ pub async fn sell_with_lock(url: &str, workers: usize, stock: i64) -> Result<i64
     Ok(warehouse.sold())
 }
 
-/// The same without the lock, with both workers held up between reading and writing until the other
-/// has read too.
+/// The same without the lock. Both workers pause between reading and writing until the other has
+/// read too.
 pub async fn sell_without_lock(stock: i64) -> i64 {
     let warehouse = Warehouse::with(stock);
     let both_have_read = Arc::new(Barrier::new(2));

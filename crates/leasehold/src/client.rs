@@ -1,4 +1,4 @@
-//! The way in.
+//! The client: connects to a store and makes locks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::store::{
     matches_pattern, quorum_from_urls,
 };
 
-/// A connection to a store, from which locks are made. Clones share it.
+/// A connection to a store, which makes locks. Clones share it.
 ///
-/// Guards keep what they need of it alive: the last client may go while locks are held.
+/// You may drop the last client while locks are held: guards keep alive what they need.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -41,12 +41,12 @@ pub struct Client {
     lock_delay: Duration,
 }
 
-/// What a [`shutdown`](Client::shutdown) achieved.
+/// The outcome of a [`shutdown`](Client::shutdown).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
-    /// How many releases the store confirmed meanwhile.
+    /// How many releases the store confirmed during the shutdown.
     pub released: usize,
-    /// How many leases are left to their ttl: still held by a guard, or released without an answer.
+    /// How many leases end by their ttl: a guard still holds them, or their release got no answer.
     pub left_to_expire: usize,
 }
 
@@ -65,7 +65,7 @@ impl Listing {
         &self.names
     }
 
-    /// Why names may be missing; its text is for people. `None` if the list is whole.
+    /// Why names may be missing, as text for people. `None` if the list is complete.
     #[must_use]
     pub const fn stopped(&self) -> Option<Stopped> {
         self.stopped
@@ -82,89 +82,88 @@ impl IntoIterator for Listing {
 }
 
 impl Client {
-    /// Connects to the store that `url` names, with every option at its default. See [`from_url`]
-    /// for the URLs.
+    /// Connects to the store that `url` names, with default options. See [`from_url`] for the URLs.
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) for a URL that is not understood or a file that is not ours,
-    /// [`Denied`](ErrorKind::Denied) for lack of rights, [`Unavailable`](ErrorKind::Unavailable) if
-    /// the store could not be reached.
+    /// [`Config`](ErrorKind::Config) for a URL that cannot be understood or a file that is not a
+    /// Leasehold store. [`Denied`](ErrorKind::Denied) if rights are missing.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the store could not be reached.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder(url).connect().await
     }
 
-    /// Options first, then [`connect`](ClientBuilder::connect).
+    /// Sets options before it connects. See [`connect`](ClientBuilder::connect).
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::new(Source::Url(url.to_owned()))
     }
 
-    /// As [`builder`](Self::builder), for a [`Quorum`](crate::store::Quorum) of the stores that
-    /// `urls` name, 1 to [`NODES_MAX`](crate::store::NODES_MAX) of them, which have to be
-    /// independent of one another: then a minority may be out of reach. Every client names the same
-    /// ones.
+    /// Like [`builder`](Self::builder), for a [`Quorum`](crate::store::Quorum) of 1 to
+    /// [`NODES_MAX`](crate::store::NODES_MAX) stores. The stores must be independent of one
+    /// another; then a minority may be out of reach. Every client must name the same stores.
     ///
-    /// To connect fails with [`Config`](ErrorKind::Config) for two URLs of one store, with
-    /// [`Denied`](ErrorKind::Denied) if one of them refuses us, and with
+    /// Connecting fails with [`Config`](ErrorKind::Config) if two URLs name the same store. It
+    /// fails with [`Denied`](ErrorKind::Denied) if a store refuses the client, and with
     /// [`Unavailable`](ErrorKind::Unavailable) if no majority can be reached. The message names
     /// each node that cannot be used.
     pub fn quorum(urls: impl IntoIterator<Item = impl Into<String>>) -> ClientBuilder {
         ClientBuilder::new(Source::Quorum(urls.into_iter().map(Into::into).collect()))
     }
 
-    /// As [`builder`](Self::builder), for a store that is there already: one of your own, or one
-    /// that is decorated.
+    /// Like [`builder`](Self::builder), for a store value: your own store, or a wrapped one.
     pub fn with_store(store: impl Store) -> ClientBuilder {
         ClientBuilder::new(Source::Store(AnyStore::new(store)))
     }
 
-    /// The lock of that name. Asks nobody: a bad name surfaces at the first call, see [`Key::new`].
+    /// Makes the lock of that name, without a request. A bad name is reported by the first call,
+    /// see [`Key::new`].
     pub fn mutex(&self, name: impl Into<String>) -> Mutex {
         let name: Arc<str> = name.into().into();
         let key = self.key(&name);
         Mutex::new(Arc::clone(&self.user), name, key, self.ttl, self.lock_delay)
     }
 
-    /// The lease of that name and token, which another process took and detached.
+    /// Makes a handle for a lease that another process acquired and detached.
     pub fn lease(&self, name: impl Into<String>, token: OwnerToken) -> Lease {
         let name: Arc<str> = name.into().into();
         let key = self.key(&name);
         Lease::new(Arc::clone(self.user.session()), name, key, token, self.lock_delay)
     }
 
-    /// What is known of a lock now: who holds it, who waits. For people and tools; never act on it.
+    /// Shows the holder and the waiters of a lock. For people and tools: never act on it.
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) for a bad name; whatever the store says if it could not be
-    /// asked.
+    /// [`Config`](ErrorKind::Config) for a bad name, or the error of the store if it gives no
+    /// answer.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed.
+    /// Dropping the future changes nothing.
     pub async fn inspect(&self, name: &str) -> Result<Snapshot, Error> {
         let key = self.key(name)?;
         self.check_here().map_err(|error| error.about(name))?;
         self.user.session().store.inspect(key).await.map_err(|error| error.about(name))
     }
 
-    /// The names that match `pattern` (`*` any run of characters, `?` any one) and that somebody
-    /// holds or waits for, in order, without the namespace. At most
-    /// [`LISTED_MAX`](Self::LISTED_MAX), and for a bounded time: [`Listing::stopped`] says whether
-    /// names may be missing.
+    /// Lists the names that match `pattern` and have a holder or waiters. `*` matches any run of
+    /// characters, `?` any single one. The names are sorted and come without the namespace.
+    ///
+    /// Returns at most [`LISTED_MAX`](Self::LISTED_MAX) names and takes a bounded time.
+    /// [`Listing::stopped`] tells whether names may be missing.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot list; whatever it says if it
-    /// could not be asked.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot list, or the error of the store
+    /// if it gives no answer.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed.
+    /// Dropping the future changes nothing.
     pub async fn list(&self, pattern: &str) -> Result<Listing, Error> {
         self.check_here()?;
         let prefix =
@@ -177,7 +176,7 @@ impl Client {
             let page = page.map_err(Error::about_no_lock)?;
             stopped = stopped.or(page.stopped);
             for key in page.keys {
-                // The prefix may hold `*` or `?`, which then match more than themselves.
+                // The prefix may contain `*` or `?`, which also match other characters.
                 let Some(name) = key.as_str().strip_prefix(&prefix) else { continue };
                 if !matches_pattern(pattern, name) {
                     continue;
@@ -186,7 +185,7 @@ impl Client {
                     stopped = Some(Stopped::Names(Self::LISTED_MAX));
                     return Ok(Listing { names, stopped });
                 }
-                // Somebody without the namespace may hold a name that is none in it.
+                // A client without the namespace may hold a key that is no valid name in it.
                 names.extend(Key::new(name));
             }
             cursor = page.next;
@@ -196,22 +195,23 @@ impl Client {
         }
     }
 
-    /// How many names one [`list`](Self::list) has at most.
+    /// The highest number of names in one [`list`](Self::list).
     pub const LISTED_MAX: usize = LISTING_KEYS_MAX;
 
-    /// Ends another's lease if its owner token is still the one that was `seen`, for instance in
-    /// [`inspect`](Self::inspect). Its holder learns of it at its next renewal, and *may act until
-    /// then*: use fencing tokens, or be sure that it is dead. `reason` goes to the log.
+    /// Ends the lease of another client if its owner token is still `seen`, for example from
+    /// [`inspect`](Self::inspect). `reason` goes to the log.
     ///
+    /// The holder learns of it at its next renewal, and *may act until then*. Use fencing tokens,
+    /// or make sure that the holder is dead.
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) if the store has no tools;
-    /// [`Config`](ErrorKind::Config) for a bad name; whatever the store says if it could not be
-    /// asked.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this.
+    /// [`Config`](ErrorKind::Config) for a bad name. Otherwise the error of the store if it gives
+    /// no answer.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answer; the request may have taken effect.
+    /// Dropping the future loses the answer. The request may still take effect.
     pub async fn evict(&self, name: &str, seen: &[u8], reason: &str) -> Result<Evicted, Error> {
         let key = self.key(name)?;
         self.check_here().map_err(|error| error.about(name))?;
@@ -220,42 +220,42 @@ impl Client {
         answer.await.map_err(|error| error.about(name))
     }
 
-    /// The public id of this client: the second half of its owner tokens, and what its place in a
-    /// line is known by, see [`Waiter::id`](crate::store::Waiter::id).
+    /// The public id of this client. It is the second half of its owner tokens, and names its place
+    /// in a line, see [`Waiter::id`](crate::store::Waiter::id).
     #[must_use]
     pub fn id(&self) -> ClientId {
         self.user.session().id().clone()
     }
 
-    /// Which store this is, without a password: for messages and logs.
+    /// The name of the store for messages and logs, without a password.
     #[must_use]
     pub fn store_label(&self) -> String {
         self.user.session().store.label()
     }
 
-    /// What the store promises.
+    /// The promises of the store.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.user.session().store.capabilities()
     }
 
-    /// Closes this client and its clones, and drains it: nothing new is taken, who waits is told
-    /// [`Closed`](ErrorKind::Closed). Then waits until every guard is released and every release is
-    /// confirmed, for `grace` at most.
+    /// Closes this client and its clones. They acquire nothing new, and their waiters get
+    /// [`Closed`](ErrorKind::Closed). Then it waits at most `grace` until every guard is released
+    /// and every release is confirmed.
     ///
-    /// Guards that are still there keep their leases, and keep them renewed: stopping the work
-    /// under them is not for a client to do.
+    /// Guards that remain keep their leases, and the library goes on renewing them: a client does
+    /// not stop the work of a holder.
     ///
     /// # Cancel safety
     ///
-    /// Dropped after its first poll, it has closed the client, and nobody hears what was left.
+    /// The first poll closes the client. Dropping the future after that loses only the counts.
     pub async fn shutdown(self, grace: Duration) -> Shutdown {
         let (released, left_to_expire) = self.user.session().shut_down(grace).await;
         Shutdown { released, left_to_expire }
     }
 
     fn key(&self, name: &str) -> Result<Key, Error> {
-        // The name by itself first: the error then speaks of what the user wrote.
+        // The name is checked alone first, so that the error speaks of the user's text.
         let key = Key::new(name)?;
         match &self.namespace {
             None => Ok(key),
@@ -265,7 +265,7 @@ impl Client {
         }
     }
 
-    /// Refuses to use a copy that a fork made.
+    /// Refuses to work in the child of a fork.
     fn check_here(&self) -> Result<(), Error> {
         self.user.session().check_here()
     }
@@ -318,51 +318,51 @@ impl ClientBuilder {
         }
     }
 
-    /// Puts `namespace:` before every name, so that two applications on one store do not meet. Has
-    /// no colon in it. Default: nothing.
+    /// Puts `namespace:` before every name, so that two applications can share one store. A
+    /// namespace must not contain a colon. Default: none.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// The ttl of locks that say nothing else, from 10 ms to 24 h. Default: 10 s. See
+    /// Sets the ttl of locks that do not set their own, from 10 ms to 24 h. Default: 10 s. See
     /// [`Mutex::ttl`].
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// What the store keeps a lease for beyond what its holder counts on: margin against short
-    /// pauses and steps of the store's clock, paid only after a crash. Default: nothing. At most 24
-    /// h.
+    /// Makes the store keep each lease longer than its holder relies on it. This margin covers
+    /// short pauses and clock steps of the store. It delays others only after a crash. Default:
+    /// zero. At most 24 h.
     pub const fn lock_delay(mut self, lock_delay: Duration) -> Self {
         self.lock_delay = lock_delay;
         self
     }
 
-    /// What the client says of itself. Default: [`Identity::process`].
+    /// Sets how the client describes itself to others. Default: [`Identity::process`].
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = identity;
         self
     }
 
-    /// Takes time, tasks and randomness from `host`, for simulation. Default: [`SystemHost`].
+    /// Takes time, tasks and randomness from `host`. For simulation. Default: [`SystemHost`].
     pub fn host(mut self, host: Arc<dyn Host>) -> Self {
         self.host = host;
         self
     }
 
-    /// Connects.
+    /// Connects to the store.
     ///
     /// # Errors
     ///
-    /// As [`Client::connect`]; [`Config`](ErrorKind::Config) also for a bad namespace, ttl or lock
-    /// delay; [`Unavailable`](ErrorKind::Unavailable) also if the process may not start the thread
-    /// that renews its locks.
+    /// As [`Client::connect`]. Also [`Config`](ErrorKind::Config) for a bad namespace, ttl or lock
+    /// delay, and [`Unavailable`](ErrorKind::Unavailable) if the process cannot start the thread
+    /// that renews locks.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
         let ttl = Ttl::new(self.ttl)?;
         if self.lock_delay > Ttl::MAX.get() {
@@ -383,7 +383,7 @@ impl ClientBuilder {
             Source::Url(url) => from_url(&url, Arc::clone(&self.host)).await,
             Source::Quorum(urls) => quorum_from_urls(&urls, Arc::clone(&self.host)).await,
         };
-        // A quorum tries its nodes by locks of its own.
+        // A quorum tests its nodes with locks that the caller did not name.
         let store = store.map_err(Error::about_no_lock)?;
         let mut random = [0; ClientId::CHARS];
         self.host.random(&mut random);
@@ -400,7 +400,7 @@ impl ClientBuilder {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL is left out: there may be a password in it.
+        // No URL here: it may contain a password.
         f.debug_struct("ClientBuilder")
             .field("namespace", &self.namespace)
             .field("ttl", &self.ttl)
@@ -410,7 +410,8 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// A namespace ends at the first colon, or `a` with `b:c` would be the same lock as `a:b` with `c`.
+/// Checks that a namespace has no colon. Otherwise `a` with `b:c` would be the same lock as `a:b`
+/// with `c`.
 fn check_namespace(namespace: &str) -> Result<(), Error> {
     let complaint = match Key::new(namespace) {
         Err(error) => error.to_string(),

@@ -11,32 +11,33 @@ use crate::core::token::{FencingToken, OwnerToken};
 use crate::session::{Hold, Parted};
 use crate::store::Released;
 
-/// Means that the lock is ours, until it is released or lost. One type for every kind of lock.
+/// Proof that this process holds the lock, until it is released or lost. All kinds of locks use
+/// this type.
 ///
-/// The lease behind it is renewed in the background, also when this task is busy and when the last
-/// [`Client`](crate::Client) was dropped. It can be lost all the same: then [`lost`](Self::lost)
-/// resolves and [`is_held`](Self::is_held) turns false, at the local deadline at the latest, which
-/// lies before the store lets another have the key. Stop the protected work then.
+/// The library renews the lease in the background, even if the task is busy or the last
+/// [`Client`](crate::Client) was dropped. The lease can still be lost. Then [`lost`](Self::lost)
+/// resolves and [`is_held`](Self::is_held) turns false, no later than the local deadline. The store
+/// lets nobody else have the key before that deadline. Stop the protected work then.
 ///
-/// Dropping a guard releases it: the request is submitted inside `drop`, which never blocks, needs
-/// no runtime, and comes before anything that this client asks later. Nobody hears how it went, so
-/// end in [`release`](Self::release) where that matters, and always at the end of a program, which
-/// otherwise may be gone before the request is.
+/// Dropping a guard releases the lock. `drop` submits the request, never blocks, and needs no
+/// runtime. The request goes out before any later one of this client. It does not report the
+/// outcome, so call [`release`](Self::release) where the outcome matters. Call it also at the end
+/// of a program, which may otherwise end before the request is sent.
 #[must_use = "dropping a guard releases the lock"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    /// Ends when it is dropped.
+    /// Dropping it ends the hold.
     hold: Hold,
     name: Arc<str>,
 }
 
-/// How a release went.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "`NotHeld` means that the lock was lost before it was released"]
 pub enum Release {
-    /// It was ours until now.
+    /// The guard held the lock until now.
     Released,
-    /// It was not ours any more: it had been lost before, and another may have held it meanwhile.
+    /// The lock had been lost before. Another client may have held it since.
     NotHeld,
 }
 
@@ -51,58 +52,59 @@ impl Guard {
         &self.name
     }
 
-    /// The secret that proves that the lease is ours, to hand it over to another process, see
-    /// [`Client::lease`](crate::Client::lease).
+    /// The secret that proves ownership of the lease. Pass it to another process to hand the lease
+    /// over, see [`Client::lease`](crate::Client::lease).
     #[must_use]
     pub fn token(&self) -> &OwnerToken {
         &self.hold.id().owner
     }
 
-    /// The number that rises with each grant. Pass it to whatever the lock protects, which then can
-    /// refuse a holder that was paused past its lease. `None` if it was switched off, or if the
-    /// store does not count.
+    /// The number that rises with each grant. Pass it to the protected resource, which can then
+    /// refuse a holder that was paused past its lease. `None` if fencing is off or the store does
+    /// not count.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold.fencing()
     }
 
-    /// Whether the lock is ours now, by our own clock. Asks nobody, so it costs next to nothing.
+    /// Whether this guard holds the lock now, by the local clock. Sends no request, so it costs
+    /// almost nothing.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.is_held()
     }
 
-    /// For how long the lock is ours at least if no renewal succeeds from now on. Zero once lost.
+    /// How long this guard holds the lock if no renewal succeeds from now on. Zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
     }
 
-    /// Resolves when the lock is lost: at its deadline at the latest. Never resolves if it is
+    /// Resolves when the lock is lost, no later than its deadline. Never resolves if the lock is
     /// released or detached.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped and asked for again at will.
+    /// You may drop the future and call this again at any time.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         self.hold.lost()
     }
 
-    /// Asks the store now whether the lock is ours, and restarts its ttl. This is the re-entrant
-    /// acquire of other lock recipes: a task that holds the guard renews it instead of locking
-    /// again.
+    /// Asks the store whether this guard still holds the lock, and restarts its ttl. Other
+    /// libraries call this a re-entrant acquire: a task that holds the guard renews it instead of
+    /// locking again.
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if it is not ours any more.
-    /// [`Config`](crate::ErrorKind::Config) in a process that a fork made, which holds nothing.
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Unknown`](crate::ErrorKind::Unknown) or
-    /// what else the store says if it could not be asked: the lock is ours as before, for what
-    /// [`remaining`](Self::remaining) says.
+    /// [`Lost`](crate::ErrorKind::Lost) if this guard no longer holds the lock.
+    /// [`Config`](crate::ErrorKind::Config) in the child of a fork, which holds nothing. Otherwise
+    /// the error of the store if it gives no answer, such as
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) or [`Unknown`](crate::ErrorKind::Unknown).
+    /// The guard then holds the lock for [`remaining`](Self::remaining) more.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answer; the request may have taken effect.
+    /// Dropping the future loses the answer. The request may still take effect.
     pub async fn renew(&self) -> Result<(), Error> {
         let renewed = self.hold.renew().await;
         renewed.map_err(|error| error.about(self.name()))
@@ -112,20 +114,19 @@ impl Guard {
         self.hold.why_lost()
     }
 
-    /// Gives the lock up, and waits until the store confirms it. If another task of this client
-    /// waits for it, or if it is kept idle, it is passed on or kept without asking the store, while
-    /// it is surely ours.
+    /// Releases the lock, and waits until the store confirms it. No request is needed if another
+    /// task of this client waits or the lock is kept idle, as long as the lock is surely held.
     ///
     /// # Errors
     ///
-    /// [`Config`](crate::ErrorKind::Config) in a process that a fork made: the other process holds
-    /// the lock as before. Else if the store could not be asked, or did not answer. The lock is not
-    /// held any more all the same, the release is repeated in the background, and the key is free
-    /// after one ttl at the latest.
+    /// [`Config`](crate::ErrorKind::Config) in the child of a fork: the parent still holds the
+    /// lock. Otherwise the error of the store if it gives no answer. The guard no longer holds the
+    /// lock even then. The client repeats the release in the background, and the key is free after
+    /// one ttl at the latest.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, even before it was polled, takes nothing back: the lock is released.
+    /// Dropping the future still releases the lock, even before its first poll.
     pub async fn release(self) -> Result<Release, Error> {
         match self.hold.part().map_err(|error| error.about(&self.name))? {
             Parted::Over => Ok(Release::NotHeld),
@@ -135,15 +136,15 @@ impl Guard {
         }
     }
 
-    /// Stops renewing, without releasing. The lease is left to its ttl, or to another process that
-    /// goes on with [`Client::lease`](crate::Client::lease).
+    /// Stops renewing without releasing. The lease ends by its ttl, unless another process
+    /// continues it with [`Client::lease`](crate::Client::lease).
     #[must_use = "without the token nobody can go on with the lease"]
     pub fn detach(self) -> OwnerToken {
         self.hold.let_go()
     }
 }
 
-/// What the store says of a release.
+/// Turns the store's answer to a release into a [`Release`].
 fn told(name: &str, answer: Result<Released, Error>) -> Result<Release, Error> {
     match answer {
         Ok(Released::NotHeld) => Ok(Release::NotHeld),

@@ -1,8 +1,7 @@
-//! The only way to time, tasks and randomness.
+//! Time, tasks and randomness, all behind one trait.
 //!
-//! Nothing else in this crate names a clock, a timer, a spawn, a thread or a source of random
-//! numbers, so that the very same session and stores run on virtual time in a simulation. What
-//! production uses is [`SystemHost`].
+//! Nothing else in this crate uses a clock, a timer, a thread, a spawn or a random source. So a
+//! simulation can run the same session and stores on virtual time. Production uses [`SystemHost`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -32,52 +31,50 @@ pub trait Host: Send + Sync + 'static {
     /// The time of day. It may step; no lease depends on it.
     fn wall(&self) -> WallTime;
 
-    /// Starts what timers and tasks run on, unless that was done before. A client asks for it
-    /// before it opens a store, so that nothing later fails for want of it. Default: nothing to
-    /// start.
-    ///
+    /// Starts whatever timers and tasks run on, unless it runs already. A client calls this before
+    /// it opens a store, so that nothing fails later. Default: there is nothing to start.
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if the process may not start one more thread, or open the
+    /// [`ErrorKind::Unavailable`] if the process cannot start a thread, or cannot open the
     /// descriptors that a runtime needs.
     fn start(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Ends at or after `at`. May be late, never early; works in any async runtime, or none.
+    /// Ends at or after `at`, never early. Works in any async runtime, or without one.
     fn sleep_until(&self, at: Moment) -> Sleep;
 
-    /// Runs a task that never blocks, beside the caller's runtime. Never panics: a host that cannot
-    /// run the task drops it, which a host that was [started](Self::start) never does.
+    /// Runs a task that never blocks, outside the caller's runtime. Never panics. A host that
+    /// cannot run the task drops it; a [started](Self::start) host never does.
     fn spawn(&self, task: Task);
 
-    /// Runs a task that does network input and output: on the runtime of the caller if it is in
-    /// one, so that an answer wakes no other thread, else beside it. It is dropped with that
-    /// runtime. Default: as [`spawn`](Self::spawn).
+    /// Runs a task that does network input and output. It runs on the caller's runtime, if there is
+    /// one: then an answer wakes no other thread. The task is dropped with that runtime. Default:
+    /// as [`spawn`](Self::spawn).
     fn spawn_io(&self, task: Task) {
         self.spawn(task);
     }
 
-    /// Runs a task that blocks in system calls between its awaits, on a thread of its own.
+    /// Runs a task on its own thread. The task may block in system calls between its awaits.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if there is no thread to be had. The task was dropped.
+    /// [`ErrorKind::Unavailable`] if no thread can start. The task was dropped.
     fn spawn_blocking(&self, name: &str, task: Task) -> Result<(), Error>;
 
-    /// Whether what [`spawn_blocking`](Self::spawn_blocking) runs has a thread of its own, on which
-    /// it may wait for a pipe or for another process. Default: it has not, as in a simulation.
+    /// Whether [`spawn_blocking`](Self::spawn_blocking) gives the task a real thread, on which it
+    /// may wait for a pipe or another process. Default: no, as in a simulation.
     fn has_threads(&self) -> bool {
         false
     }
 
-    /// Whether a thread may block for a while, to wait for another process. Default: it may. A
-    /// simulation runs all its processes on one thread: whoever blocks there waits in vain.
+    /// Whether a thread may block for a while, to wait for another process. Default: yes. A
+    /// simulation runs all its processes on one thread, so blocking would wait in vain.
     fn may_block(&self) -> bool {
         true
     }
 
-    /// Fills `bytes` with unpredictable bytes, which no copy of this process draws too.
+    /// Fills `bytes` with unpredictable bytes. A copy of this process draws other ones.
     fn random(&self, bytes: &mut [u8]);
 }
 
@@ -88,32 +85,32 @@ pub(crate) fn random_u32(host: &dyn Host) -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
-/// Lets the other tasks of the caller's runtime go on, if it has not for long: for what may be done
-/// again and again without having to wait.
+/// Lets other tasks of the caller's runtime run, if this task has run for long. For calls that may
+/// run in a loop without ever waiting.
 pub(crate) async fn give_way() {
     tokio::task::coop::consume_budget().await;
 }
 
-/// Blocks the calling thread for about `span` of real time: for the wait for another process that
-/// has a file locked, which no timer ends and no virtual clock shortens.
+/// Blocks the calling thread for about `span` of real time. For waiting on another process that has
+/// a file locked: no timer ends that wait, and no virtual clock shortens it.
 #[cfg(feature = "sqlite")]
 #[allow(clippy::disallowed_methods, reason = "this is the host")]
 pub(crate) fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// Whether the calling thread is one of the host's own, on which the work of many is done: what
-/// may wait for a disk is to be left to another one.
+/// Whether the calling thread is the host's own. That thread works for many leases, so it must
+/// leave anything that may wait for a disk to another thread.
 #[cfg(feature = "sqlite")]
 pub(crate) fn is_own_thread() -> bool {
     OWN_RUNTIME.get()
 }
 
-/// The host of production: CLOCK_BOOTTIME, one small thread for all timers and drivers of the
-/// process, started with the first client, and the random source of the operating system.
+/// The host of production. It uses CLOCK_BOOTTIME, the random source of the operating system, and
+/// one small thread for all timers and drivers of the process. The first client starts the thread.
 ///
-/// The thread is apart from every runtime of the user's, so that an executor that is blocked or
-/// gone loses no lease. A process that a fork made has a thread of its own.
+/// The thread is separate from the user's runtimes, so a blocked or dropped executor loses no
+/// lease. The child of a fork has its own thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemHost;
 
@@ -127,8 +124,8 @@ impl SystemHost {
 }
 
 thread_local! {
-    /// Whether this thread runs one of the host's own runtimes, whose timers are nearer than the
-    /// shared thread's.
+    /// Whether this thread runs a runtime of the host. Its own timers are then closer than those of
+    /// the shared thread.
     static OWN_RUNTIME: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -142,7 +139,7 @@ impl Host for SystemHost {
 
     #[allow(clippy::disallowed_methods, reason = "this is the host")]
     fn wall(&self) -> WallTime {
-        // Before 1970 there were no leases: a clock that is that wrong reads as zero.
+        // A clock before 1970 is wrong and reads as zero.
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         WallTime::from_unix_micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
@@ -163,15 +160,14 @@ impl Host for SystemHost {
                 let _entered = runtime.enter();
                 Box::pin(tokio::time::sleep(span))
             }
-            // Only for somebody who never started the host.
+            // Only if the caller never started the host.
             Err(_) => Box::pin(watch_clock_until(at)),
         }
     }
 
     fn spawn(&self, task: Task) {
-        // What is done here is done for many at once: a driver takes the answers to thousands of
-        // renewals in one go. Asked to let others go first after each 128, it would poll them all
-        // again each time.
+        // A driver handles the answers to thousands of renewals in one go. With tokio's budget of
+        // 128 polls it would have to poll them all again each time.
         match shared_runtime() {
             Ok(runtime) => drop(runtime.spawn(tokio::task::unconstrained(task))),
             Err(error) => tracing::error!(%error, "a background task cannot run"),
@@ -181,7 +177,7 @@ impl Host for SystemHost {
     #[allow(clippy::disallowed_methods, reason = "this is the host")]
     fn spawn_io(&self, task: Task) {
         match tokio::runtime::Handle::try_current() {
-            // A fork may copy the caller's runtime, and both processes share its connections.
+            // A fork may copy the caller's runtime. Both processes then share its connections.
             Ok(runtime) => drop(runtime.spawn(OnlyHere::new(task))),
             Err(_) => self.spawn(task),
         }
@@ -196,7 +192,7 @@ impl Host for SystemHost {
     }
 
     fn random(&self, bytes: &mut [u8]) {
-        // Nothing is drawn ahead: a fork would copy it, and two processes would use it.
+        // Never draw ahead: a fork would copy the bytes, and both processes would use them.
         getrandom::fill(bytes).expect("the operating system has a random source");
     }
 }
@@ -223,10 +219,10 @@ fn shared_runtime() -> Result<&'static tokio::runtime::Handle, Error> {
     Ok(shared.handle.get_or_init(|| handle))
 }
 
-/// Starts a thread with a runtime of its own, which lives until `task` ends.
+/// Starts a thread with its own runtime, which lives until `task` ends.
 fn run_on_thread(name: &str, task: Task) -> Result<tokio::runtime::Handle, Error> {
     let (give, take) = mpsc::sync_channel::<tokio::runtime::Runtime>(1);
-    // The thread first: where it cannot start there is no runtime to be dropped, which panics in an
+    // Start the thread first. If it cannot start, no runtime has to be dropped, which panics in an
     // async context.
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let Ok(runtime) = take.recv() else { return };
@@ -246,10 +242,10 @@ fn run_on_thread(name: &str, task: Task) -> Result<tokio::runtime::Handle, Error
     Ok(handle)
 }
 
-/// How many pairs of descriptors a new runtime takes at most.
+/// The most descriptor pairs that a new runtime takes.
 const DESCRIPTOR_PAIRS: usize = 4;
 
-/// Makes sure that a runtime can be built. Some of its parts panic where descriptors are short.
+/// Checks that a runtime can be built. Some of its parts panic when descriptors run out.
 fn check_descriptors() -> io::Result<()> {
     let pairs: io::Result<Vec<_>> = (0..DESCRIPTOR_PAIRS).map(|_| UnixStream::pair()).collect();
     pairs.map(drop)
@@ -266,7 +262,7 @@ fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
     .with_source(cause)
 }
 
-/// Ends at or after `at`, without a timer: it asks to be polled again and again.
+/// Ends at or after `at`, without a timer: it asks to be polled again all the time.
 async fn watch_clock_until(at: Moment) {
     poll_fn(|context| {
         if SystemHost.now() >= at {
@@ -279,7 +275,7 @@ async fn watch_clock_until(at: Moment) {
     .await;
 }
 
-/// Does `work` that blocks, such as to resolve the name of a host, on a thread for it alone.
+/// Does blocking `work`, such as resolving a host name, on its own thread.
 ///
 /// # Errors
 ///

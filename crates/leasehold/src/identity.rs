@@ -1,4 +1,4 @@
-//! What a client says of itself.
+//! How a client describes itself to others.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::core::token::ClientId;
 use crate::store::ClientRecord;
 
-/// What a client says of itself, so that people who wait can see who holds a lock.
+/// How a client describes itself, so that waiters can see who holds a lock.
 ///
-/// One record per client, kept by the store for about ten minutes after the last lock.
+/// The store keeps one record per client, for about ten minutes after its last lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity(Option<Named>);
 
@@ -24,8 +24,8 @@ struct Named {
 const PART_BYTES_MAX: usize = 256;
 
 impl Identity {
-    /// The default: the machine's name, the process id, the user, and the name of the program,
-    /// without its arguments, since people put secrets there.
+    /// The default: machine name, process id, user, and program name. Without the arguments of the
+    /// program, since they may contain secrets.
     #[must_use]
     pub fn process() -> Self {
         let program = std::env::args_os().next().unwrap_or_default();
@@ -38,13 +38,14 @@ impl Identity {
         }))
     }
 
-    /// Nothing: the store then keeps the lock and its counter, and no more.
+    /// No description. The store then keeps only the lock and its counter.
     #[must_use]
     pub const fn anonymous() -> Self {
         Self(None)
     }
 
-    /// Says what is run, instead of the name of this program. What is longer than 256 bytes is cut.
+    /// Sets the command that this client runs, instead of the program name. Longer text than
+    /// 256 bytes is truncated.
     #[must_use]
     pub fn command(mut self, command: impl Into<String>) -> Self {
         if let Some(named) = &mut self.0 {
@@ -53,8 +54,8 @@ impl Identity {
         self
     }
 
-    /// Says that every lease of this client has this ttl. With it, people see on every store when a
-    /// lease was renewed last, and so whether its holder lives.
+    /// States that every lease of this client has this ttl. With it, people can see in every store
+    /// when a lease was last renewed, and so whether its holder lives.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         if let Some(named) = &mut self.0 {
@@ -65,7 +66,7 @@ impl Identity {
 
     pub(crate) fn record(self, id: &ClientId) -> Option<ClientRecord> {
         let Named { host, user, command, ttl } = self.0?;
-        // Of the process that connects: a fork may have copied what was said before.
+        // The process that connects: a fork may have copied this value.
         let pid = std::process::id();
         Some(ClientRecord { id: id.clone(), host, pid, user, command, ttl })
     }
@@ -77,11 +78,11 @@ impl Default for Identity {
     }
 }
 
-/// How much of the list of users is read.
+/// How many bytes of `/etc/passwd` are read.
 const PASSWD_BYTES_MAX: u64 = 1 << 20;
 
-/// What the environment calls the user, else what the list of users does, else its number. Systems
-/// that start services set no variables for it.
+/// The user name from the environment, else from `/etc/passwd`, else the user id. Systems that
+/// start services set no variable for it.
 fn user_name() -> String {
     let set = |name: &&str| std::env::var(name).ok().filter(|user| !user.is_empty());
     let uid = rustix::process::getuid().as_raw();
@@ -94,7 +95,7 @@ fn user_name() -> String {
     ["USER", "LOGNAME"].iter().find_map(set).or_else(listed).unwrap_or_else(|| uid.to_string())
 }
 
-/// The name of a user in the list that passwd(5) describes.
+/// The name of a user in the format of passwd(5).
 fn named_in(passwd: &str, uid: u32) -> Option<String> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(named_in("", 0), None);
     }
 
-    /// A text may end anywhere, and a character of several bytes may be there.
+    /// A character of several bytes may stand at the limit.
     #[test]
     fn a_long_text_is_cut_between_two_characters() {
         for (text, kept) in [

@@ -1,4 +1,4 @@
-//! A lease that somebody else took, by its token.
+//! A lease that another process acquired, by its owner token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,10 @@ use crate::guard::Release;
 use crate::session::Session;
 use crate::store::{Claim, LeaseId, Otherwise, Released, Renewal, Renewed, Store};
 
-/// A lease by its owner token: to renew and release what another process took and detached.
+/// A handle for a lease that another process acquired and detached. It can renew and release the
+/// lease.
 ///
-/// Nothing is renewed in the background, and dropping it does nothing. Get one by
+/// It does not renew in the background, and dropping it does nothing. See
 /// [`Client::lease`](crate::Client::lease).
 #[derive(Debug)]
 #[must_use = "a lease handle does nothing by itself"]
@@ -36,16 +37,16 @@ impl Lease {
         Self { session, name, key, owner, lock_delay }
     }
 
-    /// Restarts its ttl, from 10 ms to 24 h. Never shortens it.
+    /// Restarts the ttl of the lease, from 10 ms to 24 h. Never shortens it.
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) if the token does not hold the lock; [`Config`](ErrorKind::Config)
-    /// for a bad name or ttl; whatever the store says if it could not be asked.
+    /// [`Lost`](ErrorKind::Lost) if the token does not hold the lock. [`Config`](ErrorKind::Config)
+    /// for a bad name or ttl. Otherwise the error of the store if it gives no answer.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answer; the request may have taken effect.
+    /// Dropping the future loses the answer. The request may still take effect.
     pub async fn renew(&self, ttl: Duration) -> Result<(), Error> {
         let ttl =
             Ttl::new(ttl).map_err(|error| error.about(&self.name))?.with_delay(self.lock_delay);
@@ -58,16 +59,16 @@ impl Lease {
         }
     }
 
-    /// Gives it up.
+    /// Releases the lease.
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) for a bad name; whatever the store says if it could not be
-    /// asked. Not repeated in the background: call again, or leave it to its ttl.
+    /// [`Config`](ErrorKind::Config) for a bad name, or the error of the store if it gives no
+    /// answer. The client does not repeat it in the background: call again, or let the ttl end.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answer; the request may have taken effect.
+    /// Dropping the future loses the answer. The request may still take effect.
     pub async fn release(&self) -> Result<Release, Error> {
         self.check_here()?;
         match self.session.store.release(self.id()?, Otherwise::Free).await {

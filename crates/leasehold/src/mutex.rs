@@ -13,34 +13,36 @@ use crate::store::Note;
 
 /// A lock across processes and machines that one owner holds at a time.
 ///
-/// Cheap to make and to clone: a description of the lock, with no connection and no state of its
-/// own. Its owner is the [`Guard`], not the task or the thread: a task that locks again while it
-/// holds the guard waits for itself, as with `tokio::sync::Mutex`. What other recipes call
-/// re-entrant acquire is [`Guard::renew`] here.
+/// A mutex only describes a lock: it has no connection and no state, so it is cheap to make and to
+/// clone. The owner is the [`Guard`], not the task or the thread. A task that locks again while it
+/// holds the guard waits for itself, as with `tokio::sync::Mutex`. Where other libraries acquire a
+/// lock re-entrantly, call [`Guard::renew`].
 ///
 /// # Fairness
 ///
-/// Clients are served first come first served: each has one place in the line of a key, and its
-/// tasks queue behind it in the order in which they came. A task that releases passes the lock on
-/// to the next task of its client that asks in the same way (ttl, fencing, reason), without
-/// asking the store. Once another client waits, that goes on for 64 times and 20 ms at most; then
-/// the lock is handed over, and the client takes a new place at the end of the line.
-/// [`strict_fifo`](Self::strict_fifo) is for one line of all tasks instead.
+/// Clients are served first come, first served. Each client has one place in the line of a key, and
+/// its tasks queue behind that place in order. A task that releases passes the lock on to the next
+/// task of its client that asks with the same settings (ttl, fencing, reason). This needs no
+/// request.
+///
+/// Once another client waits, a client passes the lock on at most 64 times and for at most 20 ms.
+/// Then it hands the lock over and queues again at the end. Use [`strict_fifo`](Self::strict_fifo)
+/// for a single line of all tasks.
 ///
 /// # Guarantees
 ///
-/// The times during which two guards of one name report [`is_held`](Guard::is_held) never overlap,
-/// under the assumptions that GUARANTEES.md states for each store. This is not the same as *only
-/// one process acts*: a process that is paused between its check and its write can be late. Pass
-/// [`Guard::fencing_token`] along where that must not be.
+/// Two guards of one name never report [`is_held`](Guard::is_held) at the same time. GUARANTEES.md
+/// states the assumptions for each store. This does not mean that *only one process acts*: a
+/// process that is paused between its check and its write can write late. Where late writes do
+/// harm, check [`Guard::fencing_token`].
 #[derive(Clone, Debug)]
 #[must_use = "a mutex does nothing until it is locked"]
 pub struct Mutex {
     user: Arc<User>,
     name: Arc<str>,
-    /// A bad name surfaces at the first call.
+    /// The first call reports a bad name.
     spec: Result<Arc<Spec>, Error>,
-    /// So does a bad ttl.
+    /// The first call also reports a bad ttl.
     bad_ttl: Option<Error>,
 }
 
@@ -75,13 +77,13 @@ impl Mutex {
         self
     }
 
-    /// Sets how long the store keeps the lock if this process dies or cannot reach it, from 10 ms
-    /// to 24 h, or to 60 s, lock delay included, on a Redis server with `strict=yes`. Default: the
-    /// client's, which is 10 s.
+    /// Sets how long the store keeps the lock if this process dies or cannot reach the store. From
+    /// 10 ms to 24 h. On a Redis server with `strict=yes`, at most 60 s including the lock delay.
+    /// Default: the client's ttl, which is 10 s unless set.
     ///
-    /// Shorter means that others wait less after a crash, longer that the lock survives longer
-    /// outages of the store. How long the work takes does not matter: the lease is renewed. A ttl
-    /// out of bounds surfaces at the first call.
+    /// With a short ttl, others wait less after a crash. With a long ttl, the lock survives longer
+    /// outages of the store. The ttl does not limit the work: the library renews the lease. The
+    /// first call reports a ttl out of bounds.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         match Ttl::new(ttl) {
             Ok(ttl) => {
@@ -95,126 +97,135 @@ impl Mutex {
         }
     }
 
-    /// Says why, in words for people: they see it while they wait, and in `leasehold inspect`.
-    /// Default: nothing. What is longer than 1 KiB is cut.
+    /// Adds a reason for people. Waiters see it, and so does `leasehold inspect`. Longer text is
+    /// truncated to 1 KiB. Default: none.
     pub fn why(self, text: impl Into<String>) -> Self {
         let mut text = text.into();
         text.truncate(text.floor_char_boundary(Note::WHY_BYTES_MAX));
         self.changed(|spec| spec.why = Some(text.into()))
     }
 
-    /// Whether grants carry fencing tokens. Default: on. Off saves the store a counter.
+    /// Sets whether grants carry fencing tokens. Default: on. If off, the store needs no counter.
     pub fn fencing(self, on: bool) -> Self {
         self.changed(|spec| spec.fencing = on)
     }
 
-    /// For how long a released lock is kept by this client, idle, for its next task that wants it:
-    /// that one has it without asking the store. Default: zero, it is freed at once.
+    /// Keeps a released lock idle for this long. The next task of this client gets it without a
+    /// request. Default: zero, which frees the lock at once.
     ///
-    /// The lock is given up as soon as another client waits for it, when the last client and mutex
-    /// are gone, and at a shutdown. It is renewed while it is idle, and never kept past its
-    /// validity. To others it is taken, and `leasehold inspect` shows it as idle. Who only tries
-    /// ([`try_lock`](Self::try_lock), `leasehold run -n`) finds it taken, and does not have it
-    /// given up, however often. A process that dies keeps it for what is left of its ttl.
+    /// The client gives the idle lock up as soon as another client waits for it. It also gives it
+    /// up at a shutdown, and when the last client and mutex are dropped. It renews the idle lock,
+    /// and never keeps it past its validity. To others the lock is taken, and `leasehold inspect`
+    /// shows it as idle. A client that only tries ([`try_lock`](Self::try_lock), `leasehold run
+    /// -n`) finds it taken each time: a try does not make the holder give it up. If the process
+    /// dies, the lock stays taken until its ttl ends.
     ///
-    /// Worth it where one process takes the same lock again and again and others rarely do. Without
-    /// effect together with [`strict_fifo`](Self::strict_fifo).
+    /// Useful if one process takes the same lock again and again and others rarely want it. Has no
+    /// effect with [`strict_fifo`](Self::strict_fifo).
     pub fn keep_idle(self, span: Duration) -> Self {
         self.changed(|spec| spec.keep_idle = span)
     }
 
-    /// Gives every task a place of its own in the store's line: first come first served among all
-    /// tasks of all clients. Default: the tasks of one client share a place, and pass the lock on
-    /// among themselves, see [Fairness](Self#fairness).
+    /// Gives every task its own place in the store's line. Then all tasks of all clients are served
+    /// first come, first served. Default: the tasks of a client share a place and pass the lock on,
+    /// see [Fairness](Self#fairness).
     ///
-    /// It costs two requests for each lock and one a second for each task that waits, and the line
-    /// of a key has 10 000 places.
+    /// Each lock costs two requests, and each waiting task one request a second. The line of a key
+    /// has 10 000 places.
     pub fn strict_fifo(self) -> Self {
         self.changed(|spec| spec.strict_fifo = true)
     }
 
-    /// Has nobody queue for this lock: whoever waits for it asks again and again, after 5 to 10 ms
-    /// at first and up to a second in the end, in no order. Default: a line.
+    /// Disables queueing for this lock. Waiters poll instead, in no order: at first after
+    /// 5 to 10 ms, later after up to a second. Default: waiters queue.
     ///
-    /// For locks that are only tried, or rarely contended. Together with
-    /// [`fencing(false)`](Self::fencing) it makes the lock as cheap as the store allows: on Redis
-    /// one `SET` and one compare-and-delete, with nothing kept beside the key, so that
-    /// [`why`](Self::why) is not shown. The tasks of one client still queue and pass the lock on,
-    /// for 64 times and 20 ms at most; then it is freed, and who comes first has it.
-    /// [`keep_idle`](Self::keep_idle) has no effect, since nobody can say that it is wanted.
+    /// For locks that are only tried, or rarely contended. With [`fencing(false)`](Self::fencing)
+    /// the lock is as cheap as the store allows: on Redis one `SET` and one compare-and-delete.
+    /// Nothing is stored beside the key then, so [`why`](Self::why) is not shown.
     ///
-    /// Every client of that name has to lock it in this way, or those that queue may be passed by
-    /// and are not woken. That one alone holds it is true in any case.
+    /// The tasks of one client still queue and pass the lock on, at most 64 times and for at most
+    /// 20 ms. Then the client frees the lock, and the first client to ask gets it.
+    /// [`keep_idle`](Self::keep_idle) has no effect, since nobody can tell the holder that the lock
+    /// is wanted.
+    ///
+    /// Use it in every client of that name. Otherwise clients that queue may be overtaken and are
+    /// not woken. Mutual exclusion holds in any case.
     pub fn unqueued(self) -> Self {
         self.changed(|spec| spec.unqueued = true)
     }
 
-    /// Leaves clients that are not Leasehold's a chance: a release frees the key for whoever asks
-    /// first, and wakes the first in line, instead of handing the key over. Default: off.
+    /// Gives clients of other libraries a chance. A release frees the key for the first client to
+    /// ask, and wakes the first waiter in line instead of handing the key over. Default: off.
     ///
-    /// For names that others lock too who ask again and again and stand in no line: go-zero,
-    /// redsync, the Jedis recipe and their like. While locks are handed over, the key is never
-    /// free, and a line that never empties starves them. Whether one of them waits nobody can
-    /// know, so this costs as if one always did: a client passes the lock on among its own tasks
-    /// for 64 times and 20 ms at most; between clients the key is left alone for 5 to 10 ms, by the
-    /// first in line, which gives way once while it waits, and by the client that had it; and
-    /// [`keep_idle`](Self::keep_idle) has no effect. Who asks more often than every 5 ms has the
-    /// key then, who asks less often now and then. Among Leasehold's own clients the order stays
-    /// first come first served, and that one alone holds it is true in any case.
+    /// Use it for names that go-zero, redsync, the Jedis recipe or similar clients lock too. They
+    /// poll and do not queue. With hand-overs the key is never free, so a line that never empties
+    /// would starve them. Polling clients are invisible, so the lock always assumes that one waits:
     ///
-    /// Every client of that name has to lock it in this way: one that does not hands over.
-    /// [`try_lock`](Self::try_lock) does not wait: on a free key for which others of ours wait, it
-    /// hands it to the first of them.
+    /// - A client passes the lock on among its own tasks at most 64 times and for at most 20 ms.
+    /// - When the key becomes free, the first waiter in line pauses for 5 to 10 ms, once per wait.
+    ///   So does the client that released it.
+    /// - [`keep_idle`](Self::keep_idle) has no effect.
+    ///
+    /// A client that polls more often than every 5 ms then gets the key. One that polls less often
+    /// gets it now and then. Leasehold's own clients are still served in order, and mutual
+    /// exclusion holds in any case.
+    ///
+    /// Use it in every client of that name, since a client without it hands over.
+    /// [`try_lock`](Self::try_lock) does not wait: if the key is free and Leasehold clients wait,
+    /// it hands the key to the first of them.
     pub fn coexist(self) -> Self {
         self.changed(|spec| spec.coexist = true)
     }
 
-    /// Takes the lock if it is free and nobody waits for it, without waiting: `None` if not.
+    /// Takes the lock if it is free and nobody waits for it. Otherwise returns `None` without
+    /// waiting.
     ///
-    /// Prefer this to [`lock`](Self::lock) for work that is worthless once another did it, such as
-    /// a cron job.
+    /// Prefer this to [`lock`](Self::lock) for work that nobody needs twice, such as a cron job.
     ///
     /// # Errors
     ///
-    /// [`Config`](crate::ErrorKind::Config) for a bad name or ttl,
-    /// [`Closed`](crate::ErrorKind::Closed) after a shutdown, and whatever the store says if it
-    /// could not be asked. [`Unavailable`](crate::ErrorKind::Unavailable) also where a store is in
-    /// [quarantine](crate::store::Quarantine) and has no holder of the lock: whether there is one,
-    /// nobody knows. It is a promise that a lock held by another is never an error. After
-    /// [`Unknown`](crate::ErrorKind::Unknown), a grant that may have happened is given back in the
-    /// background.
+    /// A lock that another client holds is never an error.
+    ///
+    /// - [`Config`](crate::ErrorKind::Config) for a bad name or ttl.
+    /// - [`Closed`](crate::ErrorKind::Closed) after a shutdown.
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) also if the store is in
+    ///   [quarantine](crate::store::Quarantine) and knows no holder: nobody can tell whether one
+    ///   exists.
+    /// - Otherwise the error of the store if it gives no answer. After
+    ///   [`Unknown`](crate::ErrorKind::Unknown), the client releases a possible grant in the
+    ///   background.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives back a grant that is on its way.
+    /// Dropping the future releases a grant that is under way.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         let hold = self.user.session().try_acquire(self.spec()?).await;
         Ok(self.named(hold)?.map(|hold| self.guard(hold)))
     }
 
-    /// Waits for the lock, for as long as it takes.
+    /// Waits for the lock without a limit.
     ///
     /// # Errors
     ///
-    /// As [`try_lock`](Self::try_lock), but only if the store could not be asked the first time:
-    /// once it has answered, an outage is waited out. So is a quarantine, from the first answer on.
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) also where 100 000 tasks of this client wait
-    /// for the lock already, or 10 000 clients.
+    /// As [`try_lock`](Self::try_lock), but only until the store has answered once. After that, the
+    /// client waits until an outage ends. It waits for the end of a quarantine in any case.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) also if 100 000 tasks of this client or
+    /// 10 000 clients already wait for the lock.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the line, and gives back a grant that is on its way.
+    /// Dropping the future leaves the line, and releases a grant that is under way.
     pub async fn lock(&self) -> Result<Guard, Error> {
         self.wait(Wait::ForEver).await
     }
 
-    /// Waits for the lock, for `wait` at most.
+    /// Waits for the lock for at most `wait`.
     ///
     /// # Errors
     ///
-    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if another held it all the while, or if the
-    /// store was in [quarantine](crate::store::Quarantine) at the end, which the message says; else
-    /// as [`lock`](Self::lock).
+    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if another client held the lock all the time.
+    /// The same if the store was in [quarantine](crate::store::Quarantine) at the end, which the
+    /// message says. Otherwise as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
@@ -223,18 +234,18 @@ impl Mutex {
         self.wait(Wait::Until(self.user.session().now() + wait)).await
     }
 
-    /// Waits for the lock, does `work` under it, and releases it. `work` is dropped at its next
-    /// await when the lock is lost.
+    /// Waits for the lock, runs `work` while it is held, and releases it. If the lock is lost,
+    /// `work` is dropped at its next await.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), and [`Lost`](crate::ErrorKind::Lost) if the lock was lost before
-    /// the end: `work` was dropped half done then, or was done while another may have held the
-    /// lock.
+    /// As [`lock`](Self::lock). Also [`Lost`](crate::ErrorKind::Lost) if the lock was lost before
+    /// the end. Then `work` was dropped half done, or another client may have held the lock before
+    /// it ended.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock); `work` is dropped with it, and the lock is released.
+    /// As [`lock`](Self::lock). Dropping the future also drops `work` and releases the lock.
     ///
     /// ```
     /// # async fn example() -> Result<(), leasehold::Error> {
@@ -249,8 +260,8 @@ impl Mutex {
             result = work(&guard) => Ok(result),
             lost = guard.lost() => Err(lost_error(lost)),
         };
-        // A release that failed after work that was done in time is no reason to lose its result:
-        // it is repeated in the background, and the key is free after one ttl at the latest.
+        // The work was done in time, so keep its result even if the release failed. The client
+        // repeats the release in the background, and the key is free after one ttl at the latest.
         let why_lost = if guard.is_held() { Lost::NotOurs } else { guard.why_lost() };
         let result = match (guard.release().await, result) {
             (Ok(Release::NotHeld), Ok(_)) => Err(lost_error(why_lost)),
@@ -264,7 +275,7 @@ impl Mutex {
         Ok(self.guard(self.named(hold)?))
     }
 
-    /// What is wanted, unless the name or the ttl was bad.
+    /// The settings of the lock, or the error for a bad name or ttl.
     fn spec(&self) -> Result<&Arc<Spec>, Error> {
         match (&self.spec, &self.bad_ttl) {
             (Err(error), _) | (Ok(_), Some(error)) => Err(error.clone()),

@@ -1,14 +1,14 @@
-//! Which process this is, and what to do with what a fork copied.
+//! The current process, and protection of values that a fork copied.
 //!
-//! A fork copies the memory of a process and none of its threads, and both processes share the
-//! sockets. So a copy renews nothing, and whatever it does to a socket it does to the other process
-//! too. A copied client, guard, store or task is therefore of no use: it refuses every request, and
-//! when it is dropped it is left as it is.
+//! A fork copies the memory of a process but none of its threads, and both processes share the
+//! sockets. So a copy renews nothing, and its writes to a socket disturb the other process. A
+//! copied client, guard, store or task is therefore useless: it refuses every request, and dropping
+//! it changes nothing.
 //!
-//! A process is known by its id. Asking for the id is the only way without `unsafe` that needs no
-//! files, and it takes a fraction of a microsecond. An id can repeat: in another pid namespace, or
-//! once the process that had it is gone. Such a copy is not recognised. Its locks are not those of
-//! the other process even then, since owner tokens come straight from the operating system.
+//! A process is known by its id. Reading the id needs no `unsafe` and no files, and takes a
+//! fraction of a microsecond. An id can repeat: in another pid namespace, or after the first
+//! process is gone. Such a copy is not recognised. Its locks are still its own, since owner tokens
+//! come straight from the operating system.
 
 use std::fmt;
 use std::future::Future;
@@ -18,26 +18,26 @@ use std::task::{Context, Poll};
 
 use crate::core::error::{Error, ErrorKind};
 
-/// The process that made something.
+/// The process that made a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// The one that runs this.
+    /// The running process.
     pub(crate) fn this() -> Self {
         Self(std::process::id())
     }
 
-    /// Whether it is the one that runs this. If not, this is a copy that a fork made.
+    /// Whether this is the running process. If not, a fork copied the value.
     pub(crate) fn is_this(self) -> bool {
         self == Self::this()
     }
 
-    /// Refuses to use a copy of what this process made.
+    /// Refuses to use a value that a fork copied.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if another process runs this.
+    /// [`ErrorKind::Config`] if the running process is another one.
     pub(crate) fn check(self) -> Result<(), Error> {
         let this = Self::this();
         if self == this { Ok(()) } else { Err(self.copied_into(this)) }
@@ -60,8 +60,8 @@ impl fmt::Display for Process {
     }
 }
 
-/// A boxed future that only the process that made it runs. Elsewhere it never ends, and what is in
-/// it is neither touched nor dropped.
+/// A boxed future that runs only in the process that made it. In a copy it never ends, and its
+/// content is neither touched nor dropped.
 pub(crate) struct OnlyHere<T> {
     process: Process,
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
@@ -95,10 +95,10 @@ impl<T> Drop for OnlyHere<T> {
     }
 }
 
-/// A static of which every process has its own.
+/// A static with one value per process.
 ///
-/// What a fork copied stays as it is, a locked mutex for instance, and nobody touches it. A forked
-/// process adds one value to the list, so the list is as long as forks are nested.
+/// A value that a fork copied stays untouched, for example a locked mutex. A forked process appends
+/// its own value to the list. So the list is as long as forks are nested.
 pub(crate) struct PerProcess<T>(OnceLock<Own<T>>);
 
 struct Own<T> {
@@ -112,7 +112,7 @@ impl<T: Default> PerProcess<T> {
         Self(OnceLock::new())
     }
 
-    /// The value of this process, made if it is not there.
+    /// The value of this process. Makes it if it is missing.
     pub(crate) fn own(&self) -> &T {
         let this = Process::this();
         let fresh = || Own { process: this, value: T::default(), next: OnceLock::new() };
@@ -123,7 +123,7 @@ impl<T: Default> PerProcess<T> {
         &at.value
     }
 
-    /// The process of which this one has inherited a value, if it has.
+    /// The process from which this one inherited a value, if any.
     #[cfg(feature = "sqlite")]
     pub(crate) fn inherited_from(&self) -> Option<Process> {
         let first = self.0.get()?;

@@ -1,5 +1,5 @@
-//! What a lock over several servers is compared with: one request to each of them, all at once,
-//! and none of us.
+//! The yardstick for a lock over several servers: one request to each server, all at once, without
+//! Leasehold.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ use crate::recording::RecordingConnector;
 
 const TTL_MS: u64 = 10_000;
 
-/// As long as a token of ours; to draw one is no part of the yardstick.
+/// As long as one of our tokens. Drawing a token is not part of the yardstick.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// How often a lock is taken at most until every server is asked the same.
+/// How often to lock at most until every server receives the same requests.
 const RECORDED_MAX: usize = 30;
 
 /// A connection to each server.
@@ -30,7 +30,7 @@ pub(super) struct BareQuorum {
     connections: Vec<MultiplexedConnection>,
     keys: Vec<String>,
     next: usize,
-    /// What our lock and its release send to each server.
+    /// The requests of our lock and release to each server.
     same: [Cmd; 2],
 }
 
@@ -44,8 +44,8 @@ impl BareQuorum {
         Ok(Self { connections, keys, next: 0, same: record(servers).await? })
     }
 
-    /// How long it took until a majority had set the next key. The rest is waited for, and the key
-    /// deleted, and that is not counted.
+    /// The time until a majority has set the next key. Then waits for the other servers and deletes
+    /// the key, which does not count.
     pub(super) async fn set(&mut self) -> Result<Duration, Error> {
         let key = &self.keys[self.next];
         self.next = (self.next + 1) % self.keys.len();
@@ -59,7 +59,7 @@ impl BareQuorum {
         Ok(took)
     }
 
-    /// As [`set`](Self::set), with the requests of a fenced lock.
+    /// Like [`set`](Self::set), with the requests of a fenced lock.
     pub(super) async fn ask_the_same(&mut self) -> Result<Duration, Error> {
         let [acquire, release] = &self.same;
         let started = Instant::now();
@@ -69,7 +69,7 @@ impl BareQuorum {
     }
 }
 
-/// Sends a request everywhere; returns how long after `started` a majority had answered.
+/// Sends a request to all servers. Returns the time from `started` until a majority had answered.
 async fn ask_all(
     connections: &mut [MultiplexedConnection],
     request: &Cmd,
@@ -92,8 +92,8 @@ async fn ask_all(
     Ok(took)
 }
 
-/// The requests that our own lock and release send where servers and lock are known already, and
-/// the counters in step: the same to each server.
+/// Records the requests of our lock and release when servers and lock are known and the counters
+/// are equal. Each server receives the same requests then.
 async fn record(servers: &[RedisServer]) -> Result<[Cmd; 2], Error> {
     let (mut nodes, mut recordings) = (Vec::new(), Vec::new());
     for server in servers {
@@ -106,7 +106,7 @@ async fn record(servers: &[RedisServer]) -> Result<[Cmd; 2], Error> {
     let mutex = client.mutex("bench:quorum:same");
     for time in 0..RECORDED_MAX {
         let guard = mutex.lock().await?;
-        // Nodes that answered late are brought in step before it is released.
+        // Late nodes catch up before the release.
         tokio::time::sleep(SETTLE).await;
         let _released = guard.release().await?;
         tokio::time::sleep(SETTLE).await;

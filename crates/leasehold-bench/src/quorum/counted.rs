@@ -1,4 +1,4 @@
-//! How many requests each server is sent for an acquire, counted on the way to it.
+//! How many requests each server receives for an acquire, counted by a proxy.
 
 use leasehold::{Client, Error};
 use leasehold_testkit::servers::{Proxy, RedisServer};
@@ -7,7 +7,7 @@ use super::{Kind, Locks, release_all};
 use crate::figure::{Compared, Report};
 use crate::samples::measure as as_measure;
 
-/// How many locks are acquired while requests are counted. They are released afterwards.
+/// How many locks are acquired during the count. They are released afterwards.
 const LOCKS: u64 = 100;
 
 pub(super) async fn measure(report: &mut Report, servers: &[RedisServer]) -> Result<(), Error> {
@@ -26,7 +26,7 @@ pub(super) async fn measure(report: &mut Report, servers: &[RedisServer]) -> Res
     Ok(())
 }
 
-/// How many requests each server is sent for one of them.
+/// How many requests each server receives for one acquire.
 async fn count(locks: &Locks, proxies: &[Proxy]) -> Result<Vec<f64>, Error> {
     let sent = || proxies.iter().map(|proxy| proxy.counts().requests).collect::<Vec<_>>();
     let before = sent();

@@ -1,4 +1,4 @@
-//! All servers answer: how long it takes to acquire, beside a bare `SET` to each.
+//! All servers answer. Measures the time to acquire, compared with a bare `SET` to each.
 
 use leasehold::{Client, Error};
 use leasehold_testkit::servers::RedisServer;
@@ -8,7 +8,7 @@ use super::{Extent, KEYS, Kind, Locks};
 use crate::figure::{Compared, Report};
 use crate::samples::{Samples, quantiles_us};
 
-/// How many of one kind are acquired before it is the next one's turn.
+/// How many locks of one kind are acquired in a row.
 const TURN: usize = 20;
 
 const SET: &str = "5 bare SET at once, the third answer";
@@ -54,7 +54,7 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// What was measured, of each round one.
+/// The measured samples, one set per round.
 #[derive(Default)]
 struct Rounds {
     /// By kind.

@@ -1,4 +1,4 @@
-//! A lock over five servers: what it costs to acquire it, also while some of them are silent.
+//! A lock over five servers: the cost to acquire it, with all servers healthy and with some silent.
 
 mod bare;
 mod counted;
@@ -15,23 +15,23 @@ use crate::figure::Report;
 /// How many servers there are.
 pub(crate) const NODES: usize = 5;
 
-/// How many of them have to grant a lock.
+/// How many servers must grant a lock.
 const MAJORITY: usize = NODES / 2 + 1;
 
 /// How many keys are locked in turn.
 const KEYS: u64 = 16;
 
-/// From the last answer that was waited for until every server has had, and answered, all that was
-/// sent to it.
+/// The time until every server has received and answered everything that was sent, counted from the
+/// last awaited answer.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// How much is measured.
+/// The size of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) rounds: usize,
-    /// Of each kind in each round.
+    /// Per kind and round.
     pub(crate) acquires: usize,
-    /// How long a server is silent before it is taken to have been noticed.
+    /// How long after a server falls silent the client should have noticed.
     pub(crate) noticed_in: Duration,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Extent {
 enum Kind {
     /// Without fencing tokens and line: on each server one `SET`.
     Unfenced,
-    /// As it is unless one says otherwise.
+    /// With default settings.
     Fenced,
 }
 
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// Locks of one kind, which nobody else wants, taken in turn.
+/// Locks of one kind that nobody else wants, used in turn.
 struct Locks {
     mutexes: Vec<Mutex>,
     next: usize,
@@ -73,7 +73,7 @@ impl Locks {
         Self { mutexes: (0..count).map(mutex).collect(), next: 0 }
     }
 
-    /// How long it took to acquire the next one. Released it is as well, and that is not counted.
+    /// The time to acquire the next lock. Also releases it, which does not count.
     async fn acquire(&mut self) -> Result<Duration, Error> {
         let mutex = &self.mutexes[self.next];
         self.next = (self.next + 1) % self.mutexes.len();
@@ -84,7 +84,7 @@ impl Locks {
         Ok(took)
     }
 
-    /// All of them, one after the other, and holds them.
+    /// Acquires all of them, one after another, and holds them.
     async fn acquire_all(&self) -> Result<Vec<Guard>, Error> {
         let mut guards = Vec::with_capacity(self.mutexes.len());
         for mutex in &self.mutexes {
@@ -94,8 +94,8 @@ impl Locks {
         Ok(guards)
     }
 
-    /// Has each of them locked some times: the servers know scripts and keys, and their counters
-    /// are in step, since those of late nodes are raised while a lock is held.
+    /// Locks each of them a few times. Then the servers know scripts and keys, and their counters
+    /// are equal, since late nodes catch up while a lock is held.
     async fn warm_up(&self) -> Result<(), Error> {
         for _ in 0..3 {
             release_all(self.acquire_all().await?).await?;
@@ -135,7 +135,7 @@ mod tests {
         let extent = Extent { rounds: 1, acquires: 20, noticed_in };
         let report = measure(&servers, extent).await.expect("measured");
         let goals = report.figures().iter().filter(|figure| figure.has_goal()).count();
-        // Fenced and unfenced, one silent and two, and requests.
+        // Fenced, unfenced, one silent, two silent, and requests.
         assert_eq!(goals, 5, "{report:?}");
     }
 

@@ -9,13 +9,13 @@ use super::{Extent, KEYS, Kind, Locks};
 use crate::figure::{Compared, Report};
 use crate::samples::{Samples, quantiles_us};
 
-/// How many servers fall silent, one after the other. One more, and there is no majority.
+/// How many servers fall silent, one after another. With one more, there would be no majority.
 const SILENT_MAX: usize = 2;
 
-/// What is measured while so many servers are silent: of each round one.
+/// The samples while a number of servers is silent, one set per round.
 #[derive(Default)]
 struct Phase {
-    /// While it is noticed.
+    /// Until the client should have noticed.
     at_first: Vec<Samples>,
     afterwards: Vec<Samples>,
 }
@@ -51,7 +51,7 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// All healthy, then one silent, then two, by one client through proxies of this round.
+/// One round through fresh proxies: all healthy, then one silent, then two.
 async fn round(phases: &mut [Phase], servers: &[RedisServer], extent: Extent) -> Result<(), Error> {
     let proxies: Vec<_> = servers.iter().map(|server| Proxy::to(server.port())).collect();
     let client = Client::quorum(proxies.iter().map(Proxy::url)).connect().await?;
@@ -59,7 +59,7 @@ async fn round(phases: &mut [Phase], servers: &[RedisServer], extent: Extent) ->
     locks.warm_up().await?;
     for (silent, phase) in phases.iter_mut().enumerate() {
         if let Some(newly) = silent.checked_sub(1) {
-            // Another one each time.
+            // A different server each time.
             let began = Instant::now();
             proxies[newly].hold(Way::Both);
             let mut at_first = Samples::default();
@@ -74,7 +74,8 @@ async fn round(phases: &mut [Phase], servers: &[RedisServer], extent: Extent) ->
         }
         phase.afterwards.push(afterwards);
     }
-    // What they have not heard yet, such as releases, is not to be told during the next round.
+    // Deliver what the silent servers missed, such as releases, so that it does not disturb the
+    // next round.
     proxies.iter().for_each(|proxy| proxy.go_on(Way::Both));
     tokio::time::sleep(extent.noticed_in + extent.noticed_in / 2).await;
     Ok(())

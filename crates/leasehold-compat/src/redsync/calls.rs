@@ -1,4 +1,4 @@
-//! What the calls of a mutex do.
+//! How the calls of a mutex work.
 
 use leasehold::core::Moment;
 use leasehold::store::Store;
@@ -30,14 +30,14 @@ impl<S: Store> Mutex<S> {
         Err(Error::Failed)
     }
 
-    /// Waits for the next try. `false`: the time for all of them is over.
+    /// Waits for the next try. Returns `false` if the time for all tries is over.
     async fn pause(&self, tried: u32, end: Option<Moment>) -> bool {
         let next = self.host.now() + self.options.delay(&*self.host, tried);
         self.host.sleep_until(end.map_or(next, |end| next.min(end))).await;
         end.is_none_or(|end| self.host.now() < end)
     }
 
-    /// One try. `Err`: what the nodes said, if they said anything; nothing of it is left on them.
+    /// Makes one try. On failure, returns the errors of the nodes, if any, and releases everything.
     async fn attempt(
         &self,
         terms: &Terms,
@@ -58,7 +58,7 @@ impl<S: Store> Mutex<S> {
             return Ok(());
         }
         if tried.may_hold {
-            // Asked whether there is time left or not; only the wait for it has an end.
+            // Sent even if no time is left; only the wait for the answers is limited.
             let asked = tried.give_back();
             let limit = earlier(now + terms.timeout, end);
             let limit = Some(self.host.sleep_until(limit));
@@ -108,8 +108,8 @@ impl<S: Store> Mutex<S> {
         self.judge(outcome)
     }
 
-    /// Asks all nodes and waits for their answers, until `limit` if there is one. Asks nobody if
-    /// that is over already.
+    /// Asks all nodes and waits for their answers, at most until `limit`. Sends nothing if that
+    /// time is over.
     async fn act(&self, limit: Option<Moment>, ask: impl FnOnce() -> Vec<Asked>) -> Outcome {
         if limit.is_some_and(|limit| limit <= self.host.now()) {
             return self.rule().too_late(self.nodes.each());
@@ -136,13 +136,13 @@ impl<S: Store> Mutex<S> {
         Rule { quorum: self.nodes.quorum(), fail_fast: self.options.fail_fast }
     }
 
-    /// Whose the lock is that this speaks of.
+    /// The owner of the lock of the last call, if its value is known.
     fn owner(&self) -> Result<Option<OwnerToken>, Error> {
         self.held().value.as_deref().map(token).transpose()
     }
 }
 
-/// A value by which the nodes were asked. Dropped, it gives back what it may have got.
+/// A value with which the nodes were asked. Dropping it releases possible grants.
 struct Tried<'a, S: Store> {
     nodes: &'a Nodes<S>,
     key: &'a Key,
@@ -151,7 +151,7 @@ struct Tried<'a, S: Store> {
 }
 
 impl<S: Store> Tried<'_, S> {
-    /// On its way behind the asks when this returns.
+    /// The requests are sent behind the asks before this returns.
     fn give_back(&mut self) -> Vec<Asked> {
         self.may_hold = false;
         self.nodes.give_back(self.key, self.owner)
@@ -161,7 +161,7 @@ impl<S: Store> Tried<'_, S> {
 impl<S: Store> Drop for Tried<'_, S> {
     fn drop(&mut self) {
         if self.may_hold {
-            // If it is lost too, the key ends by itself.
+            // If it gets lost too, the key ends by itself.
             drop(self.give_back());
         }
     }

@@ -1,62 +1,61 @@
-//! What goes wrong.
+//! The errors of redsync.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a call did not do what it was asked to.
+/// Why a call failed.
 ///
 /// Nodes are counted from 0, in the order in which the stores were given to
 /// [`Redsync::new`](super::Redsync::new).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock could not be had in so many tries (`ErrFailed`).
+    /// No try succeeded (`ErrFailed`).
     Failed,
-    /// The time for all tries was over before the last of them (`ErrFailed` too, for which its
-    /// context has ended).
+    /// The time for all tries ended before the last try. redsync returns `ErrFailed` for this, too,
+    /// when its context ends.
     Elapsed,
-    /// A quorum was extended, but that took so long that nothing is left of it (`ErrExtendFailed`).
+    /// A quorum was extended, but it took longer than the expiry (`ErrExtendFailed`).
     ExtendFailed,
     /// A node has no lock to release: it has ended (`ErrLockAlreadyExpired`).
     LockAlreadyExpired,
-    /// A quorum of nodes says that another has it, whatever the rest says (`*ErrTaken`).
+    /// A quorum of nodes is held by another client, whatever the rest answers (`*ErrTaken`).
     Taken {
-        /// Which nodes, in order.
+        /// The nodes, in order.
         nodes: Vec<usize>,
     },
-    /// One node says that another has it (`*ErrNodeTaken`).
+    /// On one node, another client holds the lock (`*ErrNodeTaken`).
     NodeTaken {
-        /// Which.
+        /// The node.
         node: usize,
     },
-    /// One node did not answer, or refused (`*RedisError`). So does a strict one that may have
-    /// forgotten who has the lock.
+    /// One node gave no answer, or refused (`*RedisError`). Also if a strict server may have
+    /// forgotten who holds the lock.
     Redis {
-        /// Which.
+        /// The node.
         node: usize,
-        /// Why.
+        /// The cause.
         source: leasehold::Error,
     },
-    /// What several nodes said, in the order of the nodes (`errors.Join`). None of these is joined
-    /// itself.
+    /// The errors of several nodes, in the order of the nodes (`errors.Join`). None of them is
+    /// `Joined`.
     Joined(Vec<Self>),
-    /// No value could be had: what the function of
-    /// [`with_gen_value_func`](super::Mutex::with_gen_value_func) says.
+    /// The function of [`with_gen_value_func`](super::Mutex::with_gen_value_func) failed.
     GenValue {
-        /// What it says.
+        /// The error of that function.
         source: Arc<dyn StdError + Send + Sync>,
     },
-    /// The name, the value, an option or a store cannot be worked with; nothing was asked.
+    /// The name, the value, an option or a store is unsuitable. No request was sent.
     Config {
-        /// What is wrong.
+        /// The details.
         source: leasehold::Error,
     },
 }
 
 impl Error {
-    /// The errors that this consists of: those that are joined, or itself. What `errors.Is` and
-    /// `errors.As` look through there.
+    /// The joined errors, or this error itself. `errors.Is` and `errors.As` look through the same
+    /// list in Go.
     ///
     /// ```
     /// use leasehold_compat::redsync::Error;
@@ -73,7 +72,7 @@ impl Error {
         }
     }
 
-    /// All of them in one; none if there are none.
+    /// Joins errors into one. `None` if there are none.
     pub(super) fn join(mut errors: Vec<Self>) -> Option<Self> {
         if errors.len() > 1 { Some(Self::Joined(errors)) } else { errors.pop() }
     }

@@ -1,15 +1,19 @@
-//! redsync v4 (`github.com/go-redsync/redsync`): one lock on several Redis servers that know
-//! nothing of one another, held by whoever has more than half of them.
+//! redsync v4 (`github.com/go-redsync/redsync`): one lock on several independent Redis servers. The
+//! client that has more than half of the servers holds it.
 //!
-//! | there | here |
+//! | redsync | here |
 //! |---|---|
 //! | `redsync.New(pools...)` | [`Redsync::new`]`(stores)`, a store per server |
-//! | `rs.NewMutex(name, options...)` | [`new_mutex`](Redsync::new_mutex)`(name)`, then its options |
-//! | `WithExpiry(d)` and each other option | [`with_expiry`](Mutex::with_expiry)`(d)` and so on, with the same default |
+//! | `rs.NewMutex(name, options...)` | [`new_mutex`](Redsync::new_mutex)`(name)` |
+//! | `WithExpiry(d)` | [`with_expiry`](Mutex::with_expiry)`(d)` |
+//! | other options | `with_…`, with the same defaults |
 //! | `Lock()`, `TryLock()` | [`lock`](Mutex::lock), [`try_lock`](Mutex::try_lock) |
-//! | `Unlock()`, `Extend()`, `Valid()`: `(bool, error)` | [`unlock`](Mutex::unlock), [`extend`](Mutex::extend), [`valid`](Mutex::valid): `Result<bool, Error>` |
-//! | `LockContext(ctx)` and so on | [`lock_within`](Mutex::lock_within)`(timeout)` and so on, or dropping the future |
-//! | `Name()`, `Value()`, `Until()` | [`name`](Mutex::name), [`value`](Mutex::value), [`until`](Mutex::until) |
+//! | `Unlock()` | [`unlock`](Mutex::unlock) |
+//! | `Extend()`, `Valid()` | [`extend`](Mutex::extend), [`valid`](Mutex::valid) |
+//! | `LockContext(ctx)` | [`lock_within`](Mutex::lock_within)`(timeout)`, or drop the future |
+//! | other calls with a context | `…_within(timeout)`, or drop the future |
+//! | `Name()`, `Value()` | [`name`](Mutex::name), [`value`](Mutex::value) |
+//! | `Until()` | [`until`](Mutex::until) |
 //! | `ErrFailed`, `*ErrTaken`, `*RedisError`, … | [`Error`] |
 //! | `errors.As(err, &taken)` | a `match` on each of [`Error::errors`] |
 //!
@@ -18,35 +22,37 @@
 //!
 //! # Use [`leasehold::Client::quorum`] instead
 //!
-//! As there, nothing is renewed and nobody is told that a lock was lost: what takes longer than
-//! [`until`](Mutex::until) goes on unprotected. Who waits asks every 50 to 249 ms, two commands for
-//! each node each time, in no order, and gives up after some 4.6 s, sooner than a lock ends whose
-//! holder died. A node that forgot the lock is not told it again, unless by
-//! [`with_set_nx_on_extend`](Mutex::with_set_nx_on_extend), which also takes anew what was lost.
-//! And nothing that is written under the lock can be told from what comes too late.
+//! Like redsync, this type has these weaknesses:
 //!
-//! `Client::quorum([url, …])` asks the same nodes for the same keys, and its
-//! [`Mutex`](leasehold::Mutex) renews, waits to be told, says when the lock is lost, and gives
-//! every grant a [fencing token](leasehold::Guard::fencing_token) that what is written can be
-//! checked by. To move, lock the same name with `client.mutex(name).coexist()`, process by process,
-//! on the same servers everywhere: both contend on it. Drop `coexist` with the last of the old
-//! ones.
+//! - It renews nothing and tells nobody that a lock was lost. Work that takes longer than
+//!   [`until`](Mutex::until) continues unprotected.
+//! - A waiter polls every 50 to 249 ms with two commands per node, in no order. It gives up after
+//!   about 4.6 s, which is sooner than the lock of a dead holder ends.
+//! - A node that forgot the lock does not get it again, except with
+//!   [`with_set_nx_on_extend`](Mutex::with_set_nx_on_extend), which also takes lost locks anew.
+//! - There is no fencing token, so nothing distinguishes a late write.
+//!
+//! `Client::quorum([url, …])` asks the same nodes for the same keys. Its
+//! [`Mutex`](leasehold::Mutex) renews, waits for wake-ups, tells when the lock is lost, and gives
+//! every grant a [fencing token](leasehold::Guard::fencing_token). To move, lock the same name with
+//! `client.mutex(name).coexist()`, process by process, on the same servers: both kinds contend for
+//! the same keys. Drop `coexist` when no redsync process is left.
 //!
 //! # What differs
 //!
-//! Beside [what differs from all](crate#what-differs-from-all-namesakes):
+//! Besides [what differs from all](crate#what-differs-from-all-namesakes):
 //!
-//! - What a try may have got is given back also when the time for it is over or its future is
-//!   dropped. There a context that has ended ends the roll-back too, and the keys stay.
+//! - A failed try is released even if its time is over or its future is dropped. In redsync, the
+//!   end of the context also ends the roll-back, and the keys stay.
 //! - `unlock`, `extend` and `valid` end when a store gives up: for Redis after 1 s, or twice that
-//!   where an unlock looks why it found nothing. There nothing limits them.
+//!   if an unlock checks why it found nothing. In redsync nothing limits them.
 //! - A value is 1 to 128 printable ASCII characters without spaces, and no other lock may have it:
-//!   see [`with_gen_value_func`](Mutex::with_gen_value_func). Without any value, `extend` finds the
-//!   lock taken.
-//! - The expiry is at least 10 ms. Options that make no sense are refused by the next call.
-//! - A node is numbered by its place in what was given to [`Redsync::new`], also where the order is
+//!   see [`with_gen_value_func`](Mutex::with_gen_value_func). Without a value, `extend` reports the
+//!   lock as taken.
+//! - The expiry is at least 10 ms. The next call refuses options that make no sense.
+//! - A node's number is its place in the list for [`Redsync::new`], even if the order is
 //!   [shuffled](Mutex::with_shuffle_pools).
-//! - `valid` is `true` or an error, and drops what a minority said, as `unlock` does.
+//! - `valid` is `true` or an error, and ignores the errors of a minority, as `unlock` does.
 //! - A key that is no string is an error, and not *taken*.
 
 mod calls;
@@ -65,7 +71,7 @@ use leasehold::store::Store;
 pub use error::Error;
 pub use mutex::Mutex;
 
-/// Locks on these stores.
+/// Makes locks on a set of stores.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,22 +96,22 @@ pub struct Redsync<S> {
 }
 
 impl<S: Store> Redsync<S> {
-    /// Locks on these stores, one for each server. Without any, none can be taken.
+    /// Makes locks on these stores, one for each server. Without stores, no lock can be acquired.
     ///
-    /// A [`Quorum`](leasehold::store::Quorum) is none of them: give its servers.
+    /// Give the servers of a [`Quorum`](leasehold::store::Quorum), not the quorum itself.
     ///
-    /// Everybody who locks a name must give the same servers, in whatever order.
+    /// All clients of a name must give the same servers, in any order.
     pub fn new(pools: impl IntoIterator<Item = S>) -> Self {
         Self::new_on(pools, SystemHost::shared())
     }
 
-    /// As [`new`](Self::new), with time and randomness of that host, for instance a virtual one in
-    /// tests.
+    /// Like [`new`](Self::new), with the time and randomness of `host`, for example a virtual one
+    /// in tests.
     pub fn new_on(pools: impl IntoIterator<Item = S>, host: Arc<dyn Host>) -> Self {
         Self { pools: pools.into_iter().collect(), host }
     }
 
-    /// A lock on `name`, which is the key on every server, as it is. Nothing is asked yet.
+    /// Makes a lock on `name`, which is the exact key on every server. Sends no request.
     pub fn new_mutex(&self, name: impl Into<String>) -> Mutex<S> {
         Mutex::new(name.into(), Arc::clone(&self.pools), Arc::clone(&self.host))
     }

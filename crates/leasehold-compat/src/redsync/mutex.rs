@@ -12,10 +12,10 @@ use super::error::Error;
 use super::nodes::Nodes;
 use super::options::Options;
 
-/// A lock on one name, held if a quorum of the nodes has it: more than half of them.
+/// A lock on one name. A client holds it if it has a quorum of the nodes: more than half.
 ///
-/// Made by [`Redsync::new_mutex`](super::Redsync::new_mutex), then given its options. Tasks may
-/// share it, but it remembers one lock only, the last one that was taken.
+/// Make it with [`Redsync::new_mutex`](super::Redsync::new_mutex), then set its options. Tasks may
+/// share it, but it remembers only the last lock that was acquired.
 pub struct Mutex<S> {
     pub(super) host: Arc<dyn Host>,
     pub(super) nodes: Nodes<S>,
@@ -24,7 +24,7 @@ pub struct Mutex<S> {
     held: StdMutex<Held>,
 }
 
-/// The last lock that was taken.
+/// The last lock that was acquired.
 #[derive(Default)]
 pub(super) struct Held {
     pub(super) value: Option<String>,
@@ -37,175 +37,177 @@ impl<S: Store> Mutex<S> {
         Self { host, nodes, options, name, held: StdMutex::default() }
     }
 
-    /// The name, which is the key on every node.
+    /// The name, which is also the key on every node.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The value of the lock, of which it is known who has it: `None` until the first lock, unless
-    /// [given](Self::with_value). Treat it as a password.
+    /// The value of the last lock, which proves its ownership. `None` until the first lock, unless
+    /// it was [given](Self::with_value). Treat it as a password.
     #[must_use]
     pub fn value(&self) -> Option<String> {
         self.held().value.clone()
     }
 
-    /// Until when the lock that was taken or extended last may be relied upon, on the clock of the
-    /// host ([`Host::now`]): `None` until the first one. Not reset by an unlock.
+    /// Until when the last lock or extension may be relied upon, on the clock of the host
+    /// ([`Host::now`]). `None` until the first lock. An unlock does not reset it.
     #[must_use]
     pub fn until(&self) -> Option<Moment> {
         self.held().until
     }
 
-    /// Takes the lock. While it cannot be had, tries again, [so often](Self::with_tries) in all.
+    /// Acquires the lock. Tries up to [this many](Self::with_tries) times.
     ///
-    /// A try asks all nodes and waits for all of them, [a part of the
-    /// expiry](Self::with_timeout_factor) at most. If no quorum grants it, or if nothing of the
-    /// expiry is left, it is given back on all of them.
+    /// A try asks all nodes and waits for them, at most [a part of the
+    /// expiry](Self::with_timeout_factor). If no quorum grants the lock, or no validity is left,
+    /// the try is undone on all nodes.
     ///
     /// # Errors
     ///
-    /// What the nodes said the last time: [`Taken`](Error::Taken) if a quorum is another's, else
-    /// each node's [`NodeTaken`](Error::NodeTaken) or [`Redis`](Error::Redis). [`Failed`] if they
-    /// said nothing of the kind, or without tries. [`GenValue`](Error::GenValue) and
-    /// [`Config`](Error::Config) before anything is asked.
+    /// The errors of the last try: [`Taken`](Error::Taken) if another client has a quorum,
+    /// otherwise each node's [`NodeTaken`](Error::NodeTaken) or [`Redis`](Error::Redis). [`Failed`]
+    /// if there are no such errors, or no tries. [`GenValue`](Error::GenValue) and
+    /// [`Config`](Error::Config) before any request.
     ///
     /// [`Failed`]: Error::Failed
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives back what it may have got.
+    /// Dropping the future releases a possible grant.
     pub async fn lock(&self) -> Result<(), Error> {
         self.lock_until(self.options.tries, None).await
     }
 
-    /// As [`lock`](Self::lock), for `timeout` at most.
+    /// Like [`lock`](Self::lock), for at most `timeout`.
     ///
     /// # Errors
     ///
-    /// As there. [`Elapsed`](Error::Elapsed) if the time elapses between two tries; a try that it
-    /// elapses in is given back, and is the last.
+    /// As [`lock`](Self::lock). Also [`Elapsed`](Error::Elapsed) if the time ends between two
+    /// tries. If it ends during a try, that try is undone and is the last.
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// As [`lock`](Self::lock).
     pub async fn lock_within(&self, timeout: Duration) -> Result<(), Error> {
         self.lock_until(self.options.tries, Some(self.host.now() + timeout)).await
     }
 
-    /// As [`lock`](Self::lock), and tries once.
+    /// Like [`lock`](Self::lock), with a single try.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<(), Error> {
         self.lock_until(1, None).await
     }
 
-    /// As [`lock_within`](Self::lock_within), and tries once.
+    /// Like [`lock_within`](Self::lock_within), with a single try.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`lock_within`](Self::lock_within).
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// As [`lock`](Self::lock).
     pub async fn try_lock_within(&self, timeout: Duration) -> Result<(), Error> {
         self.lock_until(1, Some(self.host.now() + timeout)).await
     }
 
-    /// Frees the lock on all nodes. `true`: a quorum had it, whatever the others say. `false`:
-    /// there are no nodes.
+    /// Frees the lock on all nodes. Returns `true` if a quorum had it, whatever the others answer.
+    /// Returns `false` if there are no nodes.
     ///
     /// # Errors
     ///
-    /// If fewer than a quorum had it: [`Taken`](Error::Taken) if a quorum is another's, else each
-    /// node's [`NodeTaken`](Error::NodeTaken), [`LockAlreadyExpired`](Error::LockAlreadyExpired) or
-    /// [`Redis`](Error::Redis). Repeating it is harmless.
+    /// If fewer than a quorum had it: [`Taken`](Error::Taken) if another client has a quorum,
+    /// otherwise each node's [`NodeTaken`](Error::NodeTaken),
+    /// [`LockAlreadyExpired`](Error::LockAlreadyExpired) or [`Redis`](Error::Redis). Repeating the
+    /// call is harmless.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answers; the lock is freed all the same.
+    /// Dropping the future loses the answers. The lock is still freed.
     pub async fn unlock(&self) -> Result<bool, Error> {
         self.unlock_until(None).await
     }
 
-    /// As [`unlock`](Self::unlock), and waits for the answers for `timeout` at most.
+    /// Like [`unlock`](Self::unlock), but waits at most `timeout` for the answers.
     ///
     /// # Errors
     ///
-    /// As there; a timeout of zero has elapsed, and nothing is asked.
+    /// As [`unlock`](Self::unlock). With a timeout of zero, no request is sent.
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// As [`unlock`](Self::unlock).
     pub async fn unlock_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.unlock_until(Some(self.host.now() + timeout)).await
     }
 
-    /// Restarts the expiry on all nodes that still have the lock. `true`: a quorum has it.
-    /// `false`: there are no nodes.
+    /// Restarts the expiry on all nodes that still have the lock. Returns `true` if that is a
+    /// quorum. Returns `false` if there are no nodes.
     ///
     /// # Errors
     ///
-    /// If fewer than a quorum had it, as [`unlock`](Self::unlock), where a node on which it has
-    /// ended is a [`NodeTaken`](Error::NodeTaken) too. [`ExtendFailed`](Error::ExtendFailed) if it
-    /// took longer than the expiry. On some nodes it may be extended all the same.
+    /// If fewer than a quorum had it, as [`unlock`](Self::unlock), but a node where it has ended is
+    /// also a [`NodeTaken`](Error::NodeTaken). [`ExtendFailed`](Error::ExtendFailed) if it took
+    /// longer than the expiry. Some nodes may still be extended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the answers; the lock may be extended all the same.
+    /// Dropping the future loses the answers. The lock may still be extended.
     pub async fn extend(&self) -> Result<bool, Error> {
         self.extend_until(None).await
     }
 
-    /// As [`extend`](Self::extend), and waits for the answers for `timeout` at most.
+    /// Like [`extend`](Self::extend), but waits at most `timeout` for the answers.
     ///
     /// # Errors
     ///
-    /// As there; a timeout of zero has elapsed, and nothing is asked.
+    /// As [`extend`](Self::extend). With a timeout of zero, no request is sent.
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// As [`extend`](Self::extend).
     pub async fn extend_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.extend_until(Some(self.host.now() + timeout)).await
     }
 
-    /// Looks whether a quorum of the nodes has the lock. What it says may be over when it says so:
-    /// prefer [`until`](Self::until).
+    /// Checks whether a quorum of the nodes has the lock. The lock may end before you see the
+    /// answer: prefer [`until`](Self::until).
     ///
     /// # Errors
     ///
-    /// If fewer than a quorum has it, as [`extend`](Self::extend). `Ok(false)`: there are no nodes.
+    /// If fewer than a quorum has it, as [`extend`](Self::extend). Returns `Ok(false)` if there are
+    /// no nodes.
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing.
+    /// Dropping the future changes nothing.
     pub async fn valid(&self) -> Result<bool, Error> {
         self.valid_until(None).await
     }
 
-    /// As [`valid`](Self::valid), and waits for the answers for `timeout` at most.
+    /// Like [`valid`](Self::valid), but waits at most `timeout` for the answers.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`valid`](Self::valid).
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// As [`valid`](Self::valid).
     pub async fn valid_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.valid_until(Some(self.host.now() + timeout)).await
     }
 
     pub(super) fn held(&self) -> MutexGuard<'_, Held> {
-        // Whole at every moment.
+        // Its content is valid at every moment.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

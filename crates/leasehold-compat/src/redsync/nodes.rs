@@ -1,4 +1,4 @@
-//! The stores of a mutex, and what each is asked.
+//! The stores of a mutex, and the requests to them.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use leasehold::{Error, Key, OwnerToken, Ttl};
 
 use crate::lock::{allows_reasking, is_granted};
 
-/// What a node says.
+/// The answer of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// It is done.
+    /// It did what was asked.
     Yes,
-    /// Another has it, or, but for a release, nobody.
+    /// Another client has the key. For requests other than a release, perhaps nobody has it.
     Taken,
-    /// Nobody has it.
+    /// Nobody has the key.
     Expired,
 }
 
-/// A node that was asked, and its answer to come.
+/// A node that was asked, and its future answer.
 pub(super) type Asked = (usize, BoxAnswer<Said>);
 
-/// The stores, and in which order they are asked.
+/// The stores, and the order of asking them.
 pub(super) struct Nodes<S> {
     pools: Arc<[S]>,
     order: Vec<usize>,
@@ -36,34 +36,34 @@ impl<S: Store> Nodes<S> {
         Self { pools, order }
     }
 
-    /// Asks them in another order from now on, each as likely as another.
+    /// Changes the order of asking at random, all orders equally likely.
     pub(super) fn shuffle(&mut self, host: &dyn Host) {
         for at in (1..self.order.len()).rev() {
             let mut bytes = [0; 8];
             host.random(&mut bytes);
-            // Of so many numbers, a remainder favours none that anybody could notice.
+            // With numbers this large, the remainder favours no order noticeably.
             let other = u64::from_le_bytes(bytes) % (at as u64 + 1);
             self.order.swap(at, usize::try_from(other).expect("it is at most as large as `at`"));
         }
     }
 
-    /// Each of them once, in the order as given.
+    /// Each node once, in the given order.
     pub(super) fn each(&self) -> impl Iterator<Item = usize> + use<S> {
         0..self.pools.len()
     }
 
-    /// How many must say yes.
+    /// How many nodes must say yes.
     pub(super) fn quorum(&self) -> usize {
         self.pools.len() / 2 + 1
     }
 
-    /// Whether each of them may be asked by the value of a lock again and again.
+    /// Checks that each store accepts repeated asks with one value.
     pub(super) fn allow_reasking(&self, key: &Key) -> Result<(), Error> {
         self.pools.iter().try_for_each(|pool| allows_reasking(pool, key))
     }
 
-    /// Sets the key where it is free, or the owner's already. Submitted when this returns, as all
-    /// of these.
+    /// Sets the key where it is free or already the owner's. Like all of these methods, it sends
+    /// the requests before it returns.
     pub(super) fn acquire(&self, key: &Key, owner: &OwnerToken, ttl: Ttl) -> Vec<Asked> {
         self.ask(|pool, _| {
             let LeaseId { key, owner, claim } = lease(key, owner);
@@ -88,10 +88,10 @@ impl<S: Store> Nodes<S> {
         })
     }
 
-    /// Deletes the key where it is the owner's, and looks whose it is where it is not.
+    /// Deletes the key where it is the owner's. Elsewhere checks who has it.
     pub(super) fn release(&self, key: &Key, owner: &OwnerToken) -> Vec<Asked> {
         self.ask(|pool, node| {
-            // Who else wants the key may stand in no line.
+            // Other clients may want the key without queueing.
             let answer = pool.release(lease(key, owner), Otherwise::Wake);
             let (pools, key) = (Arc::clone(&self.pools), key.clone());
             Box::pin(async move {
@@ -103,7 +103,7 @@ impl<S: Store> Nodes<S> {
         })
     }
 
-    /// Deletes the key where it is the owner's, and minds nothing else.
+    /// Deletes the key where it is the owner's, without further checks.
     pub(super) fn give_back(&self, key: &Key, owner: &OwnerToken) -> Vec<Asked> {
         self.ask(|pool, _| {
             let answer = pool.release(lease(key, owner), Otherwise::Wake);
@@ -114,7 +114,7 @@ impl<S: Store> Nodes<S> {
         })
     }
 
-    /// Looks whose the key is, for one who has no value and so owns nothing.
+    /// Checks who has the key, for a mutex without a value, which owns nothing.
     pub(super) fn look(&self, key: &Key) -> Vec<Asked> {
         self.ask(|pool, _| {
             let answer = pool.inspect(key.clone());
@@ -122,7 +122,7 @@ impl<S: Store> Nodes<S> {
         })
     }
 
-    /// Looks whether the key is the owner's.
+    /// Checks whether the key is the owner's.
     pub(super) fn compare(&self, key: &Key, owner: &OwnerToken) -> Vec<Asked> {
         self.ask(|pool, _| {
             let (answer, owner) = (pool.inspect(key.clone()), owner.clone());
@@ -135,7 +135,7 @@ impl<S: Store> Nodes<S> {
         })
     }
 
-    /// Every node is one that another has.
+    /// Answers for every node that another client has the key.
     pub(super) fn refuse(&self) -> Vec<Asked> {
         self.ask(|_, _| Box::pin(std::future::ready(Ok(Said::Taken))))
     }
@@ -145,7 +145,7 @@ impl<S: Store> Nodes<S> {
     }
 }
 
-/// With nothing beside the key, as the namesake does.
+/// With nothing beside the key, like the original.
 fn lease(key: &Key, owner: &OwnerToken) -> LeaseId {
     LeaseId { key: key.clone(), owner: owner.clone(), claim: Claim::Plain }
 }
@@ -172,7 +172,7 @@ mod tests {
         };
         assert_eq!(asked(&nodes), [0, 1, 2]);
         let mut seen = HashSet::new();
-        // That an order is missing after so many is less likely than one in 10^15.
+        // One of the six orders is missing after this many draws with a probability below 10^-15.
         for _ in 0..200 {
             nodes.shuffle(&SystemHost);
             seen.insert(asked(&nodes));

@@ -1,4 +1,4 @@
-//! How a mutex is to be.
+//! The options of a mutex.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::Mutex;
 use super::error::Error;
 use crate::value::base64_of_16_bytes;
 
-/// Between two tries, in whole milliseconds: at least so many, and fewer than so many more.
+/// The default delay between two tries, in ms: at least this, plus less than the span.
 const DELAY_LEAST_MS: u64 = 50;
 const DELAY_SPAN_MS: u8 = 200;
 
@@ -43,7 +43,7 @@ impl Options {
         set_nx_on_extend: false,
     };
 
-    /// What a call goes by.
+    /// The terms of a call.
     pub(super) fn terms(&self, name: &str) -> Result<Terms, Error> {
         let config = |source| Error::Config { source };
         let key = Key::new(name).map_err(config)?;
@@ -59,20 +59,21 @@ impl Options {
         Ok(Terms { key, ttl, validity, timeout })
     }
 
-    /// How long to wait before that try, counted from 0.
+    /// How long to wait before try number `tried`, counted from 0.
     pub(super) fn delay(&self, host: &dyn Host, tried: u32) -> Duration {
         if let Some(delay) = &self.delay {
             return delay(tried);
         }
         let mut byte = [DELAY_SPAN_MS];
-        // What is left of the 256 values is drawn again: a remainder would favour some.
+        // Some of the 256 values are left over. Draw again instead of a remainder, which would
+        // favour some delays.
         while byte[0] >= DELAY_SPAN_MS {
             host.random(&mut byte);
         }
         Duration::from_millis(DELAY_LEAST_MS + u64::from(byte[0]))
     }
 
-    /// The value of one more lock.
+    /// Makes the value of a new lock.
     pub(super) fn gen_value(&self, host: &dyn Host) -> Result<OwnerToken, Error> {
         let Some(gen_value) = &self.gen_value else { return Ok(base64_of_16_bytes(host)) };
         let value = gen_value().map_err(|source| Error::GenValue { source })?;
@@ -80,13 +81,13 @@ impl Options {
     }
 }
 
-/// What one call goes by.
+/// The terms of one call.
 pub(super) struct Terms {
     pub(super) key: Key,
     pub(super) ttl: Ttl,
-    /// For how long after it was asked for a lock is relied upon.
+    /// How long a lock may be relied upon, counted from its request.
     pub(super) validity: Duration,
-    /// How long all nodes together have for one try.
+    /// How long one try may take for all nodes together.
     pub(super) timeout: Duration,
 }
 
@@ -94,36 +95,36 @@ pub(super) fn token(value: &str) -> Result<OwnerToken, Error> {
     OwnerToken::new(value).map_err(|source| Error::Config { source })
 }
 
-/// As there, by way of a floating-point number of nanoseconds.
+/// Multiplies with a floating-point number of nanoseconds, like the original.
 fn times(span: Duration, factor: f64) -> Duration {
     Duration::from_nanos((span.as_nanos() as f64 * factor) as u64)
 }
 
-/// Options, each as its namesake `WithExpiry` and so on. They apply from the next call on.
+/// Options, each named like its original `WithExpiry` and so on. They apply from the next call.
 impl<S: Store> Mutex<S> {
-    /// How long a lock lasts that is not extended. Default: 8 s; from 10 ms to 24 h, else the next
-    /// call fails.
+    /// Sets how long a lock lasts without an extension. Default: 8 s. From 10 ms to 24 h, or the
+    /// next call fails.
     #[must_use]
     pub fn with_expiry(mut self, expiry: Duration) -> Self {
         self.options.expiry = expiry;
         self
     }
 
-    /// How often [`lock`](Self::lock) tries. Default: 32; 0 fails at once.
+    /// Sets how often [`lock`](Self::lock) tries. Default: 32. With 0 it fails at once.
     #[must_use]
     pub fn with_tries(mut self, tries: u32) -> Self {
         self.options.tries = tries;
         self
     }
 
-    /// How long to wait between two tries. Default: 50 to 249 ms, drawn anew each time.
+    /// Sets the delay between two tries. Default: 50 to 249 ms, random each time.
     #[must_use]
     pub fn with_retry_delay(self, delay: Duration) -> Self {
         self.with_retry_delay_func(move |_| delay)
     }
 
-    /// As [`with_retry_delay`](Self::with_retry_delay), decided before each try but the first,
-    /// which would be number 0.
+    /// Like [`with_retry_delay`](Self::with_retry_delay), with a delay per try. The function gets
+    /// the number of the coming try, counted from 0. Try 0 has no delay.
     #[must_use]
     pub fn with_retry_delay_func(
         mut self,
@@ -133,29 +134,30 @@ impl<S: Store> Mutex<S> {
         self
     }
 
-    /// Which part of the expiry is left to clocks that do not agree on how long it lasts. Default:
-    /// 0.01; from 1 on nothing can be locked, and one that is negative or no number fails the next
-    /// call.
+    /// Sets the part of the expiry that allows for clock drift. Default: 0.01. With 1 or more,
+    /// nothing can be locked. With a negative number or NaN, the next call fails.
     #[must_use]
     pub fn with_drift_factor(mut self, factor: f64) -> Self {
         self.options.drift_factor = factor;
         self
     }
 
-    /// Which part of the expiry a try has for the answers of all nodes, and its roll-back once
-    /// more. Default: 0.05; 0 asks nobody, and one that is negative or no number fails the next
-    /// call. A store may give up sooner, for Redis after a quarter of the expiry or 1 s.
+    /// Sets the part of the expiry that a try may take for the answers of all nodes. Its roll-back
+    /// may take as much again. Default: 0.05. With 0, no node is asked. With a negative number or
+    /// NaN, the next call fails. A store may give up sooner: Redis after a quarter of the expiry or
+    /// 1 s.
     #[must_use]
     pub fn with_timeout_factor(mut self, factor: f64) -> Self {
         self.options.timeout_factor = factor;
         self
     }
 
-    /// What makes the value of each lock: 1 to 128 printable ASCII characters without spaces.
-    /// Default: 16 random bytes in Base64, which are 24 characters.
+    /// Sets the function that makes the value of each lock: 1 to 128 printable ASCII characters
+    /// without spaces. Default: 16 random bytes in Base64, which are 24 characters.
     ///
-    /// It must never give the same one twice: whoever has the value of a lock has that lock, and
-    /// may lock it as often as he likes. (There the second is refused, but his roll-back ends the
+    /// It must never return the same value twice. A client that has the value of a lock has that
+    /// lock, and can lock it again at any time. (redsync refuses the second lock, but its roll-back
+    /// ends the first.)
     /// lock of the first.)
     #[must_use]
     pub fn with_gen_value_func<E: Into<Box<dyn StdError + Send + Sync>>>(
@@ -167,8 +169,8 @@ impl<S: Store> Mutex<S> {
         self
     }
 
-    /// The value of a lock that was taken elsewhere, to unlock or extend it here. The next
-    /// [`lock`](Self::lock) here makes a new one. Default: none, which an empty one is too.
+    /// Sets the value of a lock that was acquired elsewhere, to unlock or extend it here. The next
+    /// [`lock`](Self::lock) makes a new value. Default: none; an empty value also means none.
     #[must_use]
     pub fn with_value(self, value: impl Into<String>) -> Self {
         let value = value.into();
@@ -176,16 +178,16 @@ impl<S: Store> Mutex<S> {
         self
     }
 
-    /// Whether a call ends as soon as a quorum of nodes agrees, yes or no, instead of waiting for
-    /// all of them. What the others were asked takes effect all the same. Default: no.
+    /// Sets whether a call ends as soon as a quorum of nodes agrees, yes or no, instead of waiting
+    /// for all. The requests to the other nodes still take effect. Default: no.
     #[must_use]
     pub fn with_fail_fast(mut self, fail_fast: bool) -> Self {
         self.options.fail_fast = fail_fast;
         self
     }
 
-    /// Whether nodes are asked in an order that is drawn now. Default: no, in that of
-    /// [`Redsync::new`](super::Redsync::new).
+    /// Sets whether nodes are asked in a random order, which is drawn now. Default: no, in the
+    /// order of [`Redsync::new`](super::Redsync::new).
     #[must_use]
     pub fn with_shuffle_pools(mut self, shuffle: bool) -> Self {
         if shuffle {
@@ -194,10 +196,11 @@ impl<S: Store> Mutex<S> {
         self
     }
 
-    /// Lets [`extend`](Self::extend) also set the key where it is free, for nodes that forget it.
+    /// Makes [`extend`](Self::extend) also set the key where it is free, for nodes that forget it.
     /// Default: no.
     ///
-    /// A lock that has ended is then taken anew without a word, also if another had it in between.
+    /// A lock that has ended is then acquired anew without notice, even if another client held it
+    /// in between.
     #[must_use]
     pub fn with_set_nx_on_extend(mut self) -> Self {
         self.options.set_nx_on_extend = true;

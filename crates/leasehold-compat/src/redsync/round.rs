@@ -1,4 +1,4 @@
-//! All nodes side by side, and what their answers amount to.
+//! Asks all nodes at once and combines their answers.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -9,24 +9,24 @@ use leasehold::{Error as Cause, ErrorKind};
 use super::error::Error;
 use super::nodes::{Asked, Said};
 
-/// What all of them said, or as many as there was reason to wait for.
+/// The combined answers of the nodes.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// How many said yes.
+    /// How many nodes said yes.
     pub(super) yes: usize,
-    /// What the others said; none if nobody said otherwise.
+    /// The errors of the other nodes, if any.
     pub(super) error: Option<Error>,
 }
 
-/// When a round has ended.
+/// When a round ends.
 #[derive(Clone, Copy)]
 pub(super) struct Rule {
     pub(super) quorum: usize,
-    /// Whether it has ended as soon as a quorum agrees.
+    /// Whether it ends as soon as a quorum agrees.
     pub(super) fail_fast: bool,
 }
 
-/// What was said so far.
+/// The answers so far.
 struct Tally {
     rule: Rule,
     yes: usize,
@@ -35,7 +35,7 @@ struct Tally {
 }
 
 impl Rule {
-    /// Waits for the answers, until `limit` if there is one. Those that are not waited for may
+    /// Waits for the answers, at most until `limit`. Requests whose answers are not awaited may
     /// still take effect.
     pub(super) async fn gather(self, mut asked: Vec<Asked>, mut limit: Option<Sleep>) -> Outcome {
         let mut tally = Tally::new(self);
@@ -71,7 +71,7 @@ impl Rule {
         tally.outcome()
     }
 
-    /// The round that was not begun, since the time for it had elapsed.
+    /// The outcome if the time was over before anything was asked.
     pub(super) fn too_late(self, nodes: impl Iterator<Item = usize>) -> Outcome {
         let mut tally = Tally::new(self);
         for node in nodes {
@@ -103,7 +103,7 @@ impl Tally {
         self.errors.push((node, error));
     }
 
-    /// Whether nobody else is waited for.
+    /// Whether no further answer is needed.
     fn is_decided(&self) -> bool {
         let Rule { quorum, fail_fast } = self.rule;
         fail_fast && (self.yes >= quorum || self.taken.len() >= quorum)

@@ -1,4 +1,4 @@
-//! What go-zero's `RedisLock` does.
+//! The behaviour of go-zero's `RedisLock`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn lock(world: &World, seconds: u32) -> RedisLock<RedisStore> {
     lock
 }
 
-/// Whose the key is before the call.
+/// The holder of the key before the call.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Free,
@@ -25,7 +25,7 @@ enum Before {
     Anothers,
 }
 
-/// Asks for the answer by one of the two forms of a call.
+/// Makes a call in one of its two forms.
 macro_rules! called {
     ($lock:expr, $call:ident, $call_within:ident, $by_timeout:expr) => {
         if $by_timeout {
@@ -40,7 +40,7 @@ macro_rules! called {
 #[test]
 fn g1_g2_acquire_and_release_answer_by_whose_the_key_is() {
     use Before::{Anothers, Free, Mine};
-    // whose the key is, whether it is acquired (or released), the answer, whose it is then
+    // holder before, acquire (or release), answer, holder after
     let table = [
         (Free, true, true, Mine),
         (Mine, true, true, Mine),
@@ -83,8 +83,8 @@ fn g1_g2_acquire_and_release_answer_by_whose_the_key_is() {
     }
 }
 
-/// G1, G2: in the order of the namesake's test, which has both calls by a context too, and makes
-/// neither.
+/// G1, G2: in the order of go-zero's test. That test also names both calls with a context, but
+/// never makes them.
 #[test]
 fn g1_g2_one_after_the_other_has_it() {
     for by_timeout in [false, true] {
@@ -99,7 +99,7 @@ fn g1_g2_one_after_the_other_has_it() {
     }
 }
 
-/// G3 and G4: a context that has ended is a timeout that has elapsed.
+/// G3 and G4: a context that has ended corresponds to a timeout that has elapsed.
 #[test]
 fn g3_g4_a_timeout_that_has_elapsed_is_an_error_and_asks_nothing() {
     play(async |world| {
@@ -116,7 +116,7 @@ fn g3_g4_a_timeout_that_has_elapsed_is_an_error_and_asks_nothing() {
 
 #[test]
 fn the_key_lasts_for_the_seconds_and_half_a_second_more() {
-    // seconds, milliseconds that it lasts
+    // seconds, lifetime in ms
     for (seconds, lasts) in
         [(None, 500), (Some(0), 500), (Some(5), 5_500), (Some(3_600), 3_600_500)]
     {
@@ -130,7 +130,7 @@ fn the_key_lasts_for_the_seconds_and_half_a_second_more() {
             world.pass(ms(lasts.unsigned_abs() - 1)).await;
             let another = lock(world, 1).await;
             assert!(!another.acquire().await.expect("an answer"), "a millisecond before");
-            // Redis lets a key live for the whole of its last millisecond.
+            // Redis keeps a key for the whole of its last millisecond.
             world.pass(ms(2)).await;
             assert!(another.acquire().await.expect("an answer"), "it ended by itself");
             assert!(!mine.release().await.expect("an answer"), "it is not ours any more");
@@ -161,7 +161,7 @@ fn acquiring_again_restarts_the_ttl_and_takes_anew_what_has_ended() {
     });
 }
 
-/// There the ttl becomes the shorter one.
+/// In go-zero, the ttl becomes the shorter one.
 #[test]
 fn acquiring_again_for_less_time_leaves_what_there_is() {
     play(async |world| {
@@ -173,7 +173,7 @@ fn acquiring_again_for_less_time_leaves_what_there_is() {
     });
 }
 
-/// There a day and more are taken, and a negative number is for ages.
+/// go-zero accepts a day and more, and a negative number means ages.
 #[test]
 fn a_ttl_beyond_a_day_and_a_bad_key_are_refused_before_anything_is_asked() {
     play(async |world| {
@@ -191,7 +191,7 @@ fn a_ttl_beyond_a_day_and_a_bad_key_are_refused_before_anything_is_asked() {
     });
 }
 
-/// The same on a key that is no string: an error, and not *taken*.
+/// The same with a key that is no string: an error, and not *taken*.
 #[test]
 fn a_key_of_another_type_is_an_error_and_stays() {
     play(async |world| {
@@ -204,7 +204,7 @@ fn a_key_of_another_type_is_an_error_and_stays() {
     });
 }
 
-/// There a server that lost its data grants what another may still rely on.
+/// In go-zero, a server that lost its data grants what another client may still rely on.
 #[test]
 fn a_strict_server_that_may_have_forgotten_is_an_error_and_not_another_holder() {
     play(async |world| {
@@ -231,7 +231,7 @@ fn a_strict_server_that_may_have_forgotten_is_an_error_and_not_another_holder() 
     });
 }
 
-/// X6: the reply is lost, and asking again finds the key ours and not another's.
+/// X6: the reply is lost. Asking again finds that the key is ours, and not another's.
 #[test]
 fn a_lost_answer_is_repaired_by_asking_again() {
     let host = VirtualHost::new(1);
@@ -271,7 +271,7 @@ fn a_timeout_ends_the_wait_for_an_answer_that_does_not_come() {
     });
 }
 
-/// X13: scripts that the server forgets are sent again.
+/// X13: scripts that the server forgot are sent again.
 #[test]
 fn a_server_that_forgets_scripts_is_told_them_again() {
     play(async |world| {
@@ -298,8 +298,8 @@ fn its_value_is_not_shown() {
     });
 }
 
-/// What a node grants late is given back there in the background, and that would end the lock which
-/// the same value is granted meanwhile.
+/// A quorum releases late grants of a node in the background. That would end a lock with the same
+/// value that was granted meanwhile.
 #[test]
 fn a_quorum_is_refused_before_anything_is_asked() {
     let host = VirtualHost::new(1);
@@ -322,7 +322,7 @@ fn a_quorum_is_refused_before_anything_is_asked() {
     });
 }
 
-/// What falls short of copies is given back, and that release may come late.
+/// A grant without enough copies is released, and that release may come late.
 #[test]
 fn a_store_with_copies_is_refused_before_anything_is_asked() {
     play(async |world| {

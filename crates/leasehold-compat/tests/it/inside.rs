@@ -1,9 +1,9 @@
-//! Who is inside, where nobody may be beside another.
+//! Checks mutual exclusion: counts who is inside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Who is inside, and how often each was.
+/// Tracks whether somebody is inside, and how often each participant was.
 #[derive(Clone)]
 pub(crate) struct Inside {
     busy: Arc<AtomicBool>,
@@ -11,7 +11,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Nobody yet, of so many.
+    /// Nobody is inside yet. `count` participants.
     pub(crate) fn of(count: usize) -> Self {
         Self { busy: Arc::default(), turns: (0..count).map(|_| AtomicU32::new(0)).collect() }
     }
@@ -25,7 +25,7 @@ impl Inside {
         assert!(self.busy.swap(false, Ordering::SeqCst), "somebody else left for us");
     }
 
-    /// That each was inside several times.
+    /// Asserts that each participant was inside several times.
     #[track_caller]
     pub(crate) fn assert_shared(&self) {
         let turns: Vec<_> = self.turns.iter().map(|turns| turns.load(Ordering::SeqCst)).collect();

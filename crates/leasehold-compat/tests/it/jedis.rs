@@ -1,4 +1,4 @@
-//! What the Jedis recipe does.
+//! The behaviour of the Jedis recipe.
 
 use leasehold::ErrorKind;
 use leasehold::host::Host as _;
@@ -74,7 +74,7 @@ fn a_key_that_ends_by_itself_is_the_next_ones_and_stays_theirs() {
     });
 }
 
-/// X11: the values are compared whole.
+/// X11: whole values are compared.
 #[test]
 fn only_the_very_value_releases() {
     play(async |world| {
@@ -91,7 +91,7 @@ fn only_the_very_value_releases() {
     });
 }
 
-/// X5: nobody knows the value, so nobody could release it.
+/// X5: nobody would know the value, so nobody could release it.
 #[test]
 fn a_dropped_call_leaves_no_key_behind() {
     let host = VirtualHost::new(1);

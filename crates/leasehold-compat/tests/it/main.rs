@@ -1,8 +1,8 @@
-//! The locks against their namesakes: on a real server, by what stands there and in which order who
-//! has it.
+//! The locks against their originals on a real server: the data there, and the order in which they
+//! hold it.
 //!
-//! Labels such as `G1` are of what the tests of the namesake assert; the rest is what they leave
-//! out.
+//! Labels such as `G1` name assertions in the tests of the original. The rest covers what those
+//! tests leave out.
 
 mod gozero;
 mod inside;

@@ -8,10 +8,10 @@ use leasehold::store::RedisStore;
 use leasehold_compat::gozero::RedisLock;
 use leasehold_testkit::servers::RedisServer;
 
-/// Names the server, or several with a space between them, to the second process.
+/// Tells the second process the URL of the server, or several with spaces between.
 pub(crate) const URL: &str = "LEASEHOLD_COMPAT_RACE";
 
-/// What an answer of the second process begins with, amid what the test runner says.
+/// The start of an answer of the second process, to find it in the output of the test runner.
 pub(crate) const MARK: &str = "answer: ";
 
 const ROUNDS: u32 = 100;
@@ -23,7 +23,7 @@ async fn lock(url: &str) -> RedisLock<RedisStore> {
     lock
 }
 
-/// Carries out what it is told, line by line, and says what came of it.
+/// Executes orders line by line, and reports each result.
 async fn second(url: &str) {
     let lock = lock(url).await;
     println!("\n{MARK}true");
@@ -45,7 +45,7 @@ pub(crate) struct Second {
 }
 
 impl Second {
-    /// This very program, which runs this very test and finds that it is the second.
+    /// Starts this program again with this test, which finds that it is the second process.
     pub(crate) fn start(url: &str, test: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("it runs"))
             .args(["--exact", test, "--nocapture"])
@@ -72,7 +72,7 @@ impl Second {
 
 impl Drop for Second {
     fn drop(&mut self) {
-        // It ends with its input too; this is for one that hangs.
+        // It also ends with its input. This is for one that hangs.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -91,7 +91,7 @@ async fn of_two_processes_that_acquire_at_once_one_has_it() {
     let mut won = 0;
     for round in 0..ROUNDS {
         other.tell("acquire");
-        // Every second time the other one has a start, since it takes longer to be told.
+        // The other process starts first every second time, since the order takes time to arrive.
         let theirs_first = (round % 2 == 0).then(|| other.answer());
         let is_mine = mine.acquire().await.expect("an answer");
         let is_theirs = theirs_first.unwrap_or_else(|| other.answer());

@@ -1,4 +1,4 @@
-//! All of them on one key, beside Leasehold's own clients.
+//! All locks on one key, together with Leasehold's own clients.
 
 use leasehold_compat::gozero::RedisLock;
 use leasehold_compat::jedis::RedisDistributedLock;
@@ -20,7 +20,7 @@ fn a_release_wakes_who_waits_with_leaseholds_mutex() {
             world.pass(ms(350)).await;
             assert!(!waiting.is_finished());
             assert!(lock.release().await.expect("an answer"));
-            // One that coexists leaves the key alone for a while.
+            // With `coexist`, a waiter leaves the key alone for a while.
             world.pass(ms(if coexists { 10 } else { 0 })).await;
             assert!(waiting.is_finished(), "woken, not found by a poll");
             let guard = waiting.await;
@@ -77,7 +77,7 @@ async fn with_jedis(world: &World, inside: &Inside) {
     });
 }
 
-/// X0: nobody is ever inside with another, and each has its turns.
+/// X0: no two participants are ever inside together, and each has its turns.
 #[test]
 fn all_of_them_and_the_recipe_itself_take_turns_on_one_key() {
     play(async |world| {

@@ -1,4 +1,4 @@
-//! What stands on the server and what it is asked: the format of the namesakes, in both directions.
+//! The data on the server and the requests to it: the format of the originals, in both directions.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -10,7 +10,7 @@ use leasehold_testkit::servers::{PATIENCE, RedisServer, version};
 
 use crate::world::{World, ms, play, raw};
 
-/// Everything that a server is asked from now on.
+/// Records every command that a server receives from now on.
 struct Monitor(BufReader<TcpStream>);
 
 impl Monitor {
@@ -23,8 +23,8 @@ impl Monitor {
         monitor
     }
 
-    /// The commands until the server is sent `ECHO` with that word, those of scripts included, and
-    /// without the scripts themselves.
+    /// The commands until the server receives `ECHO` with that word. Includes the commands of
+    /// scripts, but not the scripts themselves.
     fn until(&mut self, server: &RedisServer, word: &str) -> Vec<String> {
         server.command(&["ECHO", word]);
         let mut asked = Vec::new();
@@ -47,21 +47,21 @@ impl Monitor {
     }
 }
 
-/// All the keys on the server.
+/// All keys on the server.
 fn keys(world: &World) -> Vec<String> {
     world.tell(&["KEYS", "*"]).texts()
 }
 
-/// The one command that writes is that which writes the value, by a script or not.
+/// Asserts that the only writing command writes the value, with or without a script.
 #[track_caller]
 fn assert_sets(asked: &[String], key: &str, value: &str, ttl_ms: u32) {
     const READS: [&str; 3] = ["\"GET\"", "\"EXISTS\"", "\"PING\""];
-    // Before Redis 7.0 it is asked with GET once, and refused.
+    // Before Redis 7.0, the server is asked with GET once, and refuses.
     let is_refused = |words: &str| version() < (7, 0) && words.contains("\"NX\" \"GET\"");
     let is_read = |words: &str| READS.iter().any(|read| words.starts_with(read));
     let writes: Vec<_> =
         asked.iter().filter(|words| !is_read(words) && !is_refused(words)).collect();
-    // With GET the server says what was there before: the key is set as without.
+    // With GET the server also returns the old value. It sets the key as without GET.
     let sets = ["", "\"GET\" "]
         .map(|get| format!("\"SET\" \"{key}\" \"{value}\" \"NX\" {get}\"PX\" \"{ttl_ms}\""));
     assert!(writes.len() == 1 && sets.contains(writes[0]), "{asked:?}");
@@ -82,7 +82,7 @@ fn go_zeros_lock_is_16_letters_and_digits_under_the_very_key() {
     play(async |world| {
         let lock = gozero(world).await;
         let mut monitor = Monitor::start(world.server());
-        // The first time by a script, which shows whether the server allows them.
+        // The first time with a script, which shows whether the server allows scripts.
         for _ in 0..2 {
             let _looked = monitor.until(world.server(), "looked");
             assert!(lock.acquire().await.expect("an answer"));
@@ -162,7 +162,7 @@ fn the_recipes_own_commands_and_this_lock_exclude_each_other() {
     });
 }
 
-/// It hands nothing over, so that the next of any make may have it.
+/// It does not hand the key over, so that any kind of client may get it next.
 #[test]
 fn a_release_frees_the_key_and_tells_the_first_of_leaseholds_waiters() {
     play(async |world| {

@@ -1,4 +1,4 @@
-//! A real server on virtual time, and who is on it.
+//! A real server on virtual time, and its clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// The connections of one more process.
+    /// The connections of another process.
     pub(crate) async fn store(&self) -> RedisStore {
         self.store_by("").await
     }
 
-    /// As [`store`](Self::store), by the URL with something behind it.
+    /// Like [`store`](Self::store), with options behind the URL.
     pub(crate) async fn store_by(&self, options: &str) -> RedisStore {
         let url = self.server().url() + options;
         let connector = RedisConnector::new(&url).expect("a URL");
@@ -33,7 +33,7 @@ impl World {
         RedisStore::connect_with(connector, self.host.clone()).await.expect("the server is there")
     }
 
-    /// A client of Leasehold, in one more process.
+    /// A Leasehold client in another process.
     pub(crate) async fn client(&self) -> Client {
         let builder = Client::with_store(self.store().await).host(self.host.clone());
         builder.identity(Identity::anonymous()).connect().await.expect("connected")
@@ -47,20 +47,20 @@ impl World {
         self.outside.server()
     }
 
-    /// Asks the server, as a client of another make would.
+    /// Sends a command to the server, like a client of another library.
     #[track_caller]
     pub(crate) fn tell(&self, words: &[&str]) -> Reply {
         self.server().command(words)
     }
 
-    /// What the key holds.
+    /// The value of the key.
     #[track_caller]
     pub(crate) fn value(&self, key: &str) -> Option<String> {
         let value = self.tell(&["GET", key]);
         (value != Reply::Nil).then(|| value.text())
     }
 
-    /// How long the key lasts, in milliseconds.
+    /// The remaining life of the key in milliseconds.
     #[track_caller]
     pub(crate) fn lasts(&self, key: &str) -> i64 {
         self.tell(&["PTTL", key]).int()
@@ -71,7 +71,7 @@ impl World {
     }
 }
 
-/// Plays the scene on a server that nobody else uses.
+/// Runs a scene on a server that nobody else uses.
 pub(crate) fn play(scene: impl AsyncFnOnce(&World)) {
     let host = VirtualHost::new(7);
     let outside = ServerOutside::new(pool::lend());
@@ -82,18 +82,18 @@ pub(crate) fn play(scene: impl AsyncFnOnce(&World)) {
     host.drop_tasks();
 }
 
-/// Clients of other makes, by the commands that they send.
+/// Clients of other libraries, by the commands that they send.
 pub(crate) mod raw {
     use leasehold_testkit::servers::Reply;
 
     use super::World;
 
-    /// `SET NX PX`: what the recipe of every language does.
+    /// `SET NX PX`: the recipe in every language.
     pub(crate) fn takes(world: &World, key: &str, value: &str, ttl_ms: u32) -> bool {
         world.tell(&["SET", key, value, "NX", "PX", &ttl_ms.to_string()]) != Reply::Nil
     }
 
-    /// What go-zero does: sets the key if it is free, or anew if it holds the value.
+    /// The script of go-zero: sets the key if it is free or holds the value already.
     pub(crate) fn takes_or_refreshes(world: &World, key: &str, value: &str, ttl_ms: u32) -> bool {
         let script = "local key, value, ttl = KEYS[1], ARGV[1], ARGV[2] \
              local is_ours = redis.call('GET', key) == value \

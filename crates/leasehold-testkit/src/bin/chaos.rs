@@ -1,4 +1,4 @@
-//! `chaos`: processes on real servers under fire, and whether they keep the promises.
+//! `chaos` injects faults into real servers and processes, and checks the promises.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The flags, by their names without the dashes.
+/// The flags, by name without the dashes.
 struct Flags(HashMap<String, String>);
 
 impl Flags {

@@ -1,4 +1,4 @@
-//! Whether the child of `leasehold run` is dead in time when its server is out of reach.
+//! Tests that the child of `leasehold run` dies in time when its server is out of reach.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,25 +18,25 @@ use crate::servers::process::Process;
 use crate::servers::{PATIENCE, Proxy, RedisServer, Way};
 use crate::virtual_host::SeededRandom;
 
-/// How many are tried side by side.
+/// How many children are tested side by side.
 const AT_ONCE: u64 = 4;
 
-/// How often a child says that it lives.
+/// How often a child reports that it lives.
 const ALIVE_EVERY_MS: u64 = 2;
 
-/// How long a death is waited for.
+/// How long to wait for the death of a child.
 const LIMIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// What became of one child.
+/// The end of one child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
     /// Whether it ignored the request to stop.
     pub stubborn: bool,
-    /// When it last said that it lives.
+    /// When it last reported that it lives.
     pub last_word: Moment,
     /// When it was seen to be dead.
     pub seen_dead: Moment,
-    /// Before this moment the server does not free the key.
+    /// The earliest moment at which the server frees the key.
     pub freed: Moment,
 }
 
@@ -48,11 +48,11 @@ impl Fate {
     }
 }
 
-/// Tries that many times. Every second child ignores the request to stop.
+/// Tests that many children. Every second child ignores the request to stop.
 ///
 /// # Panics
 ///
-/// If a server or a process cannot be started, or does not end.
+/// If a server or a process does not start or does not end.
 pub fn run(chaos: &Path, leasehold: &Path, times: u64, seed: u64) -> BlackHoles {
     let server = RedisServer::start();
     let (next, in_time) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -78,7 +78,7 @@ pub fn run(chaos: &Path, leasehold: &Path, times: u64, seed: u64) -> BlackHoles 
     BlackHoles { tried: times, child_dead_in_time: in_time.into_inner() }
 }
 
-/// One child: the network to its server becomes a black hole at some moment.
+/// Tests one child: at some moment the network to its server swallows everything.
 fn fall(
     server: &RedisServer,
     chaos: &Path,
@@ -125,7 +125,7 @@ fn fall(
     Fate { stubborn, last_word, seen_dead, freed }
 }
 
-/// The child of a process that has one.
+/// The child of a process.
 fn child_of(pid: i32) -> OwnedFd {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.expect("the kernel tells who is whose child");
@@ -134,9 +134,9 @@ fn child_of(pid: i32) -> OwnedFd {
     pidfd_open(child, PidfdFlags::empty()).expect("the child lives")
 }
 
-/// The earliest moment at which the server can free a key that nobody renews.
+/// The earliest moment at which the server can free a key that is not renewed.
 fn freed_at(server: &RedisServer, key: &str) -> Moment {
-    // The server rounds down, and keeps a key to the end of its last millisecond.
+    // The server rounds down, and keeps a key until the end of its last millisecond.
     let asked = SystemHost.now();
     let left = server.command(&["PTTL", key]).int();
     asked + Duration::from_millis(u64::try_from(left).expect("the child holds the lock"))

@@ -1,4 +1,4 @@
-//! Which fault is next, and which have counted.
+//! Chooses the next fault, and counts the faults that met enough load.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,17 +7,17 @@ use super::kind::Kind;
 use super::record::Injected;
 use crate::virtual_host::SeededRandom;
 
-/// How many acquisitions must be attempted between a fault and one ttl after it, or it does not
-/// count: what nobody was there to see proves nothing.
+/// A fault counts only if at least this many acquisitions are attempted between it and one ttl
+/// after it. Without load, a fault proves nothing.
 pub const ATTEMPTS_LEAST: usize = 50;
 
-/// How often each fault has to count in a run of [`MINUTES_WHOLE`] or more.
+/// How often each fault must count in a run of [`MINUTES_WHOLE`] or more.
 const COUNTED_LEAST: u64 = 15;
 
-/// How long a run is in which each fault counts often enough.
+/// How long a run must be for each fault to count that often.
 const MINUTES_WHOLE: f64 = 12.0;
 
-/// The faults of one run, which its worlds share.
+/// The faults of one run, shared by its worlds.
 #[derive(Debug)]
 pub struct Board {
     faults: Mutex<BTreeMap<Kind, State>>,
@@ -31,14 +31,14 @@ struct State {
 }
 
 impl Board {
-    /// None of these was done yet.
+    /// A board for these faults. None has happened yet.
     #[must_use]
     pub fn new(kinds: &[Kind]) -> Self {
         let faults = kinds.iter().map(|kind| (*kind, State::default())).collect();
         Self { faults: Mutex::new(faults) }
     }
 
-    /// The fault to do next: one of those that have counted least, those under way included.
+    /// The next fault: one of those that counted least often. Faults under way are included.
     ///
     /// # Panics
     ///
@@ -54,8 +54,8 @@ impl Board {
         kind
     }
 
-    /// It was done, and so many acquisitions were attempted between it and one ttl after it.
-    /// Returns whether it counts.
+    /// Records a fault, with the number of acquisitions that were attempted between it and one ttl
+    /// after it. Returns whether the fault counts.
     pub fn done(&self, kind: Kind, attempts: usize) -> bool {
         let mut faults = self.faults();
         let state = faults.entry(kind).or_default();
@@ -66,7 +66,7 @@ impl Board {
         counts
     }
 
-    /// What was done.
+    /// How often each fault was injected and counted.
     #[must_use]
     pub fn injected(&self) -> BTreeMap<String, Injected> {
         let faults = self.faults();
@@ -79,14 +79,14 @@ impl Board {
     }
 }
 
-/// How often each fault has to count in a run of so many minutes: a short run owes less.
+/// How often each fault must count in a run of that many minutes. A short run owes less.
 #[must_use]
 pub fn owed(minutes: f64) -> u64 {
     let share = (minutes / MINUTES_WHOLE).clamp(0.0, 1.0);
     (0..=COUNTED_LEAST).rev().find(|owed| *owed as f64 <= COUNTED_LEAST as f64 * share).unwrap_or(0)
 }
 
-/// Which faults counted less often than owed.
+/// The faults that counted less often than owed.
 #[must_use]
 pub fn missing(injected: &BTreeMap<String, Injected>, owed: u64) -> Vec<String> {
     let rare = injected.iter().filter(|(_, fault)| fault.counted < owed);
@@ -116,7 +116,7 @@ mod tests {
         let board = Board::new(&Kind::ALL);
         let mut random = SeededRandom::new(2);
         for round in 1..=3 {
-            // Some of them at the same time, as several worlds do.
+            // Some of them at the same time, as in several worlds.
             let drawn: Vec<Kind> = Kind::ALL.iter().map(|_| board.next(&mut random)).collect();
             drawn.iter().for_each(|kind| assert!(board.done(*kind, ATTEMPTS_LEAST)));
             for (kind, fault) in board.injected() {

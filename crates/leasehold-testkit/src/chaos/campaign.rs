@@ -1,4 +1,4 @@
-//! A whole run: several worlds side by side, then the black holes, and what they come to.
+//! A whole run: several worlds side by side, then the black holes, and the result.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,36 +13,36 @@ use super::world::{Make, World};
 use crate::history::event::What;
 use crate::virtual_host::SeededRandom;
 
-/// How long after the end of everybody nothing of theirs may be left on the server.
+/// How long after the last process ends its keys may stay on the server.
 const ALL_GONE: Duration = Duration::from_millis(500);
 
-/// What a run is told.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// What its worlds are made of.
+    /// The settings of its worlds.
     pub make: Make,
-    /// How many worlds there are side by side.
+    /// How many worlds run side by side.
     pub worlds: usize,
-    /// How long faults are done.
+    /// How many minutes of faults each world has.
     pub minutes: f64,
-    /// What its choices follow from.
+    /// The seed of its choices.
     pub seed: u64,
-    /// Which faults are done.
+    /// The faults to inject.
     pub kinds: Vec<Kind>,
-    /// How many black holes are tried.
+    /// How many black holes to test.
     pub black_holes: u64,
-    /// Where a history that breaks a promise is kept, for whoever looks for the cause.
+    /// The directory for histories with violations.
     pub histories: PathBuf,
-    /// The commit that is tried.
+    /// The commit that is tested.
     pub commit: String,
 }
 
 impl Campaign {
-    /// Runs. Returns its record, and what is wrong.
+    /// Runs. Returns its record, and a list of problems.
     ///
     /// # Panics
     ///
-    /// If a server or a process cannot be dealt with.
+    /// If a server or a process does not work as needed.
     #[must_use]
     pub fn run(&self) -> (Record, Vec<String>) {
         let round = Round {
@@ -111,8 +111,8 @@ impl Campaign {
         let mut world = World::start(&self.make, seed);
         let server = version(&world);
         let lasts = Duration::from_secs_f64(self.minutes * 60.0);
-        // From the first moment on: a machine that starts all of this is not calm, and one fault
-        // after the other leaves no calm in which an error would need another cause.
+        // Faults begin at once and follow each other without a pause. A machine that starts all
+        // these processes is not calm, so no error needs another cause than the faults.
         while round.began.elapsed() < lasts {
             let kind = round.board.next(&mut world.random);
             let fault = round.faults.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl Campaign {
     }
 }
 
-/// What the worlds of a run share.
+/// The state that the worlds of a run share.
 struct Round {
     board: Board,
     began: Instant,
@@ -150,14 +150,14 @@ struct Round {
     faults: AtomicU32,
 }
 
-/// What became of one world.
+/// The result of one world.
 struct Ended {
     verdict: Verdict,
     wrong: Vec<String>,
     server: String,
 }
 
-/// Does a fault, and waits for one ttl. Returns how many acquisitions were attempted meanwhile.
+/// Injects a fault and waits for one ttl. Returns how many acquisitions were attempted meanwhile.
 fn one_fault(world: &mut World, fault: u32, kind: Kind) -> usize {
     let first = world.journal.len();
     let began = world.now();
@@ -171,7 +171,7 @@ fn one_fault(world: &mut World, fault: u32, kind: Kind) -> usize {
     world.journal.attempts(first, began, ended + ttl)
 }
 
-/// Everybody ends, and what remains on the server has its time to go.
+/// Ends all processes, and waits until their keys have expired on the server.
 fn see_it_end(world: &mut World) -> Result<(), String> {
     let ended = world.end();
     let longest = world.ttl() * 2 + ALL_GONE;

@@ -1,4 +1,4 @@
-//! The command that `leasehold run` runs: it tells that it lives, and does nothing else.
+//! The command that `leasehold run` runs. It only reports that it lives.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use super::teller::{Teller, first_number};
 use crate::history::event::{CallId, ProcessId, What, WindowId};
 
-/// What it is told on its command line.
+/// The settings from its command line.
 #[derive(Clone, Copy, Debug)]
 pub struct ChildPlan {
     /// The `leasehold run` that runs it.
     pub process: ProcessId,
-    /// How long it lives if nobody ends it.
+    /// How long it lives if nobody kills it.
     pub lives: Duration,
-    /// How often it tells.
+    /// How often it reports.
     pub every: Duration,
 }
 
-/// Lives, and tells. The lock that it runs under is known from its environment.
+/// Lives and reports. Its environment names its lock.
 #[must_use]
 pub fn run(plan: &ChildPlan) -> ExitCode {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();

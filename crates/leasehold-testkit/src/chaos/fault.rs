@@ -1,4 +1,4 @@
-//! How each fault is done and undone.
+//! Injects and ends each fault.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,17 +9,16 @@ use super::{share, span};
 use crate::history::event::What;
 use crate::servers::{Then, Way};
 
-/// How long the child of a `leasehold run` that goes on after it stood still is nobody's window:
-/// until it can have been killed, if it is to be.
+/// After a stopped `leasehold run` goes on, its child may live for this long before it is killed.
+/// Its reports do not count meanwhile.
 const NOTICED_WITHIN: Duration = Duration::from_millis(500);
 
 impl World {
-    /// Does a fault, and undoes it: when this returns, all that it can still cause by itself is
-    /// over.
+    /// Injects a fault and ends it. When this returns, the fault has no more effects of its own.
     ///
     /// # Panics
     ///
-    /// If the server cannot be dealt with.
+    /// If the server does not work as needed.
     pub fn inject(&mut self, kind: Kind) {
         match kind {
             Kind::Delay => self.delay(),
@@ -52,13 +51,13 @@ impl World {
         }
     }
 
-    /// A share of the ttl, between so many hundredths of it.
+    /// A random share of the ttl, between two numbers in hundredths.
     fn some(&mut self, least: u32, most: u32) -> Duration {
         let ttl = self.ttl();
         share(&mut self.random, ttl, least, most)
     }
 
-    /// Some of the slots, one at least.
+    /// Some of the slots, at least one.
     fn victims(&mut self) -> Vec<usize> {
         let slots = self.slots.len();
         let always = self.random.below(slots);
@@ -82,7 +81,7 @@ impl World {
         let (victims, lasts) = (self.victims(), self.some(15, 180));
         victims.iter().for_each(|slot| self.slots[*slot].proxy.hold(way));
         self.wait(lasts);
-        // What was held back arrives now, or never.
+        // The deliveries that were held back arrive now, or never.
         let arrives = self.random.once_in(2);
         for slot in victims {
             let proxy = &self.slots[slot].proxy;
@@ -116,8 +115,8 @@ impl World {
         victims.iter().for_each(|slot| self.slots[*slot].proxy.be_faithful());
     }
 
-    /// Requests on open connections wait until their clients have given those up, which takes them
-    /// the limit of a request and that of a probe, and made others.
+    /// Requests on open connections wait until their clients have given those connections up and
+    /// made new ones. Clients need the limits of a request and of a probe for that.
     fn be_late(&mut self) {
         let (victims, lasts) = (self.victims(), self.some(60, 200));
         victims.iter().for_each(|slot| self.slots[*slot].proxy.strand());
@@ -190,7 +189,7 @@ impl World {
         self.server.clock().step_by(micros(step));
     }
 
-    /// Over when its clock shows again what it has shown before.
+    /// Ends when the clock shows the time again that it showed before the step.
     fn step_back(&mut self) {
         let step = self.some(20, 100);
         self.server.clock().step_by(-micros(step));
@@ -202,7 +201,7 @@ impl World {
         let all_but = self.random.below(workers.len());
         let mut stopped = Vec::new();
         for (number, slot) in workers.into_iter().enumerate() {
-            // One goes on at least, or nobody would be there to see.
+            // At least one worker goes on, because somebody must use the locks.
             let is_victim = number != all_but && (stopped.is_empty() || self.random.once_in(2));
             if is_victim && self.stop(slot) {
                 stopped.push(slot);
@@ -224,7 +223,7 @@ impl World {
         self.until_it_holds(slot);
         let lasts = self.some(10, 200);
         if self.stop(slot) {
-            // Nothing is started in its place while it stands still: it has not ended.
+            // Nothing replaces it while it stands still, because it has not ended.
             self.wait(lasts);
             self.resume(slot);
             self.wait(NOTICED_WITHIN);
@@ -243,7 +242,7 @@ fn remove(dir: &Path) {
     }
 }
 
-/// Copies the log of a server that goes on writing: what it lacks is at its end.
+/// Copies the log of a server that goes on writing. The copy lacks only the end.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir(to).expect("the server's directory is ours");
     for entry in std::fs::read_dir(from).expect("the server has a log") {

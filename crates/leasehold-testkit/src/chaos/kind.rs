@@ -1,8 +1,8 @@
-//! The faults that are done to real servers, by their names in GUARANTEES.md.
+//! The faults that are injected into real servers, with their names from GUARANTEES.md.
 
 use std::fmt;
 
-/// A fault. What each is stands in the table of GUARANTEES.md.
+/// A fault. The table in GUARANTEES.md explains each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the table says it")]
 pub enum Kind {
@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every one, in the order of the table.
+    /// All faults, in the order of the table.
     pub const ALL: [Self; 21] = [
         Self::Delay,
         Self::Partition,
@@ -55,7 +55,8 @@ impl Kind {
         Self::Flushall,
     ];
 
-    /// Faults of the table that cannot be done to real servers and processes here, and why.
+    /// Faults of the table that cannot be injected into real servers and processes here, and the
+    /// reason.
     pub const SIMULATED_ONLY: [(&'static str, &'static str); 16] = [
         ("loss", "packets of this machine to itself are not lost; `delay` shows the same"),
         ("clock-drift", "no clock of one machine drifts from itself"),
@@ -103,7 +104,7 @@ impl Kind {
         }
     }
 
-    /// The fault of that name.
+    /// The fault with that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)

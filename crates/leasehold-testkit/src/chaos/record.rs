@@ -1,4 +1,4 @@
-//! What is kept of a run: the record that TRUST.md is made from.
+//! The record of a run, from which TRUST.md is made.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct Record {
     /// `leasehold.trust.chaos.v1`.
     pub schema: String,
-    /// The commit that was tried.
+    /// The commit that was tested.
     pub commit: String,
     /// The server and its version.
     pub server: String,
     /// How long it took.
     pub minutes: f64,
-    /// What the choices of the run follow from. What the machine does is not repeatable.
+    /// The seed of the run's choices. The behaviour of the machine is not repeatable.
     pub seed: u64,
     /// How many acquisitions were attempted.
     pub acquisitions: u64,
@@ -25,18 +25,18 @@ pub struct Record {
     pub faults: BTreeMap<String, Injected>,
     /// Violations of what the table of faults promises, by invariant.
     pub violations_in_model: BTreeMap<String, u64>,
-    /// Violations where it promises nothing, by invariant.
+    /// Violations where the table promises nothing, by invariant.
     pub violations_out_of_model: BTreeMap<String, u64>,
-    /// `leasehold run` whose server is out of reach.
+    /// The results of `leasehold run` when its server is out of reach.
     pub black_holes: BlackHoles,
-    /// From the end of a window to the next one of a waiter, outside of faults.
+    /// The times from the end of a window to the next window of a waiter, outside of faults.
     pub wake_up_ms: WakeUps,
 }
 
-/// How often a fault was done, and how often enough was asked meanwhile.
+/// How often a fault was injected, and how often it met enough load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injected {
-    /// How often it was done.
+    /// How often it was injected.
     pub injected: u64,
     /// How often enough acquisitions were attempted between it and one ttl after it.
     pub counted: u64,
@@ -45,25 +45,25 @@ pub struct Injected {
 /// Children of `leasehold run` whose server is out of reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlackHoles {
-    /// How many.
+    /// How many children were tested.
     pub tried: u64,
-    /// How many of them were dead before the server freed the key.
+    /// How many of them died before the server freed the key.
     pub child_dead_in_time: u64,
 }
 
 /// How long waiters waited after a release, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WakeUps {
-    /// Half of them at most.
+    /// The median.
     pub p50: f64,
-    /// Of a hundred all but one at most.
+    /// The 99th percentile.
     pub p99: f64,
-    /// All of them.
+    /// The longest time.
     pub max: f64,
 }
 
 impl WakeUps {
-    /// Of these spans in milliseconds.
+    /// Summarises these spans in milliseconds.
     #[must_use]
     pub fn of(mut spans_ms: Vec<f64>) -> Self {
         spans_ms.sort_by(f64::total_cmp);

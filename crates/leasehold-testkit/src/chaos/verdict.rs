@@ -1,4 +1,4 @@
-//! Whether what happened may have happened.
+//! Checks the history of a world.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::history::event::{CallKind, Event, Outcome, What};
 use crate::history::{Bounds, Violation, check};
 
-/// What the history of a world comes to.
+/// The result of the history of a world.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// What must not have happened, by invariant.
+    /// Violations of promises, by invariant.
     pub in_model: BTreeMap<String, u64>,
-    /// What nobody promised not to happen, by invariant.
+    /// Violations where nothing was promised, by invariant.
     pub out_of_model: BTreeMap<String, u64>,
-    /// Everything of the first sort, in words.
+    /// The violations of promises, in words.
     pub texts: Vec<String>,
     /// How many acquisitions were attempted.
     pub attempted: u64,
     /// How many of them were granted.
     pub granted: u64,
-    /// From the end of a window to the next one of a waiter, outside of faults.
+    /// The times from the end of a window to the next window of a waiter, outside of faults.
     pub wake_ups_ms: Vec<f64>,
 }
 
 impl Verdict {
-    /// On a history in order of time, of locks of that ttl.
+    /// Checks a history in order of time, whose locks have that ttl.
     #[must_use]
     pub fn on(events: &[Event], ttl: Duration) -> Self {
         let mut verdict = Self { wake_ups_ms: wake_ups_ms(events), ..Self::default() };
@@ -53,7 +53,7 @@ impl Verdict {
         *counts.entry(violation.invariant.to_string()).or_default() += 1;
     }
 
-    /// Together with that of another world.
+    /// Adds the result of another world.
     pub fn add(&mut self, other: Self) {
         for (sum, counts) in
             [(&mut self.in_model, other.in_model), (&mut self.out_of_model, other.out_of_model)]
@@ -67,7 +67,7 @@ impl Verdict {
     }
 }
 
-/// How long things take in real worlds, on machines that are busy with all of this.
+/// How long things take in real worlds, on a machine that is busy with all these processes.
 fn bounds(ttl: Duration) -> Bounds {
     Bounds {
         slack: Duration::from_secs(2),
@@ -77,20 +77,20 @@ fn bounds(ttl: Duration) -> Bounds {
     }
 }
 
-/// How long waiters waited for a key after its window ended, while no fault was done.
+/// How long waiters waited for a key after its window ended, outside of faults.
 fn wake_ups_ms(events: &[Event]) -> Vec<f64> {
     let mut waits = Waits::default();
     events.iter().filter_map(|event| waits.see(event)).collect()
 }
 
-/// Who waits since when, and when which key was given up.
+/// Matches waiters with the keys that were given up.
 #[derive(Default)]
 struct Waits {
-    /// By call: since when it waits for which key.
+    /// For each waiting call: when it began to wait, and its key.
     waiting: BTreeMap<u32, (u64, crate::history::event::Name)>,
-    /// By window: its key.
+    /// For each window: its key.
     held: BTreeMap<u32, crate::history::event::Name>,
-    /// By key: when it was given up last.
+    /// For each key: when it was last given up.
     freed: BTreeMap<crate::history::event::Name, u64>,
     faults: u32,
     calm_since: u64,
@@ -143,7 +143,7 @@ mod tests {
         Event { at: Moment::from_nanos(ms * 1_000_000), what }
     }
 
-    /// A process waits for a key from `called` on, and holds it from one moment to another.
+    /// A process waits for a key from `called` on, and holds it from `from` to `to`.
     fn holder(number: u32, called: u64, from: u64, to: u64) -> Vec<Event> {
         let (call, window) = (CallId(number), WindowId(number));
         let (process, key) = (ProcessId(number), Arc::from("k"));

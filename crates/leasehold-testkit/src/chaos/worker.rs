@@ -1,5 +1,4 @@
-//! A process that uses the library: several tasks that lock, hold, renew and release, and tell all
-//! of it.
+//! A process that uses the library. Its tasks lock, hold, renew and release, and report everything.
 
 use std::io::Read as _;
 use std::pin::Pin;
@@ -17,31 +16,31 @@ use super::{share, span};
 use crate::history::event::{CallId, CallKind, Outcome, ProcessId, What, WindowId};
 use crate::virtual_host::SeededRandom;
 
-/// What no call needs beyond the time that it was given to wait: limits of its requests, of a
-/// connection that is made anew, and a busy machine.
+/// The longest time that a call takes besides its wait. It covers the limits of its requests, a new
+/// connection, and a busy machine.
 const CALL_LIMIT: Duration = Duration::from_secs(8);
 
 /// How often a holder looks at its guard.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How often a process looks whether it stood still, and what counts as that.
+/// How often a process checks whether it stood still, and from which delay on it did.
 const BEAT: Duration = Duration::from_millis(10);
 const STOOD_STILL: Duration = Duration::from_millis(25);
 
-/// What it is told on its command line.
+/// The settings from its command line.
 #[derive(Clone, Debug)]
 pub struct WorkerPlan {
-    /// The store.
+    /// The URL of the store.
     pub url: String,
     /// The ttl of its locks.
     pub ttl: Duration,
-    /// The names of its locks: the first is the most contended, the last is held for long.
+    /// The names of its locks. The first is the most contended one, and the last is held for long.
     pub keys: Vec<String>,
-    /// How many tasks.
+    /// How many tasks it has.
     pub tasks: u32,
-    /// Which process it is.
+    /// The number of the process.
     pub process: ProcessId,
-    /// What its choices follow from.
+    /// The seed of its choices.
     pub seed: u64,
 }
 
@@ -79,7 +78,7 @@ pub fn run(plan: WorkerPlan) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Tells when the process stood still.
+/// Reports when the process stood still.
 fn beat(teller: Arc<Teller>) {
     std::thread::spawn(move || {
         let mut last = teller.now();
@@ -177,7 +176,8 @@ impl Worker {
         let mut until = until;
         let is_for_long = self.plan.keys.last().is_some_and(|last| last == guard.name());
         let holds = match random.below(100) {
-            // Much longer than a lease lives by itself: who is cut off then has to notice.
+            // Much longer than a lease lives without renewal. A holder that is cut off meanwhile
+            // must notice.
             _ if is_for_long => share(random, self.plan.ttl, 50, 400),
             0..85 => span(random, 0, 15),
             85..97 => span(random, 50, 250),
@@ -205,7 +205,7 @@ impl Worker {
         self.part(guard, Some(window), random).await;
     }
 
-    /// Tells until when the guard is relied on, if that has changed.
+    /// Reports until when the holder relies on the guard, if that has changed.
     fn look(&self, guard: &Guard, window: WindowId, until: &mut Moment) {
         let now = self.teller.now();
         let seen = now + guard.remaining();
@@ -237,7 +237,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Releases or drops a guard, of a window that is open still or of one that is over.
+    /// Releases or drops a guard. Its window may be open or already over.
     async fn part(&self, guard: Guard, open: Option<WindowId>, random: &mut SeededRandom) {
         let is_dropped = random.once_in(3);
         let name = guard.name().to_owned();
@@ -268,7 +268,7 @@ impl Worker {
     }
 }
 
-/// What an error means; one that no fault explains is said on standard error too.
+/// The outcome of an error. An error that no fault explains also goes to standard error.
 fn outcome(error: &Error) -> Outcome {
     match error.kind() {
         ErrorKind::Unavailable => Outcome::Unavailable,

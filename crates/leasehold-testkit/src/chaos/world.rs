@@ -20,63 +20,64 @@ use crate::servers::process::Process;
 use crate::servers::{PATIENCE, Proxy, RedisServer};
 use crate::virtual_host::SeededRandom;
 
-/// How often a world that waits looks after its processes.
+/// How often a waiting world checks its processes.
 const TEND_EVERY: Duration = Duration::from_millis(20);
 
-/// How often a process begins in one slot at most: those without a server end at once.
+/// The shortest time between two process starts in one slot: without a server, processes end at
+/// once.
 const BEGIN_EVERY: Duration = Duration::from_millis(200);
 
-/// How long a process that was told to end may take.
+/// How long a process may take to end after it was told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// What the worlds of a run are made of.
+/// The settings of the worlds of a run.
 #[derive(Clone, Debug)]
 pub struct Make {
-    /// The program of workers and children: this one.
+    /// The program of workers and children, which is this program.
     pub chaos: PathBuf,
     /// The program `leasehold`; `None` for worlds without it.
     pub leasehold: Option<PathBuf>,
     /// The ttl of every lock.
     pub ttl: Duration,
-    /// How many workers.
+    /// The number of workers.
     pub workers: usize,
-    /// How many tasks each of them has.
+    /// The number of tasks of each worker.
     pub tasks: u32,
-    /// How many `leasehold run`.
+    /// The number of `leasehold run` processes.
     pub runs: usize,
 }
 
-/// What happened in a world, as far as it was told.
+/// All reported events of a world.
 #[derive(Debug, Default)]
 pub struct Journal {
     events: Mutex<Vec<Event>>,
 }
 
 impl Journal {
-    /// Something happened.
+    /// Adds an event.
     pub fn push(&self, event: Event) {
         self.events().push(event);
     }
 
-    /// Something happens just now.
+    /// Adds an event that happens just now.
     pub fn tell(&self, what: What) {
         self.push(Event { at: SystemHost.now(), what });
     }
 
-    /// How many events there are.
+    /// The number of events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events().len()
     }
 
-    /// Whether nothing happened.
+    /// Whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events().is_empty()
     }
 
-    /// How many acquisitions were attempted from one moment to another, as told from event number
-    /// `first` on.
+    /// How many acquisitions were attempted from one moment to another. Looks only at events from
+    /// number `first` on.
     #[must_use]
     pub fn attempts(&self, first: usize, from: Moment, to: Moment) -> usize {
         let is_attempt = |event: &&Event| {
@@ -90,7 +91,7 @@ impl Journal {
         self.events()[first..].iter().filter(is_attempt).count()
     }
 
-    /// All of it, in order of time.
+    /// All events, in order of time.
     #[must_use]
     pub fn in_order(&self) -> Vec<Event> {
         let mut events = self.events().clone();
@@ -103,7 +104,7 @@ impl Journal {
     }
 }
 
-/// What a place in a world is for.
+/// The use of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A process that uses the library.
@@ -112,12 +113,12 @@ pub enum Role {
     Run,
 }
 
-/// One process after the other, each behind the same bad network.
+/// A sequence of processes, one after the other, behind the same bad network.
 #[derive(Debug)]
 pub struct Slot {
-    /// What for.
+    /// The use of the slot.
     pub role: Role,
-    /// The network.
+    /// The network of the slot.
     pub proxy: Proxy,
     running: Option<Running>,
 }
@@ -128,9 +129,9 @@ struct Running {
     id: ProcessId,
     began: Moment,
     stdin: Option<ChildStdin>,
-    /// Returns whether anything was granted.
+    /// Returns whether a lock was granted.
     reader: Option<JoinHandle<bool>>,
-    /// Nobody watches its child: what the child does is nobody's window.
+    /// Whether the reports of its child do not count at the moment.
     unwatched: Arc<AtomicBool>,
     /// Whether its child runs.
     holds: Arc<AtomicBool>,
@@ -143,9 +144,9 @@ pub struct World {
     pub server: RedisServer,
     /// The processes.
     pub slots: Vec<Slot>,
-    /// What happened.
+    /// The events.
     pub journal: Arc<Journal>,
-    /// What the choices of this world follow from.
+    /// The seed of the choices of this world.
     pub random: SeededRandom,
     make: Make,
     log: File,
@@ -153,11 +154,11 @@ pub struct World {
 }
 
 impl World {
-    /// A new server, and processes that begin at once.
+    /// Starts a new server, and the processes.
     ///
     /// # Panics
     ///
-    /// If the server or a process cannot be started.
+    /// If the server or a process does not start.
     #[must_use]
     pub fn start(make: &Make, seed: u64) -> Self {
         let server = RedisServer::builder()
@@ -191,13 +192,13 @@ impl World {
         self.make.ttl
     }
 
-    /// Now, on the clock that all share.
+    /// The current moment, on the clock that all processes share.
     #[must_use]
     pub fn now(&self) -> Moment {
         SystemHost.now()
     }
 
-    /// Lets that much time go by, and looks after the processes meanwhile.
+    /// Waits, and tends the processes meanwhile.
     pub fn wait(&mut self, span: Duration) {
         let ends = self.now() + span;
         loop {
@@ -210,7 +211,7 @@ impl World {
         }
     }
 
-    /// Starts what is not running.
+    /// Starts a process in every free slot.
     pub fn tend(&mut self) {
         for number in 0..self.slots.len() {
             let running = self.slots[number].running.as_ref();
@@ -229,13 +230,13 @@ impl World {
         }
     }
 
-    /// The slots of that role.
+    /// The slots with that role.
     #[must_use]
     pub fn of_role(&self, role: Role) -> Vec<usize> {
         (0..self.slots.len()).filter(|slot| self.slots[*slot].role == role).collect()
     }
 
-    /// Waits until a child runs in a slot, for one ttl at most.
+    /// Waits until a child runs in a slot, for at most one ttl.
     pub fn until_it_holds(&mut self, slot: usize) {
         let ends = self.now() + self.make.ttl;
         while self.now() < ends {
@@ -247,7 +248,7 @@ impl World {
         }
     }
 
-    /// Stops the process of a slot by SIGSTOP; false if it has ended.
+    /// Stops the process of a slot by SIGSTOP. Returns false if it has ended.
     #[must_use]
     pub fn stop(&mut self, slot: usize) -> bool {
         let Some(running) = &self.slots[slot].running else { return false };
@@ -255,13 +256,13 @@ impl World {
         running.unwatched.store(is_run, Ordering::Release);
         let stopped = running.process.stop();
         if stopped && is_run {
-            // A worker finds out and tells by itself.
+            // A worker notices and reports this by itself.
             self.journal.tell(What::Stopped { process: running.id });
         }
         stopped
     }
 
-    /// Lets it go on.
+    /// Lets the process of a slot go on.
     pub fn resume(&mut self, slot: usize) {
         let Some(running) = &self.slots[slot].running else { return };
         if self.slots[slot].role == Role::Run {
@@ -270,14 +271,14 @@ impl World {
         running.process.go_on();
     }
 
-    /// From now on its child has to answer for what it does.
+    /// From now on, the reports of the slot's child count again.
     pub fn watch(&mut self, slot: usize) {
         if let Some(running) = &self.slots[slot].running {
             running.unwatched.store(false, Ordering::Release);
         }
     }
 
-    /// Kills the process of a slot by SIGKILL. Another one begins at once.
+    /// Kills the process of a slot by SIGKILL. Another one starts at once.
     pub fn crash(&mut self, slot: usize) {
         let Some(mut running) = self.slots[slot].running.take() else { return };
         running.process.signal(rustix::process::Signal::KILL);
@@ -287,11 +288,11 @@ impl World {
         self.tend();
     }
 
-    /// Tells every process to end, and waits until it has.
+    /// Tells every process to end, and waits for it.
     ///
     /// # Errors
     ///
-    /// If one does not end.
+    /// If a process does not end.
     pub fn end(&mut self) -> Result<(), String> {
         for slot in &mut self.slots {
             slot.proxy.be_faithful();
@@ -311,21 +312,21 @@ impl World {
         Ok(())
     }
 
-    /// Tells what is on the server.
+    /// Logs the keys of the server.
     pub fn look_at_keys(&self) {
         for name in self.server.command(&["KEYS", "*"]).texts() {
             let left = self.server.command(&["PTTL", &name]).int();
             let left = match u64::try_from(left) {
                 Ok(left) => Some(Duration::from_millis(left)),
                 Err(_) if left == -1 => None,
-                // It is gone meanwhile.
+                // The key is gone meanwhile.
                 Err(_) => continue,
             };
             self.journal.tell(What::Key { name: name.into(), left });
         }
     }
 
-    /// What the processes complained of, at least the end of it.
+    /// The last part of what the processes wrote to standard error.
     #[must_use]
     pub fn complaints(&self) -> String {
         crate::servers::process::tail(&self.log)
@@ -389,7 +390,7 @@ impl World {
         args
     }
 
-    /// A process has ended by itself, or as it was told.
+    /// Logs the end of a process that ended by itself or as it was told.
     fn bury(&self, role: Role, mut running: Running) {
         let granted = running.join();
         if role == Role::Run && !granted {
@@ -400,19 +401,19 @@ impl World {
     }
 }
 
-/// How a `leasehold run` ended whose child was never heard of.
+/// The outcome of a `leasehold run` whose child reported nothing.
 const fn outcome(code: Option<i32>) -> Outcome {
     match code {
         Some(69) => Outcome::Unavailable,
-        // It was told to end, or killed its child before that could say a word.
+        // It was told to end, or killed its child before the child reported anything.
         Some(79 | 130 | 143) | None => Outcome::Dropped,
         Some(_) => Outcome::Failed,
     }
 }
 
 impl Running {
-    /// Waits until all that it and its children told was read. Returns whether anything was
-    /// granted to them.
+    /// Waits until all reports of the process and its children were read. Returns whether a lock
+    /// was granted to them.
     fn join(&mut self) -> bool {
         drop(self.stdin.take());
         let reader = self.reader.take().expect("it is joined once");
@@ -420,7 +421,7 @@ impl Running {
     }
 }
 
-/// Takes down what a process and its children tell.
+/// Logs the reports of a process and its children.
 struct Reader {
     process: ProcessId,
     journal: Arc<Journal>,
@@ -429,13 +430,13 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads until they all have ended. Returns whether anything was granted.
+    /// Reads until all of them have ended. Returns whether a lock was granted.
     fn read(self, stdout: ChildStdout) -> bool {
         let mut granted = false;
         let mut open: Option<(WindowId, Moment)> = None;
         for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line);
-            // Whoever was killed while it wrote left half a line.
+            // A process that was killed while it wrote leaves half a line.
             let Ok(event) = from_line(&line) else { continue };
             let call = CallId(first_number(self.process));
             match &event.what {
@@ -464,7 +465,7 @@ impl Reader {
             self.journal.push(event);
         }
         self.holds.store(false, Ordering::Release);
-        // A child that was killed gives nothing up: it lived until its last word.
+        // A killed child gives nothing up: its window ends with its last report.
         if let Some((window, at)) = open {
             self.journal.push(Event { at, what: What::GaveUp { window } });
         }

@@ -1,4 +1,4 @@
-//! One client of a case: what it asks, and the hints that it is given.
+//! A test client: its requests, and the hints that it receives.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Actor {
         Self { owner: fresh_token(&self.host, &self.id), ..self.clone() }
     }
 
-    /// The same client with a token of its choice.
+    /// The same client with a given token.
     #[must_use]
     pub fn with_token(&self, owner: OwnerToken) -> Self {
         Self { owner, ..self.clone() }
@@ -65,7 +65,7 @@ impl Actor {
         &self.id
     }
 
-    /// What it says of itself.
+    /// The record in which it describes itself.
     #[must_use]
     pub fn record(&self) -> ClientRecord {
         let mut record = ClientRecord::new(self.id.clone());
@@ -76,21 +76,21 @@ impl Actor {
         record
     }
 
-    /// An ask: exclusive, for 10 s, without waiting, without a note, with one fencing token, unless
-    /// told otherwise.
+    /// An acquire. By default it is exclusive, for 10 s, without waiting, without a note, and with
+    /// one fencing token.
     pub fn ask(&self, key: &Key) -> Asking {
         let mut ask = Ask::new(key.clone(), self.owner.clone(), Claim::Exclusive, ttl(10_000));
         ask.reserve = 1;
         Asking { actor: self.clone(), ask }
     }
 
-    /// The lease that it has, or would have.
+    /// The lease of its acquisition.
     #[must_use]
     pub fn lease(&self, key: &Key) -> LeaseId {
         LeaseId { key: key.clone(), owner: self.owner.clone(), claim: Claim::Exclusive }
     }
 
-    /// A renewal for that many milliseconds.
+    /// Renews its lease for that many milliseconds.
     pub fn renew(
         &self,
         key: &Key,
@@ -99,7 +99,7 @@ impl Actor {
         self.renew_at_least(key, ttl_ms, None, 0)
     }
 
-    /// A renewal of another claim.
+    /// Renews another claim.
     pub fn renew_as(
         &self,
         key: &Key,
@@ -110,7 +110,7 @@ impl Actor {
         boxed(self.store.renew(Renewal::new(lease, ttl)))
     }
 
-    /// A renewal of a lease that is kept with no guard in use.
+    /// Renews a lease that is kept without a guard.
     pub fn renew_idle(
         &self,
         key: &Key,
@@ -121,7 +121,7 @@ impl Actor {
         boxed(self.store.renew(renewal))
     }
 
-    /// A renewal that raises the counter, or reserves further tokens.
+    /// Renews its lease, and raises the counter or reserves further tokens.
     pub fn renew_at_least(
         &self,
         key: &Key,
@@ -136,7 +136,7 @@ impl Actor {
         boxed(self.store.renew(renewal))
     }
 
-    /// A release.
+    /// Releases its lease.
     pub fn release(
         &self,
         key: &Key,
@@ -144,7 +144,7 @@ impl Actor {
         boxed(self.store.release(self.lease(key), Otherwise::Free))
     }
 
-    /// A release that leaves the key to whoever asks first.
+    /// Releases its lease, and leaves the key to the first client that asks.
     pub fn free(
         &self,
         key: &Key,
@@ -152,7 +152,7 @@ impl Actor {
         boxed(self.store.release(self.lease(key), Otherwise::Wake))
     }
 
-    /// A release of another claim.
+    /// Releases another claim.
     pub fn release_as(
         &self,
         key: &Key,
@@ -162,7 +162,7 @@ impl Actor {
         boxed(self.store.release(lease, Otherwise::Free))
     }
 
-    /// A release that makes `heir` the owner if nobody waits.
+    /// Releases its lease, and makes `heir` the owner if nobody waits.
     pub fn keep_for(
         &self,
         heir: &Self,
@@ -174,17 +174,17 @@ impl Actor {
         boxed(self.store.release(self.lease(key), otherwise))
     }
 
-    /// The hints so far, taken out of the inbox.
+    /// Takes all hints out of the inbox.
     #[must_use]
     pub fn hints(&self) -> Vec<Hint> {
         std::mem::take(&mut *self.inbox.hints())
     }
 
-    /// Waits until a hint that `wanted` picks has come, and takes it out; others stay.
+    /// Waits for a hint that `wanted` picks, and takes it out of the inbox. Other hints stay.
     ///
     /// # Panics
     ///
-    /// If none comes in time.
+    /// If no such hint comes in time.
     pub async fn hint<T>(&self, wanted: impl Fn(&Hint) -> Option<T>) -> T {
         let until = self.host.now() + SLACK;
         loop {
@@ -206,7 +206,7 @@ impl Actor {
         }
     }
 
-    /// Has every further hint go to an inbox of its own, in place of the one before.
+    /// Sends all further hints to a new inbox instead of the old one.
     #[must_use]
     pub fn watch_anew(&self) -> Self {
         Self { inbox: Inbox::watch(&self.store, &self.id), ..self.clone() }
@@ -219,14 +219,14 @@ fn fresh_token(host: &VirtualHost, id: &ClientId) -> OwnerToken {
     OwnerToken::from_random(random, id)
 }
 
-/// An answer that has nothing to do with the store any more: it can be kept or dropped at will.
+/// An answer that does not borrow the store, so it can be kept or dropped at will.
 fn boxed<T: 'static>(
     answer: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> leasehold::store::BoxAnswer<T> {
     Box::pin(answer)
 }
 
-/// An ask that is being put together.
+/// A builder of an acquire.
 #[derive(Debug)]
 #[must_use = "an ask is sent by `send`"]
 pub struct Asking {
@@ -235,36 +235,36 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// For that many milliseconds.
+    /// Sets the ttl in milliseconds.
     pub fn ttl(mut self, ttl_ms: u64) -> Self {
         self.ask.ttl = ttl(ttl_ms);
         self
     }
 
-    /// For that ttl.
+    /// Sets the ttl.
     pub fn for_ttl(mut self, ttl: Ttl) -> Self {
         self.ask.ttl = ttl;
         self
     }
 
-    /// In that way.
+    /// Sets the claim.
     pub fn claim(mut self, claim: Claim) -> Self {
         self.ask.claim = claim;
         self
     }
 
-    /// With so many fencing tokens.
+    /// Sets the number of fencing tokens.
     pub fn reserve(mut self, reserve: u32) -> Self {
         self.ask.reserve = reserve;
         self
     }
 
-    /// In the line, with a place and a handed lease of 3 s each, as ask number 1.
+    /// Joins the line as ask number 1. The place and the handed lease last 3 s each.
     pub fn join(self) -> Self {
         self.join_as(1, 3_000, 3_000)
     }
 
-    /// In the line.
+    /// Joins the line.
     pub fn join_as(mut self, ask_no: u32, waiter_ttl_ms: u64, handed_ttl_ms: u64) -> Self {
         self.ask.line = Line::Join {
             waiter_ttl: ttl(waiter_ttl_ms),
@@ -275,14 +275,14 @@ impl Asking {
         self
     }
 
-    /// With a place that is only woken, for that many milliseconds.
+    /// Takes a place that is only woken, for that many milliseconds.
     pub fn watch(mut self, waiter_ttl_ms: u64) -> Self {
         self.ask.line =
             Line::Watch { waiter_ttl: ttl(waiter_ttl_ms), inbox: self.actor.id.clone() };
         self
     }
 
-    /// With the record of its client.
+    /// Adds the record of its client.
     pub fn named(mut self) -> Self {
         let client = Some(Arc::new(self.actor.record()));
         let why = self.ask.note.take().and_then(|note| note.why);
@@ -290,20 +290,20 @@ impl Asking {
         self
     }
 
-    /// With a reason.
+    /// Adds a reason.
     pub fn why(mut self, why: &str) -> Self {
         let client = self.ask.note.take().and_then(|note| note.client);
         self.ask.note = Some(Note::new(client, Some(why.into())));
         self
     }
 
-    /// Sends it.
+    /// Sends the acquire.
     pub fn send(self) -> leasehold::store::BoxAnswer<Acquired> {
         boxed(self.actor.store.acquire(self.ask))
     }
 }
 
-/// Where the hints of a client are kept.
+/// The hints of a client.
 #[derive(Debug, Default)]
 struct Inbox(Mutex<Vec<Hint>>);
 
@@ -323,7 +323,7 @@ impl Inbox {
 
 impl HintSink for Inbox {
     fn hint(&self, hint: Hint) {
-        // A store says `Missed` at any time; it proves nothing, and no case counts it.
+        // A store may send `Missed` at any time. It proves nothing, and no case counts it.
         if hint != Hint::Missed {
             self.hints().push(hint);
         }

@@ -1,4 +1,4 @@
-//! Tools find what is in use, and end only what they saw.
+//! Tools find the keys in use, and evict only the leases that they saw.
 
 use leasehold::Key;
 use leasehold::store::{
@@ -20,7 +20,7 @@ async fn list(tools: &dyn Browse, pattern: &str) -> Vec<String> {
     loop {
         let is_first = cursor.is_none();
         let page = tools.list(pattern, cursor).await.expect("a list is answered");
-        // Who looks at all keys for a page looks at them once.
+        // A store that must look at all keys for a page returns all of them at once.
         let is_single = is_first && page.next.is_none();
         assert!(page.keys.len() <= if is_single { LISTING_KEYS_MAX } else { PAGE_KEYS_MAX });
         assert_eq!(page.stopped, None);
@@ -32,7 +32,7 @@ async fn list(tools: &dyn Browse, pattern: &str) -> Vec<String> {
     }
 }
 
-/// `*` is any run of characters and `?` any one; all else stands for itself.
+/// `*` is any run of characters, and `?` any single one. All other characters are literal.
 pub(super) async fn a_pattern_finds_what_it_matches_in_order(world: &World) {
     let anna = world.actor();
     for name in ["order:42", "order:1", "stock", "orde", "order:7", "ü", "ordinal:1", "köy"] {
@@ -55,7 +55,7 @@ pub(super) async fn a_pattern_finds_what_it_matches_in_order(world: &World) {
     }
 }
 
-/// What means something to an engine means nothing here.
+/// The special characters of engines have no meaning here.
 pub(super) async fn a_pattern_takes_the_signs_of_engines_literally(world: &World) {
     let anna = world.actor();
     for name in ["a%", "a_", "ab", "a[b]", "a\\", "a'b", "a\"b", "a{1}", "a^"] {
@@ -69,7 +69,7 @@ pub(super) async fn a_pattern_takes_the_signs_of_engines_literally(world: &World
     assert_eq!(list(world.browse(), "a?").await, ["a%", "a\\", "a^", "a_", "ab"]);
 }
 
-/// Each once, none left out.
+/// Each key comes once, and none is left out.
 pub(super) async fn a_long_list_comes_in_pages(world: &World) {
     let anna = world.actor();
     let many = 2 * PAGE_KEYS_MAX + 1;
@@ -89,7 +89,7 @@ pub(super) async fn a_long_list_comes_in_pages(world: &World) {
     assert_eq!(rest.next, None);
 }
 
-/// Exactly a full page is the last one.
+/// A page that is exactly full may be the last one.
 pub(super) async fn a_full_page_says_whether_another_follows(world: &World) {
     let anna = world.actor();
     for number in 0..PAGE_KEYS_MAX {
@@ -122,7 +122,7 @@ async fn evict(world: &World, name: &str, seen: &[u8]) -> Evicted {
     answer.await.expect("an eviction is answered")
 }
 
-/// The holder learns of it at its next renewal.
+/// The holder learns of the eviction at its next renewal.
 pub(super) async fn an_eviction_ends_the_lease_that_was_seen(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -133,7 +133,7 @@ pub(super) async fn an_eviction_ends_the_lease_that_was_seen(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// What was seen may be over by the time somebody decides.
+/// The lease that an operator saw may have ended before the operator decides.
 pub(super) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -151,7 +151,7 @@ pub(super) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
     assert_eq!(evict(world, "a", ended).await, Evicted::Changed, "it had ended by itself");
 }
 
-/// It is a release that the holder did not ask for.
+/// An eviction is a release that the holder did not request.
 pub(super) async fn an_eviction_hands_over_to_the_head_of_the_line(world: &World) {
     if !world.capabilities().line {
         return;
@@ -168,7 +168,7 @@ pub(super) async fn an_eviction_hands_over_to_the_head_of_the_line(world: &World
     }
 }
 
-/// Tools and promise agree, through every handle.
+/// Tools and capabilities agree, through every handle.
 pub(super) async fn the_tools_are_there_through_every_handle(world: &World) {
     assert!(world.store().browse().is_some());
     assert!(world.other_store().browse().is_some());

@@ -1,4 +1,4 @@
-//! What a store does not promise it refuses, and leaves nothing behind.
+//! A store refuses everything that it does not promise, and leaves nothing behind.
 
 use leasehold::ErrorKind;
 use leasehold::store::{Capabilities, Claim, Reach, Released, Snapshot, Store};
@@ -12,7 +12,7 @@ pub(super) fn needs(_: &Capabilities) -> bool {
     true
 }
 
-/// An emulated shared lock is none.
+/// A store must not emulate a shared lock.
 pub(super) async fn a_claim_that_is_not_promised_is_refused(world: &World) {
     let anna = world.actor();
     let claims = [
@@ -36,7 +36,7 @@ pub(super) async fn a_claim_that_is_not_promised_is_refused(world: &World) {
     }
 }
 
-/// Without a line nobody may believe that it has a turn.
+/// Without a line, no client may believe that it has a turn.
 pub(super) async fn a_line_that_is_not_promised_is_refused(world: &World) {
     let anna = world.actor();
     if !world.capabilities().line {
@@ -47,7 +47,7 @@ pub(super) async fn a_line_that_is_not_promised_is_refused(world: &World) {
     }
 }
 
-/// A promise is of the store, not of the handle.
+/// The capabilities belong to the store, not to the handle.
 pub(super) async fn every_handle_promises_the_same(world: &World) {
     let (one, other) = (world.store().capabilities(), world.other_store().capabilities());
     assert_eq!(one, other);

@@ -1,8 +1,8 @@
-//! The registration of every case: the one list, from which both the table and the tests are made.
+//! The list of all cases. The table of cases and the tests are made from it.
 
 use super::Case;
 
-/// Gives the list of all cases to the macro `$then`, before it whatever tokens follow its name.
+/// Passes the list of all cases to the macro `$then`, after the tokens that follow its name.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_case {
@@ -182,13 +182,13 @@ macro_rules! table {
     };
 }
 
-/// Every case, in the order of the promises.
+/// All cases, in the order of the promises.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     crate::for_each_case!([table])
 }
 
-/// Makes a module of that name with a `#[test]` for every case, on the store that the
+/// Makes a module of that name with a `#[test]` for each case. The tests use the store that the
 /// [`Setup`](crate::conformance::Setup) makes.
 #[macro_export]
 macro_rules! conformance_tests {

@@ -1,4 +1,4 @@
-//! What an answer must be. Each check fails where it was called.
+//! Checks of answers. A failed check reports the place of its caller.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold::core::FencingBlock;
 use leasehold::store::{Acquired, Released, Renewed, Snapshot};
 use leasehold::{Error, ErrorKind};
 
-/// It was granted, with these fencing tokens.
+/// Expects a grant. Returns its fencing tokens.
 #[track_caller]
 pub fn granted(answer: Result<Acquired, Error>) -> Option<FencingBlock> {
     match answer {
@@ -15,20 +15,20 @@ pub fn granted(answer: Result<Acquired, Error>) -> Option<FencingBlock> {
     }
 }
 
-/// It was granted with fencing tokens; the first of them.
+/// Expects a grant with fencing tokens. Returns the first one.
 #[track_caller]
 pub fn fence(answer: Result<Acquired, Error>) -> u64 {
     first(granted(answer))
 }
 
-/// There is a block; its first number.
+/// Expects a block of fencing tokens. Returns its first number.
 #[track_caller]
 pub fn first(block: Option<FencingBlock>) -> u64 {
     block.expect("there are fencing tokens").first.get()
 }
 
-/// There is a block of at least one and at most as many numbers as were asked for; the first number
-/// that is free after it.
+/// Expects a block of at least one number and at most `asked` numbers. Returns the first free
+/// number after it.
 #[track_caller]
 pub fn free_after(block: Option<FencingBlock>, asked: u32) -> u64 {
     let block = block.expect("there are fencing tokens");
@@ -36,7 +36,7 @@ pub fn free_after(block: Option<FencingBlock>, asked: u32) -> u64 {
     block.first.get() + u64::from(block.count)
 }
 
-/// It was taken; when to ask again, and how many are ahead.
+/// Expects *taken*. Returns when to ask again, and how many waiters are ahead.
 #[track_caller]
 pub fn taken(answer: Result<Acquired, Error>) -> (Option<Duration>, u32) {
     match answer {
@@ -45,7 +45,7 @@ pub fn taken(answer: Result<Acquired, Error>) -> (Option<Duration>, u32) {
     }
 }
 
-/// It was renewed; its fencing tokens, and whether somebody waits.
+/// Expects a renewal. Returns its fencing tokens, and whether another waits.
 #[track_caller]
 pub fn renewed(answer: Result<Renewed, Error>) -> (Option<FencingBlock>, bool) {
     match answer {
@@ -54,7 +54,7 @@ pub fn renewed(answer: Result<Renewed, Error>) -> (Option<FencingBlock>, bool) {
     }
 }
 
-/// It was renewed; its fencing tokens, and those from which it was raised.
+/// Expects a renewal. Returns its fencing tokens, and the tokens before it raised them.
 #[track_caller]
 pub fn raised(answer: Result<Renewed, Error>) -> (Option<FencingBlock>, Option<FencingBlock>) {
     match answer {
@@ -63,13 +63,13 @@ pub fn raised(answer: Result<Renewed, Error>) -> (Option<FencingBlock>, Option<F
     }
 }
 
-/// A renewal found that the lease was lost.
+/// Expects a renewal to find the lease lost.
 #[track_caller]
 pub fn lost(answer: Result<Renewed, Error>) {
     assert!(matches!(answer, Ok(Renewed::Lost)), "not lost: {answer:?}");
 }
 
-/// A release was answered so.
+/// Expects this answer to a release.
 #[track_caller]
 pub fn released(answer: Result<Released, Error>, expected: Released) {
     match answer {
@@ -78,7 +78,7 @@ pub fn released(answer: Result<Released, Error>, expected: Released) {
     }
 }
 
-/// The lease was kept; its fresh fencing tokens.
+/// Expects the lease to be kept. Returns its fresh fencing tokens.
 #[track_caller]
 pub fn kept(answer: Result<Released, Error>) -> Option<FencingBlock> {
     match answer {
@@ -87,7 +87,7 @@ pub fn kept(answer: Result<Released, Error>) -> Option<FencingBlock> {
     }
 }
 
-/// It was refused with an error of that kind.
+/// Expects an error of that kind.
 #[track_caller]
 pub fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind) {
     match answer {
@@ -96,14 +96,13 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind) {
     }
 }
 
-/// A span is within those bounds, both included.
+/// Expects a span between two bounds, including both.
 #[track_caller]
 pub fn between(span: Duration, least: Duration, most: Duration) {
     assert!(span >= least && span <= most, "{span:?} is not within {least:?} and {most:?}");
 }
 
-/// What a store knows of a key, without what the nodes of a quorum show apart: they show that they
-/// know nothing too.
+/// A snapshot without the votes of a quorum's nodes: nodes that know nothing appear there too.
 #[must_use]
 pub fn whole(mut snapshot: Snapshot) -> Snapshot {
     snapshot.votes.clear();

@@ -1,4 +1,5 @@
-//! A release that frees the key for whoever asks first, where others lock it who stand in no line.
+//! A release that frees the key for the first client that asks. It is for keys that are also locked
+//! by clients outside the line.
 
 use leasehold::store::{Capabilities, Hint, Reach, Released, Renewed};
 
@@ -12,7 +13,7 @@ pub(super) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.line
 }
 
-/// Nobody holds it then, so that one who stands in no line can have it.
+/// Nobody holds the key then, so a client outside the line can take it.
 pub(super) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -29,7 +30,7 @@ pub(super) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(w
     }
 }
 
-/// Between clients of ours the order is that of the line: an ask that finds the key free hands it
+/// Between our own clients, the order is that of the line: an ask that finds the key free hands it
 /// to the head.
 pub(super) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
@@ -50,7 +51,7 @@ pub(super) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
     assert_eq!(world.inspect(&key("a")).await.waiting, 0, "a grant removes the place");
 }
 
-/// It ends the place of its owner too.
+/// The release also ends the place of its owner.
 pub(super) async fn a_release_that_wakes_leaves_the_line_as_any(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -60,7 +61,7 @@ pub(super) async fn a_release_that_wakes_leaves_the_line_as_any(world: &World) {
     released(anna.release(&key("a")).await, Released::Freed);
 }
 
-/// There is nobody to be told.
+/// There is nobody to wake.
 pub(super) async fn a_release_that_wakes_without_a_line_is_as_any(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -69,7 +70,7 @@ pub(super) async fn a_release_that_wakes_without_a_line_is_as_any(world: &World)
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// Nor does it wake anybody for nothing.
+/// The release wakes nobody either.
 pub(super) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -83,7 +84,7 @@ pub(super) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) 
     assert_eq!(snapshot.waiting, 1);
 }
 
-/// Who is woken is the first who lives.
+/// The release wakes the first living waiter.
 pub(super) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).send().await);

@@ -21,7 +21,7 @@ pub(super) async fn a_lease_lives_for_all_of_its_ttl(world: &World) {
     taken(bert.ask(&key("a")).send().await);
 }
 
-/// For everybody.
+/// For all clients.
 pub(super) async fn an_expired_lease_is_free(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -29,7 +29,7 @@ pub(super) async fn an_expired_lease_is_free(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// Whether or not somebody else has it now.
+/// Whether or not another client has the key now.
 pub(super) async fn an_expired_lease_is_neither_renewed_nor_released(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     for asked_meanwhile in [false, true] {
@@ -44,7 +44,7 @@ pub(super) async fn an_expired_lease_is_neither_renewed_nor_released(world: &Wor
     }
 }
 
-/// 10 ms, and 24 h with a lock delay of as much.
+/// 10 ms, and 24 h with a lock delay of 24 h.
 pub(super) async fn the_shortest_and_the_longest_ttl_are_kept(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let longest = Ttl::MAX.with_delay(Ttl::MAX.get());
@@ -72,7 +72,7 @@ pub(super) async fn a_step_of_the_time_of_day_ends_no_lease_and_keeps_none(world
     }
 }
 
-/// The clock of a store on this machine counts suspend.
+/// The clock of a store on this machine counts suspended time.
 pub(super) async fn a_lease_ends_while_the_machine_sleeps(world: &World) {
     if world.capabilities().reach > Reach::Machine {
         return;

@@ -11,7 +11,7 @@ pub(super) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.fencing
 }
 
-/// Whoever they are granted to.
+/// For any sequence of owners.
 pub(super) async fn tokens_rise_from_release_to_grant(world: &World) {
     let mut before = 0;
     for _ in 0..20 {
@@ -23,7 +23,7 @@ pub(super) async fn tokens_rise_from_release_to_grant(world: &World) {
     }
 }
 
-/// The case that they are for.
+/// The purpose of fencing tokens.
 pub(super) async fn tokens_rise_over_an_expiry(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let before = fence(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -31,7 +31,7 @@ pub(super) async fn tokens_rise_over_an_expiry(world: &World) {
     assert!(fence(bert.ask(&key("a")).send().await) > before);
 }
 
-/// Also without the evicted one having been granted another.
+/// Even if the evicted client gets no further grant.
 pub(super) async fn tokens_rise_over_an_eviction(world: &World) {
     if !world.capabilities().browse {
         return;
@@ -46,7 +46,7 @@ pub(super) async fn tokens_rise_over_an_eviction(world: &World) {
     assert!(fence(bert.ask(&key("a")).send().await) > before);
 }
 
-/// No number is given twice, whether its block was used up or not.
+/// No number is given twice, even if its block was not used up.
 pub(super) async fn a_block_is_consecutive_and_never_given_again(world: &World) {
     let mut next_free = 0;
     for reserve in [1, 8, 3, 64, 1] {
@@ -60,7 +60,7 @@ pub(super) async fn a_block_is_consecutive_and_never_given_again(world: &World) 
     }
 }
 
-/// Nor raises the counter.
+/// It gives no tokens either.
 pub(super) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &World) {
     let actor = world.actor();
     let before = fence(actor.ask(&key("a")).send().await);
@@ -77,8 +77,9 @@ pub(super) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &Wor
     assert!(fence(world.actor().ask(&key("a")).send().await) > before);
 }
 
-/// What a quorum writes back: the lease carries it, and the next grant is above it. The answer says
-/// what the lease carried before, by which a quorum sees whether it knows that grant.
+/// A quorum raises counters in this way. The lease has the new token, and the next grant is above
+/// it. The answer contains the lease's earlier token, from which a quorum sees whether it knows
+/// that grant.
 pub(super) async fn a_renewal_raises_a_counter_that_is_behind(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let mut before = granted(anna.ask(&key("a")).reserve(4).send().await);
@@ -108,7 +109,7 @@ pub(super) async fn a_renewal_never_lowers_a_counter(world: &World) {
     assert!(fence(bert.ask(&key("a")).send().await) >= next_free);
 }
 
-/// However the store forgets what nobody uses.
+/// However the store forgets unused keys.
 pub(super) async fn tokens_rise_after_a_long_time_without_use(world: &World) {
     let mut before = 0;
     for rounds in 0..4_u32 {
@@ -118,7 +119,7 @@ pub(super) async fn tokens_rise_after_a_long_time_without_use(world: &World) {
         before = free_after(block, 5) - 1;
         released(actor.release(&key("a")).await, Released::Freed);
         world.pass(FENCE_IDLE * rounds + ms(1)).await;
-        // Something else goes on meanwhile, which may have the store clean up.
+        // Another key is used meanwhile, which may make the store clean up.
         let other = world.actor();
         granted(other.ask(&key("b")).send().await);
         released(other.release(&key("b")).await, Released::Freed);

@@ -11,12 +11,12 @@ pub(super) fn needs(_: &Capabilities) -> bool {
     true
 }
 
-/// Who asks for what nobody holds gets it.
+/// A client that asks for a free key gets it.
 pub(super) async fn a_free_key_is_granted(world: &World) {
     granted(world.actor().ask(&key("a")).send().await);
 }
 
-/// Also through another handle.
+/// Through any handle.
 pub(super) async fn a_key_held_by_another_is_taken(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -25,7 +25,7 @@ pub(super) async fn a_key_held_by_another_is_taken(world: &World) {
     taken(anna.another().ask(&key("a")).send().await);
 }
 
-/// Where that is promised: nothing that was asked before ends what is granted then.
+/// If the store promises it: no earlier ask ends the new lease.
 pub(super) async fn who_was_told_taken_may_ask_again_by_the_same_token(world: &World) {
     if !world.capabilities().reask {
         return;
@@ -94,7 +94,7 @@ pub(super) async fn keys_are_independent(world: &World) {
     taken(anna.ask(&key("b")).send().await);
 }
 
-/// However the asks meet.
+/// In whatever order the asks meet.
 pub(super) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
     for round in 0..20 {
         let key = key(&format!("round {round}"));
@@ -114,7 +114,7 @@ pub(super) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
     }
 }
 
-/// A token is not burnt on the store's side: its lease is a new one.
+/// The store accepts a token again after its lease ended: the new lease is another one.
 pub(super) async fn an_owner_whose_lease_has_ended_is_granted_anew(world: &World) {
     let anna = world.actor();
     let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);

@@ -14,7 +14,7 @@ pub(super) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.line
 }
 
-/// Nobody can come in between.
+/// No client can come in between.
 pub(super) async fn a_released_key_is_the_heads_before_anybody_can_ask(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -26,7 +26,7 @@ pub(super) async fn a_released_key_is_the_heads_before_anybody_can_ask(world: &W
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// First come, first served, whoever asks again in which order.
+/// First come, first served, in whatever order the waiters ask again.
 pub(super) async fn waiters_are_served_in_the_order_in_which_they_came(world: &World) {
     let mut holder = world.actor();
     let waiters: Vec<Actor> = (0..5).map(|_| world.actor()).collect();
@@ -61,7 +61,7 @@ pub(super) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
     lost(bert.renew(&key("a"), 1_000).await);
 }
 
-/// By asking or by renewing; the fencing tokens stay.
+/// By an ask or by a renewal. The fencing tokens stay.
 pub(super) async fn who_was_handed_a_lease_lifts_it_to_its_full_ttl(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     for by_asking in [true, false] {
@@ -99,7 +99,8 @@ pub(super) async fn tokens_rise_over_a_hand_over(world: &World) {
     assert!(fence(world.actor().ask(&key("a")).send().await) >= next_free);
 }
 
-/// Its lease runs out, and whoever asks first hands on to the rightful head.
+/// The lease of the dead holder expires. The next ask, by any client, hands the key to the head of
+/// the line.
 pub(super) async fn after_a_crash_any_ask_hands_the_key_to_the_head(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -123,7 +124,7 @@ pub(super) async fn a_dead_new_owner_costs_its_handed_ttl_and_no_more(world: &Wo
     granted(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
 }
 
-/// `Keep` gives way to whoever waits.
+/// With a waiter, `Keep` hands the key over.
 pub(super) async fn a_lease_is_handed_over_rather_than_kept(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -133,7 +134,7 @@ pub(super) async fn a_lease_is_handed_over_rather_than_kept(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// It is renewed, and its fencing tokens are fresh.
+/// The lease is renewed, with fresh fencing tokens.
 pub(super) async fn a_lease_is_kept_if_nobody_waits(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -149,7 +150,7 @@ pub(super) async fn a_lease_is_kept_if_nobody_waits(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// The request may come twice, or late, when its lease has long been passed on.
+/// The request may arrive twice, or so late that the lease has long been passed on.
 pub(super) async fn a_token_whose_lease_was_kept_is_spent(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -162,7 +163,7 @@ pub(super) async fn a_token_whose_lease_was_kept_is_spent(world: &World) {
     taken(bert.ask(&key("a")).join().send().await);
 }
 
-/// For people: its owner keeps it although none of its tasks uses it.
+/// For people: the owner keeps the lease although none of its tasks uses it.
 pub(super) async fn a_lease_is_shown_as_idle_while_its_renewals_say_so(world: &World) {
     let (anna, heir) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -183,7 +184,7 @@ pub(super) async fn a_lease_is_shown_as_idle_while_its_renewals_say_so(world: &W
     assert!(!is_idle().await, "a lease begins in use");
 }
 
-/// It is a renewal too.
+/// Keeping a lease also renews it.
 pub(super) async fn keeping_never_shortens_a_lease(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(10_000).send().await);
@@ -192,7 +193,7 @@ pub(super) async fn keeping_never_shortens_a_lease(world: &World) {
     taken(bert.ask(&key("a")).send().await);
 }
 
-/// Who comes while it is idle is served like anybody.
+/// A waiter that comes while the lease is idle is served like any other.
 pub(super) async fn a_kept_lease_is_handed_over_when_it_is_given_up(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -205,7 +206,7 @@ pub(super) async fn a_kept_lease_is_handed_over_when_it_is_given_up(world: &Worl
     }
 }
 
-/// The waiter knows from `ask_no` when the ask was sent that the hand-over came after.
+/// From `ask_no`, the waiter knows that the hand-over came after that ask.
 pub(super) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World) {
     if world.capabilities().hints == Reach::Nobody {
         return;
@@ -222,7 +223,7 @@ pub(super) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World
     assert_eq!(granted(bert.ask(&key("a")).send().await), fencing, "of this very grant");
 }
 
-/// Whatever a thousand asks and releases at once come to.
+/// A thousand asks and releases at once.
 pub(super) async fn the_key_is_never_held_twice_and_nobody_is_forgotten(world: &World) {
     let actors: Vec<Actor> = (0..8).map(|_| world.actor()).collect();
     let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));

@@ -1,4 +1,4 @@
-//! Who waits is woken, and nobody else.
+//! Waiters are woken, and nobody else.
 
 use leasehold::store::{Capabilities, Hint, Reach, Released};
 
@@ -18,7 +18,7 @@ fn granted_key(hint: &Hint) -> Option<leasehold::Key> {
     }
 }
 
-/// Into the inbox that the place named, and into no other.
+/// The hint goes only to the inbox that the place names.
 pub(super) async fn a_hand_over_is_told_to_the_new_owner_alone(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -33,7 +33,7 @@ pub(super) async fn a_hand_over_is_told_to_the_new_owner_alone(world: &World) {
     assert_eq!(carl.hints(), []);
 }
 
-/// By whichever step it happened.
+/// Whichever request caused the hand-over.
 pub(super) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -43,8 +43,8 @@ pub(super) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
     assert_eq!(bert.hint(granted_key).await, key("a"));
 }
 
-/// So that a lease that is only kept can be given up. Through one handle: a store may leave it to
-/// the next renewal to tell the holders of other processes, by its `wanted`.
+/// The holder can then give up a lease that it does not use. Both clients use one handle: a store
+/// may inform holders in other processes only at their next renewal, by `wanted`.
 pub(super) async fn a_holder_is_told_that_another_waits(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).send().await);
@@ -52,7 +52,7 @@ pub(super) async fn a_holder_is_told_that_another_waits(world: &World) {
     anna.hint(|hint| (*hint == Hint::Wanted { key: key("a") }).then_some(())).await;
 }
 
-/// Otherwise it would wait out its poll.
+/// Otherwise the new owner would wait until its next poll.
 pub(super) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
     if !world.capabilities().browse {
         return;
@@ -67,7 +67,7 @@ pub(super) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// A client that connected anew is where its hints go.
+/// Hints go to the place where the client last connected.
 pub(super) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &World) {
     let (anna, before) = (world.actor(), world.actor());
     let after = before.watch_anew();
@@ -79,7 +79,7 @@ pub(super) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &Worl
     assert_eq!(before.hints(), []);
 }
 
-/// Hints are not what the answer hangs on.
+/// The answer does not depend on hints.
 pub(super) async fn a_waiter_that_takes_no_hints_is_served_all_the_same(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).send().await);
@@ -88,7 +88,7 @@ pub(super) async fn a_waiter_that_takes_no_hints_is_served_all_the_same(world: &
         taken(bert.ask(&key("a")).join().send().await);
         bert.owner().clone()
     };
-    // Its sink is gone with it.
+    // The waiter's sink was dropped with it.
     released(anna.release(&key("a")).await, Released::HandedOver);
     world.pass(SLACK).await;
     granted(world.actor().with_token(deaf).ask(&key("a")).send().await);

@@ -1,4 +1,4 @@
-//! What people are shown is what there is.
+//! Inspections show the true state.
 
 use leasehold::Key;
 use leasehold::host::Host;
@@ -13,12 +13,12 @@ pub(super) fn needs(_: &Capabilities) -> bool {
     true
 }
 
-/// Nothing is made up.
+/// The store invents nothing.
 pub(super) async fn a_key_that_nobody_used_shows_nothing(world: &World) {
     assert_eq!(whole(world.inspect(&key("a")).await), Snapshot::default());
 }
 
-/// Who, why, since when, for how long.
+/// The client, the reason, the beginning, and the time left.
 pub(super) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World) {
     let anna = world.actor();
     let wall = world.host().wall();
@@ -39,7 +39,7 @@ pub(super) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World
     assert_eq!(snapshot.fencing, block.map(|block| block.first));
 }
 
-/// Nobody's name is kept who did not give it.
+/// The store keeps the name of a client only if the client gave it.
 pub(super) async fn without_a_note_nothing_but_the_lock_and_its_counter_is_kept(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -52,7 +52,7 @@ pub(super) async fn without_a_note_nothing_but_the_lock_and_its_counter_is_kept(
     }
 }
 
-/// The reason of one grant is not that of the next.
+/// A reason belongs to one grant and ends with it.
 pub(super) async fn a_reason_ends_with_its_grant(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).why("migration").send().await);
@@ -61,7 +61,7 @@ pub(super) async fn a_reason_ends_with_its_grant(world: &World) {
     assert_eq!(world.inspect(&key("a")).await.holders[0].why, None);
 }
 
-/// It was the waiter's before it was the holder's.
+/// The waiter's reason becomes the holder's reason.
 pub(super) async fn a_reason_is_handed_over_with_the_key(world: &World) {
     if !world.capabilities().line {
         return;
@@ -75,7 +75,7 @@ pub(super) async fn a_reason_is_handed_over_with_the_key(world: &World) {
     assert_eq!(snapshot.holders[0].client, Some(bert.record()));
 }
 
-/// Not a ghost.
+/// An ended lease has no holder.
 pub(super) async fn a_lease_that_ended_is_not_shown(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).ttl(1_000).named().send().await);
@@ -85,7 +85,7 @@ pub(super) async fn a_lease_that_ended_is_not_shown(world: &World) {
     released(anna.release(&key("a")).await, Released::NotHeld);
 }
 
-/// In order, each with its client, the first of a hundred.
+/// The first hundred, in order, each with its client.
 pub(super) async fn waiters_are_shown_in_order_and_all_are_counted(world: &World) {
     if !world.capabilities().line {
         return;
@@ -108,7 +108,7 @@ pub(super) async fn waiters_are_shown_in_order_and_all_are_counted(world: &World
     }
 }
 
-/// A waiter waits since it came, not since it last asked.
+/// A waiter has waited since it came, not since it last asked.
 pub(super) async fn a_refresh_does_not_change_since_when_somebody_waits(world: &World) {
     if !world.capabilities().line {
         return;
@@ -123,7 +123,7 @@ pub(super) async fn a_refresh_does_not_change_since_when_somebody_waits(world: &
     assert_eq!(since(&key("a")).await, at_first);
 }
 
-/// Nor does an inspection move anything.
+/// An inspection moves no expiry.
 pub(super) async fn looking_changes_nothing(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let block = granted(anna.ask(&key("a")).ttl(1_000).send().await);

@@ -1,4 +1,4 @@
-//! Every name and every text is taken as it is.
+//! Every name and every text is kept as it is.
 
 use leasehold::OwnerToken;
 use leasehold::store::{Capabilities, Note, Released};
@@ -12,13 +12,13 @@ pub(super) fn needs(_: &Capabilities) -> bool {
     true
 }
 
-/// Names that mean something to an engine, a shell or a terminal, and names that look alike.
+/// Names with a meaning for an engine, a shell or a terminal, and names that look alike.
 const HOSTILE: &str = "a A a% a_ a* a? a[b] a[^b] % _ * ? ' '' \" \\ a\\ `a` {a} {a}b {} }{ a:b \
     : a/b / ../../etc/passwd - --help 0 00 1e3 NULL null true x'00' $(rm) <b> KEYS a;b a,b \
     \u{e9} e\u{301} ß ss SS İ ı i \u{1f512} \u{1f468}\u{200d}\u{1f469} \u{202e}abc \u{feff}a \
     \u{fffd} \u{10ffff} 漢字 नमस्ते";
 
-/// The same, of names with blanks in them.
+/// More such names, with blanks in them.
 const HOSTILE_WITH_BLANKS: [&str; 6] =
     ["a ", " a", "'; DROP TABLE leases; --", "a' OR '1'='1", "a\u{a0}", "a\u{2028}b"];
 
@@ -28,7 +28,7 @@ fn hostile_names() -> Vec<String> {
     names.chain(long).collect()
 }
 
-/// No two of them are one lock, and none of them breaks anything.
+/// Each name is a lock of its own, and none breaks anything.
 pub(super) async fn no_two_names_are_one_lock(world: &World) {
     let mut holders = Vec::new();
     for name in hostile_names() {
@@ -49,7 +49,7 @@ pub(super) async fn no_two_names_are_one_lock(world: &World) {
     }
 }
 
-/// The tools find each of them by its own name.
+/// The tools find each key by its own name.
 pub(super) async fn every_name_is_listed_as_it_is(world: &World) {
     if !world.capabilities().browse {
         return;
@@ -69,7 +69,7 @@ pub(super) async fn every_name_is_listed_as_it_is(world: &World) {
     }
 }
 
-/// Whatever people write.
+/// For any text.
 pub(super) async fn every_reason_is_shown_as_it_was_given(world: &World) {
     let longest = "\u{1f512}".repeat(Note::WHY_BYTES_MAX / 4);
     let reasons = [
@@ -92,7 +92,7 @@ pub(super) async fn every_reason_is_shown_as_it_was_given(world: &World) {
     }
 }
 
-/// Whatever other libraries write as an owner.
+/// For any token that another library may write.
 pub(super) async fn every_foreign_token_is_an_owner(world: &World) {
     let longest = "~".repeat(OwnerToken::MAX_BYTES);
     let tokens = [

@@ -1,4 +1,4 @@
-//! Who waits stands in line, and nobody passes.
+//! Waiters stand in line, and nobody passes them.
 
 use leasehold::ErrorKind;
 use leasehold::core::line::{PLACES_MAX, REAPED_MAX};
@@ -14,7 +14,7 @@ pub(super) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.line
 }
 
-/// `ahead` counts the places before the asker's, or all of them if it has none.
+/// `ahead` counts the places before the client's own, or all places if it has none.
 pub(super) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
     let holder = world.actor();
     granted(holder.ask(&key("a")).join().send().await);
@@ -26,7 +26,7 @@ pub(super) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
     assert_eq!((snapshot.waiting, snapshot.waiters.len()), (4, 4));
 }
 
-/// A joining ask is an ask: it needs no line where there is none.
+/// An ask that joins needs no place if the key is free.
 pub(super) async fn who_joins_is_granted_a_free_key_and_takes_no_place(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).join().send().await);
@@ -36,7 +36,7 @@ pub(super) async fn who_joins_is_granted_a_free_key_and_takes_no_place(world: &W
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// Asking again refreshes the place and keeps the turn.
+/// Another ask refreshes the place and keeps the turn.
 pub(super) async fn a_repeated_join_keeps_its_place(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -50,7 +50,7 @@ pub(super) async fn a_repeated_join_keeps_its_place(world: &World) {
     assert_eq!(world.inspect(&key("a")).await.waiting, 2);
 }
 
-/// Who does not wait has no turn.
+/// A client that does not wait has no turn.
 pub(super) async fn an_ask_that_only_stands_by_takes_no_place(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -59,13 +59,13 @@ pub(super) async fn an_ask_that_only_stands_by_takes_no_place(world: &World) {
     released(anna.release(&key("a")).await, Released::Freed);
 }
 
-/// Barging is what makes a line unfair.
+/// A client that passes the line would make it unfair.
 pub(super) async fn who_stands_by_never_passes_a_living_place(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
     world.pass(ms(1_000) + SLACK).await;
-    // The lease has ended, and nobody has asked since: the key is bert's by right.
+    // The lease has ended, and no client has asked since: the key is Bert's by right.
     let (retry_in, ahead) = taken(carl.ask(&key("a")).send().await);
     assert!(retry_in.is_some_and(|left| left <= ms(3_000)), "{retry_in:?}: the handed lease");
     assert_eq!(ahead, 0, "the line is empty: its head is the owner now");
@@ -73,7 +73,7 @@ pub(super) async fn who_stands_by_never_passes_a_living_place(world: &World) {
     assert_eq!(holder, bert.owner().as_str().as_bytes(), "handed over by that very ask");
 }
 
-/// Without a hand-over: it is there already.
+/// Without a hand-over, because the head itself asks.
 pub(super) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -87,7 +87,7 @@ pub(super) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
     assert!(bert.hints().is_empty(), "nothing was handed to it");
 }
 
-/// Also if it is only going to stand by from now on.
+/// Even if the head does not join again.
 pub(super) async fn the_head_of_the_line_is_granted_without_joining_again(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -97,7 +97,7 @@ pub(super) async fn the_head_of_the_line_is_granted_without_joining_again(world:
     assert_eq!(world.inspect(&key("a")).await.waiting, 0);
 }
 
-/// Otherwise it would be told *taken* with no place in the line.
+/// Otherwise it would be told *taken* without a place in the line.
 pub(super) async fn an_asker_behind_the_head_takes_its_place_before_the_hand_over(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -111,7 +111,7 @@ pub(super) async fn an_asker_behind_the_head_takes_its_place_before_the_hand_ove
     granted(carl.ask(&key("a")).send().await);
 }
 
-/// It costs the others no more than its own short lease.
+/// A dead place costs the others no more than its own short lease.
 pub(super) async fn a_dead_place_is_passed(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -134,7 +134,7 @@ pub(super) async fn a_place_lives_for_all_of_its_ttl(world: &World) {
     released(anna.release(&key("a")).await, Released::HandedOver);
 }
 
-/// A refresh counts from when it was asked, and never shortens.
+/// A refresh counts from the time of the ask, and never shortens the place.
 pub(super) async fn a_place_is_refreshed_by_asking_and_never_shortened(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -147,7 +147,7 @@ pub(super) async fn a_place_is_refreshed_by_asking_and_never_shortened(world: &W
     assert_eq!(world.inspect(&key("a")).await.waiting, 2);
 }
 
-/// Who gives up waiting is in nobody's way.
+/// A waiter that gives up blocks nobody.
 pub(super) async fn a_release_leaves_the_line(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -160,7 +160,7 @@ pub(super) async fn a_release_leaves_the_line(world: &World) {
     taken(bert.ask(&key("a")).send().await);
 }
 
-/// A client's two acquisitions have two places.
+/// Two acquisitions of one client have two places.
 pub(super) async fn places_belong_to_owners_and_not_to_clients(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let again = bert.another();
@@ -172,7 +172,7 @@ pub(super) async fn places_belong_to_owners_and_not_to_clients(world: &World) {
     granted(again.ask(&key("a")).send().await);
 }
 
-/// The lines of two keys have nothing to do with one another.
+/// The lines of two keys are independent.
 pub(super) async fn each_key_has_a_line_of_its_own(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     for name in ["a", "b"] {
@@ -186,8 +186,8 @@ pub(super) async fn each_key_has_a_line_of_its_own(world: &World) {
     assert_eq!(world.inspect(&key("a")).await.waiting, 1);
 }
 
-/// A holder, and behind many dead places a living one: a store may forget at once a line in which
-/// nobody lives.
+/// A holder, and a living place behind many dead ones. The living place matters, because a store
+/// may forget a line without living places at once.
 async fn dead_places(world: &World, many: usize) -> (Actor, Actor) {
     let (holder, living) = (world.actor(), world.actor());
     granted(holder.ask(&key("a")).ttl(5_000).send().await);
@@ -199,7 +199,7 @@ async fn dead_places(world: &World, many: usize) -> (Actor, Actor) {
     (holder, living)
 }
 
-/// No step takes long, and no step grants past what it did not look at.
+/// No step takes long, and no step grants the key past places that it did not check.
 pub(super) async fn a_step_drops_few_dead_places_and_asks_to_be_asked_again(world: &World) {
     let (_, living) = dead_places(world, 2 * REAPED_MAX + 4).await;
     world.pass(ms(4_000) + SLACK).await;
@@ -213,7 +213,7 @@ pub(super) async fn a_step_drops_few_dead_places_and_asks_to_be_asked_again(worl
     granted(living.ask(&key("a")).send().await);
 }
 
-/// Whoever asks next goes on with the line.
+/// The next ask goes on with the line.
 pub(super) async fn a_release_before_many_dead_places_frees_the_key(world: &World) {
     let (holder, living) = dead_places(world, 2 * REAPED_MAX + 4).await;
     released(holder.release(&key("a")).await, Released::Freed);
@@ -231,10 +231,10 @@ pub(super) async fn a_release_before_many_dead_places_frees_the_key(world: &Worl
     granted(living.ask(&key("a")).send().await);
 }
 
-/// A line has a stated limit, which loses nobody who is in it; and the dead are not in it.
+/// A line has a stated limit. A full line loses nobody, and dead places do not count.
 pub(super) async fn a_full_line_refuses_the_next_and_loses_nobody(world: &World) {
     if world.host().seed() != super::SEEDS.start {
-        // Long, and with one asker at a time there is nothing for other seeds to vary.
+        // This case takes long. Its asks come one after the other, so other seeds change nothing.
         return;
     }
     let (holder, first) = (world.actor_here(), world.actor_here());
@@ -250,7 +250,7 @@ pub(super) async fn a_full_line_refuses_the_next_and_loses_nobody(world: &World)
     refused(late.ask(&key("a")).join().send().await, ErrorKind::Unavailable);
     assert_eq!(taken(late.ask(&key("a")).send().await).1 as usize, PLACES_MAX);
     assert_eq!(world.inspect(&key("a")).await.waiting as usize, PLACES_MAX);
-    // Who has a place keeps refreshing it.
+    // A waiter with a place can still refresh it.
     assert_eq!(taken(first.ask(&key("a")).join_as(2, 500_000, 3_000).send().await).1, 0);
     world.pass(ms(400_000) + SLACK).await;
     taken(late.ask(&key("a")).join().send().await);

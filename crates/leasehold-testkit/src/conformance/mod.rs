@@ -1,7 +1,7 @@
-//! The suite that every store must pass: one file per promise, one case per sentence.
+//! The suite that every store must pass: one file for each promise, one case for each sentence.
 //!
-//! A store of your own is tested by one line in an integration test, which makes a `#[test]` of
-//! every case:
+//! You can test your own store with one line in an integration test. The line makes a `#[test]` of
+//! each case:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -18,8 +18,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! A case that needs what a store does not promise passes without running; that a store promises
-//! what it should is for a table in its own tests to say.
+//! A case passes without running if it needs a capability that the store does not promise. So check
+//! in a test of your own that your store promises what it should.
 
 mod actor;
 mod cases;
@@ -55,19 +55,19 @@ pub use self::world::{Opener, Opening, SLACK, Setup, World, key, ms, ttl};
 
 use crate::VirtualHost;
 
-/// The seeds of which every case runs with each.
+/// Each case runs with each of these seeds.
 pub const SEEDS: std::ops::Range<u64> = 0..3;
 
-/// One sentence about every store.
+/// One sentence that must hold for every store.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// The sentence.
     pub name: &'static str,
-    /// The promise that it belongs to.
+    /// The promise that the sentence belongs to.
     pub promise: &'static str,
-    /// Whether a store of these capabilities has to pass it.
+    /// Whether a store with these capabilities must pass the case.
     pub needs: fn(&Capabilities) -> bool,
-    /// Fails by a panic.
+    /// The test. It panics if the sentence does not hold.
     pub run: for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = ()> + 'w>>,
 }
 
@@ -77,16 +77,16 @@ impl fmt::Debug for Case {
     }
 }
 
-/// How a case ended that did not fail.
+/// The end of a case that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It holds.
+    /// The sentence holds.
     Holds,
     /// The store does not promise it.
     NotPromised,
 }
 
-/// Runs one case on a store of its own, on virtual time.
+/// Runs one case on a new store, on virtual time.
 ///
 /// # Panics
 ///
@@ -105,7 +105,7 @@ pub fn run(case: &Case, seed: u64, setup: Setup) -> Outcome {
     })
 }
 
-/// Drops the tasks of a case at its end, also at a panic: they may keep a server.
+/// Drops the tasks of a case at its end, even after a panic, because they may keep a server.
 struct Ended(Arc<VirtualHost>);
 
 impl Drop for Ended {
@@ -114,7 +114,7 @@ impl Drop for Ended {
     }
 }
 
-/// Runs the case of that name with each of [`SEEDS`].
+/// Runs the case with that name with each of [`SEEDS`].
 ///
 /// # Panics
 ///

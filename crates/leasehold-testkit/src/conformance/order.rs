@@ -1,4 +1,5 @@
-//! What was asked first arrives first, and dropping an answer takes nothing back.
+//! Requests arrive in the order of their submission, and dropping an answer does not undo a
+//! request.
 
 use leasehold::store::{Capabilities, Released};
 
@@ -19,7 +20,7 @@ pub(super) async fn an_ask_whose_answer_was_dropped_has_taken_the_key(world: &Wo
     renewed(anna.renew(&key("a"), 10_000).await);
 }
 
-/// The release inside `drop(guard)`.
+/// As in `drop(guard)`.
 pub(super) async fn a_release_whose_answer_was_dropped_has_freed_the_key(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..100 {
@@ -30,7 +31,7 @@ pub(super) async fn a_release_whose_answer_was_dropped_has_freed_the_key(world: 
     }
 }
 
-/// A cancelled ask and its roll-back.
+/// As after a cancelled ask.
 pub(super) async fn a_release_comes_after_the_ask_that_it_gives_back(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..100 {
@@ -42,7 +43,7 @@ pub(super) async fn a_release_comes_after_the_ask_that_it_gives_back(world: &Wor
     }
 }
 
-/// A renewal whose answer nobody waited for.
+/// Nobody waited for the answer.
 pub(super) async fn a_renewal_whose_answer_was_dropped_has_restarted_the_ttl(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -51,7 +52,7 @@ pub(super) async fn a_renewal_whose_answer_was_dropped_has_restarted_the_ttl(wor
     taken(bert.ask(&key("a")).send().await);
 }
 
-/// Also when the answers are polled in another order, or all of them late.
+/// Even if the answers are polled in another order, or late.
 pub(super) async fn requests_are_answered_in_the_order_in_which_they_were_made(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..20 {
@@ -70,7 +71,7 @@ pub(super) async fn requests_are_answered_in_the_order_in_which_they_were_made(w
     }
 }
 
-/// A cancelled waiter is in nobody's way.
+/// A cancelled waiter blocks nobody.
 pub(super) async fn a_join_whose_answer_was_dropped_is_left_by_a_release(world: &World) {
     if !world.capabilities().line {
         return;
@@ -83,7 +84,7 @@ pub(super) async fn a_join_whose_answer_was_dropped_is_left_by_a_release(world: 
     assert_eq!(world.inspect(&key("a")).await.waiting, 0);
 }
 
-/// A user whose executor is gone still drops a guard.
+/// A guard may be dropped after its executor has ended.
 pub(super) async fn a_store_outlives_the_handle_that_asked(world: &World) {
     let short_lived = world.open_store().await;
     let anna = world.actor().through(&short_lived);

@@ -12,7 +12,7 @@ pub(super) fn needs(_: &Capabilities) -> bool {
     true
 }
 
-/// At once, for everybody.
+/// At once, for all clients.
 pub(super) async fn a_release_by_the_owner_frees_the_key(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -20,7 +20,7 @@ pub(super) async fn a_release_by_the_owner_frees_the_key(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// And says so.
+/// The answer says so.
 pub(super) async fn a_release_by_another_ends_nothing(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -30,7 +30,7 @@ pub(super) async fn a_release_by_another_ends_nothing(world: &World) {
     renewed(anna.renew(&key("a"), 10_000).await);
 }
 
-/// The classic fault of locks without an owner token.
+/// The classic bug of locks without an owner token.
 pub(super) async fn a_release_by_a_former_holder_leaves_the_new_holder_untouched(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -41,7 +41,7 @@ pub(super) async fn a_release_by_a_former_holder_leaves_the_new_holder_untouched
     renewed(bert.renew(&key("a"), 10_000).await);
 }
 
-/// The answer to the repetition of a release whose reply was lost.
+/// The answer if a release is repeated because its reply was lost.
 pub(super) async fn a_second_release_finds_nothing(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).send().await);
@@ -49,7 +49,7 @@ pub(super) async fn a_second_release_finds_nothing(world: &World) {
     released(anna.release(&key("a")).await, Released::NotHeld);
 }
 
-/// Not an error.
+/// This is not an error.
 pub(super) async fn a_key_that_nobody_ever_held_is_not_held(world: &World) {
     let anna = world.actor();
     released(anna.release(&key("a")).await, Released::NotHeld);
@@ -57,7 +57,7 @@ pub(super) async fn a_key_that_nobody_ever_held_is_not_held(world: &World) {
     lost(anna.renew(&key("a"), 1_000).await);
 }
 
-/// And moves no end.
+/// The expiry stays as it is.
 pub(super) async fn a_renewal_by_another_is_lost_and_changes_nothing(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -67,7 +67,7 @@ pub(super) async fn a_renewal_by_another_is_lost_and_changes_nothing(world: &Wor
     lost(anna.renew(&key("a"), 20_000).await);
 }
 
-/// A lease is its token's, whoever brings it: another process may go on with it.
+/// A lease belongs to its token, not to a process: another process may go on with it.
 pub(super) async fn a_lease_is_renewed_and_released_through_any_handle(world: &World) {
     let anna = world.actor_here();
     let block = granted(anna.ask(&key("a")).send().await);
@@ -77,7 +77,7 @@ pub(super) async fn a_lease_is_renewed_and_released_through_any_handle(world: &W
     lost(anna.renew(&key("a"), 1_000).await);
 }
 
-/// No folding of case, no cutting.
+/// No case folding, and no truncation.
 pub(super) async fn tokens_are_compared_byte_for_byte(world: &World) {
     let token = |text: &str| world.actor().with_token(OwnerToken::new(text).expect("printable"));
     let long = "x".repeat(OwnerToken::MAX_BYTES);

@@ -1,4 +1,4 @@
-//! A lock with nothing beside it: no line, no note, no fencing tokens.
+//! A lock of a single key: no line, no note, no fencing tokens.
 
 use leasehold::store::{Acquired, Capabilities, Claim, Released};
 use leasehold::{Error, Key};
@@ -21,7 +21,7 @@ async fn release(actor: &Actor, key: &Key) -> Result<Released, Error> {
     actor.release_as(key, Claim::Plain).await
 }
 
-/// Somebody whose store has met such locks before.
+/// A client whose store has already seen such locks.
 async fn acquainted(world: &World) -> Actor {
     let actor = world.actor();
     for _ in 0..2 {
@@ -31,7 +31,7 @@ async fn acquainted(world: &World) -> Actor {
     actor
 }
 
-/// And freed by its owner alone.
+/// Only the owner can free it.
 pub(super) async fn a_plain_lock_has_one_owner(world: &World) {
     let (anna, bert) = (acquainted(world).await, world.actor());
     for _ in 0..3 {
@@ -45,7 +45,7 @@ pub(super) async fn a_plain_lock_has_one_owner(world: &World) {
     }
 }
 
-/// A lost reply is repaired by repeating the request.
+/// A client repeats its request if the reply was lost.
 pub(super) async fn a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it(world: &World) {
     let (anna, bert) = (acquainted(world).await, world.actor());
     granted(ask(&anna, &key("a"), 1_000).await);
@@ -58,7 +58,7 @@ pub(super) async fn a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it
     granted(ask(&bert, &key("a"), 1_000).await);
 }
 
-/// Its ttl starts over, and once it has ended nothing brings it back.
+/// The ttl starts over. After its end, nothing brings the lease back.
 pub(super) async fn a_plain_lease_is_renewed_as_any(world: &World) {
     let (anna, bert) = (acquainted(world).await, world.actor());
     granted(ask(&anna, &key("a"), 1_000).await);
@@ -73,7 +73,7 @@ pub(super) async fn a_plain_lease_is_renewed_as_any(world: &World) {
     granted(ask(&bert, &key("a"), 1_000).await);
 }
 
-/// Who asks for one meets the other.
+/// Each kind of lock finds the other.
 pub(super) async fn a_plain_lock_and_a_usual_one_exclude_each_other(world: &World) {
     let (anna, bert) = (acquainted(world).await, world.actor());
     granted(ask(&anna, &key("a"), 10_000).await);
@@ -85,7 +85,7 @@ pub(super) async fn a_plain_lock_and_a_usual_one_exclude_each_other(world: &Worl
     granted(ask(&anna.another(), &key("a"), 10_000).await);
 }
 
-/// Also beside the counter that a lock with fencing left on the same key.
+/// Even if a lock with fencing left a counter on the same key.
 pub(super) async fn a_plain_lease_never_has_fencing_tokens(world: &World) {
     let client = acquainted(world).await;
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A renewal restarts the ttl, never shortens, and never brings back.
+//! A renewal restarts the ttl. It never shortens a lease, and never brings one back.
 
 use leasehold::store::{Capabilities, Released};
 
@@ -36,7 +36,7 @@ pub(super) async fn a_renewal_never_shortens_a_lease(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// Not even while nobody else wants it.
+/// Not even if no other client wants the key.
 pub(super) async fn a_renewal_never_brings_an_ended_lease_back(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("released")).send().await);
@@ -50,7 +50,7 @@ pub(super) async fn a_renewal_never_brings_an_ended_lease_back(world: &World) {
     granted(bert.ask(&key("expired")).send().await);
 }
 
-/// They speak of the grant, not of the renewal.
+/// The tokens belong to the grant, not to the renewal.
 pub(super) async fn a_renewal_keeps_the_fencing_tokens(world: &World) {
     let anna = world.actor();
     for (name, reserve) in [("one", 1), ("several", 5), ("none", 0)] {
@@ -60,7 +60,7 @@ pub(super) async fn a_renewal_keeps_the_fencing_tokens(world: &World) {
     }
 }
 
-/// The tokens are fresh, and the lease's from then on.
+/// The new tokens replace those of the lease.
 pub(super) async fn a_renewal_reserves_further_tokens(world: &World) {
     if !world.capabilities().fencing {
         return;
@@ -74,7 +74,7 @@ pub(super) async fn a_renewal_reserves_further_tokens(world: &World) {
     assert_eq!(granted(anna.ask(&key("a")).send().await), reserved);
 }
 
-/// `wanted` is the safety net of the hint of that name.
+/// `wanted` is the safety net for the hint with that name.
 pub(super) async fn a_renewal_tells_whether_somebody_waits(world: &World) {
     if !world.capabilities().line {
         return;

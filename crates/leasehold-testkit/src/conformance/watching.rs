@@ -1,4 +1,4 @@
-//! Places that are woken and never made the owner, as a quorum uses them.
+//! Places that are woken and never become the owner. A quorum uses them.
 
 use leasehold::core::line::GIVES_WAY_FOR;
 use leasehold::store::{Capabilities, Hint, Reach, Released};
@@ -12,7 +12,7 @@ pub(super) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.watching
 }
 
-/// It asks for itself, then.
+/// The woken client then asks for the key.
 pub(super) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -28,7 +28,7 @@ pub(super) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 
-/// Keeping the key back for it could block the line for ever.
+/// Keeping the key for that place could block the line for ever.
 pub(super) async fn a_watching_place_holds_nobody_up(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -40,7 +40,7 @@ pub(super) async fn a_watching_place_holds_nobody_up(world: &World) {
     assert_eq!(snapshot.waiting, 1, "it waits on");
 }
 
-/// The release has woken the head, which is about to ask. But it may be dead.
+/// The release has woken the head, which should ask soon. But it may be dead.
 pub(super) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let (carl, dora) = (world.actor(), world.actor());
@@ -58,7 +58,7 @@ pub(super) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
     granted(bert.ask(&key("a")).watch(9_000).send().await);
 }
 
-/// Nobody was woken, or long ago.
+/// Nobody was woken, or it was long ago.
 pub(super) async fn a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -70,7 +70,7 @@ pub(super) async fn a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask(world
     granted(world.actor().ask(&key("a")).watch(9_000).send().await);
 }
 
-/// Its own place goes with the grant.
+/// The grant ends its place.
 pub(super) async fn a_watching_place_is_granted_by_asking_and_leaves_the_line(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -80,7 +80,7 @@ pub(super) async fn a_watching_place_is_granted_by_asking_and_leaves_the_line(wo
     assert_eq!(world.inspect(&key("a")).await.waiting, 0);
 }
 
-/// `Keep` is for when nobody waits.
+/// `Keep` works only if nobody waits.
 pub(super) async fn a_lease_is_not_kept_while_somebody_watches(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);

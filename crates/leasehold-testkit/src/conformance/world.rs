@@ -1,4 +1,4 @@
-//! The world of one case: a virtual host, and two handles on one store under test.
+//! The world of one case: a virtual host, and two handles on the store under test.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,18 +17,18 @@ use crate::VirtualHost;
 /// A handle that is being opened.
 pub type Opening = Pin<Box<dyn Future<Output = AnyStore>>>;
 
-/// Opens one more handle on the underlying store, as one more process or client would. Dropped at
-/// the end of the case, with whatever it keeps.
+/// Opens another handle on the underlying store, as another process or client would. Dropped at the
+/// end of the case, with everything that it keeps.
 pub type Opener = Box<dyn Fn() -> Opening>;
 
-/// Makes an underlying store of its own, empty, on the clock of the host.
+/// Makes a new, empty underlying store on the clock of the host.
 pub type Setup = fn(&Arc<VirtualHost>) -> Opener;
 
-/// How long a hint, or the end of a lease, may be late on virtual time: many times what the
-/// slowest store needs to look at what others did.
+/// How late a hint, or the end of a lease, may be on virtual time. It is many times what the
+/// slowest store needs to notice the actions of other clients.
 pub const SLACK: Duration = Duration::from_millis(100);
 
-/// What a case works with.
+/// The tools of a case.
 pub struct World {
     host: Arc<VirtualHost>,
     stores: [AnyStore; 2],
@@ -37,36 +37,36 @@ pub struct World {
 }
 
 impl World {
-    /// A world on that host: tests of one store alone play in it too.
+    /// Opens a world on that host. Tests of a single store use it too.
     pub async fn open(host: Arc<VirtualHost>, opener: Opener) -> Self {
         let stores = [opener().await, opener().await];
         Self { host, stores, opener, actors: Cell::new(0) }
     }
 
-    /// The host of everything in it.
+    /// The host of the world.
     #[must_use]
     pub fn host(&self) -> &Arc<VirtualHost> {
         &self.host
     }
 
-    /// One handle.
+    /// The first handle.
     #[must_use]
     pub fn store(&self) -> &AnyStore {
         &self.stores[0]
     }
 
-    /// The other handle, as another process would have it.
+    /// The second handle, as in another process.
     #[must_use]
     pub fn other_store(&self) -> &AnyStore {
         &self.stores[1]
     }
 
-    /// Opens one more handle.
+    /// Opens another handle.
     pub async fn open_store(&self) -> AnyStore {
         (self.opener)().await
     }
 
-    /// What the store promises.
+    /// The capabilities of the store.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.store().capabilities()
@@ -76,13 +76,13 @@ impl World {
     ///
     /// # Panics
     ///
-    /// If it has none: a case that calls this needs [`Capabilities::browse`].
+    /// If the store has no tools. A case that calls this needs [`Capabilities::browse`].
     #[must_use]
     pub fn browse(&self) -> &dyn Browse {
         self.store().browse().expect("a store that promises tools has them")
     }
 
-    /// A new client on the one handle and the other by turns: two actors in a row are two
+    /// A new client. Clients use the two handles in turns, so two clients in a row act like two
     /// processes.
     #[must_use]
     pub fn actor(&self) -> Actor {
@@ -100,7 +100,7 @@ impl World {
         Actor::new(&self.host, self.store().clone(), number)
     }
 
-    /// Lets that much time pass, and whatever is due in it happen.
+    /// Lets time pass. Everything that is due happens.
     pub async fn pass(&self, span: Duration) {
         self.host.advance(span).await;
     }
@@ -110,19 +110,19 @@ impl World {
         self.host.advance(at.since(self.host.now())).await;
     }
 
-    /// Lets the store do, at this very moment, what it does once somebody waits: it may have to
-    /// open what hints come in by. Hints before that are told by `Missed`.
+    /// Lets the store do everything that it does at this very moment once a client waits. For
+    /// example, it may have to open a connection for hints. `Missed` stands for earlier hints.
     pub async fn settle(&self) {
         self.host.settle().await;
     }
 
-    /// The present moment.
+    /// The current moment.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.host.now()
     }
 
-    /// What the store knows of `key`, seen through the second handle.
+    /// The snapshot of `key` through the second handle.
     ///
     /// # Panics
     ///
@@ -138,11 +138,11 @@ impl fmt::Debug for World {
     }
 }
 
-/// A key of that name.
+/// A key with that name.
 ///
 /// # Panics
 ///
-/// If the name is none.
+/// If the name is not valid.
 #[must_use]
 pub fn key(name: &str) -> Key {
     Key::new(name).expect("a name that passes")
@@ -154,11 +154,11 @@ pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A ttl of that many milliseconds.
+/// A ttl in milliseconds.
 ///
 /// # Panics
 ///
-/// Out of bounds.
+/// If it is out of bounds.
 #[must_use]
 pub fn ttl(ms: u64) -> Ttl {
     Ttl::new(Duration::from_millis(ms)).expect("a ttl within bounds")

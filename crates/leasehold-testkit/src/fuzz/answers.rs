@@ -1,4 +1,4 @@
-//! Bytes of a hostile server.
+//! Fuzzes the connector with the bytes of a hostile server.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,13 +7,13 @@ use leasehold::store::redis::{Command, Connected, Connector as _, RedisConnector
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// A server on a port of this machine that sends these bytes and closes: after the first words of a
-/// connection, or in place of them if the bytes begin with `!`. It speaks RESP3 to who listens if
-/// they begin with `>`. Requests and subscriptions end.
+/// Runs a server on a port of this machine that sends these bytes and closes the connection. It
+/// sends them after the handshake, or instead of it if the bytes begin with `!`. If they begin with
+/// `>`, it speaks RESP3 to subscribers. Checks that requests and subscriptions end.
 ///
 /// # Panics
 ///
-/// If the connection does.
+/// If the connection panics or accepts requests after its end.
 pub fn answers(data: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -41,7 +41,7 @@ async fn ask(connected: Connected) {
     let requests = ["GET", "EVALSHA", "SCAN"];
     let mut requests: Vec<_> =
         requests.map(|name| connected.link.submit(Command::new(name).arg("x"))).into();
-    // Its end is the end of all requests.
+    // The end of the connection must end all requests.
     connected.io.await;
     for request in requests.drain(..) {
         let _answer = request.await;
@@ -62,7 +62,7 @@ async fn listen(subscriber: Subscriber) {
     tokio::join!(add, take);
 }
 
-/// Carries out `client` beside a server that takes one connection.
+/// Runs `client` beside a server that accepts one connection.
 async fn serving(
     client: impl Future<Output = ()>,
     listener: &TcpListener,
@@ -72,7 +72,7 @@ async fn serving(
     let serve = async {
         let (mut stream, _) = listener.accept().await.expect("somebody connects");
         let mut buffer = [0; 4096];
-        // Who has gone meanwhile does not matter: neither reading nor writing has to end well.
+        // The client may have gone, so reads and writes may fail.
         if let Some(data) = data.strip_prefix(b"!") {
             let _read = stream.read(&mut buffer).await;
             let _written = stream.write_all(data).await;
@@ -90,7 +90,7 @@ async fn serving(
             let _written = stream.write_all(data).await;
         }
         let _closed = stream.shutdown().await;
-        // Whatever is still on its way to us must not turn the end into a reset.
+        // Unread bytes would turn the end of the connection into a reset.
         while matches!(stream.read(&mut buffer).await, Ok(1..)) {}
     };
     let (client, mut serve) = (pin!(client), pin!(serve));

@@ -1,4 +1,4 @@
-//! Files that say they are stores.
+//! Fuzzes the SQLite store with files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
 
 use crate::VirtualHost;
 
-/// Between two keys: long enough for all leases and records to be forgotten.
+/// A pause between two keys, long enough for all leases and records to be forgotten.
 const PAUSE: Duration = Duration::from_secs(1_000);
 
-/// A file with these bytes is refused, or opened and asked, and then every step ends. What it
-/// answers does not matter: whoever may write the file decides who holds what.
+/// Opens a file with these bytes. The store must refuse it, or end every step. Its answers do not
+/// matter: a user who may write the file decides who holds what.
 ///
 /// # Panics
 ///
-/// If it is not so.
+/// If a refusal is unclear, or a step does not end.
 pub fn files(data: &[u8]) {
     let directory = tempfile::tempdir().expect("a directory for the file");
     let path = directory.path().join("locks.db");

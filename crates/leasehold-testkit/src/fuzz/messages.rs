@@ -1,4 +1,4 @@
-//! Messages of a hostile server.
+//! Fuzzes a waiting client with the messages of a hostile server.
 
 use std::time::Duration;
 
@@ -9,17 +9,18 @@ use leasehold::store::redis::Value;
 use super::served::Served;
 use crate::VirtualHost;
 
-/// How long a waiter waits.
+/// How long the waiter waits.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Each line is published to a client that waits for `a`, and to whom the server grants nothing:
-/// it waits no longer than it would, and what it was made to believe does not last.
+/// Publishes each line to a client that waits for `a`. The server grants nothing. The wait must not
+/// last longer than usual, and a false grant must not last.
 ///
-/// `TOKEN` is its owner token, which a server knows; `@` begins another channel.
+/// `TOKEN` stands for the client's owner token, which a server knows. `@` begins a message on
+/// another channel.
 ///
 /// # Panics
 ///
-/// If it is not so.
+/// If the wait or the shutdown does not end, or a false grant lasts.
 pub fn messages(data: &[u8]) {
     let number = Value::Int;
     let taken = vec![number(0), number(500), number(0), Value::Bytes(Vec::new()), number(0)];

@@ -1,8 +1,8 @@
-//! Functions that take any bytes, and must neither panic nor hang whatever these are.
+//! Functions that take any bytes, and must neither panic nor hang.
 //!
-//! Each is run over a kept corpus and over changes of it that follow from a seed, on the stable
-//! toolchain, see [`check`]; the crate in `fuzz/` runs the same functions under cargo-fuzz. An
-//! input that failed once stays in the corpus.
+//! On the stable toolchain, [`check`] runs each function over a stored corpus and over random
+//! changes of it. The crate in `fuzz/` runs the same functions under cargo-fuzz. An input that
+//! failed once stays in the corpus.
 #![allow(clippy::disallowed_methods, reason = "a hang is seen from another thread, in real time")]
 
 mod answers;
@@ -29,20 +29,20 @@ use self::mutation::mutated;
 use crate::servers::PATIENCE;
 use crate::virtual_host::SeededRandom;
 
-/// A function that takes any bytes, and what it is tried with.
+/// A function that takes any bytes, and the settings of its test.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// The name of its corpus.
     pub name: &'static str,
-    /// The function. It panics if what it tests is wrong.
+    /// The function. It panics if it finds a bug.
     pub run: fn(&[u8]),
-    /// Words that change more than their letters do.
+    /// Words with a special meaning, to insert into inputs.
     pub words: &'static [&'static str],
-    /// How many changes of the corpus are tried.
+    /// How many changes of the corpus are tested.
     pub changes: usize,
 }
 
-/// Where the corpus of a target is kept.
+/// The directory with the corpus of a target.
 #[must_use]
 pub fn corpus(target: &Target) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name)
@@ -50,12 +50,12 @@ pub fn corpus(target: &Target) -> PathBuf {
 
 /// Runs `target` over its corpus and over changes of it.
 ///
-/// The changes follow from `LEASEHOLD_FUZZ_SEED`, which is 1 where it is not set; there are
-/// `LEASEHOLD_FUZZ_CHANGES` of them, or as many as the target says.
+/// The changes follow from `LEASEHOLD_FUZZ_SEED` (default: 1). Their number is
+/// `LEASEHOLD_FUZZ_CHANGES`, or else the target's own number.
 ///
 /// # Panics
 ///
-/// If the target panics, or does not come back; if there is no corpus.
+/// If the target panics or does not return, or if there is no corpus.
 pub fn check(target: &Target) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect(name));
     let seed = number("LEASEHOLD_FUZZ_SEED").unwrap_or(1);
@@ -76,7 +76,7 @@ pub fn check(target: &Target) {
     }
 }
 
-/// The corpus, by name and in order.
+/// The corpus, sorted by name.
 fn kept(target: &Target) -> Vec<(String, Vec<u8>)> {
     let directory = corpus(target);
     let entries = std::fs::read_dir(&directory)
@@ -91,7 +91,7 @@ fn kept(target: &Target) -> Vec<(String, Vec<u8>)> {
     kept
 }
 
-/// A thread on which the target runs, so that it is seen if it does not come back.
+/// A thread that runs the target, so that a hang can be noticed.
 struct Runner {
     target: &'static str,
     inputs: mpsc::Sender<Vec<u8>>,

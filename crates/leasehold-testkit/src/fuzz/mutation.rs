@@ -1,11 +1,12 @@
-//! Changes of inputs, all from one seed.
+//! Random changes of inputs, which follow from one seed.
 
 use crate::virtual_host::SeededRandom;
 
-/// Bytes at which something changes: ends of ranges, and signs that formats are made of.
+/// Bytes at which behaviour often changes: ends of ranges, and characters with a meaning in
+/// formats.
 const BYTES: &[u8] = b"\0\x01\x7f\x80\xff\r\n \t09azAZ*?:@/#%{}[]$+-_|=,.\"'";
 
-/// Numbers at which something changes.
+/// Numbers at which behaviour often changes.
 const NUMBERS: [&str; 12] = [
     "0",
     "-1",
@@ -24,7 +25,7 @@ const NUMBERS: [&str; 12] = [
 /// The longest input, in bytes.
 const BYTES_MAX: usize = 1 << 17;
 
-/// One of the inputs with a few changes.
+/// One of the inputs, with a few changes.
 pub(super) fn mutated(random: &mut SeededRandom, corpus: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
     let mut input = corpus[random.below(corpus.len())].clone();
     for _ in 0..=random.below(5) {
@@ -62,7 +63,7 @@ fn change(random: &mut SeededRandom, input: &mut Vec<u8>, corpus: &[Vec<u8>], wo
     }
 }
 
-/// Puts another number where one stands after `at`.
+/// Replaces the next number after `at`.
 fn change_number(random: &mut SeededRandom, input: &mut Vec<u8>, at: usize) {
     let is_digit = |byte: &u8| byte.is_ascii_digit();
     let Some(start) = input[at..].iter().position(is_digit).map(|start| at + start) else { return };

@@ -1,16 +1,16 @@
-//! Names, namespaces and patterns.
+//! Fuzzes names, namespaces and patterns.
 
 use leasehold::store::MemoryStore;
 use leasehold::{Client, ErrorKind, Key};
 
 use crate::VirtualHost;
 
-/// A name, a namespace and a pattern, each in a line of its own: what is taken is what was said,
-/// and a list has the names that match.
+/// Reads a name, a namespace and a pattern, each from its own line. An accepted name must stay as
+/// it is, and a list must contain the names that match.
 ///
 /// # Panics
 ///
-/// If it is not so.
+/// If one of these is not true.
 pub fn names(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.splitn(3, '\n');
@@ -61,8 +61,8 @@ fn chars(text: &str) -> Vec<char> {
     text.chars().collect()
 }
 
-/// What a pattern means, by a table of whether each beginning of it matches each beginning of the
-/// name.
+/// A reference implementation of patterns: a table of whether each prefix of the pattern matches
+/// each prefix of the name.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     let mut row = vec![false; name.len() + 1];
     row[0] = true;

@@ -1,4 +1,4 @@
-//! Replies of any shape to any script.
+//! Fuzzes the Redis store with replies of any shape to its scripts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,19 +15,20 @@ use leasehold::{Client, Error, FencingToken, Key, OwnerToken, Ttl};
 use super::served::{Answer, Served};
 use crate::VirtualHost;
 
-/// How long one step may take: twice the longest limit of a request.
+/// The time limit of one step: twice the longest limit of a request.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// How deep a reply goes.
+/// The largest depth of a reply.
 const DEPTH_MAX: usize = 6;
 
-/// The bytes are replies in the form of the protocol, one value a line, of which `$` is followed by
-/// its bytes. Every step of a store gets them from the first on, and so does a client that locks
-/// and releases: all of it ends, and no number is out of its bounds.
+/// Reads the bytes as protocol replies with one value per line, where the bytes of a string follow
+/// `$` on the same line. Each step of a store gets these replies from the first one on, and so does
+/// a client that locks and releases. Every step must end, and every number must be within its
+/// bounds.
 ///
 /// # Panics
 ///
-/// If it is not so.
+/// If one of these is not true.
 pub fn replies(data: &[u8]) {
     let answers = answers(data);
     for step in STEPS {
@@ -83,7 +84,7 @@ fn lease() -> LeaseId {
     LeaseId { key: key(), owner, claim: Claim::Exclusive }
 }
 
-/// Tokens are within bounds, to the last of a block.
+/// Checks that the fencing tokens are within bounds, including the last one of the block.
 fn check_block(block: Option<leasehold::core::FencingBlock>) {
     if let Some(block) = block {
         let last = block.first.get().checked_add(u64::from(block.count)).map(|end| end - 1);
@@ -138,7 +139,7 @@ async fn list(store: &AnyStore, pattern: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A lock, held for a minute whatever its renewals are answered, and released.
+/// Locks, waits seven seconds, and releases, whatever the answers to the renewals.
 async fn lock(store: AnyStore, host: Arc<VirtualHost>) -> Result<(), Error> {
     let client = Client::with_store(store).host(host.clone()).connect().await?;
     let guard = client.mutex("a").lock_timeout(Duration::from_secs(3)).await;
@@ -177,7 +178,7 @@ fn value<'a>(line: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>, depth: usiz
         [b':', text @ ..] => number(text).map_or(Value::Nil, Value::Int),
         [b'$', bytes @ ..] => Value::Bytes(bytes.to_vec()),
         [b'*', count @ ..] if depth < DEPTH_MAX => {
-            // No longer than there are lines, whatever the count.
+            // Limited by the number of lines, whatever the count says.
             let count = number(count).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
             let mut values = Vec::new();
             while values.len() < count {

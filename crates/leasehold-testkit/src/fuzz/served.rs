@@ -1,4 +1,4 @@
-//! A server behind the seam of the store: it answers what it was given.
+//! A fake server that implements the store's connector and gives prepared answers.
 
 use std::collections::VecDeque;
 use std::future::{pending, ready};
@@ -11,19 +11,19 @@ use leasehold::store::redis::{
     Subscriber, Terms, Value,
 };
 
-/// Where the owner token stands in a call of a script: after the number of keys and six of them.
+/// The index of the owner token in a script call: after the number of keys and six keys.
 const OWNER_AT: usize = 9;
 
 pub(super) type Answer = Result<Value, LinkError>;
 
-/// The server. Clones are the same.
+/// The server. Clones share its state.
 #[derive(Clone, Default)]
 pub(super) struct Served(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     answers: VecDeque<Answer>,
-    /// What is answered when all answers are given.
+    /// The answer when no prepared answers are left.
     otherwise: Option<Answer>,
     payloads: VecDeque<Vec<u8>>,
     owner: String,
@@ -35,7 +35,7 @@ impl Served {
         Self(Arc::new(Mutex::new(State { answers, otherwise, ..State::default() })))
     }
 
-    /// Has these published to every channel that is listened to.
+    /// Publishes these payloads to every subscribed channel.
     pub(super) fn publish(&self, payloads: VecDeque<Vec<u8>>) {
         self.state().payloads = payloads;
     }
@@ -110,7 +110,7 @@ impl Messages for Published {
             channel = String::from_utf8_lossy(elsewhere).into_owned();
             payload = b"w a".to_vec();
         }
-        // Whoever carries out the asks knows their tokens.
+        // A server that serves the requests knows their owner tokens.
         let text = String::from_utf8(payload);
         let payload = match text {
             Ok(text) => text.replace("TOKEN", &state.owner).into_bytes(),

@@ -1,4 +1,4 @@
-//! URLs of stores.
+//! Fuzzes the URLs of stores.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use leasehold::store::{Store as _, from_url, redact_url};
 
 use crate::VirtualHost;
 
-/// The shortest password that is looked for: a shorter one is a part of any text.
+/// The shortest password that the test looks for. A shorter one may be part of any text.
 const PASSWORD_CHARS_MIN: usize = 6;
 
-/// A URL, and one of which the second line is the password: neither is shown with it, and what is
-/// taken means the same when it is read from its label.
+/// Reads a URL, and a second URL whose password is the second line. No text may show the password,
+/// and the label of an accepted URL must mean the same as the URL.
 ///
 /// # Panics
 ///
-/// If it is not so.
+/// If one of these is not true.
 pub fn urls(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     check(&text, None);
@@ -26,11 +26,11 @@ pub fn urls(data: &[u8]) {
         let url = format!("{before}{password}{after}");
         let rest = format!("{before}{after} {}", messages());
         let is_known = rest.contains(password) || password.len() < PASSWORD_CHARS_MIN;
-        // Digits could be a port.
+        // Digits alone could be a port.
         let is_plain = password.bytes().all(|byte| byte.is_ascii_alphanumeric())
             && password.bytes().any(|byte| byte.is_ascii_alphabetic());
         let scheme = before.split("://").next().unwrap_or_default();
-        // Behind an @ and a slash is a path, which is no place for a password.
+        // After an @ and a slash comes a path, where no password belongs.
         let is_in_path = before.rsplit_once('@').is_some_and(|(_, host)| host.contains('/'));
         let is_last = before.ends_with([':', '@'])
             && before.contains("://")
@@ -43,7 +43,7 @@ pub fn urls(data: &[u8]) {
     }
 }
 
-/// What stands in messages whatever the URL is.
+/// The texts of messages without a URL.
 fn messages() -> String {
     let wrong = ["redis:", "redis://", "redis://:@h", "redis://h:x", "unix:x", "rediss://", "x"];
     let errors = wrong.map(|url| RedisConnector::new(url).err().map(|error| error.to_string()));
@@ -65,7 +65,7 @@ fn check(url: &str, password: Option<&str>) {
                 shown(format!("{connector:?}"));
                 shown(redact_url(url));
             }
-            // What is no text, or has spaces in it, is shown as it is and cannot be read again.
+            // A label with special characters is shown as it is and cannot be read again.
             if label.is_ascii() && !label.contains([' ', '\\', '%', '?', '#', '@']) {
                 let again = RedisConnector::new(&label).map(|again| again.label());
                 assert_eq!(again.ok().as_deref(), Some(&*label), "{url:?}");
@@ -78,7 +78,7 @@ fn check(url: &str, password: Option<&str>) {
     }
     assert!(!redact_url(url).contains(char::is_control));
     let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
-    // The others would touch files and servers.
+    // These schemes would touch files and servers.
     if !["sqlite", "redis", "unix"].contains(&scheme.as_str()) {
         let host = VirtualHost::new(1);
         let opened = host.run(from_url(url, Arc::clone(&host) as Arc<dyn Host>));
@@ -90,7 +90,7 @@ fn check(url: &str, password: Option<&str>) {
     }
 }
 
-/// Whether the password is followed by the `@` that makes it one.
+/// Whether an `@` after the text makes it a password.
 fn is_in_its_place(url: &str, password: &str) -> bool {
     let Some((before, after)) = url.split_once(password) else { return false };
     let authority = before.split_once("://").map(|(_, rest)| rest).unwrap_or_default();

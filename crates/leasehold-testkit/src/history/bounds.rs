@@ -1,42 +1,43 @@
-//! What whoever records knows of the world of a history.
+//! Facts about the world of a history, which the recorder knows.
 
 use std::time::Duration;
 
 /// How long things take at most in the world of a history. A bound that is too narrow accuses a
-/// correct world; one that is too wide lets bugs pass.
+/// correct world. One that is too wide lets bugs pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The longest ttl in use.
     pub ttl_max: Duration,
     /// The longest lock delay in use.
     pub lock_delay: Duration,
-    /// By how much at least the store keeps every lease longer than its holder relies on it.
+    /// How much longer the store keeps every lease than its holder relies on it, at least.
     pub margin: Duration,
-    /// The longest life of a place in line.
+    /// The longest life of a place in the line.
     pub waiter_ttl: Duration,
-    /// The longest time between two asks of a waiter.
+    /// The longest time between two acquires of a waiter.
     pub poll: Duration,
-    /// How long a request and its answer, and what they wake, take when nothing is wrong: from the
-    /// end of one window to the beginning of the next, where nobody slept through it.
+    /// How long a request, its answer and its wake-up take without trouble: from the end of one
+    /// window to the start of the next, if every process was running.
     pub slack: Duration,
-    /// How long after a fault everybody is connected again and asks again, if nobody hears of its
-    /// end: the longest back-off, and a connection.
+    /// How long after a fault all clients are connected and ask again, without any hint: the
+    /// longest back-off and the time to connect.
     pub reconnect: Duration,
-    /// How long a request may wait for its connection before it is sent. Zero where `Sent` is told
+    /// How long a request may wait for its connection before it is sent. Zero if `Sent` is logged
     /// when the request is submitted.
     pub queued: Duration,
-    /// How long a client that keeps a lease with no guard may take to hear that another waits,
-    /// where no hint tells it.
+    /// How long a client may take to learn, without a hint, that another client waits for a lease
+    /// that it keeps without a guard.
     pub wanted: Duration,
-    /// How late a process that runs may notice that a moment has come: what its timers are late.
+    /// How late a running process may notice a moment: the delay of its timers.
     pub wake: Duration,
-    /// How late one that stood still may notice, once it goes on: one look at the clock more.
+    /// How late a process that stood still may notice it, after it goes on: one more look at the
+    /// clock.
     pub notice: Duration,
 }
 
 impl Bounds {
-    /// Those of clients with production's defaults on virtual time, in a network whose round trips
-    /// take a tenth of a second at most.
+    /// Bounds for clients with the defaults of production on virtual time. A round trip takes at
+    /// most a tenth of a second.
     #[must_use]
     pub fn of_ttl(ttl_max: Duration) -> Self {
         let waiter_ttl = ttl_max.min(Duration::from_secs(3));
@@ -45,7 +46,7 @@ impl Bounds {
             lock_delay: Duration::ZERO,
             margin: Duration::ZERO,
             waiter_ttl,
-            // A place is refreshed three times in its life, and not more often than this.
+            // A place is refreshed three times in its life, but not more often than every 50 ms.
             poll: (waiter_ttl / 3).max(Duration::from_millis(50)),
             slack: Duration::from_millis(400),
             reconnect: Duration::from_secs(5),
@@ -56,27 +57,27 @@ impl Bounds {
         }
     }
 
-    /// What clocks that run at different speeds may cost over `span`: 1 % of it and 2 ms.
+    /// The largest error between two clocks over `span`: 1 % of it and 2 ms.
     #[must_use]
     pub fn drift(span: Duration) -> Duration {
         span / 100 + Duration::from_millis(2)
     }
 
-    /// For how long a place surely lives that was taken for `life`: less what clocks may cost, and
-    /// a millisecond of rounding.
+    /// The shortest real life of a place that was taken for `life`: less the error of clocks, and a
+    /// millisecond of rounding.
     #[must_use]
     pub fn surely(life: Duration) -> Duration {
         life.saturating_sub(Self::drift(life) + Duration::from_millis(1))
     }
 
-    /// How long a lease lives at the server that was granted or renewed for the last time.
+    /// How long the server keeps a lease after its last grant or renewal.
     pub(super) fn lease(&self) -> Duration {
         let kept = self.ttl_max + self.lock_delay;
         kept + Self::drift(kept)
     }
 
-    /// How long after a fault ended the world may still be out of order because of it: a lease for
-    /// nobody and a dead place behind it run out, and everybody connects again.
+    /// How long a fault may have effects after its end: a lease that nobody uses and a dead place
+    /// behind it expire, and all clients connect again.
     #[must_use]
     pub fn aftermath(&self) -> Duration {
         self.lease() + self.waiter_ttl + Self::drift(self.waiter_ttl) + self.reconnect

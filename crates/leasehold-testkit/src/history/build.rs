@@ -1,4 +1,4 @@
-//! Histories by hand, which read like what happened.
+//! Builds histories by hand that read like stories.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use super::event::{
 };
 use super::{Bounds, Invariant, Violation, check};
 
-/// A request that takes no place.
+/// An acquire that takes no place in the line.
 pub(super) const ASK: Request = Request::Ask { place: None };
 
-/// A request that takes a place for three seconds.
+/// An acquire that takes a place for three seconds.
 pub(super) const JOIN: Request = Request::Ask { place: Some(Duration::from_secs(3)) };
 
-/// That many seconds after the clock's zero.
+/// The moment so many seconds after the clock's zero.
 pub(super) fn s(seconds: f64) -> Moment {
     Moment::from_nanos(0) + Duration::from_secs_f64(seconds)
 }
 
-/// A history that is being told. The moment and the key hold for all that is told after them; the
-/// window of a token is called by its token, and nobody is `""`.
+/// A history in the making. The moment and the key apply to all later events. A window is named
+/// after its token, and `""` means nobody.
 pub(super) struct Tale {
     events: Vec<Event>,
     now: Moment,
@@ -65,7 +65,7 @@ impl Tale {
         self
     }
 
-    /// In a world whose leases all have that lock delay.
+    /// Gives all leases of the world this lock delay.
     pub(super) fn lock_delay(mut self, seconds: f64) -> Self {
         let delay = Duration::from_secs_f64(seconds);
         (self.bounds.lock_delay, self.bounds.margin) = (delay, delay);
@@ -86,7 +86,7 @@ impl Tale {
         self.tell(What::Called { call, process, key, kind, limit })
     }
 
-    /// Another task of a process calls, behind the one whose call is open.
+    /// Another task of a process calls, behind the task whose call is open.
     pub(super) fn also_calls(mut self, process: u32, kind: CallKind) -> Self {
         let first = self.open[&process];
         self = self.calls(process, kind, None);
@@ -94,7 +94,7 @@ impl Tale {
         self
     }
 
-    /// The call returns behind which another is open.
+    /// The first of two open calls of a process returns.
     pub(super) fn returns_first(mut self, process: u32, outcome: Outcome) -> Self {
         let call = self.behind.remove(&process).expect("a call behind which another is open");
         self.tell(What::Returned { call, outcome })
@@ -123,7 +123,7 @@ impl Tale {
         self.tell(granted).returns(process, Outcome::Granted)
     }
 
-    /// The process locks and gets it in the same moment.
+    /// The process calls `lock` and gets a guard in the same moment.
     pub(super) fn takes(self, process: u32, token: &str, fence: u64, until: f64) -> Self {
         self.locks(process).gets(process, token, fence, until)
     }
@@ -155,14 +155,14 @@ impl Tale {
         self.tell(What::Crashed { process: ProcessId(process) })
     }
 
-    /// The process sends that in its open call, if it has one.
+    /// The process sends a request in its open call, or in no call.
     pub(super) fn sends(self, process: u32, request: Request, token: &str) -> Self {
         let call = self.open.get(&process).copied();
         let (process, key, token) = (ProcessId(process), self.key.clone(), token.into());
         self.tell(What::Sent { process, call, request, key, token })
     }
 
-    /// The process sends that to a node of a quorum.
+    /// The process sends a request to a node of a quorum.
     pub(super) fn sends_to(self, node: u32, process: u32, request: Request, token: &str) -> Self {
         let call = self.open.get(&process).copied();
         let (process, key, token) = (ProcessId(process), self.key.clone(), token.into());
@@ -175,14 +175,14 @@ impl Tale {
         self.tell(What::GrantedAt { node, key, token, left })
     }
 
-    /// The server carries a request out; the owner was `before`, and is `after` from now on.
+    /// The server carries a request out. The owner was `before`, and is `after` from now on.
     pub(super) fn serves(self, request: Request, token: &str, before: &str, after: &str) -> Self {
         let (key, token, left) = (self.key.clone(), token.into(), Duration::from_secs(10));
         let (before, after) = (name(before), name(after));
         self.tell(What::Served { request, key, token, before, after, left, block: None })
     }
 
-    /// What was served last told the owner of that many fencing tokens from `first` on.
+    /// The last served request told the owner `count` fencing tokens, from `first` on.
     pub(super) fn reserves(mut self, first: u64, count: u64) -> Self {
         match self.events.last_mut().map(|event| &mut event.what) {
             Some(What::Served { block, .. }) => *block = Some(Block { first, count }),
@@ -191,13 +191,13 @@ impl Tale {
         self
     }
 
-    /// The client may keep the lease of the token's window for that many seconds with no guard.
+    /// The client may keep the lease of a window for so many seconds without a guard.
     pub(super) fn keeps(self, token: &str, span: f64) -> Self {
         let (window, span) = (self.windows[token], Duration::from_secs_f64(span));
         self.tell(What::Keeps { window, span })
     }
 
-    /// The process hears that another waits.
+    /// The process is told that another waits.
     pub(super) fn hints(self, process: u32) -> Self {
         let (process, key) = (ProcessId(process), self.key.clone());
         self.tell(What::Hinted { process, key })
@@ -252,7 +252,7 @@ impl Tale {
         assert_eq!(self.violations(), []);
     }
 
-    /// Breaks this invariant, which was promised, and no other.
+    /// Asserts that this promised invariant is broken, and no other.
     #[track_caller]
     pub(super) fn breaks(&self, invariant: Invariant) {
         let violations = self.violations();
@@ -261,7 +261,7 @@ impl Tale {
         assert!(violations.iter().all(is_that), "{violations:#?}");
     }
 
-    /// Breaks this invariant, which was not promised, and no other.
+    /// Asserts that this invariant is broken without having been promised, and no other.
     #[track_caller]
     pub(super) fn breaks_unpromised(&self, invariant: Invariant) {
         let violations = self.violations();

@@ -1,4 +1,4 @@
-//! What can happen, as a history tells it: who saw it, and when on the one clock that all share.
+//! Events of a history: what happened, and when on a clock that all processes share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,106 +6,106 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use serde::{Deserialize, Serialize};
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Event {
-    /// When, on a clock that is exact and the same for everybody. No process of a simulation reads
-    /// it; on one machine it is CLOCK_BOOTTIME.
+    /// When it happened, on an exact clock that is the same for all processes. No process of a
+    /// simulation reads this clock. On one machine it is CLOCK_BOOTTIME.
     #[serde(with = "nanos")]
     pub at: Moment,
-    /// What.
+    /// The event itself.
     pub what: What,
 }
 
-/// Which process, as numbered by whoever records.
+/// A process, numbered by the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId(pub u32);
 
-/// Which call of the library.
+/// A call of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CallId(pub u32);
 
-/// Which validity window: one guard.
+/// A validity window, which belongs to one guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WindowId(pub u32);
 
-/// A key, or an owner token, or the name of a fault.
+/// A key, an owner token, or the name of a fault.
 pub type Name = Arc<str>;
 
-/// Fencing tokens that follow one another.
+/// Consecutive fencing tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Block {
-    /// The first.
+    /// The first token.
     pub first: u64,
-    /// How many.
+    /// The number of tokens.
     pub count: u64,
 }
 
 impl Block {
-    /// Whether a fencing token is one of them.
+    /// Whether the block contains a fencing token.
     #[must_use]
     pub const fn has(self, fence: u64) -> bool {
         fence >= self.first && fence - self.first < self.count
     }
 }
 
-/// What happened.
+/// The kinds of events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     /// A process called the library.
     Called {
-        /// Which call.
+        /// The call.
         call: CallId,
-        /// Who.
+        /// The process that called.
         process: ProcessId,
-        /// On which key.
+        /// The key.
         key: Name,
-        /// What it called.
+        /// The function that it called.
         kind: CallKind,
         /// How long the call may take while its process runs; `None` if it may wait for ever.
         limit: Option<Duration>,
     },
-    /// That call ended, or its future was dropped.
+    /// A call ended, or its future was dropped.
     Returned {
-        /// Which call.
+        /// The call.
         call: CallId,
-        /// How.
+        /// How it ended.
         outcome: Outcome,
     },
     /// A call returned a guard: a validity window begins.
     Granted {
-        /// Which window.
+        /// The window.
         window: WindowId,
-        /// By which call.
+        /// The call.
         call: CallId,
         /// The owner token.
         token: Name,
-        /// The fencing token, if it has one.
+        /// The fencing token, if there is one.
         fence: Option<u64>,
-        /// Until when its process may rely on it, as its process sees it, told on the common clock.
+        /// Until when the process believes that it may rely on the window, on the common clock.
         #[serde(with = "nanos")]
         until: Moment,
     },
-    /// When its holder gives a window up, its client may keep the lease with no guard for that
-    /// long. Not told where it may not.
+    /// When the holder gives the window up, its client may keep the lease without a guard for this
+    /// long. Not logged if it may not.
     Keeps {
-        /// Which window.
+        /// The window.
         window: WindowId,
-        /// For how long.
+        /// How long.
         span: Duration,
     },
-    /// A message has reached a process: another waits for a key that it has.
+    /// A message told a process that another waits for a key that it holds.
     Hinted {
-        /// Which process.
+        /// The process.
         process: ProcessId,
-        /// Which key.
+        /// The key.
         key: Name,
     },
-    /// Its process relies on a window until then, as was seen just now. Seen after each renewal
-    /// that a history can tell apart, and before a process stops.
+    /// A process was just seen to rely on a window until a moment. Logged after each renewal that
+    /// the recorder can tell apart, and before a process stops.
     Extended {
-        /// Which window.
+        /// The window.
         window: WindowId,
         /// Until when.
         #[serde(with = "nanos")]
@@ -113,133 +113,133 @@ pub enum What {
     },
     /// The holder was told that its lease is lost.
     ToldLost {
-        /// Which window.
+        /// The window.
         window: WindowId,
     },
-    /// The holder gives the lease up: the moment before it releases or drops the guard.
+    /// The holder gives the lease up. Logged just before it releases or drops the guard.
     GaveUp {
-        /// Which window.
+        /// The window.
         window: WindowId,
     },
     /// A process stands still from now on: stopped, suspended or starved. Its clock goes on.
     Stopped {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
-    /// It goes on.
+    /// A process goes on.
     Resumed {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
-    /// A process is dead: nothing of it goes on. One that is started in its place has a number of
-    /// its own.
+    /// A process died. A process that replaces it has another number.
     Crashed {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
-    /// A process has sent a request (and not: the server has received it). What its store sends
-    /// once more by itself, because the server forgot a script, is not told again.
+    /// A process sent a request. The server may not have received it yet. If the store repeats a
+    /// request because the server forgot a script, only the first one is logged.
     Sent {
-        /// Who.
+        /// The process.
         process: ProcessId,
-        /// In which call; `None` if outside of all of them, or if that is not known.
+        /// The call; `None` if the request belongs to no call, or if the call is unknown.
         call: Option<CallId>,
-        /// What was asked.
+        /// The request.
         request: Request,
-        /// On which key.
+        /// The key.
         key: Name,
-        /// By which owner token.
+        /// The owner token.
         token: Name,
     },
-    /// A process has sent a request to one node of a quorum.
+    /// A process sent a request to one node of a quorum.
     SentTo {
-        /// To which.
+        /// The node.
         node: u32,
-        /// Who.
+        /// The process.
         process: ProcessId,
-        /// In which call; `None` if outside of all of them, or if that is not known.
+        /// The call; `None` if the request belongs to no call, or if the call is unknown.
         call: Option<CallId>,
-        /// What was asked.
+        /// The request.
         request: Request,
-        /// On which key.
+        /// The key.
         key: Name,
-        /// By which owner token.
+        /// The owner token.
         token: Name,
     },
-    /// The server carried a request out. One that it refused, be it for want of memory, is not
-    /// told.
+    /// The server carried a request out. Refused requests are not logged, for example those that
+    /// found the memory full.
     Served {
-        /// What was asked.
+        /// The request.
         request: Request,
-        /// On which key.
+        /// The key.
         key: Name,
-        /// By which owner token; for an eviction, that of the evicted.
+        /// The owner token; for an eviction, the evicted token.
         token: Name,
-        /// Who owned the key just before, expired leases left out.
+        /// The owner of the key just before, without expired leases.
         before: Option<Name>,
-        /// Who owns it now.
+        /// The owner of the key now.
         after: Option<Name>,
         /// How long the new owner's lease has left on the server.
         left: Duration,
-        /// The fencing tokens that the new owner is told are reserved for it, if it is told any.
+        /// The fencing tokens that the server told the new owner are reserved for it, if any.
         block: Option<Block>,
     },
-    /// One node of a quorum gave an asker the key, which says nothing of a lease: it has to be
-    /// given back there if no lease comes of it.
+    /// One node of a quorum granted a key. That alone makes no lease: the client must release the
+    /// key there if it gets no lease.
     GrantedAt {
-        /// Which.
+        /// The node.
         node: u32,
-        /// Which key.
+        /// The key.
         key: Name,
-        /// Who asked, by its owner token.
+        /// The owner token.
         token: Name,
-        /// For how long the node keeps it.
+        /// How long the node keeps it.
         left: Duration,
     },
-    /// What the server has of a window that its process relies on at this very moment.
+    /// The server's view of a window, at a moment when its process relies on it.
     Compared {
-        /// Which window.
+        /// The window.
         window: WindowId,
-        /// For how long its process relies on it still.
+        /// How long its process still relies on it.
         remaining: Duration,
-        /// Who owns the key on the server; of several nodes, on a majority, if that is the one.
+        /// The owner of the key on the server. In a quorum: the window's token, if a majority has
+        /// it.
         owner: Option<Name>,
-        /// How long that lease has left on the server, or on a majority of the nodes at least.
+        /// How long that lease has left on the server, or at least on a majority of the nodes.
         left: Duration,
     },
     /// A key was seen on the server.
     Key {
-        /// Which, companions included.
+        /// Its name. It may be a companion key.
         name: Name,
-        /// When it ends by itself; `None` if never.
+        /// How long until it expires; `None` if never.
         left: Option<Duration>,
     },
-    /// Everybody is gone, and the longest lease and place would have ended: what is seen from now
-    /// on was left behind.
+    /// All clients are gone, and the longest lease and place would have expired. Keys that are seen
+    /// from now on were left behind.
     Over,
     /// A fault begins.
     FaultBegan {
-        /// Which one: told again when it ends.
+        /// A number that is repeated when the fault ends.
         fault: u32,
-        /// What kind: a row of the table of faults in GUARANTEES.md.
+        /// The kind: a row of the table of faults in GUARANTEES.md.
         kind: Name,
     },
-    /// It ended, and all that it can still cause by itself is over.
+    /// A fault ended, and can cause nothing new by itself.
     FaultEnded {
-        /// Which one.
+        /// The number of the fault.
         fault: u32,
     },
-    /// The server forgot grants, or some of them.
+    /// The server forgot some or all grants.
     Forgot,
 }
 
-/// A call of the library.
+/// The function of the library that was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallKind {
     /// `try_lock`.
     TryLock,
-    /// `lock` or `lock_timeout`: waits in line.
+    /// `lock` or `lock_timeout`, which wait in the line.
     Lock,
     /// `Guard::renew`.
     Renew,
@@ -251,17 +251,17 @@ pub enum CallKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// With a guard.
+    /// It returned a guard.
     Granted,
-    /// Another has it.
+    /// Another client has the key.
     Taken,
     /// The wait elapsed.
     WaitElapsed,
-    /// Renewed.
+    /// The lease was renewed.
     Renewed,
-    /// Released; it was ours until then.
+    /// The lease was released; it was ours until then.
     Released,
-    /// It was not ours any more.
+    /// The lease was not ours any more.
     NotHeld,
     /// The lease was lost.
     Lost,
@@ -271,30 +271,31 @@ pub enum Outcome {
     Unknown,
     /// Another error, which no fault explains.
     Failed,
-    /// Its future was dropped.
+    /// The future was dropped.
     Dropped,
 }
 
-/// A request of a lock at its server.
+/// A request for a lock, sent to its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// Asks for the key.
+    /// Acquires the key.
     Ask {
-        /// How long the place lives that the asker takes if it is taken; `None` if it takes none.
+        /// The life of the place that the client takes if the key is taken; `None` if it takes no
+        /// place.
         place: Option<Duration>,
     },
     /// Restarts the ttl.
     Renew,
-    /// Ends lease and place.
+    /// Ends the lease and the place.
     Release,
-    /// Ends place, and the lease if another waits; else restarts its ttl.
+    /// Ends the place. Ends the lease too if another waits, and otherwise restarts its ttl.
     Keep,
-    /// Ends the lease of another.
+    /// Ends the lease of another client.
     Evict,
 }
 
-/// A moment as nanoseconds on its clock.
+/// Stores a moment as nanoseconds on its clock.
 mod nanos {
     use leasehold::core::Moment;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,11 +1,11 @@
-//! What must hold in every history, and what breaks it.
+//! The invariants of every history, and their violations.
 
 use std::fmt;
 use std::str::FromStr;
 
 use leasehold::core::Moment;
 
-/// What must hold.
+/// A rule that must hold in every history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
     /// The validity windows of one key never overlap.
@@ -14,38 +14,38 @@ pub enum Invariant {
     WindowInsideLease,
     /// Fencing tokens are unique and rise.
     FencingRises,
-    /// Fencing tokens are used by whom they were reserved for.
+    /// Each fencing token is used by the owner that it was reserved for.
     FenceReserved,
-    /// While somebody waits and nothing is wrong, a key is soon held.
+    /// While nothing is wrong, a key that has a waiter is soon held.
     NoLostWakeUp,
-    /// Nothing is left behind once everybody is gone.
+    /// Nothing is left behind once all clients are gone.
     NoOrphan,
-    /// The living are served in the order of the line.
+    /// Living waiters are served in the order of the line.
     LineOrder,
-    /// A lease is passed on within a client only for a short while once another waits.
+    /// Once another waits, a client passes a lease among its tasks only for a short while.
     PassesBounded,
-    /// A lease with no guard is given up once another waits, and when its time is over.
+    /// A lease without a guard is given up once another waits, and when its time is over.
     WantedAnswered,
-    /// A holder is told that its lease is lost by its own deadline.
+    /// A holder is told that its lease is lost before its own deadline.
     ToldBeforeDeadline,
     /// Every call ends within its limit.
     CallsReturn,
-    /// A release by anybody but the owner leaves the owner alone.
+    /// A release with another token leaves the owner alone.
     ReleaseRemovesNothing,
-    /// A renewal makes nobody the owner.
+    /// A renewal makes no client the owner.
     RenewalNeverResurrects,
     /// A token whose release was sent, or whose lease was lost, is not used again.
     SpentToken,
-    /// Everything that is written ends by itself.
+    /// Every key that is written expires by itself.
     NothingImmortal,
-    /// Who is told *taken* was not alone.
+    /// A client that is told *taken* was not alone.
     TakenIsTrue,
     /// Errors and losses have a cause.
     OutcomeExplained,
 }
 
 impl Invariant {
-    /// All of them.
+    /// All invariants.
     pub const ALL: [Self; 17] = [
         Self::NoOverlap,
         Self::WindowInsideLease,
@@ -106,17 +106,18 @@ impl FromStr for Invariant {
     }
 }
 
-/// Something that must not happen, and did.
+/// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What does not hold.
+    /// The invariant.
     pub invariant: Invariant,
-    /// When that shows.
+    /// When the violation shows.
     pub at: Moment,
-    /// What happened.
+    /// The description for people.
     pub text: String,
-    /// Whether it was promised not to happen. `false` where a fault could be the cause that
-    /// GUARANTEES.md does not cover: such a violation is counted and fails nothing.
+    /// Whether GUARANTEES.md promises that this does not happen. `false` if a fault may be the
+    /// cause that GUARANTEES.md does not cover. Such a violation is counted, but the run does not
+    /// fail.
     pub promised: bool,
 }
 

@@ -1,18 +1,19 @@
-//! Events as lines of JSON, for processes that tell each other what happened.
+//! Events as lines of JSON, for processes that send each other their histories.
 
 use super::event::Event;
 
-/// The event as one line, without its end.
+/// Writes an event as one line, without a line break.
 #[must_use]
 pub fn to_line(event: &Event) -> String {
     serde_json::to_string(event).expect("an event has neither maps nor failing parts")
 }
 
-/// The event that a line tells.
+/// Reads an event from a line.
 ///
 /// # Errors
 ///
-/// What is wrong with the line, which may be cut off where a process was killed while it wrote.
+/// A text that describes what is wrong with the line. A line may be cut off because its process was
+/// killed while it wrote.
 pub fn from_line(line: &str) -> Result<Event, String> {
     serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))
 }

@@ -1,9 +1,9 @@
-//! What happened, and whether it may have happened.
+//! Records what happened, and checks whether it may have happened.
 //!
-//! A history is a list of [events](event) on one clock. It is not compared with a mutex: a lease
-//! ends without anybody doing anything, so that a model of lock and unlock either forbids what is
-//! right or allows what is wrong. Instead windows are intervals, which are sorted and compared, and
-//! each [`Invariant`] is a question of its own to the events.
+//! A history is a list of [events](event) on one clock. The checker does not compare it with a
+//! mutex. A lease ends without any action, so a model of lock and unlock would either forbid
+//! correct histories or allow wrong ones. Instead, the checker sorts and compares windows as
+//! intervals, and each [`Invariant`] is checked independently.
 //!
 //! ```
 //! use std::time::Duration;
@@ -36,11 +36,11 @@ pub use self::summary::{Injected, Summary, WakeUps};
 use self::event::Event;
 use self::story::Story;
 
-/// Everything that happened and must not have, in order of time.
+/// Returns all violations in order of time.
 ///
 /// # Panics
 ///
-/// If the events are not in order of time, or speak of calls, windows or faults that were not told
+/// If the events are not in order of time, or mention calls, windows or faults that did not begin
 /// before.
 #[must_use]
 pub fn check(events: &[Event], bounds: &Bounds) -> Vec<Violation> {
@@ -50,7 +50,7 @@ pub fn check(events: &[Event], bounds: &Bounds) -> Vec<Violation> {
     violations
 }
 
-/// What a history is made of, in numbers.
+/// Counts the events of a history.
 #[must_use]
 pub fn summary(events: &[Event], bounds: &Bounds) -> Summary {
     Summary::of(&Story::new(events, bounds))

@@ -1,17 +1,17 @@
-//! Which faults are covered: the table of GUARANTEES.md, as it stands there.
+//! The faults that are covered, read from the table in GUARANTEES.md.
 
 use std::sync::LazyLock;
 
 const GUARANTEES: &str = include_str!("../../../../GUARANTEES.md");
 const HEADING: &str = "## Which faults are covered";
 
-/// What holds under a fault. Everything that is not named here holds under every fault.
+/// The promises under a fault. Promises that are not named here hold under every fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promised {
     /// Windows never overlap.
     pub windows: bool,
-    /// Leases stay: windows lie inside them. So it is where windows are promised, but for a strict
-    /// server: what that forgets is gone, and nobody else gets it.
+    /// Leases stay, so windows lie inside them. This is promised wherever `windows` is, except at a
+    /// strict server: it may lose leases, but nobody else gets the key.
     pub leases: bool,
     /// Fencing tokens rise.
     pub fencing: bool,
@@ -20,7 +20,7 @@ pub struct Promised {
 static TABLE: LazyLock<Vec<(&str, Promised)>> =
     LazyLock::new(|| read(GUARANTEES).expect("GUARANTEES.md has a table of faults"));
 
-/// What holds under faults of this kind; `None` if there is no such row.
+/// The promises under faults of this kind; `None` if the table has no such row.
 #[must_use]
 pub fn promised(kind: &str) -> Option<Promised> {
     TABLE.iter().find(|(row, _)| *row == kind).map(|(_, promised)| *promised)
@@ -43,7 +43,7 @@ fn read(guarantees: &str) -> Result<Vec<(&str, Promised)>, String> {
     rows.map(read_row).collect()
 }
 
-/// What kinds end in that are about a strict server.
+/// The end of the names of faults at a strict server.
 const STRICT: &str = "-strict";
 
 const COLUMNS: [&str; 2] = ["Windows never overlap", "Fencing tokens rise"];

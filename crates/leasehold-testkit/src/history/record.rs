@@ -1,4 +1,4 @@
-//! Where everybody writes down what happened.
+//! The place where processes write down what happened.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use leasehold::host::Host;
 use super::event::{CallId, CallKind, Event, Outcome, ProcessId, What, WindowId};
 use crate::VirtualHost;
 
-/// A history that is being made. Clones write to the same one.
+/// A history in the making. Clones write to the same history.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     events: Arc<Mutex<Vec<Event>>>,
@@ -18,30 +18,30 @@ pub struct History {
 }
 
 impl History {
-    /// Something happened, after everything that was told before.
+    /// Adds an event, after all earlier ones.
     pub fn push(&self, event: Event) {
         self.all().push(event);
     }
 
-    /// A number for a call.
+    /// A new number for a call.
     #[must_use]
     pub fn next_call(&self) -> CallId {
         CallId(self.calls.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A number for a window.
+    /// A new number for a window.
     #[must_use]
     pub fn next_window(&self) -> WindowId {
         WindowId(self.windows.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// All that happened so far.
+    /// All events so far.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.all().clone()
     }
 
-    /// Histories by several witnesses as one, in order of time.
+    /// Merges the histories of several witnesses, in order of time.
     #[must_use]
     pub fn merge(witnesses: impl IntoIterator<Item = Vec<Event>>) -> Vec<Event> {
         let mut events: Vec<_> = witnesses.into_iter().flatten().collect();
@@ -50,7 +50,7 @@ impl History {
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Event>> {
-        // Whoever checks after a panic wants what led to it.
+        // After a panic, the checker needs the events that led to it.
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,7 +58,7 @@ impl History {
         self.push(Event { at: host.now(), what });
     }
 
-    /// A call of the library begins now on that host; it has no limit.
+    /// Logs that a call without a limit begins now on that host.
     pub fn called(
         &self,
         host: &VirtualHost,
@@ -71,12 +71,12 @@ impl History {
         call
     }
 
-    /// It ends now, without a guard.
+    /// Logs that a call ends now without a guard.
     pub fn returned(&self, host: &VirtualHost, call: CallId, outcome: Outcome) {
         self.now(host, What::Returned { call, outcome });
     }
 
-    /// It ends now, with that guard, whose window lasts until [`InUse::end`] or its loss.
+    /// Logs that a call ends now with a guard. Its window lasts until [`InUse::end`] or its loss.
     #[must_use]
     pub fn granted(&self, host: &Arc<VirtualHost>, call: CallId, guard: &Guard) -> InUse {
         let (window, until) = (self.next_window(), host.now() + guard.remaining());
@@ -99,7 +99,7 @@ impl History {
     }
 }
 
-/// A window that is open: its guard is in use.
+/// An open window, whose guard is in use.
 #[derive(Clone, Debug)]
 pub struct InUse {
     history: History,
@@ -109,7 +109,7 @@ pub struct InUse {
 }
 
 impl InUse {
-    /// Its holder sees now until when it may rely on it.
+    /// Logs until when the holder may rely on the guard now.
     pub fn seen(&self, guard: &Guard) {
         if !self.is_over.load(Ordering::Relaxed) && guard.is_held() {
             let until = self.host.now() + guard.remaining();
@@ -117,7 +117,7 @@ impl InUse {
         }
     }
 
-    /// The holder gives up now: the moment before it releases.
+    /// Logs that the holder gives up now, just before it releases.
     pub fn end(self, guard: &Guard) {
         self.seen(guard);
         self.close(What::GaveUp { window: self.window });

@@ -1,4 +1,4 @@
-//! A history, sorted by what its events are about.
+//! A history, sorted by keys, calls, windows and processes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -9,38 +9,38 @@ use super::bounds::Bounds;
 use super::event::{Block, CallId, CallKind, Event, Outcome, ProcessId, Request, What, WindowId};
 use super::weather::Weather;
 
-/// One window.
 #[derive(Clone, Debug)]
 pub(super) struct Window<'a> {
     pub(super) id: WindowId,
-    /// When the call began that got it or, of windows of one lease, the first of them.
+    /// When the call began that got it. For several windows of one lease: when the first call
+    /// began.
     pub(super) called: Moment,
     pub(super) process: ProcessId,
     pub(super) token: &'a str,
     pub(super) fence: Option<u64>,
     pub(super) began: Moment,
-    /// Until when its process relied on it at most, as was seen last.
+    /// The last known moment until which its process relied on it.
     pub(super) until: Moment,
     pub(super) told: Option<Moment>,
     pub(super) gave_up: Option<Moment>,
     pub(super) crashed: Option<Moment>,
     /// When an operator ended its lease.
     pub(super) evicted: Option<Moment>,
-    /// The number of the event by which its process put an end to it.
+    /// The number of the event with which its process ended it.
     pub(super) closed: Option<usize>,
-    /// For how long its client may keep the lease with no guard.
+    /// How long its client may keep the lease without a guard.
     pub(super) keeps: Duration,
 }
 
 impl Window<'_> {
-    /// When its process stopped relying on it. One that is dead relies on nothing, and from an
-    /// eviction on nothing is promised.
+    /// When its process stopped relying on it. A dead process relies on nothing. After an eviction
+    /// nothing is promised.
     pub(super) fn end(&self) -> Moment {
         let ends = [self.told, self.gave_up, self.crashed, self.evicted];
         ends.into_iter().flatten().fold(self.until, Moment::min)
     }
 
-    /// Whether anybody ever relied on it.
+    /// Whether no process ever relied on it.
     pub(super) fn is_empty(&self) -> bool {
         self.end() <= self.began
     }
@@ -50,7 +50,6 @@ impl Window<'_> {
     }
 }
 
-/// One call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) id: CallId,
@@ -90,24 +89,24 @@ impl Served<'_> {
     }
 }
 
-/// What a process lived through.
+/// When a process ran and stood still.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Life {
-    /// When it stood still.
+    /// The spans in which it stood still.
     stood: Vec<(Moment, Option<Moment>)>,
     pub(super) crashed: Option<Moment>,
 }
 
 impl Life {
-    /// It stands still from now on. One that stands still already goes on with the next `Resumed`
-    /// all the same, and the dead stand no stiller.
+    /// The process stands still from now on. If it already does, the next `Resumed` still ends it.
+    /// A dead process stays dead.
     fn stop(&mut self, at: Moment) {
         if self.crashed.is_none() && !matches!(self.stood.last(), Some((_, None))) {
             self.stood.push((at, None));
         }
     }
 
-    /// For how long it ran between two moments.
+    /// How long it ran between two moments.
     pub(super) fn ran(&self, from: Moment, to: Moment) -> Duration {
         let to = self.crashed.map_or(to, |crashed| crashed.min(to));
         let stood = self.stood.iter().map(|(stopped, resumed)| {
@@ -142,16 +141,16 @@ impl Life {
     }
 }
 
-/// All that happened to one key.
+/// All events of one key.
 #[derive(Debug, Default)]
 pub(super) struct OfKey<'a> {
-    /// By their beginnings.
+    /// In the order of their beginnings.
     pub(super) windows: Vec<Window<'a>>,
     pub(super) calls: Vec<Call>,
     pub(super) served: Vec<Served<'a>>,
 }
 
-/// All of a history.
+/// A whole history.
 #[derive(Debug)]
 pub(super) struct Story<'a> {
     pub(super) events: &'a [Event],
@@ -162,13 +161,13 @@ pub(super) struct Story<'a> {
     /// Whether the server ever forgets anything.
     pub(super) may_forget: bool,
     pub(super) keys: BTreeMap<&'a str, OfKey<'a>>,
-    /// Keys of locks that are ours.
+    /// The keys of our locks.
     pub(super) ours: BTreeSet<&'a str>,
     pub(super) weather: Weather<'a>,
     lives: HashMap<ProcessId, Life>,
     nobody: Life,
     windows: HashMap<WindowId, (&'a str, usize)>,
-    /// When each owner token was first called for.
+    /// When each owner token was first requested.
     asked: HashMap<&'a str, Moment>,
     calls: HashMap<CallId, (&'a str, usize)>,
 }
@@ -198,7 +197,7 @@ impl<'a> Story<'a> {
         story
     }
 
-    /// What that process lived through.
+    /// The life of a process.
     pub(super) fn life(&self, process: ProcessId) -> &Life {
         self.lives.get(&process).unwrap_or(&self.nobody)
     }
@@ -319,7 +318,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// What is only known once everything is told.
+    /// Fills in facts that are known only after all events.
     fn close(&mut self) {
         for life in self.lives.values() {
             if let Some((stopped, None)) = life.stood.last() {

@@ -1,4 +1,4 @@
-//! What a history is made of, in numbers.
+//! A summary of a history in numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,47 +7,47 @@ use super::check::{Gap, gaps};
 use super::event::{CallKind, Outcome};
 use super::story::Story;
 
-/// How many acquisitions must be attempted around a fault for it to count as met.
+/// A fault counts only if at least this many acquisitions were attempted around it.
 const ATTEMPTS_MIN: usize = 50;
 
-/// What happened, in numbers. Summaries of several histories add up by [`add`](Self::add).
+/// A history in numbers. [`add`](Self::add) adds up the summaries of several histories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// From the first event to the last.
+    /// The time from the first event to the last.
     pub span: Duration,
-    /// For how much of it nothing was wrong, nor had been shortly before: what is asked in calm
-    /// weather only is asked then.
+    /// How much of that time was calm: no fault and no aftermath. Some invariants are checked only
+    /// then.
     pub calm: Duration,
     /// How often a key was granted.
     pub acquisitions: u64,
-    /// How many calls there were, of whatever kind.
+    /// How many calls of any kind there were.
     pub calls: u64,
     /// How many of them were told *taken*, or gave up waiting.
     pub in_vain: u64,
-    /// How many ended in an error.
+    /// How many of them ended in an error.
     pub errors: u64,
     /// How many windows were lost.
     pub lost: u64,
     /// The faults, by kind.
     pub faults: BTreeMap<String, Injected>,
-    /// How long waiters waited for their wake-up.
+    /// The delays of wake-ups.
     pub wake_ups: WakeUps,
-    /// For how long a key that was waited for was nobody's, at most, in whatever weather.
+    /// The longest time in which a key had a waiter and no holder, in any weather.
     pub orphaned_max: Duration,
 }
 
 /// Faults of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Injected {
-    /// How many there were.
+    /// How many faults there were.
     pub injected: u64,
-    /// How many met enough of a load: 50 acquisitions attempted from its beginning to one ttl after
-    /// its end.
+    /// How many of them met enough load: 50 attempted acquisitions between their beginning and one
+    /// ttl after their end.
     pub counted: u64,
 }
 
-/// From the end of one window to the beginning of the next, where somebody waited all the time and
-/// nothing was wrong.
+/// The times from the end of one window to the beginning of the next, in calm weather, with a
+/// waiter all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WakeUps {
     /// How many there were of each length, in whole milliseconds, rounded up.
@@ -60,7 +60,7 @@ impl WakeUps {
         *self.by_ms.entry(u64::try_from(ms).unwrap_or(u64::MAX)).or_default() += 1;
     }
 
-    /// The delay that this many of a hundred do not exceed; `None` if there were none.
+    /// The delay that `percent` percent of the wake-ups do not exceed; `None` without wake-ups.
     #[must_use]
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
         let rank = (self.count() * percent).div_ceil(100).max(1);
@@ -73,13 +73,13 @@ impl WakeUps {
         found.map(|(ms, _)| Duration::from_millis(*ms))
     }
 
-    /// The longest.
+    /// The longest delay.
     #[must_use]
     pub fn max(&self) -> Option<Duration> {
         self.by_ms.keys().next_back().map(|ms| Duration::from_millis(*ms))
     }
 
-    /// How many there were.
+    /// The number of wake-ups.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.by_ms.values().sum()
@@ -134,7 +134,7 @@ impl Summary {
         }
     }
 
-    /// Adds another history.
+    /// Adds the numbers of another history.
     pub fn add(&mut self, other: &Self) {
         self.span += other.span;
         self.calm += other.calm;

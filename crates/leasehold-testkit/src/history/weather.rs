@@ -1,4 +1,4 @@
-//! When something was wrong, and what that excuses.
+//! The times at which something was wrong, and the violations that this excuses.
 
 use std::time::Duration;
 
@@ -7,13 +7,12 @@ use leasehold::core::Moment;
 use super::bounds::Bounds;
 use super::model::{Promised, promised};
 
-/// One fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spell<'a> {
     pub(super) fault: u32,
     pub(super) kind: &'a str,
     pub(super) began: Moment,
-    /// `None`: it lasts on.
+    /// `None` while the fault lasts.
     pub(super) ended: Option<Moment>,
     promised: Promised,
 }
@@ -26,12 +25,12 @@ impl Spell<'_> {
 
 const FOR_EVER: Moment = Moment::from_nanos(u64::MAX);
 
-/// All that was wrong in a history.
+/// Everything that was wrong in a history.
 #[derive(Debug, Default)]
 pub(super) struct Weather<'a> {
     pub(super) spells: Vec<Spell<'a>>,
-    /// From when to when the world was disturbed: beside faults, what has no name but stops, kills
-    /// or forgets.
+    /// The spans in which the world was disturbed: by faults, and by stops, kills and lost grants
+    /// without a fault.
     disturbed: Vec<(Moment, Moment)>,
     lease: Duration,
     aftermath: Duration,
@@ -42,7 +41,7 @@ impl<'a> Weather<'a> {
         Self { lease: bounds.lease(), aftermath: bounds.aftermath(), ..Self::default() }
     }
 
-    /// A kind that is no row of the table counts as covered: then a mistaken name fails loudly.
+    /// An unknown kind counts as covered, so that a wrong name fails loudly.
     pub(super) fn began(&mut self, at: Moment, fault: u32, kind: &'a str) {
         let all = Promised { windows: true, leases: true, fencing: true };
         let promised = promised(kind).unwrap_or(all);
@@ -54,12 +53,12 @@ impl<'a> Weather<'a> {
         spell.expect("a fault that ended had begun").ended = Some(at);
     }
 
-    /// Something that is no fault of its own disturbed the world.
+    /// Adds a disturbance that is not a fault of its own.
     pub(super) fn disturb(&mut self, from: Moment, to: Moment) {
         self.disturbed.push((from, to));
     }
 
-    /// All faults are told: lays together what they disturbed, the aftermath included.
+    /// After all faults are known: merges the spans that they disturbed, with their aftermath.
     pub(super) fn settle(&mut self) {
         let spells = self.spells.iter().map(|spell| (spell.began, spell.ended()));
         let mut all: Vec<_> = self.disturbed.iter().copied().chain(spells).collect();
@@ -75,7 +74,7 @@ impl<'a> Weather<'a> {
         self.disturbed = merged;
     }
 
-    /// Whether nothing was wrong from one moment to another, nor had been shortly before.
+    /// Whether nothing was wrong in a span, nor shortly before it.
     pub(super) fn is_calm(&self, from: Moment, to: Moment) -> bool {
         let next = self.disturbed.partition_point(|(_, end)| *end < from);
         self.disturbed.get(next).is_none_or(|(began, _)| *began > to)
@@ -98,18 +97,18 @@ impl<'a> Weather<'a> {
         parts
     }
 
-    /// Whether it was promised that windows do not meet at `at`, if the first of their leases was
-    /// asked for at `asked`.
+    /// Whether windows are promised not to overlap at `at`, if the first of their leases was
+    /// requested at `asked`.
     ///
-    /// A fault that ends leases early excuses what it can have caused: violations from its
-    /// beginning until all leases that it met have ended, which is one ttl and the lock delay after
-    /// its end. A lease that was asked for after its end is none of them.
+    /// A fault that ends leases early excuses its possible effects: violations from its beginning
+    /// until all leases that it met have ended. That is one ttl and the lock delay after its end.
+    /// It does not meet a lease that was requested after its end.
     pub(super) fn windows_promised(&self, asked: Moment, at: Moment) -> bool {
         !self.is_met(asked, at, |promised| !promised.windows)
     }
 
-    /// As [`windows_promised`](Self::windows_promised), for the leases behind the windows: a strict
-    /// server may forget them, and they are nobody else's meanwhile.
+    /// Like [`windows_promised`](Self::windows_promised), for the leases behind the windows. A
+    /// strict server may forget leases, but nobody else gets their keys meanwhile.
     pub(super) fn leases_promised(&self, asked: Moment, at: Moment) -> bool {
         !self.is_met(asked, at, |promised| !promised.leases)
     }
@@ -123,15 +122,15 @@ impl<'a> Weather<'a> {
         })
     }
 
-    /// Whether it was promised at `at` that fencing tokens rise: not once a fault began that covers
-    /// no fencing, since a counter that fell back may take any time to catch up.
+    /// Whether fencing tokens are promised to rise at `at`. They are not after the beginning of a
+    /// fault without that promise, because a counter that fell back may take any time to catch up.
     pub(super) fn fencing_promised(&self, at: Moment) -> bool {
         !self.spells.iter().any(|spell| !spell.promised.fencing && spell.began <= at)
     }
 
-    /// Whether places that are in line while this fault lasts may end or vanish early.
+    /// Whether places in the line may end early or vanish during such a fault.
     pub(super) fn hurts_places(kind: &str) -> bool {
-        // A server that is full refuses to write places down, and one whose clock jumps ends them.
+        // A full server refuses to store places. A server whose clock jumps ends them.
         promised(kind).is_some_and(|promised| !promised.leases)
             || kind == "out-of-memory"
             || kind == "clock-step-back"
@@ -162,7 +161,7 @@ mod tests {
     #[test]
     fn calm_begins_when_the_aftermath_is_over() {
         let weather = weather();
-        // 10.102 s of a lease, 3.032 s of a place
+        // 10.102 s for a lease, 3.032 s for a place
         let calm = |from, to| weather.is_calm(at(from), at(to));
         assert!(calm(0, 99) && calm(124, 199) && calm(234, 999));
         assert!(!calm(0, 100) && !calm(123, 150) && !calm(207, 208) && !calm(0, 999));

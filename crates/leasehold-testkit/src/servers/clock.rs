@@ -1,8 +1,8 @@
-//! The clock of a server, in the hands of a test.
+//! A server's clock that a test controls.
 //!
-//! A few lines of C stand between the server and the system's clock, and read what the test wrote
-//! into a file that both have mapped. Expiry on a server whose clock stands still is exact to the
-//! millisecond, and a step of its clock is a number written.
+//! A few lines of C replace the server's clock. They read what the test wrote into a file that both
+//! processes map. With a frozen clock, expiry on the server is exact to the millisecond. To step
+//! the clock, the test writes a number.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,24 +12,25 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const SOURCE: &str = include_str!("clock.c");
 
-/// The time of day as one server sees it. Its steady clock is the machine's: event loop and
-/// timeouts of the server go on.
+/// The time of day of one server. Its steady clock is the machine's, so the server's event loop and
+/// timeouts go on.
 #[derive(Debug)]
 pub struct ServerClock {
     page: File,
     set: Mutex<Setting>,
 }
 
-/// What stands in the file, in microseconds.
+/// The contents of the file, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Setting {
-    /// Zero while it runs.
+    /// Zero while the clock runs.
     frozen: i64,
     offset: i64,
 }
 
 impl ServerClock {
-    /// A clock in files of that directory, and the environment of a server that goes by it.
+    /// Creates a clock with files in that directory. Returns it with the environment of a server
+    /// that uses it.
     pub(super) fn in_dir(dir: &Path) -> (Self, [(&'static str, String); 2]) {
         let library = dir.join("clock.so");
         std::fs::write(&library, compiled()).expect("the directory takes files");
@@ -41,18 +42,18 @@ impl ServerClock {
         (clock, [("LD_PRELOAD", shown(library)), ("LEASEHOLD_TEST_CLOCK", shown(path))])
     }
 
-    /// Stands still at that many microseconds after 1970.
+    /// Freezes the clock at that many microseconds after 1970.
     ///
     /// # Panics
     ///
-    /// At zero, which stands for a clock that runs.
+    /// At zero, which means a running clock.
     pub fn freeze_at(&self, unix_us: u64) {
         assert!(unix_us > 0, "a clock does not stand at 1970");
         let frozen = i64::try_from(unix_us).expect("a time of these millennia");
         self.change(|set| set.frozen = frozen);
     }
 
-    /// Steps by that many microseconds, forward or back, standing or running.
+    /// Steps a running or frozen clock by that many microseconds, forward or back.
     pub fn step_by(&self, us: i64) {
         self.change(|set| {
             if set.frozen == 0 {
@@ -69,21 +70,23 @@ impl ServerClock {
     }
 
     fn set(&self) -> MutexGuard<'_, Setting> {
-        // Two numbers, whole at every moment.
+        // Always valid, even after a panic.
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, change: impl FnOnce(&mut Setting)) {
         let mut set = self.set();
         change(&mut set);
-        // One write each: the server may read in between, but never half a number.
+        // One write for each number: the server may read between the writes, but never half a
+        // number.
         for (number, at) in [(set.frozen, 0), (set.offset, 8)] {
             self.page.write_all_at(&number.to_ne_bytes(), at).expect("the file takes 16 bytes");
         }
     }
 }
 
-/// The library, compiled once for each process, and kept in memory so that no file is left behind.
+/// The compiled library. It is compiled once for each process and kept in memory, so that no file
+/// is left behind.
 fn compiled() -> &'static [u8] {
     static COMPILED: OnceLock<Vec<u8>> = OnceLock::new();
     COMPILED.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Servers that are none.
+//! Fake servers.
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -10,8 +10,7 @@ use super::frames::Frames;
 use super::listening::Listening;
 use super::port::Port;
 
-/// Something that listens on a port of 127.0.0.1 and does the same with every connection. Gone when
-/// this is dropped.
+/// Listens on a port of 127.0.0.1 and treats every connection the same way. Dropping it ends it.
 pub struct FakeServer {
     port: Port,
     kept: Arc<Mutex<Vec<TcpStream>>>,
@@ -19,7 +18,7 @@ pub struct FakeServer {
     _listening: Listening,
 }
 
-/// What becomes of a connection.
+/// How it treats a connection.
 #[derive(Clone, Debug)]
 enum Manner {
     Silent,
@@ -28,25 +27,25 @@ enum Manner {
 }
 
 impl FakeServer {
-    /// Takes connections and never says anything, whatever it is asked.
+    /// A server that accepts connections and never answers.
     #[must_use]
     pub fn silent() -> Self {
         Self::new(Manner::Silent)
     }
 
-    /// Closes every connection at once.
+    /// A server that closes every connection at once.
     #[must_use]
     pub fn closing() -> Self {
         Self::new(Manner::Closing)
     }
 
-    /// Speaks HTTP.
+    /// A server that speaks HTTP.
     #[must_use]
     pub fn speaking_http() -> Self {
         Self::answering("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
     }
 
-    /// Answers every request with these bytes, such as `-LOADING the dataset\r\n`.
+    /// A server that answers every request with these bytes, such as `-LOADING the dataset\r\n`.
     #[must_use]
     pub fn answering(bytes: impl Into<Vec<u8>>) -> Self {
         Self::new(Manner::Answering(bytes.into()))
@@ -83,7 +82,7 @@ impl FakeServer {
         self.port.number()
     }
 
-    /// How many connections it has taken.
+    /// How many connections it has accepted.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
@@ -110,7 +109,7 @@ impl fmt::Debug for FakeServer {
 impl Drop for FakeServer {
     fn drop(&mut self) {
         for stream in self.kept.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // It may be closed already.
+            // The connection may be closed already.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }

@@ -1,13 +1,13 @@
-//! Where requests and replies end in a stream of bytes.
+//! Finds the ends of requests and replies in a stream of bytes.
 
-/// Follows the protocol of Redis, requests and replies alike, byte by byte.
+/// Follows requests and replies of the Redis protocol byte by byte.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Frames {
-    /// The line so far.
+    /// The current line so far.
     line: Vec<u8>,
-    /// How many bytes follow that belong to the last line.
+    /// How many bytes of the current bulk string are missing.
     body: usize,
-    /// How many parts are missing in each of the arrays that are open, the outermost first.
+    /// How many parts each open array still lacks, outermost array first.
     open: Vec<usize>,
 }
 
@@ -17,7 +17,7 @@ impl Frames {
         self.line.is_empty() && self.body == 0 && self.open.is_empty()
     }
 
-    /// Takes one byte; returns whether it ends a frame that is in no other.
+    /// Takes one byte. Returns whether it ends an outermost frame.
     pub(super) fn take(&mut self, byte: u8) -> bool {
         if self.body > 0 {
             self.body -= 1;
@@ -31,7 +31,7 @@ impl Frames {
         let number = || std::str::from_utf8(&line[1..]).ok()?.trim_end().parse::<usize>().ok();
         let parts = match line[0] {
             b'$' | b'!' | b'=' => {
-                // Nothing follows a length of minus one.
+                // A length of minus one has no body.
                 self.body = number().map_or(0, |length| length + 2);
                 if self.body > 0 {
                     return false;
@@ -40,7 +40,7 @@ impl Frames {
             }
             b'*' | b'~' | b'>' => number().unwrap_or(0),
             b'%' => number().unwrap_or(0) * 2,
-            // A status, a number, a refusal; or nonsense, of which each line counts.
+            // A status, a number or an error. Each line of nonsense counts as well.
             _ => 0,
         };
         if parts > 0 {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn frames_of_every_kind_are_told_apart() {
-        // what was sent, how many frames end in it, whether another has begun
+        // the bytes, how many frames end in them, whether another one has begun
         let table: [(&[u8], u64, bool); 12] = [
             (b"+OK\r\n", 1, false),
             (b"-ERR no\r\n:1\r\n", 2, false),

@@ -1,4 +1,4 @@
-//! Listening on a port of one's own, until told to stop.
+//! Listens on a reserved port until it is dropped.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -7,8 +7,7 @@ use std::thread::JoinHandle;
 
 use super::port::Port;
 
-/// A thread that takes connections. When this is dropped nobody listens any more: who connects is
-/// refused.
+/// A thread that accepts connections. After it is dropped, connections are refused.
 #[derive(Debug)]
 pub(super) struct Listening {
     port: u16,
@@ -17,7 +16,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Has `take` called with every connection. It must not block.
+    /// Calls `take` with every connection. `take` must not block.
     pub(super) fn on(port: &Port, take: impl Fn(TcpStream) + Send + 'static) -> Self {
         let port = port.number();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is ours");
@@ -28,7 +27,7 @@ impl Listening {
                 if stopped.load(Ordering::Acquire) {
                     return;
                 }
-                // Whoever gave up before it was taken is not missed.
+                // A client that gave up before it was accepted does not matter.
                 if let Ok(stream) = stream {
                     take(stream);
                 }
@@ -42,7 +41,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Accepting ends with a connection only.
+        // Only a new connection ends the blocking accept.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,16 +1,16 @@
-//! Real servers for tests: private, on free ports, and gone with the process that runs the tests.
+//! Real servers for tests: private, on free ports, and ended with the test process.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`redis_server`] | a Redis server that a test starts, pauses, kills and restarts |
-//! | [`pool`] | such servers for tests that come one after the other |
-//! | [`outside`] | such a server on virtual time |
-//! | [`clock`] | the clock of such a server, in the hands of the test |
+//! | [`pool`] | servers that one test after the other uses |
+//! | [`outside`] | a server on virtual time |
+//! | [`clock`] | a server's clock that a test controls |
 //! | [`proxy`] | a bad network in front of a server |
 //! | [`fake`] | servers that answer nonsense, or nothing |
-//! | [`resp`] | a small blocking client, with which tests look at what is on a server |
+//! | [`resp`] | a small blocking client, with which tests inspect a server |
 //!
-//! A server that cannot be started fails the test and says what to do: nothing is skipped.
+//! If a server does not start, the test fails and says what to do. No test is skipped.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 pub mod clock;

@@ -1,4 +1,5 @@
-//! Servers that many tests of one process use in turn: one is started in the time of ten tests.
+//! A pool of servers that the tests of one process use in turn. Starting a server takes as long as
+//! ten tests.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::{PATIENCE, RedisServer, Reply};
 
-/// How many servers a process starts at most.
+/// The largest number of servers that a process starts.
 const SERVERS_MAX: usize = 8;
 
 struct Pool {
@@ -17,23 +18,23 @@ struct Pool {
 static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), lent: 0 });
 static RETURNED: Condvar = Condvar::new();
 
-/// A server of the pool, for nobody else until this is dropped.
+/// A server of the pool, lent to one test until this is dropped.
 ///
-/// It has no directory any more, so it cannot be restarted, and whoever wants it configured
-/// otherwise starts one of his own.
+/// It has no directory any more, so it cannot be restarted. A test that needs another configuration
+/// starts its own server.
 pub struct PooledServer {
     /// `Some` until it is dropped.
     server: Option<RedisServer>,
 }
 
-/// A server without keys, scripts and connections, whose clock stands at the time of the machine's
-/// until it is [set](RedisServer::clock). Waits if all are lent.
+/// Lends a server without keys, scripts and connections. Its clock shows the machine's time until
+/// the test [sets](RedisServer::clock) it. Waits if all servers are lent.
 ///
-/// Servers of the pool go on until the process ends, and end with it.
+/// Servers of the pool end with the process.
 ///
 /// # Panics
 ///
-/// If none can be started, or none is given back in time.
+/// If no server can be started, or none is returned in time.
 #[must_use]
 #[track_caller]
 pub fn lend() -> PooledServer {
@@ -43,7 +44,7 @@ pub fn lend() -> PooledServer {
     pool.lent += 1;
     let idle = pool.idle.pop();
     drop(pool);
-    // From here on this place is given back also by a panic.
+    // From here on, even a panic returns this place to the pool.
     let mut lent = PooledServer { server: idle };
     if lent.server.as_ref().is_some_and(|server| reset(server).is_err()) {
         lent.server = None;
@@ -53,20 +54,21 @@ pub fn lend() -> PooledServer {
 }
 
 fn pool() -> MutexGuard<'static, Pool> {
-    // Numbers and servers, whole at every moment.
+    // Always valid, even after a panic.
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn start() -> RedisServer {
     let mut server = RedisServer::builder().with_clock().start();
-    // A static is never dropped, so its files would stay. Nothing of them is opened again.
+    // A static is never dropped, so its files would stay. The server opens none of them again.
     server.leave_home();
     server
 }
 
 fn reset(server: &RedisServer) -> Result<(), String> {
     server.clock().run_free();
-    // Anew: when this connection is served, every earlier one was accepted, and can be closed.
+    // A new connection: when the server serves it, it has accepted all earlier ones and can close
+    // them.
     let mut client = server.connect().map_err(|error| error.to_string())?;
     for command in
         ["CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub", "FLUSHALL", "SCRIPT FLUSH"]
@@ -97,7 +99,7 @@ impl fmt::Debug for PooledServer {
 impl Drop for PooledServer {
     fn drop(&mut self) {
         let server = self.server.take().filter(RedisServer::is_fit);
-        // A failed test is told what its server said, and leaves it to nobody.
+        // A failed test prints the log of its server, and nobody else gets that server.
         let server = server.filter(|_| !std::thread::panicking());
         let mut pool = pool();
         pool.lent -= 1;

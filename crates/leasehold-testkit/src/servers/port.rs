@@ -1,4 +1,4 @@
-//! Ports that no other test takes.
+//! Reserves ports that no other test takes.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
@@ -7,16 +7,17 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::virtual_host::SeededRandom;
 
-/// Below the ports that systems hand out to outgoing connections, so that none of those takes one
+/// Below the ports that systems give to outgoing connections, so that none of those takes a port
 /// while its server is down.
 const RANGE: std::ops::Range<u16> = 12_000..32_000;
 
 const TRIES: usize = 1_000;
 
-/// A TCP port of 127.0.0.1 that is this process' own while this lives, listened to or not.
+/// A TCP port of 127.0.0.1 that belongs to this process while this lives, with or without a
+/// listener.
 ///
-/// The UDP port of the same number stands for it: every process that tests with this kit goes by
-/// that, and the system gives it back when the process ends, however it ends.
+/// The process binds the UDP port with the same number as a mark. Every process that tests with
+/// this kit respects the mark. The system frees it when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Port {
     number: u16,
@@ -24,7 +25,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// A port that nobody listens to.
+    /// Reserves a port without a listener.
     pub(super) fn reserve() -> Self {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).expect("the operating system has a random source");
@@ -45,9 +46,9 @@ impl Port {
     }
 }
 
-/// Whether nobody listens to a port. Nobody does so to find out either: a process that another
-/// thread is just starting has a copy of every socket until it becomes its program, and a copy that
-/// listened would keep the port for that long.
+/// Whether a port has no listener. The test only binds the port, without listening. A process that
+/// another thread is just starting has a copy of every socket until it executes its program. A
+/// listening copy would block the port for that long.
 fn is_free(port: u16) -> bool {
     let made = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     made.is_ok_and(|socket| {

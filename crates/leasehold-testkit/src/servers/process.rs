@@ -1,4 +1,4 @@
-//! Processes that end with the one that started them, whatever ends it.
+//! Processes that end with their parent, however the parent ends.
 
 use std::fs::File;
 use std::io;
@@ -15,11 +15,11 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
 };
 
-/// What becomes the program: ends at once if its parent died before the kernel was asked to kill
-/// it with its parent.
+/// A shell script that executes the program. It ends at once if its parent died before it asked the
+/// kernel to be killed with its parent.
 const BECOME: &str = r#"[ "$PPID" = "$1" ] && shift && exec "$@""#;
 
-/// How much of a log is shown at most.
+/// The largest part of a log that is shown.
 const LOG_SHOWN_BYTES: u64 = 16 * 1024;
 
 /// A process that is killed when this is dropped or when our own process ends.
@@ -31,7 +31,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program`, which is looked for on PATH, with its output in `log`.
+    /// Starts `program` from PATH. Its output goes to `log`.
     pub(crate) fn start(
         program: &str,
         args: &[&str],
@@ -44,8 +44,8 @@ impl Process {
         Self::spawn(command)
     }
 
-    /// Starts `program` with pipes to its standard input and from its output; what it complains of
-    /// goes to `log`.
+    /// Starts `program` with pipes for its standard input and output. Its standard error goes to
+    /// `log`.
     pub(crate) fn start_piped(
         program: &str,
         args: &[&str],
@@ -70,7 +70,7 @@ impl Process {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Waits for its end for that long at most, and returns whether it has ended.
+    /// Waits at most `span` for its end. Returns whether it has ended.
     pub(crate) fn ends_within(&self, span: Duration) -> bool {
         let limit = Timespec {
             tv_sec: i64::try_from(span.as_secs()).expect("a span of this century"),
@@ -79,16 +79,16 @@ impl Process {
         poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&limit)) == Ok(1)
     }
 
-    /// How it ended, which it has; `None` if by a signal.
+    /// Its exit code, after it has ended; `None` if a signal ended it.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         self.child.wait().expect("it is ours").code()
     }
 
-    /// Stops all of it; it has stopped when this returns, unless it has ended: then false.
+    /// Stops the whole process, and returns when it has stopped. Returns false if it has ended.
     pub(crate) fn stop(&self) -> bool {
         self.signal(Signal::STOP);
         loop {
-            // Its end is left to be waited for once more.
+            // The end of the process must stay waitable.
             let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             let waited = waitid(WaitId::Pid(self.pid), options);
             match waited {
@@ -99,27 +99,25 @@ impl Process {
         }
     }
 
-    /// Lets it go on.
     pub(crate) fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        // Ours and not waited for yet, so the pid is nobody else's.
+        // It is our child and was not waited for yet, so no other process can have its pid.
         kill_process(self.pid, signal).expect("a process of ours can be signalled");
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended by itself, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What becomes `program` with those arguments.
+/// The command that becomes `program` with those arguments.
 fn becoming(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(find("setpriv", "util-linux"));
     command.args(["--pdeathsig", "KILL", "sh", "-c", BECOME, "sh"]);
@@ -127,8 +125,8 @@ fn becoming(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// The kernel kills a child when the *thread* that started it ends, and the threads of tests end
-/// early; this one lives as long as the process.
+/// Starts a command on a thread that lives as long as the process. The kernel kills a child when
+/// the *thread* that started it ends, and the threads of tests end early.
 fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     type Order = (Command, Sender<io::Result<Child>>);
     static ORDERS: OnceLock<Sender<Order>> = OnceLock::new();
@@ -138,7 +136,7 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
             .name("server parent".to_owned())
             .spawn(move || {
                 for (mut command, reply) in taken {
-                    // Whoever ordered it may have given up.
+                    // The thread that ordered it may have given up.
                     let _ = reply.send(command.spawn());
                 }
             })
@@ -150,14 +148,14 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     started.recv().expect("the thread lives as long as the process")
 }
 
-/// Where a program lies.
+/// The path of a program.
 ///
 /// # Panics
 ///
-/// If it is missing, with what to do about it.
+/// If the program is missing. The message says what to install.
 pub(crate) fn find(program: &str, package: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // A path that is absolute stays what it is.
+    // `join` keeps an absolute path as it is.
     let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|at| at.is_file());
     found.unwrap_or_else(|| panic!("{}", missing(program, package)))
 }
@@ -170,7 +168,7 @@ fn missing(program: &str, package: &str) -> String {
     )
 }
 
-/// The end of what a process wrote to its log.
+/// The last part of a process's log.
 pub(crate) fn tail(log: &File) -> String {
     let length = log.metadata().map_or(0, |metadata| metadata.len());
     let start = length.saturating_sub(LOG_SHOWN_BYTES);
@@ -200,7 +198,7 @@ mod tests {
         let copy = log.try_clone().expect("a file");
         let started = std::thread::spawn(move || {
             let process = Process::start("sleep", &["1000"], &[], &copy).expect("it starts");
-            // Until then it has not asked to be killed with its parent.
+            // Until then, the process has not asked to be killed with its parent.
             let name = format!("/proc/{}/comm", process.pid());
             while std::fs::read_to_string(&name).expect("it lives") != "sleep\n" {
                 std::thread::yield_now();

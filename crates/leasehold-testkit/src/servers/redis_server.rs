@@ -17,22 +17,23 @@ use super::port::Port;
 use super::process::{Process, find, tail};
 use super::resp::{Client, Reply};
 
-/// What is started where a test names no program.
+/// The program that runs if a test names no other.
 const PROGRAM: &str = "redis-server";
 
-/// The variable that names another, by its name or path: one that takes the same configuration.
+/// The variable that names another program by its name or path. It must take the same
+/// configuration.
 const PROGRAM_VARIABLE: &str = "LEASEHOLD_TEST_SERVER";
 
-/// How often a server that starts is asked whether it is ready.
+/// How often a starting server is asked whether it is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// A private `redis-server` on a free port of 127.0.0.1 and on a socket in a directory of its own.
-/// The variable `LEASEHOLD_TEST_SERVER` names another program, such as `valkey-server`, by its name
-/// or absolute path.
+/// A private `redis-server` on a free port of 127.0.0.1, and on a socket in its own directory. The
+/// variable `LEASEHOLD_TEST_SERVER` names another program, such as `valkey-server`, by its name or
+/// absolute path.
 ///
-/// It writes nothing to disk unless configured to. It is killed when this is dropped, also by a
-/// panic, and when the process of the tests ends in whatever way; if a test fails, the server's log
-/// is printed.
+/// It writes nothing to disk unless configured to. It is killed when this is dropped, even by a
+/// panic, and when the test process ends, in whatever way. If a test fails, the server's log is
+/// printed.
 ///
 /// ```
 /// use leasehold_testkit::servers::RedisServer;
@@ -51,11 +52,12 @@ pub struct RedisServer {
     process: Mutex<Option<Process>>,
     paused: AtomicBool,
     client: Mutex<Option<Client>>,
-    /// Last, so that the process is gone before its files are. `None` once it has moved out.
+    /// Last, so that the process ends before its files are deleted. `None` after the server has
+    /// left its directory.
     home: Option<TempDir>,
 }
 
-/// How a [`RedisServer`] is to be.
+/// The settings of a [`RedisServer`].
 #[derive(Clone, Debug)]
 #[must_use = "a server is started by `start`"]
 pub struct RedisServerBuilder {
@@ -76,12 +78,12 @@ fn default_program() -> &'static str {
     NAMED.get_or_init(named).as_deref().unwrap_or(PROGRAM)
 }
 
-/// The version of the servers that are started where a test names no program, such as `(7, 0)`. A
-/// Valkey has the numbers that follow those of Redis.
+/// The version of the default server, such as `(7, 0)`. Valkey continues the version numbers of
+/// Redis.
 ///
 /// # Panics
 ///
-/// If the program is missing, or says no version.
+/// If the program is missing, or prints no version.
 #[must_use]
 pub fn version() -> (u32, u32) {
     static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
@@ -101,21 +103,21 @@ fn version_of(program: &str) -> (u32, u32) {
 }
 
 impl RedisServerBuilder {
-    /// Another program than `redis-server`, such as `valkey-server`, which takes the same
-    /// configuration. Looked for on PATH.
+    /// Sets another program than `redis-server`, such as `valkey-server`, which takes the same
+    /// configuration. It is looked up on PATH.
     pub fn program(mut self, program: &'static str) -> Self {
         self.program = program;
         self
     }
 
-    /// One more line of its configuration, quoted as in `redis.conf`. A later line of the same name
+    /// Adds a line to the configuration, quoted as in `redis.conf`. A later line with the same name
     /// replaces the kit's own.
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.lines.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// With the command DEBUG, which Redis allows from 7.0 on only if it is told to.
+    /// Allows the command DEBUG. Redis 7.0 and later forbid it by default.
     pub fn with_debug(self) -> Self {
         if version_of(self.program) < (7, 0) {
             return self;
@@ -123,17 +125,17 @@ impl RedisServerBuilder {
         self.config("enable-debug-command", "yes")
     }
 
-    /// With a [clock](RedisServer::clock) that the test controls.
+    /// Adds a [clock](RedisServer::clock) that the test controls.
     pub fn with_clock(mut self) -> Self {
         self.clock = true;
         self
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts the server, and waits until it answers.
     ///
     /// # Panics
     ///
-    /// If it does not start, with its log, or with what to install.
+    /// If it does not start. The message contains its log, or says what to install.
     #[must_use]
     #[track_caller]
     pub fn start(self) -> RedisServer {
@@ -179,7 +181,7 @@ impl RedisServerBuilder {
 }
 
 impl RedisServer {
-    /// A server as it comes.
+    /// Starts a server with the default settings.
     ///
     /// # Panics
     ///
@@ -190,12 +192,12 @@ impl RedisServer {
         Self::builder().start()
     }
 
-    /// A server of one's choice.
+    /// Creates a builder for a server.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
 
-    /// Its URL. A password is not in it.
+    /// The URL of the server, without a password.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
@@ -213,18 +215,18 @@ impl RedisServer {
         self.port.number()
     }
 
-    /// A file of its directory.
+    /// The path of a file in its directory.
     ///
     /// # Panics
     ///
-    /// If it has none any more: a server of the [pool](super::pool).
+    /// If it has no directory any more, as a server of the [pool](super::pool).
     #[must_use]
     #[track_caller]
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.as_ref().expect("a server of the pool has no directory").path().join(name)
     }
 
-    /// Its process.
+    /// The id of its process.
     ///
     /// # Panics
     ///
@@ -235,7 +237,7 @@ impl RedisServer {
         self.process().as_ref().expect("the server runs").pid()
     }
 
-    /// What its log says, at least the end of it.
+    /// The last part of its log.
     #[must_use]
     pub fn log(&self) -> String {
         tail(&self.log)
@@ -252,8 +254,8 @@ impl RedisServer {
         self.clock.as_ref().expect("the server was built with a clock")
     }
 
-    /// Stops it by SIGSTOP: connections stay open and nothing is answered. It has stopped when this
-    /// returns.
+    /// Stops it by SIGSTOP: connections stay open, but nothing is answered. It has stopped when
+    /// this returns.
     ///
     /// # Panics
     ///
@@ -281,32 +283,33 @@ impl RedisServer {
         self.paused.load(Ordering::Acquire)
     }
 
-    /// Kills it by SIGKILL. It is gone when this returns; its port stays reserved.
+    /// Kills it by SIGKILL. It is dead when this returns. Its port stays reserved.
     pub fn kill(&self) {
         self.client().take();
         self.process().take();
         self.paused.store(false, Ordering::Release);
     }
 
-    /// Starts it again, killed first if it runs, on the same port and in the same directory: with
+    /// Kills it if it runs, and starts it again on the same port and in the same directory. It has
     /// the data that it was configured to keep.
     ///
     /// # Panics
     ///
-    /// If it does not start, with its log.
+    /// If it does not start. The message contains its log.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
-        // What is left of the socket would be in the way of nobody, but looks alive.
+        // The old socket would do no harm, but it looks alive.
         let _ = std::fs::remove_file(self.path("socket"));
         self.begin();
     }
 
-    /// Asks it, as a user of all rights unless configured otherwise.
+    /// Sends a command and returns the reply, as a user with all rights unless configured
+    /// otherwise.
     ///
     /// # Panics
     ///
-    /// If it refuses, or does not answer.
+    /// If the server refuses the command, or does not answer.
     #[track_caller]
     pub fn command<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
         match self.try_command(args) {
@@ -315,15 +318,15 @@ impl RedisServer {
         }
     }
 
-    /// Asks it.
+    /// Sends a command and returns the reply.
     ///
     /// # Errors
     ///
-    /// The text of its refusal.
+    /// The text of the server's error.
     ///
     /// # Panics
     ///
-    /// If it does not answer.
+    /// If the server does not answer.
     #[track_caller]
     pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply, String> {
         let answer = self.ask(args);
@@ -343,18 +346,18 @@ impl RedisServer {
         self.command(&["FLUSHALL"]);
     }
 
-    /// Whether it runs and answers.
+    /// Whether it runs and is not paused.
     pub(super) fn is_fit(&self) -> bool {
         !self.is_paused()
             && self.process().as_ref().is_some_and(|it| !it.ends_within(Duration::ZERO))
     }
 
-    /// Removes its directory: nothing is left behind then, however it ends.
+    /// Removes its directory, so that nothing is left behind, however the server ends.
     pub(super) fn leave_home(&mut self) {
         self.home = None;
     }
 
-    /// A connection of one's own.
+    /// Opens a new connection.
     pub(super) fn connect(&self) -> io::Result<Client> {
         let mut client = Client::connect(self.port())?;
         if let Some(password) = &self.password {
@@ -396,14 +399,14 @@ impl RedisServer {
         let answer = self.connect().and_then(|mut client| client.ask(&["PING"]));
         match answer {
             Ok(Reply::Status(_)) => true,
-            // It runs, but not for everybody, as a test may want it.
+            // The server runs, but demands a password or rights. A test may want that.
             Ok(Reply::Error(text)) => text.starts_with("NO"),
             _ => false,
         }
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        // What a failed check of a test leaves behind is taken as it is.
+        // The state is used as it is, even if a test has failed.
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! A small blocking client, with which tests look at what is on a server.
+//! A small blocking client, with which tests inspect a server.
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, TcpStream};
 
 use super::PATIENCE;
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing.
+    /// No value.
     Nil,
     /// A number.
     Int(i64),
@@ -17,18 +17,18 @@ pub enum Reply {
     Status(String),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// A refusal, beginning with its code.
+    /// An error, which begins with its code.
     Error(String),
     /// Several answers.
     Array(Vec<Self>),
 }
 
 impl Reply {
-    /// The number that it is, or that its text is.
+    /// The value as a number, also from a text.
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If it is no number.
     #[must_use]
     #[track_caller]
     pub fn int(&self) -> i64 {
@@ -38,11 +38,11 @@ impl Reply {
         }
     }
 
-    /// The text that it is.
+    /// The value as a text.
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If it is no text.
     #[must_use]
     #[track_caller]
     pub fn text(&self) -> String {
@@ -53,11 +53,11 @@ impl Reply {
         }
     }
 
-    /// The answers that it consists of.
+    /// The elements of an array.
     ///
     /// # Panics
     ///
-    /// If it does not.
+    /// If it is no array.
     #[must_use]
     #[track_caller]
     pub fn array(&self) -> &[Self] {
@@ -67,11 +67,11 @@ impl Reply {
         }
     }
 
-    /// The texts that it consists of.
+    /// The elements of an array of texts.
     ///
     /// # Panics
     ///
-    /// If it does not.
+    /// If it is no array of texts.
     #[must_use]
     #[track_caller]
     pub fn texts(&self) -> Vec<String> {
@@ -92,7 +92,7 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// A connection that asks one thing at a time.
+/// A connection that sends one request at a time.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: BufReader<TcpStream>,
@@ -108,19 +108,19 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Whether the server has not closed it meanwhile.
+    /// Whether the server has not closed the connection.
     pub(super) fn is_open(&self) -> bool {
         let stream = self.stream.get_ref();
         if stream.set_nonblocking(true).is_err() {
             return false;
         }
-        // Nobody has asked anything, so nothing comes in but the end.
+        // No request is open, so only the end of the connection could arrive.
         let seen = stream.peek(&mut [0]);
         let silent = matches!(seen, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         silent && stream.set_nonblocking(false).is_ok()
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     pub(super) fn ask<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         let mut request = format!("*{}\r\n", args.len()).into_bytes();
         for arg in args {

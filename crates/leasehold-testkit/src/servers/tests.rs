@@ -1,4 +1,4 @@
-//! What the servers of the tests promise the tests.
+//! Tests of the test servers.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::resp::Client;
 use super::{RedisServer, pool};
 
-/// The state letter of a process as proc(5) has it; `X` if there is none.
+/// The state letter of a process, as in proc(5); `X` without a process.
 fn state_of(pid: i32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rfind(')').and_then(|at| stat[at + 1..].trim_start().chars().next());
@@ -129,7 +129,7 @@ fn a_standing_clock_makes_expiry_exact_to_the_millisecond() {
     let script = "local t = redis.call('TIME') return {t[1], t[2], redis.call('EXISTS', 'key')}";
     let seen = server.command(&["EVAL", script, "0"]);
     assert_eq!((seen.array()[0].text(), seen.array()[2].int()), ("1767225600".to_owned(), 1));
-    // Redis keeps a key to the end of its last millisecond.
+    // Redis keeps a key until the end of its last millisecond.
     clock.step_by(2_000);
     let seen = server.command(&["EVAL", script, "0"]);
     assert_eq!((seen.array()[0].text(), seen.array()[2].int()), ("1767225601".to_owned(), 0));
@@ -155,10 +155,10 @@ fn a_running_clock_steps_forward_and_back() {
     assert!((shown - machine).abs() < 3_600, "{shown} beside {machine}");
 }
 
-/// Set where this program runs as a child of its own test.
+/// Set if this program runs as a child of its own test.
 const CHILD: &str = "LEASEHOLD_TESTKIT_CHILD";
 
-/// Runs one test of this program as a process of its own, whose lines can be read.
+/// Runs one test of this program as a process of its own. Returns the process and its output lines.
 fn start_as_child(test: &str, temp: &Path) -> (Child, impl Iterator<Item = String>) {
     let mut command = Command::new(std::env::current_exe().expect("the program of this test"));
     command.args([&format!("servers::tests::{test}"), "--exact", "--nocapture"]);
@@ -168,7 +168,7 @@ fn start_as_child(test: &str, temp: &Path) -> (Child, impl Iterator<Item = Strin
     (child, output.lines().map_while(Result::ok))
 }
 
-/// The process that the child tells of.
+/// The pid that the child printed.
 fn told_pid(lines: &mut impl Iterator<Item = String>) -> Pid {
     let pid = lines.find_map(|line| line.split_once("server: ")?.1.parse().ok());
     pid.and_then(Pid::from_raw).expect("the child tells")
@@ -189,7 +189,7 @@ fn a_server_ends_with_the_process_of_the_tests_however_that_ends() {
         return;
     }
     let name = "a_server_ends_with_the_process_of_the_tests_however_that_ends";
-    // What is killed cleans up nothing.
+    // A killed process does not clean up.
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (mut child, mut lines) = start_as_child(name, temp.path());
     let server = pidfd_open(told_pid(&mut lines), PidfdFlags::empty()).expect("it lives");
@@ -208,7 +208,7 @@ fn a_server_of_the_pool_comes_without_what_others_left_on_it() {
         let connection = Client::connect(server.port()).expect("it listens");
         ((server.pid(), sha), connection)
     };
-    // Others of this process may have taken it meanwhile, so all are looked at.
+    // Other tests of this process may have taken it meanwhile, so the test checks all servers.
     let servers: Vec<_> = (0..3).map(|_| pool::lend()).collect();
     for server in &servers {
         assert_eq!(server.command(&["DBSIZE"]).int(), 0);

@@ -1,4 +1,4 @@
-//! What a command asks of a lock, and which fencing tokens its answer tells of.
+//! Reads a command: which request it makes, and which fencing tokens its answer contains.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use leasehold::store::redis::{Command, News, Value};
 use super::redis::Executed;
 use crate::history::event::{Block, Name, Request};
 
-/// What a script call asks, read off its keys and arguments.
+/// The request of a script call, read from its keys and arguments.
 #[derive(PartialEq)]
 pub(super) struct Asked {
     pub(super) request: Request,
@@ -15,13 +15,13 @@ pub(super) struct Asked {
     pub(super) token: Name,
 }
 
-/// The hash by which a script is called.
+/// The hash of the script that a command calls.
 pub(super) fn hash_of(command: &Command) -> Option<&[u8]> {
     let mut args = command.args();
     (args.next()? == b"EVALSHA").then(|| args.next())?
 }
 
-/// What a command asks that takes a lock with nothing beside it: `SET key token NX GET PX ttl`.
+/// Reads an acquire that is not a script: `SET key token NX GET PX ttl`.
 pub(super) fn asked_plainly(command: &Command) -> Option<Asked> {
     let words: Vec<&[u8]> = command.args().collect();
     let [b"SET", key, token, b"NX", b"GET", b"PX", _ttl_ms] = words[..] else { return None };
@@ -30,8 +30,8 @@ pub(super) fn asked_plainly(command: &Command) -> Option<Asked> {
     Some(Asked { request, key: text(key), token: text(token) })
 }
 
-/// As the headers of the scripts say: six keys at least, the lock first; the owner token is the
-/// first argument of each.
+/// Reads a script call as the headers of the scripts describe it: at least six keys, the lock
+/// first, and the owner token as the first argument.
 pub(super) fn asked(script: &str, command: &Command) -> Option<Asked> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let keys = |number: usize| command.args().nth(3 + number).map(text);
@@ -39,14 +39,15 @@ pub(super) fn asked(script: &str, command: &Command) -> Option<Asked> {
     let argv = |number: usize| command.args().nth(3 + count + number).map(text);
     let request = match script {
         "acquire" => {
-            // `j|waiter_ttl_ms|…`. Only who joins has a turn: none does at a strict server.
+            // `j|waiter_ttl_ms|…`. Only a client that joins the line has a turn. Nobody joins at a
+            // strict server.
             let place = argv(5).filter(|place| place.starts_with("j|"));
             let waiter_ttl_ms = place.and_then(|place| place.split('|').nth(1)?.parse().ok());
             Request::Ask { place: waiter_ttl_ms.map(Duration::from_millis) }
         }
         "acquire_plain" => Request::Ask { place: None },
         "renew" => Request::Renew,
-        // For how long to keep it follows, or that the key is to be free.
+        // The next argument is how long to keep the key, or `wake` if the key becomes free.
         "release" if argv(1).is_some_and(|word| word != "wake") => Request::Keep,
         "release" | "release_plain" | "release_foreign" => Request::Release,
         "evict" => Request::Evict,
@@ -55,8 +56,8 @@ pub(super) fn asked(script: &str, command: &Command) -> Option<Asked> {
     Some(Asked { request, key: keys(0)?.into(), token: argv(0)?.into() })
 }
 
-/// Which fencing tokens the owner is told are its own: in the answer to its ask or release, or in
-/// the message that hands the key over.
+/// The fencing tokens that the owner is told: in the reply to its acquire or release, or in the
+/// message that hands the key over.
 pub(super) fn told_block(executed: &Executed, owner: Option<&str>) -> Option<Block> {
     let block = |first: u64, count: u64| (first > 0 && count > 0).then_some(Block { first, count });
     for publication in &executed.published {

@@ -25,14 +25,14 @@ pub(super) enum Backend {
     Local(Arc<Local>),
 }
 
-/// How one process gets at the locks.
+/// How one process reaches the locks.
 pub(super) enum Door {
     Servers(Vec<SimulatedConnector>),
     Local(Arc<Local>),
 }
 
 impl Backend {
-    /// The one of a plan, which writes to `log`. The networks follow from `seed`.
+    /// Creates the backend of a plan. It writes to `log`, and its networks follow from `seed`.
     pub(super) fn of(plan: &Plan, host: &Arc<VirtualHost>, seed: u64, log: &Log) -> Self {
         let faster_ppm = plan.clients[0].faster_ppm;
         match plan.kept_in {
@@ -42,7 +42,7 @@ impl Backend {
         }
     }
 
-    /// A process of the world. On one machine all of them have the same clock.
+    /// Creates a process of the world. Processes of a local store share one clock.
     pub(super) fn process(
         &self,
         id: ProcessId,
@@ -56,7 +56,7 @@ impl Backend {
         }
     }
 
-    /// How that process gets at the locks.
+    /// How a process reaches the locks.
     pub(super) fn door(&self, process: &Process) -> Door {
         match self {
             Self::Servers(networks) => {
@@ -66,7 +66,7 @@ impl Backend {
         }
     }
 
-    /// The network of each server; none where there is no server.
+    /// The network of each server; empty for a local store.
     pub(super) fn networks(&self) -> &[Network] {
         match self {
             Self::Servers(networks) => networks,
@@ -74,7 +74,7 @@ impl Backend {
         }
     }
 
-    /// The store on one machine, where there is no server.
+    /// The store on one machine; `None` if the world has servers.
     pub(super) fn local(&self) -> Option<&Arc<Local>> {
         match self {
             Self::Servers(_) => None,
@@ -82,8 +82,8 @@ impl Backend {
         }
     }
 
-    /// Who owns a key, and for how long still. Of several nodes a majority says whether that is the
-    /// one that is asked for, for as long as a majority keeps it.
+    /// The owner of a key and the time that its lease has left. In a quorum, `token` owns the key
+    /// while a majority of the nodes says so.
     pub(super) fn owner(&self, now: Moment, key: &Name, token: &Name) -> Option<(Name, Duration)> {
         let networks = match self {
             Self::Servers(networks) => networks,
@@ -110,7 +110,7 @@ impl Backend {
         }
     }
 
-    /// How often it came to what only some kinds of worlds have.
+    /// Counts of events that only some kinds of worlds have.
     pub(super) fn did(&self) -> Vec<(&'static str, u64)> {
         match self {
             Self::Servers(networks) => {
@@ -131,7 +131,7 @@ fn servers(plan: &Plan, host: &Arc<VirtualHost>, seed: u64, log: &Log) -> Vec<Ne
         if let Some(copies) = plan.copies {
             server.is_copied_from_now_on(copies);
         }
-        // Far apart, and that of a single server is as it always was.
+        // The seeds of the nodes are far apart. Node 0 has the seed of a single server.
         let seed = seed.wrapping_add(0x5eed_0000_0000 * node as u64);
         Network::new(host, server, plan.delay_us, seed, log)
     });
@@ -139,7 +139,7 @@ fn servers(plan: &Plan, host: &Arc<VirtualHost>, seed: u64, log: &Log) -> Vec<Ne
 }
 
 impl Door {
-    /// A client, in the process whose door it is.
+    /// Starts to build a client in the given process.
     pub(super) async fn open(&self, process: &Arc<Process>) -> Result<ClientBuilder, Error> {
         match self {
             Self::Servers(connectors) => connect(connectors, process).await,

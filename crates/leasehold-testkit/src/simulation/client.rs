@@ -1,5 +1,5 @@
-//! One client of a run: its process, and what takes locks in it. A client that is killed comes back
-//! as another process.
+//! One client of a run: its process and the tasks that take locks. A killed client comes back as
+//! another process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ const SHUTS_DOWN_WITHIN: Duration = Duration::from_secs(1);
 /// One life of a client.
 pub(super) struct Life {
     pub(super) process: Process,
-    /// Zero once its tasks are through.
+    /// Zero once all tasks have finished.
     working: Arc<AtomicUsize>,
 }
 
@@ -64,7 +64,8 @@ impl Life {
                     .await
                     .expect("a store that is there, and options within bounds");
                 Self::work(&world, number, &client, &host, &mut seeds).await;
-                // Its idle leases go with it, or are given up because nobody can ask any more.
+                // The shutdown ends idle leases, or they are given up because nothing can renew
+                // them any more.
                 if plan.shut_down_after.is_some() {
                     let _left = client.shutdown(SHUTS_DOWN_WITHIN).await;
                 }
@@ -77,7 +78,7 @@ impl Life {
         life
     }
 
-    /// Has the tasks of a client work until all of them are through.
+    /// Runs the tasks of a client until all of them finish.
     async fn work(
         world: &Arc<World>,
         number: usize,
@@ -108,13 +109,13 @@ impl Life {
         let _none = through.recv().await;
     }
 
-    /// Whether nothing of it takes locks any more.
+    /// Whether this client takes no locks any more.
     pub(super) fn is_over(&self) -> bool {
         self.process.is_dead() || self.working.load(Ordering::Relaxed) == 0
     }
 }
 
-/// A client of the one server, or of the quorum of several.
+/// Builds a client of one server, or of a quorum of several servers.
 pub(super) async fn connect(
     connectors: &[SimulatedConnector],
     host: &Arc<Process>,

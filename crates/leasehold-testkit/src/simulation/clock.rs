@@ -1,4 +1,4 @@
-//! The clock of a simulated server: right, drifting, waving, jumping, stepped.
+//! The clock of a simulated server: it may be right, drift, swing, jitter or step.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use leasehold::core::Moment;
 
 use crate::virtual_host::{SeededRandom, unstepped_wall};
 
-/// The four shapes of wrong clocks that TigerBeetle's simulator has
-/// (<https://github.com/tigerbeetle/tigerbeetle/blob/main/src/testing/time.zig>), added up.
+/// A clock that adds up the four kinds of error of TigerBeetle's simulator
+/// (<https://github.com/tigerbeetle/tigerbeetle/blob/main/src/testing/time.zig>).
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerClock {
-    /// Linear: how many millionths it runs fast since it began.
+    /// Linear: how many millionths it runs fast since the start.
     pub(super) faster_ppm: i64,
-    /// Periodic: by how much it goes before and behind, in turns.
+    /// Periodic: how far it swings ahead and behind.
     pub(super) wave_us: u64,
-    /// How long one turn takes.
+    /// How long one swing takes.
     pub(super) wave: Duration,
-    /// Jitter: by how much one reading is off at most.
+    /// Jitter: the largest error of one reading.
     pub(super) jitter_us: u64,
-    /// Steps so far, added up.
+    /// The sum of all steps so far.
     pub(super) stepped_us: i64,
 }
 
@@ -28,12 +28,12 @@ impl ServerClock {
         (self.faster_ppm, self.wave_us, self.jitter_us, self.stepped_us) == (0, 0, 0, 0)
     }
 
-    /// Somebody sets it right at that moment.
+    /// Corrects the clock at that moment.
     pub(super) fn set_right_at(&mut self, moment: Moment) {
         self.stepped_us -= self.off_at(moment);
     }
 
-    /// What it shows, in µs since the epoch. It follows from the moment alone.
+    /// The time that it shows, in µs since the epoch. It depends on the moment alone.
     pub(super) fn at(&self, moment: Moment) -> u64 {
         let right = unstepped_wall(moment).as_unix_micros();
         right.saturating_add_signed(self.off_at(moment))
@@ -45,7 +45,7 @@ impl ServerClock {
         linear + self.wave_at(moment) + self.jitter_at(moment) + self.stepped_us
     }
 
-    /// A triangle: as a sine, but the same on every machine to the last bit.
+    /// A triangle wave. Unlike a sine, it is the same on every machine to the last bit.
     fn wave_at(&self, moment: Moment) -> i64 {
         let turn_us = u64::try_from(self.wave.as_micros()).unwrap_or(u64::MAX);
         if turn_us < 4 {

@@ -1,4 +1,4 @@
-//! Everybody wants the same lock of a quorum, all the time: who gets it, and what it costs.
+//! Many clients want the same lock of a quorum all the time: who gets it, and at what cost.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -21,56 +21,56 @@ use crate::VirtualHost;
 use crate::history::event::{ProcessId, What};
 use crate::virtual_host::SeededRandom;
 
-/// A world without faults in which every client takes one lock, gives it back at once, and asks
+/// A world without faults. Every client acquires one lock, releases it at once, and acquires it
 /// again at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Contention {
-    /// What everything follows from.
+    /// The seed of every random choice.
     pub seed: u64,
     /// How many independent servers there are.
     pub nodes: usize,
-    /// How many clients want the lock, each a process of its own.
+    /// How many clients want the lock. Each is a process of its own.
     pub contenders: usize,
-    /// For how long, at most.
+    /// The longest time that the run may take.
     pub span: Duration,
-    /// It ends when the lock was taken so often.
+    /// The run ends after this many grants.
     pub grants_max: usize,
-    /// What one message takes, from and to, in microseconds.
+    /// The shortest and the longest delay of one message, in microseconds.
     pub delay_us: (u64, u64),
 }
 
-/// What came of it.
+/// The result of a contention run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contended {
-    /// How often each of them got the lock.
+    /// How often each client got the lock.
     pub turns: Vec<u64>,
-    /// How many requests of locks the first node was sent: asks, renewals and releases.
+    /// How many lock requests the first node received: acquires, renewals and releases.
     pub requests: u64,
-    /// The longest that one of them went without the lock.
+    /// The longest time that one client went without a grant.
     pub longest_wait: Duration,
-    /// The longest that nobody got it.
+    /// The longest time without any grant.
     pub longest_gap: Duration,
 }
 
-/// What each of them may cost and wait at most.
+/// Upper bounds: requests for each grant, the wait of one client, and the time without a grant.
 const REQUESTS_MAX: f64 = 7.0;
 const WAIT_MAX: Duration = Duration::from_millis(1_500);
 const GAP_MAX: Duration = Duration::from_millis(250);
 
 impl Contended {
-    /// How often anybody got the lock.
+    /// How often any client got the lock.
     #[must_use]
     pub fn grants(&self) -> u64 {
         self.turns.iter().sum()
     }
 
-    /// How many requests one node is sent for each grant.
+    /// How many requests one node receives for each grant.
     #[must_use]
     pub fn requests_per_grant(&self) -> f64 {
         self.requests as f64 / self.grants().max(1) as f64
     }
 
-    /// What of it is worse than it may be.
+    /// A description of the result if it exceeds a bound.
     #[must_use]
     pub fn broken(&self) -> Option<String> {
         let is_well = self.requests_per_grant() <= REQUESTS_MAX
@@ -98,7 +98,7 @@ impl Contended {
 }
 
 impl Contention {
-    /// Ten that want one lock of five nodes, on a network that the seed draws.
+    /// Ten clients that want one lock of five nodes. The seed draws the delays of the network.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
         let delay_us = [(50, 200), (100, 1_000), (1_000, 5_000)][SeededRandom::new(seed).below(3)];
@@ -116,7 +116,7 @@ impl Contention {
     ///
     /// # Panics
     ///
-    /// If a call fails, for which there is no cause in it.
+    /// If a call fails: nothing in this world can make one fail.
     #[must_use]
     pub fn run(self) -> Contended {
         let host = VirtualHost::new(self.seed);

@@ -1,5 +1,5 @@
-//! Worlds whose clients want copies of what they are granted: a failover to a replica that has
-//! confirmed them excuses nothing there.
+//! Worlds whose clients demand that replicas confirm each grant. A failover to a replica that has
+//! confirmed a grant excuses no violation.
 
 use std::time::Duration;
 
@@ -11,36 +11,35 @@ use super::replicas::ALL;
 use super::worlds::{Draw, Kind};
 use crate::virtual_host::SeededRandom;
 
-/// One world in so many.
+/// One world in this many has copies.
 const COPIES_ONE_IN: usize = 8;
 
-/// How many replicas there are at most.
+/// The largest number of replicas.
 const REPLICAS_MAX: usize = 3;
 
-/// What clients want, and of how many replicas.
+/// How many copies the clients want, and how many replicas there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
     /// How many replicas the server has.
     pub replicas: usize,
-    /// How many of them have to confirm a grant.
+    /// How many replicas must confirm a grant.
     pub wanted: Replicas,
-    /// How long it takes until something is on disk, in microseconds, from and to, where grants
-    /// have to be.
+    /// If grants must be on disk: the shortest and the longest time of a write, in microseconds.
     pub disk_us: Option<(u64, u64)>,
 }
 
 impl Copied {
-    /// On which terms its clients use the server.
+    /// The terms on which the clients of this world use the server.
     pub(super) fn terms(self) -> Copies {
         Copies::new(self.wanted, self.disk_us.is_some())
     }
 }
 
-/// Makes a world one of a server with replicas, if its seed says so: drawn apart, so that all other
-/// worlds are what they would be without. Never that of a quorum, whose nodes are several already.
+/// Gives a world's server replicas if the seed says so. The choice uses its own random source, so
+/// all other worlds stay as they are. A quorum gets no replicas: it has several nodes already.
 ///
-/// Whatever its server would have forgotten in another way, it forgets by failovers, unless it is
-/// strict: there everything is promised in any case.
+/// Failovers replace the other faults that make a server forget, except at a strict server, where
+/// everything is promised in any case.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let drawn = draw.of(Kind::Copies, 0xc091_e500_4e91, COPIES_ONE_IN);
     let Some(mut random) = drawn.filter(|_| !plan.is_quorum() && !plan.is_local()) else { return };
@@ -58,7 +57,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
         }
         planned.fault = Fault::OF_COPIES[random.below(Fault::OF_COPIES.len())];
         (planned.lasts, planned.much) = extent(&mut random, planned.fault);
-        // What replicas lack matters where one of them takes over before they have it.
+        // Missing data matters only if such a replica takes over before the data arrives.
         if planned.fault != Fault::FailoverCopies {
             let after = u64::try_from(planned.lasts.as_millis()).expect("short");
             let after = Duration::from_millis(after / 2 + random.next_u64() % (after / 2 + 1));
@@ -71,16 +70,17 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     plan.faults.sort_by_key(|planned| planned.at);
 }
 
-/// For how long, and how much.
+/// How long a fault of copies lasts, and its size.
 fn extent(random: &mut SeededRandom, fault: Fault) -> (Duration, u64) {
     let (lasts_ms, much) = match fault {
-        // Which of those that are fit. The sooner, the more of the leases that it lacks live on.
+        // Chooses among the fit replicas. After a short outage, more of the leases that the replica
+        // lacks are still alive.
         Fault::FailoverCopies => {
             (random.next_u64() % [20, 100, 500][random.below(3)], random.next_u64())
         }
-        // By how many milliseconds at most.
+        // The size is the largest lag in milliseconds.
         Fault::ReplicaLag => (200 + random.next_u64() % 3_000, [5, 50, 500][random.below(3)]),
-        // Which of them, in half of the cases all.
+        // The size says which replicas; in half of the cases all of them.
         _ => {
             let all = random.once_in(2);
             (50 + random.next_u64() % 3_000, if all { ALL } else { random.next_u64() })

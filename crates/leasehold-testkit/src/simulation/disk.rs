@@ -1,4 +1,4 @@
-//! The disk of a simulated server: what of its data a power cut leaves.
+//! The disk of a simulated server: the data that survives a power cut.
 
 use std::time::Duration;
 
@@ -6,22 +6,23 @@ use leasehold::core::Moment;
 
 use super::redis::Dataset;
 
-/// What is on the disk, and how long it takes until something is there.
+/// The data on the disk, and how long a write takes.
 #[derive(Default)]
 pub(super) struct Disk {
-    /// In microseconds, from and to. `None` if nobody asks what is on the disk.
+    /// The shortest and longest write, in microseconds. `None` if no client asks for grants on
+    /// disk.
     pub(super) takes_us: Option<(u64, u64)>,
     data: Dataset,
-    /// How far the server had written what is there.
+    /// The server's write position of the data on the disk.
     has: u64,
-    /// How far it has handed to the disk.
+    /// The server's write position of the data handed to the disk.
     sent: u64,
-    /// How often it began anew: what was under way then never arrives.
+    /// How often it was restarted. A write that was under way at a restart never arrives.
     life: u32,
     last: Moment,
 }
 
-/// What is on its way to the disk.
+/// A write that is on its way to the disk.
 pub(super) struct Syncing {
     life: u32,
     data: Dataset,
@@ -29,19 +30,19 @@ pub(super) struct Syncing {
 }
 
 impl Disk {
-    /// It has all of this, and nothing else is on its way.
+    /// Puts this data on the disk and drops all writes that are on their way.
     pub(super) fn begin(&mut self, data: Dataset, written: u64) {
         self.life += 1;
         (self.data, self.has, self.sent) = (data, written, written);
     }
 
-    /// The server is another process: it hands over again what had not arrived.
+    /// The server restarted. It hands over again all data that had not arrived.
     pub(super) const fn begin_again(&mut self) {
         self.life += 1;
         self.sent = self.has;
     }
 
-    /// What is to be handed to it, if it was not yet.
+    /// Hands new data to the disk; `None` if there is nothing new.
     pub(super) fn send(&mut self, data: impl Fn() -> Dataset, written: u64) -> Option<Syncing> {
         let is_new = self.takes_us.is_some() && written > self.sent;
         is_new.then(|| {
@@ -50,13 +51,13 @@ impl Disk {
         })
     }
 
-    /// When it is there: not before what was handed over earlier.
+    /// When a write arrives: never before an earlier write.
     pub(super) fn in_order(&mut self, now: Moment, takes: Duration) -> Moment {
         self.last = self.last.max(now + takes);
         self.last
     }
 
-    /// It has arrived. Returns how far the data is on the disk now.
+    /// Completes a write. Returns the write position of the data that is now on the disk.
     pub(super) fn receive(&mut self, syncing: Syncing) -> Option<u64> {
         let Syncing { life, data, written } = syncing;
         if life != self.life {
@@ -66,7 +67,7 @@ impl Disk {
         Some(written)
     }
 
-    /// What a power cut leaves.
+    /// The data that survives a power cut.
     pub(super) fn data(&self) -> Dataset {
         self.data.clone()
     }

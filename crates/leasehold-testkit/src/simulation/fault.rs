@@ -1,4 +1,4 @@
-//! What goes wrong in a simulation, by the names that GUARANTEES.md has for it.
+//! The faults of a simulation, with their names from GUARANTEES.md.
 
 /// A kind of fault: a row of the table "Which faults are covered".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +39,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Those under which everything is promised, and that begin at some moment.
+    /// Faults that begin at some moment and under which everything is promised.
     pub const COVERED: [Self; 18] = [
         Self::Delay,
         Self::Loss,
@@ -61,34 +61,35 @@ impl Fault {
         Self::DroppedFuture,
     ];
 
-    /// Those after which a server has forgotten something.
+    /// Faults that make a server forget something.
     pub const FORGETTING: [Self; 4] =
         [Self::RestartEmpty, Self::RestartOld, Self::Failover, Self::Flushall];
 
-    /// Those after which only a strict server is promised anything, and that are done to no other.
+    /// Faults that happen only at a strict server, because only a strict server promises anything
+    /// after them.
     pub const OF_STRICT: [Self; 1] = [Self::FailoverBack];
 
-    /// Those of memory that ran out: keys vanish, and fencing tokens rise all the same.
+    /// Faults of a server without free memory: keys vanish, but fencing tokens still rise.
     pub const EVICTING: [Self; 1] = [Self::Eviction];
 
-    /// Those that are done where clients want copies of what they are granted, and under which
-    /// everything is promised.
+    /// Faults of worlds whose clients want copies of their grants. Everything is promised under
+    /// them.
     pub const OF_COPIES: [Self; 3] = [Self::FailoverCopies, Self::ReplicaAway, Self::ReplicaLag];
 
-    /// Those that can happen to the processes of one machine, which need no server.
+    /// Faults of processes on one machine. They need no server.
     pub const OF_MACHINES: [Self; 4] =
         [Self::ClientStop, Self::ClientSuspend, Self::ClientCrash, Self::DroppedFuture];
 
-    /// Those that are done to the file of a store, and to nothing else. Everything is promised.
+    /// Faults of the file of a store. Everything is promised under them.
     pub const OF_FILES: [Self; 1] = [Self::FileLocked];
 
-    /// Those that are done where clients want grants on disk. Everything is promised.
+    /// Faults of worlds whose clients want grants on disk. Everything is promised under them.
     pub const OF_DISKS: [Self; 1] = [Self::PowerCut];
 
-    /// Those of its clock that go beyond drifting.
+    /// Faults that step the clock of the server.
     pub const STEPS: [Self; 2] = [Self::ClockStepForward, Self::ClockStepBack];
 
-    /// As GUARANTEES.md calls it in a world whose servers are strict, or are not.
+    /// The name that GUARANTEES.md uses, in a world whose servers are strict or not.
     #[must_use]
     pub const fn name_in(self, strict: bool) -> &'static str {
         match self {
@@ -100,7 +101,7 @@ impl Fault {
         }
     }
 
-    /// As GUARANTEES.md calls it.
+    /// The name that GUARANTEES.md uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -153,13 +154,13 @@ mod tests {
         let ours = [&Fault::COVERED[..], &forgetting, &Fault::STEPS, &[Fault::ClockDrift]];
         let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
         ours.extend(Fault::FORGETTING.map(|fault| fault.name_in(true)));
-        // A child lives in a process that only real ones are.
+        // Only real processes have a child process to supervise.
         ours.push("run-stop");
         let mut table: Vec<_> = kinds().collect();
         ours.sort_unstable();
         table.sort_unstable();
         assert_eq!(ours, table);
-        // The faults, whether they are covered, and whether they are where servers are strict.
+        // The faults, whether the windows are promised at an ordinary server, and at a strict one.
         let table = [
             (&Fault::COVERED[..], true, true),
             (&Fault::FORGETTING[..], false, true),

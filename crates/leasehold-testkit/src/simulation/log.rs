@@ -1,4 +1,4 @@
-//! Where everybody writes down what happened.
+//! The place where all parts of a simulation write down what happened.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,19 +9,19 @@ use leasehold::host::Host;
 use crate::VirtualHost;
 use crate::history::event::{CallId, Event, What};
 
-/// A history that is being made. Clones write to the same one.
+/// A history in the making. Clones write to the same history.
 #[derive(Clone)]
 pub(super) struct Log {
     host: Arc<VirtualHost>,
     written: Arc<Mutex<Written>>,
-    /// Which node of a quorum writes; `None` for everybody else.
+    /// The node of a quorum that writes; `None` for everything else.
     node: Option<u32>,
 }
 
 #[derive(Default)]
 struct Written {
     events: Vec<Event>,
-    /// The call in which everything happens at this moment.
+    /// The call to which everything that happens now belongs.
     call: Option<CallId>,
 }
 
@@ -30,24 +30,25 @@ impl Log {
         Self { host: Arc::clone(host), written: Arc::default(), node: None }
     }
 
-    /// The same one, for a node of a quorum.
+    /// A clone for one node of a quorum.
     pub(super) fn of_node(&self, node: usize) -> Self {
         let node = u32::try_from(node).expect("a quorum of a few nodes");
         Self { node: Some(node), ..self.clone() }
     }
 
-    /// Which node of a quorum writes to it. What one of several nodes does says nothing of leases.
+    /// The node of a quorum that writes here. A single node's events say nothing about leases.
     pub(super) const fn node(&self) -> Option<u32> {
         self.node
     }
 
-    /// That happened just now.
+    /// Adds an event that happened just now.
     pub(super) fn push(&self, what: What) {
         let event = Event { at: self.host.now(), what };
         self.written().events.push(event);
     }
 
-    /// Waits for a call, which is the [present](Self::present) one whenever it runs.
+    /// Runs a future as part of a call, which is the [present](Self::present) one while the future
+    /// runs.
     pub(super) async fn during<T>(&self, call: CallId, calling: impl Future<Output = T>) -> T {
         let mut calling = pin!(calling);
         poll_fn(|context| {
@@ -59,12 +60,12 @@ impl Log {
         .await
     }
 
-    /// The call that runs now. `None` where something runs on behalf of nobody, or of several.
+    /// The call that runs now. `None` if something runs for no call, or for several.
     pub(super) fn present(&self) -> Option<CallId> {
         self.written().call
     }
 
-    /// All that happened.
+    /// Takes all events.
     pub(super) fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.written().events)
     }

@@ -1,8 +1,8 @@
-//! The library on a simulated server, network and clocks: everything follows from a seed.
+//! Runs the library on simulated servers, networks and clocks. Everything follows from a seed.
 //!
-//! What runs is the production session, core and stores; a server is a model that carries out the
-//! very scripts of the Redis store (see [`redis`]). The stores without a server are whole. Beside
-//! plain worlds there are several [kinds](Kind), which a seed decides upon.
+//! The session, the core and the stores are the production code. A simulated server is a model that
+//! runs the scripts of the Redis store unchanged (see [`redis`]). The stores without a server are
+//! the real ones. A seed also decides which special [kinds](Kind) its world has.
 
 mod asked;
 mod backend;

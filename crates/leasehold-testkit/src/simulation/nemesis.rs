@@ -1,4 +1,4 @@
-//! Carries the faults of a plan out.
+//! Carries out the faults of a plan.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use super::worlds::start_foreign;
 use crate::history::event::What;
 use crate::virtual_host::SeededRandom;
 
-/// Everybody who takes locks, and whatever is done to them.
+/// All clients of a world, and the faults that happen to them.
 pub(super) struct Nemesis {
     world: Arc<World>,
     lives: Mutex<Vec<Life>>,
@@ -36,19 +36,18 @@ impl Nemesis {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody takes locks any more.
+    /// Whether no client takes locks any more.
     pub(super) fn is_over(&self) -> bool {
         self.lives().iter().all(Life::is_over)
     }
 
-    /// Kills everybody.
     pub(super) fn kill_all(&self) {
         for number in 0..self.world.plan.clients.len() {
             self.kill(number);
         }
     }
 
-    /// Carries one fault out, from its beginning to its end.
+    /// Carries out one fault from its beginning to its end.
     pub(super) async fn carry_out(self: Arc<Self>, planned: PlannedFault) {
         let host = &self.world.host;
         host.sleep_until(host.now() + planned.at).await;
@@ -92,7 +91,7 @@ impl Nemesis {
         networks.filter(move |(node, _)| nodes.has(*node)).map(|(_, network)| network)
     }
 
-    /// What is wrong with one node, or on the way to it.
+    /// Begins a fault of one node, or of the network to it.
     fn begin_at(&self, network: &Network, planned: &PlannedFault) {
         match planned.fault {
             Fault::Reset => self.each(planned, |life, _| network.reset(&life.process)),
@@ -125,7 +124,7 @@ impl Nemesis {
         }
     }
 
-    /// What is wrong with the network of a client.
+    /// Begins a fault in the network of a client.
     fn trouble(&self, network: &Network, planned: &PlannedFault) {
         self.each(planned, |life, random| {
             network.trouble(&life.process, |trouble| match planned.fault {
@@ -142,7 +141,8 @@ impl Nemesis {
                     match fault {
                         Fault::ReplyLost => Mischief::LoseReply(later / 10),
                         Fault::LateRequest => Mischief::Late(later),
-                        // Soon, while what the first one did is in use, or much later.
+                        // Soon, while the effect of the first request is still in use, or much
+                        // later.
                         _ if random.once_in(2) => Mischief::Twice(later / 100),
                         _ => Mischief::Twice(later),
                     }

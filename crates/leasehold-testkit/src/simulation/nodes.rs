@@ -1,4 +1,4 @@
-//! The nodes of a world: one server, or those of a quorum.
+//! The nodes of a world: one server, or the nodes of a quorum.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::virtual_host::SeededRandom;
 pub struct Nodes(u16);
 
 impl Nodes {
-    /// The first of them: the only one of most worlds.
+    /// The first node, which is the only one in most worlds.
     pub const FIRST: Self = Self(1);
 
     /// Whether this node is one of them.
@@ -22,7 +22,7 @@ impl Nodes {
         self.0 >> node & 1 == 1
     }
 
-    /// That many out of `all`.
+    /// Chooses `number` of `all` nodes.
     fn some(random: &mut SeededRandom, number: usize, all: usize) -> Self {
         let mut nodes = Self(0);
         while (nodes.0.count_ones() as usize) < number {
@@ -32,14 +32,14 @@ impl Nodes {
     }
 }
 
-/// One world in so many has a quorum of nodes: they are several times the work.
+/// One world in this many has a quorum. Such worlds cost several times the work.
 const QUORUM_ONE_IN: usize = 8;
 
-/// In one world of a quorum in so many, nodes evict keys.
+/// In one quorum world in this many, nodes evict keys.
 const EVICTING_ONE_IN: usize = 2;
 
-/// Makes a world that of a quorum, if its seed says so: drawn apart, so that all other worlds are
-/// what they would be without.
+/// Makes a world use a quorum if its seed says so. The choice uses its own random source, so all
+/// other worlds stay as they are.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let drawn = draw.of(Kind::Quorum, 0x0000_5ea7_b0a7, QUORUM_ONE_IN);
     let Some(mut random) = drawn else { return };
@@ -50,11 +50,11 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
         .collect();
     for planned in &mut plan.faults {
         if !Fault::COVERED.contains(&planned.fault) {
-            // No quorum outlives nodes that forget: what it promises then, it promises by luck.
+            // No quorum is safe when nodes forget. If nothing broke then, it would be luck.
             planned.fault = [Fault::ServerRestart, Fault::Partition][random.below(2)];
         }
         let minority = (all - 1) / 2;
-        // All at once now and then: then nobody gets anything, and nothing is broken.
+        // Sometimes all nodes at once: then nobody gets a lock, but nothing is broken.
         let number = if random.once_in(8) { all } else { 1 + random.below(minority) };
         planned.nodes = Nodes::some(&mut random, number, all);
     }
@@ -63,8 +63,8 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     }
 }
 
-/// Has nodes evict locks. No quorum promises more of windows then than of its luck, since nodes are
-/// out of reach besides; but fencing tokens rise, whatever locks vanish, as long as counters stay.
+/// Lets nodes evict locks. Other nodes may be out of reach as well, so no quorum promises exclusive
+/// windows then. But fencing tokens still rise, as long as the counters stay.
 fn evictions(random: &mut SeededRandom, plan: &mut Plan) {
     let (first, last) = match &plan.faults[..] {
         [first, .., last] => (first.at, last.at),
@@ -80,7 +80,7 @@ fn evictions(random: &mut SeededRandom, plan: &mut Plan) {
             at: first + Duration::from_millis(after),
             lasts: Duration::from_millis(500 + random.next_u64() % 3_000),
             client: None,
-            // Before how many requests one lock goes.
+            // One lock is evicted before this many requests.
             much: [3, 10, 50][random.below(3)],
             nodes: Nodes::some(random, number, all),
         });

@@ -1,4 +1,4 @@
-//! What a seed stands for: the whole world of one run, drawn before it begins.
+//! The whole world of one run, which follows from a seed before the run begins.
 
 use std::time::Duration;
 
@@ -16,42 +16,44 @@ use crate::virtual_host::SeededRandom;
 /// The world of one run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What everything follows from.
+    /// The seed of every choice.
     pub seed: u64,
-    /// How long the clients go on.
+    /// How long the clients keep working.
     pub span: Duration,
-    /// The clients.
+    /// The clients of the run.
     pub clients: Vec<ClientPlan>,
-    /// How many keys they contend for.
+    /// How many keys the clients contend for.
     pub keys: usize,
-    /// By how much the store keeps a lease beyond its validity.
+    /// How long the store keeps a lease beyond its validity.
     pub lock_delay: Duration,
-    /// Whether its clients expect others who poll, so that what they release is free for anybody.
+    /// Whether the clients expect other clients that poll. A released key is then free for
+    /// everybody.
     pub coexists: bool,
-    /// On which strict terms its servers are used, if they are.
+    /// The strict terms of the servers; `None` if they are not strict.
     pub strict: Option<Strict>,
-    /// Where its locks are.
+    /// Where the locks are kept.
     pub kept_in: KeptIn,
-    /// Which copies its clients want, and of how many replicas, if they do.
+    /// The copies that the clients want, and the number of replicas; `None` without copies.
     pub copies: Option<Copied>,
-    /// How many times slower than usual everybody is: worlds of long leases last as much longer.
+    /// How many times slower than usual all clients work. Worlds with long leases last longer by
+    /// this factor.
     pub pace: u64,
-    /// How many leases one client takes at once, beside what its tasks do.
+    /// How many leases the first client holds at once, besides those of its tasks.
     pub crowd: usize,
-    /// Whether leases go on by their token.
+    /// Whether leases are detached and continued by their token.
     pub detaches: bool,
-    /// Whether nobody queues.
+    /// Whether no client queues.
     pub is_unqueued: bool,
     /// How many clients of another library there are.
     pub foreigners: usize,
-    /// What goes wrong, and when.
+    /// The planned faults.
     pub faults: Vec<PlannedFault>,
-    /// The clocks of the nodes: of one server, or of a quorum.
+    /// The clocks of the nodes: one for a server, several for a quorum.
     pub(super) clocks: Vec<ServerClock>,
     pub(super) delay_us: (u64, u64),
 }
 
-/// Where the locks of a world are.
+/// Where the locks of a world are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptIn {
     /// On a server, or on the nodes of a quorum.
@@ -65,84 +67,84 @@ pub enum KeptIn {
 /// One client.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
-    /// How many tasks of it take locks.
+    /// How many of its tasks take locks.
     pub tasks: usize,
     /// The ttl of its leases.
     pub ttl: Duration,
-    /// How much faster than the common clock its own runs, in millionths.
+    /// How much faster than the common clock its own clock runs, in millionths.
     pub faster_ppm: i64,
-    /// For how long it keeps a lease with no guard.
+    /// How long it keeps a lease without a guard.
     pub keep_idle: Duration,
     /// Whether its leases have fencing tokens.
     pub is_fenced: bool,
-    /// Whether each of its tasks has a place of its own.
+    /// Whether each of its tasks has its own place in the line.
     pub is_fifo: bool,
-    /// Whether its tasks do not all want the same.
+    /// Whether its tasks take locks in different ways.
     pub is_mixed: bool,
-    /// Whether its tasks take one lock again and again, all at once, now and then.
+    /// Whether its tasks sometimes take one lock again and again, all at once.
     pub is_hot: bool,
-    /// Whether it says who it is.
+    /// Whether it gives its identity.
     pub is_named: bool,
-    /// What for it takes locks.
+    /// The reason that it gives for its locks.
     pub why: Option<&'static str>,
     /// The namespace of its keys.
     pub namespace: Option<&'static str>,
-    /// After how long it is shut down and begins anew; `None`: it goes on till the end.
+    /// How long until it shuts down and starts anew; `None` if it works until the end.
     pub shut_down_after: Option<Duration>,
 }
 
-/// Something that goes wrong.
+/// A planned fault.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedFault {
-    /// What.
+    /// The kind of fault.
     pub fault: Fault,
-    /// After how long.
+    /// When it begins.
     pub at: Duration,
-    /// For how long.
+    /// How long it lasts.
     pub lasts: Duration,
-    /// Which client it concerns; `None`: all of them.
+    /// The client that it concerns; `None` for all clients.
     pub client: Option<usize>,
-    /// How much: what it means depends on the fault.
+    /// The size of the fault. Its meaning depends on the kind.
     pub much: u64,
-    /// Which nodes it concerns, if it concerns any.
+    /// The nodes that it concerns, if it concerns any.
     pub nodes: Nodes,
 }
 
-/// Clocks may differ by 1 % over one ttl, so each side has a little less than half of that.
+/// The largest drift of one clock. Two clocks may differ by 1 % over one ttl, so each side gets a
+/// little less than half of that.
 const DRIFT_PPM_MAX: u64 = 4_000;
 
-/// How long it takes at most until hints are listened to again after a fault.
+/// The longest time until hints arrive again after a fault.
 const LISTENS_AGAIN_WITHIN: Duration = Duration::from_secs(6);
 
-/// How long what the dead have left is waited for in the shortest of worlds.
+/// The time left in the shortest world for the leftovers of dead clients to expire.
 const ENDS_IN_LEAST: Duration = Duration::from_secs(3);
 
-/// How long those who split the votes of a quorum take in all to come apart, at most.
+/// The longest total time until clients that split the votes of a quorum get out of step.
 const SPLITS_IN: Duration = Duration::from_millis(500);
 
-/// How long those who queue nowhere rest at most before they ask again.
+/// The longest pause of a client that does not queue before it asks again.
 const POLLS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a node keeps what a quorum tries it by.
+/// How long a node keeps the key with which a quorum probes it.
 const PROBES_KEPT_FOR: Duration = Duration::from_secs(5);
 
 impl Plan {
-    /// The world that `seed` stands for, which goes on for `time` at least: the last seconds of it
-    /// without clients, to see what they leave behind.
+    /// The world of a seed. It lasts at least `time`. Its last seconds have no clients, to see what
+    /// the clients leave behind.
     #[must_use]
     pub fn new(seed: u64, time: Duration) -> Self {
         Self::asked_for(seed, time, &[])
     }
 
-    /// As [`new`](Self::new), but of these kinds in any case, where the kinds that the seed has do
-    /// not exclude them.
+    /// Like [`new`](Self::new), but with these kinds too, unless they exclude the kinds that the
+    /// seed has.
     #[must_use]
     pub fn asked_for(seed: u64, time: Duration, wanted: &[Kind]) -> Self {
         Self::draw(Draw { seed, known: &Kind::ALL, wanted }, time)
     }
 
-    /// The world that `seed` would stand for if there were no other kinds than these: as it was
-    /// before others were thought of.
+    /// The world of a seed if only these kinds existed, as before the other kinds were added.
     #[must_use]
     pub fn among(seed: u64, time: Duration, known: &[Kind]) -> Self {
         Self::draw(Draw { seed, known, wanted: &[] }, time)
@@ -151,10 +153,10 @@ impl Plan {
     fn draw(draw: Draw<'_>, time: Duration) -> Self {
         let seed = draw.seed;
         let span = time.saturating_sub(ENDS_IN_LEAST);
-        // The numbers of neighbouring seeds must have nothing in common.
+        // Neighbouring seeds must have nothing in common.
         let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0x1ea5_e401_d000);
         let drifts = !random.once_in(4);
-        // One is longer than any place in line, and so than what is handed over.
+        // One ttl is longer than any place in the line, and so longer than a handed-over lease.
         let ttls: &[u64] =
             [&[300, 1_000, 3_000][..], &[1_000], &[400, 700], &[2_000, 4_000]][random.below(4)];
         let hot = random.below(6);
@@ -189,7 +191,7 @@ impl Plan {
         worlds::draw_place(draw, &mut plan);
         plan.coexists = !plan.is_quorum() && coexists(draw);
         if worlds::draw_ttls(draw, &mut plan) {
-            // In half of them nothing goes wrong: what does not hold there has no excuse.
+            // Half of these worlds have no faults, so nothing excuses a violation there.
             plan.faults = if random.once_in(2) { Vec::new() } else { faults(&mut random, &plan) };
         } else {
             strictness::draw(draw, &mut plan);
@@ -199,25 +201,25 @@ impl Plan {
         plan
     }
 
-    /// How many nodes there are: one is a server, and more are a quorum.
+    /// The number of nodes: one node is a server, several are a quorum.
     #[must_use]
     pub const fn nodes(&self) -> usize {
         self.clocks.len()
     }
 
-    /// Whether a majority of several nodes has to grant a lease.
+    /// Whether a majority of several nodes must grant a lease.
     #[must_use]
     pub const fn is_quorum(&self) -> bool {
         self.nodes() > 1
     }
 
-    /// Whether its locks are on one machine, and not on servers.
+    /// Whether its locks are on one machine instead of servers.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.kept_in != KeptIn::Servers
     }
 
-    /// Whether its world is of that kind.
+    /// Whether its world is of this kind.
     #[must_use]
     pub fn is(&self, kind: Kind) -> bool {
         match kind {
@@ -240,32 +242,32 @@ impl Plan {
         }
     }
 
-    /// How long a task rests at most before it takes the next lock: the longer the more there are,
-    /// so that worlds of all sizes see about as many acquisitions.
+    /// How long a task pauses at most between two locks. It grows with the number of tasks, so that
+    /// small and large worlds see about as many acquisitions.
     pub(super) fn pause_ms(&self) -> u64 {
         self.pace * self.clients.iter().map(|client| client.tasks as u64 * 60).sum::<u64>()
     }
 
-    /// The longest ttl of all.
+    /// The longest ttl of all clients.
     #[must_use]
     pub fn ttl_max(&self) -> Duration {
         self.clients.iter().map(|client| client.ttl).max().unwrap_or_default()
     }
 
-    /// By how much the server's clock goes back in all.
+    /// The sum of the server clock's steps back.
     #[must_use]
     pub fn steps_back(&self) -> Duration {
         let back = self.faults.iter().filter(|planned| planned.fault == Fault::ClockStepBack);
         back.map(|planned| Duration::from_millis(planned.much)).sum()
     }
 
-    /// How far clocks drift apart that are right when it begins.
+    /// How far apart two clocks can drift that are right at the start.
     pub(super) fn clocks_apart_max(&self) -> Duration {
         let apart = u32::try_from(2 * DRIFT_PPM_MAX).expect("a part of a million");
         (self.span + self.kept_for()) * apart / 1_000_000 + Duration::from_millis(2)
     }
 
-    /// Whether everything is promised in it.
+    /// Whether everything is promised under its faults.
     #[must_use]
     pub fn is_covered(&self) -> bool {
         let is_covered = |one: &PlannedFault| {
@@ -275,31 +277,30 @@ impl Plan {
         self.faults.iter().all(is_covered)
     }
 
-    /// How long things may take in it.
+    /// How long things may take in this world.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         let usual = Bounds::of_ttl(self.ttl_max());
         let message = Duration::from_micros(self.delay_us.1);
         let splits = if self.is_quorum() { SPLITS_IN } else { Duration::ZERO };
-        // It begins with the first ask that finds the server there again.
+        // The quarantine begins with the first acquire that finds the server back.
         let quarantine = self.strict.map_or(Duration::ZERO, Strict::quarantine);
         Bounds {
             lock_delay: self.lock_delay + self.steps_back(),
             margin: self.lock_delay,
-            // What is asked, answered and told, and a grant that comes too late and is asked for
-            // again.
+            // Covers request, reply and message, and a grant that comes too late and is repeated.
             slack: Duration::from_millis(50) + message * 8 + splits,
             reconnect: LISTENS_AGAIN_WITHIN + quarantine,
             poll: if self.is_unqueued { POLLS_WITHIN } else { usual.poll },
-            // What was queued while the connection was made is sent once it is.
+            // Requests that were queued for a connection are sent once it is made.
             queued: Duration::from_secs(2),
             wanted: self.wanted(),
             ..usual
         }
     }
 
-    /// For how long the server may keep what the dead have left: a lease for nobody, and a place
-    /// behind it that it is handed to.
+    /// How long the server may keep the leftovers of dead clients: a lease that nobody uses, and
+    /// then a place in the line that the lease is handed to.
     #[must_use]
     pub fn kept_for(&self) -> Duration {
         let kept = self.ttl_max() + self.lock_delay + self.waiter_ttl_max() + self.lock_delay;
@@ -307,9 +308,9 @@ impl Plan {
         kept + Bounds::drift(kept) + self.steps_back() + Duration::from_secs(1)
     }
 
-    /// How long a client that keeps a lease with no guard may take to hear that a client of another
-    /// process waits for a file: until its next renewal, a third of the ttl and the tick that
-    /// renewals share.
+    /// How long a client may take to learn that another process waits for a lease that it keeps
+    /// without a guard in a file. It learns this at its next renewal: after a third of the ttl,
+    /// plus the tick that renewals share.
     fn wanted(&self) -> Duration {
         let keeps = self.clients.iter().any(|client| !client.keep_idle.is_zero());
         if self.kept_in != KeptIn::File || !keeps {
@@ -325,9 +326,9 @@ impl Plan {
     }
 }
 
-/// Whether a world is one of those in which a free key is often met by whom it is not meant for:
-/// a release hands nothing over there. One in eight; drawn apart, so that all other worlds are what
-/// they would be without.
+/// Whether other clients often poll for a free key in this world, so that a release hands nothing
+/// over. One world in eight. The choice uses its own random source, so all other worlds stay as
+/// they are.
 fn coexists(draw: Draw<'_>) -> bool {
     let mut random = SeededRandom::new(SeededRandom::new(draw.seed).next_u64() ^ 0x0c0e_7157_0b57);
     random.once_in(8) || draw.wanted.contains(&Kind::Coexist)
@@ -359,8 +360,8 @@ fn drift_ppm(random: &mut SeededRandom) -> i64 {
     drawn.cast_signed() - DRIFT_PPM_MAX.cast_signed()
 }
 
-/// One of the shapes, or several at once. Wave and jitter together stay below the 2 ms that are
-/// allowed beside the drift, with the whole milliseconds that the server counts in.
+/// One of the four errors, or several at once. Wave and jitter together stay below 2 ms, which are
+/// allowed besides the drift because the server counts in whole milliseconds.
 pub(super) fn clock(random: &mut SeededRandom) -> ServerClock {
     let mut clock = ServerClock::default();
     if random.once_in(2) {
@@ -376,23 +377,23 @@ pub(super) fn clock(random: &mut SeededRandom) -> ServerClock {
     clock
 }
 
-/// How long most faults last at most, and how long nothing goes wrong at the end of a run.
+/// The longest time of most faults, and the shortest time without faults at the end of a run.
 const FAULT_MAX: Duration = Duration::from_secs(3);
 const CALM_MIN: Duration = Duration::from_secs(4);
 
-/// How far a clock steps at most, in milliseconds.
+/// The largest step of a clock, in milliseconds.
 const STEP_MAX_MS: u64 = 40_000;
 
-/// At least five of them, in the part of the run that leaves time to see how it recovers.
+/// At least five faults, early enough in the run to see how the world recovers.
 fn faults(random: &mut SeededRandom, plan: &Plan) -> Vec<PlannedFault> {
-    // A third of the worlds have a server that forgets, or whose clock steps: not both, since a
-    // server that forgets after its clock went back is beyond what fencing tokens can survive.
+    // In a third of the worlds a server forgets or its clock steps. Never both: fencing tokens
+    // cannot survive a server that forgets after its clock went back.
     let beyond: &[Fault] = match random.below(6) {
         0 => &Fault::FORGETTING,
         1 => &Fault::STEPS,
         _ => &[],
     };
-    // At the end there is calm: what is asked then is not asked in trouble.
+    // No faults at the end, so that the last requests are made without trouble.
     let felt = plan.bounds().aftermath() + FAULT_MAX + CALM_MIN;
     let troubled = (plan.span * 3 / 5).min(plan.span.saturating_sub(felt));
     let troubled_ms = u64::try_from(troubled.as_millis()).unwrap_or(u64::MAX).max(2_000);
@@ -420,22 +421,22 @@ pub(super) fn planned(
 ) -> PlannedFault {
     let ttl_ms = u64::try_from(plan.ttl_max().as_millis()).unwrap_or(u64::MAX);
     let (lasts_ms, much) = match fault {
-        // For how long at most a message is on its way.
+        // The size is the longest delay of a message in milliseconds.
         Fault::Delay => (200 + random.next_u64() % 3_000, [20, 200, 1_000][random.below(3)]),
         Fault::Loss => (500 + random.next_u64() % 3_000, 3 + random.next_u64() % 20),
-        // How many requests are met.
+        // The size is the number of requests that are hit.
         Fault::ReplyLost | Fault::LateRequest | Fault::Duplicate => {
             (500 + random.next_u64() % (2 * ttl_ms), 1 + random.next_u64() % 4)
         }
         Fault::ClientCrash | Fault::ServerRestart | Fault::RestartEmpty | Fault::RestartOld => {
             (random.next_u64() % 1_000, random.next_u64())
         }
-        // All of them together set a clock back by less than a counter is kept for.
+        // All steps together set a clock back by less than a counter is kept for.
         Fault::ClockStepForward | Fault::ClockStepBack => {
             (0, 1 + random.next_u64() % (2 * ttl_ms).min(STEP_MAX_MS))
         }
         Fault::Reset | Fault::SubscriberKill | Fault::ScriptFlush | Fault::Flushall => (0, 0),
-        // How many tenths of a second are lost.
+        // The size is how many tenths of a second of data are lost.
         Fault::Failover => (random.next_u64() % 500, random.next_u64()),
         Fault::DroppedFuture => (500 + random.next_u64() % 3_000, 0),
         _ => (50 + random.next_u64() % (ttl_ms * 3 / 2), random.next_u64()),

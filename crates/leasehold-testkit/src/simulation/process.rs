@@ -22,7 +22,7 @@ use crate::VirtualHost;
 use crate::history::event::ProcessId;
 use crate::virtual_host::SeededRandom;
 
-/// A process. It is the [`Host`] of whatever runs in it. Clones are the same process.
+/// A process. It is the [`Host`] of the tasks that run in it. Clones are the same process.
 #[derive(Clone)]
 pub struct Process(Arc<Inner>);
 
@@ -30,7 +30,7 @@ struct Inner {
     id: ProcessId,
     common: Arc<VirtualHost>,
     began: Moment,
-    /// How much faster than the common clock its own runs, in parts of a million.
+    /// How much faster than the common clock its own clock runs, in millionths.
     faster_ppm: i64,
     state: Mutex<State>,
     random: Mutex<SeededRandom>,
@@ -39,7 +39,7 @@ struct Inner {
 struct State {
     standing: Option<Standing>,
     dead: bool,
-    /// For how long its timers have stood still so far.
+    /// How long its timers have stood still so far.
     slept: Duration,
     waiting: Vec<Waker>,
     tasks: Vec<Weak<Slot>>,
@@ -55,7 +55,7 @@ enum Standing {
 type Slot = Mutex<Option<Task>>;
 
 impl Process {
-    /// A process that begins now, whose clock gains that many parts of a million.
+    /// A process that begins now. Its clock gains `faster_ppm` parts of a million.
     pub(super) fn new(
         id: ProcessId,
         common: &Arc<VirtualHost>,
@@ -65,7 +65,7 @@ impl Process {
         Self::since(common.now(), id, common, faster_ppm, seed)
     }
 
-    /// One whose clock was right at that moment.
+    /// A process whose clock was right at `began`.
     fn since(
         began: Moment,
         id: ProcessId,
@@ -90,7 +90,7 @@ impl Process {
         }))
     }
 
-    /// Another process of the same machine: its clock shows the same.
+    /// Another process of the same machine, with the same clock.
     pub(super) fn beside(&self, id: ProcessId, seed: u64) -> Self {
         let Inner { common, began, faster_ppm, .. } = &*self.0;
         Self::since(*began, id, common, *faster_ppm, seed)
@@ -106,23 +106,22 @@ impl Process {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was killed.
     pub(super) fn is_dead(&self) -> bool {
         self.state().dead
     }
 
-    /// It stands still from now on, as by SIGSTOP.
+    /// Stops the process, as SIGSTOP does.
     pub(super) fn stop(&self) {
         self.state().standing = Some(Standing::Stopped);
     }
 
-    /// Its machine sleeps from now on.
+    /// Puts the machine of the process to sleep.
     pub(super) fn suspend(&self) {
         let now = self.now();
         self.state().standing = Some(Standing::Suspended(now));
     }
 
-    /// It goes on.
+    /// Lets the process go on.
     pub(super) fn resume(&self) {
         let now = self.now();
         let mut state = self.state();
@@ -134,7 +133,8 @@ impl Process {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// It is killed: its tasks are gone, and nothing that they do while they go is seen by anybody.
+    /// Kills the process: its tasks are dropped, and nothing that they do while they drop has an
+    /// effect.
     pub(super) fn kill(&self) {
         let mut state = self.state();
         state.dead = true;
@@ -147,22 +147,22 @@ impl Process {
         }
     }
 
-    /// How long `span` of its own clock is on the common one.
+    /// Converts a span of its own clock to the common clock.
     pub(super) fn on_common_clock(&self, span: Duration) -> Duration {
         scaled(span, 1_000_000, self.own_second())
     }
 
-    /// What its clock shows of a million parts of the common one.
+    /// How much its clock advances during a million parts of the common clock.
     fn own_second(&self) -> u64 {
         1_000_000_u64.saturating_add_signed(self.0.faster_ppm)
     }
 
-    /// Its clock without the time for which its timers stood still.
+    /// Its clock without the time during which its timers stood still.
     fn awake(&self) -> Moment {
         self.now().minus(self.state().slept)
     }
 
-    /// When the common clock will show what is `span` away on its own, never early.
+    /// The moment on the common clock when its own clock has advanced by `span`; never too early.
     fn common_after(&self, span: Duration) -> Moment {
         self.0.common.now() + self.on_common_clock(span) + Duration::from_nanos(2)
     }
@@ -238,7 +238,7 @@ impl Future for Gated {
             return Poll::Pending;
         }
         drop(state);
-        // Taken out while it is polled: it may kill its own process.
+        // Taken out during the poll, because the task may kill its own process.
         let taken = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut task) = taken else { return Poll::Ready(()) };
         let polled = task.as_mut().poll(context);
@@ -249,7 +249,7 @@ impl Future for Gated {
     }
 }
 
-/// A timer on the clock that stands still while the machine sleeps.
+/// A timer on a clock that stands still while the machine sleeps.
 struct Timer {
     process: Process,
     at: Moment,
@@ -294,8 +294,8 @@ mod tests {
         (common, process)
     }
 
-    /// Runs `act` on a process 100 ms after a task of it began to wait for 1 s; returns after how
-    /// long, on the common clock, the task went on.
+    /// Starts a task that sleeps for 1 s and runs `act` on its process after 100 ms. Returns how
+    /// long the task slept on the common clock.
     fn waits(faster_ppm: i64, act: impl Fn(&Process), undo: impl Fn(&Process)) -> Duration {
         let (common, process) = process(faster_ppm);
         let began = common.now();
@@ -327,7 +327,7 @@ mod tests {
     fn timers_end_when_the_own_clock_has_come_that_far() {
         let idle = |_: &Process| {};
         assert_eq!(waits(0, idle, idle).as_millis(), 1_000);
-        // A clock that runs 1 % fast is through after 990 ms, one that runs slow after 1 010.
+        // 1 s takes 990 ms on a clock that is 1 % fast, and 1,010 ms on one that is 1 % slow.
         assert_eq!(waits(10_000, idle, idle).as_millis(), 990);
         assert_eq!(waits(-10_000, idle, idle).as_millis(), 1_010);
     }

@@ -1,42 +1,42 @@
-//! The replicas of a simulated server: what each of them has, and which may take its place.
+//! The replicas of a simulated server: which data each has, and which one may take over.
 //!
-//! What a server writes goes to those that follow it, in order. A replica confirms what it has
-//! received. One that begins to follow is sent everything, and keeps what it had until that is
-//! there.
+//! The server sends its writes to the replicas that follow it, in order. A replica confirms the
+//! data that it has received. A new follower is sent everything, and keeps its old data until the
+//! new data arrives.
 
 use leasehold::core::Moment;
 
 use super::redis::Dataset;
 
-/// Stands for all replicas where a fault concerns some of them.
+/// Means all replicas, in a fault that concerns some of them.
 pub(super) const ALL: u64 = u64::MAX;
 
-/// All of them.
+/// All replicas of a server.
 #[derive(Default)]
 pub(super) struct Replicas {
     all: Vec<Replica>,
-    /// By how many milliseconds what goes to them and back is late at most.
+    /// The largest extra delay between the server and a replica, in milliseconds.
     pub(super) lag_ms: u64,
-    /// How often their server was one of them meanwhile, and took the data of another.
+    /// How often the server became a replica for a while and took the data of another server.
     pub(super) led: u32,
-    /// How far what was sent to those that follow was written.
+    /// The write position of the data sent to the followers.
     sent: u64,
-    /// How far a client was told that there are copies enough.
+    /// The write position for which a client was told that there are enough copies.
     counted: u64,
 }
 
 struct Replica {
     data: Dataset,
     has: u64,
-    /// How often it has begun to follow: what was sent before that is lost.
+    /// How often it has begun to follow. Everything sent before is lost.
     link: u32,
     follows: bool,
     is_away: bool,
-    /// When what was sent last, in either direction, is there.
+    /// When the last message arrives, in each direction.
     last: [Moment; 2],
 }
 
-/// What a server sends to one replica.
+/// Data that a server sends to one replica.
 pub(super) struct Sent {
     pub(super) replica: usize,
     link: u32,
@@ -44,7 +44,7 @@ pub(super) struct Sent {
     written: u64,
 }
 
-/// What that replica says of it.
+/// The replica's confirmation of that data.
 #[derive(Clone, Copy)]
 pub(super) struct Confirmation {
     pub(super) replica: usize,
@@ -52,7 +52,7 @@ pub(super) struct Confirmation {
     pub(super) written: u64,
 }
 
-/// Which way something goes.
+/// The direction of a message.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
     There,
@@ -60,7 +60,7 @@ pub(super) enum Way {
 }
 
 impl Replicas {
-    /// So many that have all of it.
+    /// Creates replicas that have all the data.
     pub(super) fn new(number: usize, data: &Dataset, written: u64) -> Self {
         let all = (0..number).map(|_| Replica {
             data: data.clone(),
@@ -77,12 +77,12 @@ impl Replicas {
         self.all.len()
     }
 
-    /// How many follow.
+    /// How many replicas follow the server.
     pub(super) fn following(&self) -> usize {
         self.all.iter().filter(|replica| replica.follows).count()
     }
 
-    /// What is to be sent to those that follow, if it was not yet.
+    /// The data to send to the followers, if there is new data.
     pub(super) fn send(&mut self, data: impl Fn() -> Dataset, written: u64) -> Vec<Sent> {
         if written <= self.sent || self.all.is_empty() {
             return Vec::new();
@@ -98,14 +98,14 @@ impl Replicas {
         following.map(sent).collect()
     }
 
-    /// Not before what went the same way.
+    /// The moment of arrival, after all earlier messages in the same direction.
     pub(super) fn in_order(&mut self, replica: usize, way: Way, at: Moment) -> Moment {
         let last = &mut self.all[replica].last[way as usize];
         *last = at.max(*last);
         *last
     }
 
-    /// A replica has received that, and confirms it; unless it has left meanwhile.
+    /// A replica receives data and confirms it, unless it has left meanwhile.
     pub(super) fn receive(&mut self, sent: Sent) -> Option<Confirmation> {
         let Sent { replica: number, link, data, written } = sent;
         let replica = &mut self.all[number];
@@ -116,40 +116,40 @@ impl Replicas {
         Some(Confirmation { replica: number, link, written })
     }
 
-    /// Whether the server hears that: what is said of it over a link from before, it does not.
+    /// Whether the server accepts a confirmation. It ignores confirmations over an earlier link.
     pub(super) fn is_heard(&self, confirmation: Confirmation) -> bool {
         let replica = &self.all[confirmation.replica];
         replica.follows && replica.link == confirmation.link
     }
 
-    /// Somebody was told that there are copies of all that was written so far.
+    /// A client was told that there are enough copies of all data up to that write position.
     pub(super) fn counted(&mut self, written: u64) {
         self.counted = self.counted.max(written);
     }
 
-    /// Which of them a fault concerns: one, or [`ALL`].
+    /// The replicas that a fault concerns: one, or all for [`ALL`].
     pub(super) fn some(&self, much: u64) -> Vec<usize> {
         let chosen = usize::try_from(much % self.len().max(1) as u64).expect("a few");
         let is_met = |replica: &usize| much == ALL || *replica == chosen;
         (0..self.len()).filter(is_met).collect()
     }
 
-    /// It is cut off: nothing that is on its way is there in time.
+    /// Cuts a replica off. Nothing on its way to it arrives in time.
     pub(super) fn leave(&mut self, replica: usize) {
         (self.all[replica].follows, self.all[replica].is_away) = (false, true);
     }
 
-    /// It can be reached again.
+    /// A replica can be reached again.
     pub(super) fn come_back(&mut self, replica: usize) {
         self.all[replica].is_away = false;
     }
 
-    /// The server is another process: nobody follows it yet.
+    /// The server restarted: no replica follows it yet.
     pub(super) fn leave_all(&mut self) {
         self.all.iter_mut().for_each(|replica| replica.follows = false);
     }
 
-    /// A replica that can be reached begins to follow: what it is sent for that.
+    /// A reachable replica begins to follow. Returns the data that it is sent.
     pub(super) fn follow(&mut self, number: usize, data: Dataset, written: u64) -> Option<Sent> {
         let replica = &mut self.all[number];
         if replica.is_away || replica.follows {
@@ -160,7 +160,8 @@ impl Replicas {
         Some(Sent { replica: number, link: replica.link, data, written })
     }
 
-    /// What a replica has that takes over: one of those that have all that counted.
+    /// The data of a replica that may take over: it has all data for which a client was told that
+    /// there are enough copies.
     pub(super) fn heir(&self, much: u64) -> Option<Dataset> {
         let fit: Vec<_> = self.all.iter().filter(|one| one.has >= self.counted).collect();
         let chosen = usize::try_from(much % fit.len().max(1) as u64).expect("a few");
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
     use crate::simulation::redis::SimulatedRedis;
 
-    /// A server that has written so often, and the number of that.
+    /// The data of a server after so many writes, and its write position.
     fn written(times: u64) -> (Dataset, u64) {
         let mut redis = SimulatedRedis::new();
         for time in 0..times {

@@ -18,25 +18,25 @@ use crate::VirtualHost;
 use crate::history::event::{Event, What};
 use crate::virtual_host::SeededRandom;
 
-/// How often it is looked whether what processes believe is what the server says.
+/// How often the leases of the processes are compared with the server.
 const LOOKS_EVERY: Duration = Duration::from_millis(40);
 
-/// How often it is looked, in such steps, what is on the server.
+/// The keys of the server are listed once in this many comparisons.
 const LOOKS_AT_KEYS_EVERY: u32 = 25;
 
-/// How long after the end everybody may take to come to one.
+/// How long after the end the clients may take to finish.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
-    /// What happened.
+    /// The history of the run.
     pub events: Vec<Event>,
-    /// Stands for everything that happened, and in what order: equal for equal runs.
+    /// A hash of all events and their order. Equal runs have equal hashes.
     pub hash: u64,
-    /// For how long the run went on, on its own clock.
+    /// How long the run lasted on its own clock.
     pub simulated: Duration,
-    /// How often it came to what only some kinds of worlds have.
+    /// Counts of events that only some kinds of worlds have.
     pub did: BTreeMap<&'static str, u64>,
 }
 
@@ -44,17 +44,17 @@ pub struct Ran {
 ///
 /// # Panics
 ///
-/// With whatever panics in it: the library has no business to.
+/// If anything in the world panics. The library never should.
 #[must_use]
 pub fn run(plan: &Plan) -> Ran {
     play_all(plan, None)
 }
 
-/// Runs a [supervised](Plan::supervised) world, whose holders do as the supervisor says.
+/// Runs a [supervised](Plan::supervised) world: the supervisor decides what holders do.
 ///
 /// # Panics
 ///
-/// As [`run`], and with whatever panics in the supervisor.
+/// As [`run`], and if the supervisor panics.
 #[must_use]
 pub fn run_supervised(plan: &Plan, supervisor: Arc<dyn Supervisor>) -> Ran {
     play_all(plan, Some(supervisor))
@@ -102,14 +102,15 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
         world.look_at_all();
         looks += 1;
         if looks.is_multiple_of(LOOKS_AT_KEYS_EVERY) {
-            // What has no end may be gone at the end all the same.
+            // A key without expiry may have vanished by the end, so the keys are listed meanwhile
+            // too.
             tell_keys(world);
         }
     }
-    // Guards that were given back on the last moment are on their way still.
+    // The releases of guards that were dropped at the last moment are still on their way.
     host.sleep_until(host.now() + Duration::from_secs(1)).await;
     tell_keys(world);
-    // A call that has not come back by now never will: nothing excuses it.
+    // A call that has not returned by now never will. Nothing excuses that.
     if is_over() {
         nemesis.kill_all();
     }
@@ -118,14 +119,15 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
     tell_keys(world);
 }
 
-/// What is in the store.
+/// Logs the keys in the store.
 fn tell_keys(world: &World) {
     for (name, left) in world.backend.keys(world.host.now()) {
         world.log.push(What::Key { name: name.into(), left });
     }
 }
 
-/// FNV-1a: small, and the same everywhere, as the hasher of the standard library does not promise.
+/// FNV-1a: small, and the same everywhere. The standard library does not promise that of its
+/// hasher.
 struct Fnv(u64);
 
 impl Hasher for Fnv {

@@ -1,4 +1,4 @@
-//! The simulated server: its data, its clock, and what becomes of both.
+//! The simulated server: its data, its clock, and the faults of both.
 
 mod copying;
 
@@ -19,50 +19,49 @@ use super::replicas::Replicas;
 use crate::history::event::{Name, Request, What};
 use crate::virtual_host::SeededRandom;
 
-/// How often the state of the data is kept, for restarts with old data, and for how long.
+/// How often the data is saved for restarts with old data, and how many saves are kept.
 const KEPT_EVERY: Duration = Duration::from_millis(100);
 const KEPT: usize = 30;
 
-/// One server.
 pub(super) struct Server {
     redis: SimulatedRedis,
     pub(super) clock: ServerClock,
-    /// Down: nobody answers, and who connects is refused.
+    /// False if the server is down: nobody answers, and connections are refused.
     pub(super) is_up: bool,
-    /// Stopped: the kernel takes bytes, and nobody reads them.
+    /// The process is stopped: the kernel accepts bytes, but nobody reads them.
     pub(super) is_stopped: bool,
-    /// When it is through with the command before.
+    /// When the previous command is done.
     free_at: Moment,
     evicting: Option<Evicting>,
     past: VecDeque<Dataset>,
     kept_at: Moment,
-    /// Which script a hash stands for, as far as one was sent in full.
+    /// The script of each hash, for scripts that were sent in full.
     hashes: BTreeMap<Vec<u8>, Arc<str>>,
-    /// What was asked by a hash that the server did not know: it will be sent once more in full.
+    /// Requests by a hash that the server did not know. The client will send them again in full.
     forgotten: Vec<Asked>,
     log: Log,
-    /// On which strict terms it is used, if it is.
+    /// The strict terms of its use; `None` if it is not strict.
     pub(super) strict: Option<Strict>,
-    /// Which copies are wanted of it, if they are.
+    /// The copies that the clients want; `None` without copies.
     copies: Option<Copied>,
     pub(super) replicas: Replicas,
     pub(super) disk: Disk,
     /// How often it was started.
     pub(super) started: u32,
-    /// Of how many keys it lost one for want of memory, and how many asks came as a command.
+    /// How many keys it evicted, and how many acquires came as a plain command.
     evicted: u64,
     plain: u64,
-    /// How often it came back with what was on its disk.
+    /// How often it came back with the data of its disk.
     power_cuts: u64,
 }
 
-/// Locks vanish, one before so many requests.
+/// Evicts one lock before every so many requests.
 struct Evicting {
     one_in: usize,
     random: SeededRandom,
 }
 
-/// A request that was carried out.
+/// A lock request that was carried out.
 struct Carried<'a> {
     now_us: u64,
     key: &'a [u8],
@@ -97,7 +96,7 @@ impl Server {
         server
     }
 
-    /// It is another process now, and has no scripts.
+    /// Starts as another process, without scripts.
     pub(super) fn start_again(&mut self) {
         self.started += 1;
         self.is_process();
@@ -107,14 +106,15 @@ impl Server {
         (0..self.replicas.len()).for_each(|replica| self.redis.confirm(replica, None));
     }
 
-    /// It says which process it is.
+    /// Sets the ids by which clients know its process and its data.
     fn is_process(&mut self) {
         let [run_id, replid] = self.process();
         self.redis.set_run_id(&run_id);
         self.redis.set_replid(&replid, None);
     }
 
-    /// It followed one that had the data of so many tenths of a second ago, and is back, unstarted.
+    /// Was a replica for a while, without a restart: took the data of another server, `tenths`
+    /// tenths of a second old.
     pub(super) fn fail_over_and_back(&mut self, tenths: usize) {
         let [_, before] = self.process();
         self.replicas.led += 1;
@@ -122,7 +122,7 @@ impl Server {
         self.forget(Some(tenths));
     }
 
-    /// It is strict, and known to have forgotten nothing.
+    /// Makes it strict, and marks it as having forgotten nothing.
     pub(super) fn is_strict_from(&mut self, now: Moment, strict: Strict) {
         self.strict = Some(strict);
         let epoch = Command::new("HSET").arg(":lh:epoch").arg("run").arg(&self.process()[0]);
@@ -130,7 +130,7 @@ impl Server {
         assert!(executed.reply.is_ok(), "{:?}", executed.reply);
     }
 
-    /// On which terms it is used.
+    /// The terms on which it is used.
     pub(super) fn terms(&self) -> Terms {
         let mut terms = Terms::default();
         terms.strict = self.strict;
@@ -138,30 +138,30 @@ impl Server {
         terms
     }
 
-    /// How many replicas it says that it has, to those who have to know.
+    /// The number of replicas that it reports, if the clients need that number.
     pub(super) fn counts_replicas(&self) -> Option<u32> {
         self.copies.filter(|copies| copies.wanted == Wanted::Majority)?;
         Some(u32::try_from(self.replicas.following()).expect("a few"))
     }
 
-    /// Which process it is, and which history its data has.
+    /// The id of its process, and the id of its data's history.
     pub(super) fn process(&self) -> [String; 2] {
         let (started, led) = (self.started, self.replicas.led);
         [format!("run{started}"), format!("replid{started}x{led}")]
     }
 
-    /// Carries a command out, of a connection whose last one left so much written.
+    /// Runs a command. `written` is the write position after the connection's previous command.
     pub(super) fn carry_out(&mut self, now: Moment, written: u64, command: &Command) -> Executed {
         self.carry(now, written, command, false)
     }
 
-    /// Carries a command out once more, by a copy of it whose answer nobody waits for.
+    /// Runs a second copy of a command. Nobody waits for its answer.
     pub(super) fn carry_out_again(&mut self, now: Moment, command: &Command) -> Executed {
         self.carry(now, 0, command, true)
     }
 
-    /// When it comes to a command that is there by now: it carries out one after the other, also
-    /// those that lay there while it was stopped, and none takes less than a microsecond.
+    /// When it runs a command that has arrived. It runs commands one after the other, each for at
+    /// least a microsecond. This includes commands that arrived while it was stopped.
     fn turn(&mut self, now: Moment) -> Moment {
         let at = now.max(self.free_at);
         self.free_at = at + Duration::from_micros(1);
@@ -188,7 +188,7 @@ impl Server {
             self.forgotten.extend(self.asked_by_hash(command));
             return executed;
         };
-        // Whoever has sent a script in full may call it by its hash at once.
+        // A client that sent a script in full may call it by its hash at once.
         if hash_of(command).is_none()
             && !self.hashes.values().any(|known| known == script)
             && let Some(text) = command.args().nth(1)
@@ -202,27 +202,28 @@ impl Server {
         executed
     }
 
-    /// Tells what became of a request of a lock.
+    /// Logs the effect of a lock request.
     fn tell(&self, carried: &Carried<'_>, asked: Asked, executed: &Executed) {
         let Asked { request, key, token } = asked;
         let after = self.owner_at(carried.now_us, carried.key);
         let left = after.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
         let (before, after) = (carried.before.clone(), after.map(|(owner, _)| owner));
-        // Who asked is told nothing of a copy, and so has nothing to give back.
+        // The client is not told of a copy, so it has nothing to release.
         if let Some(node) = self.log.node() {
             let is_ask = matches!(request, Request::Ask { .. });
             if !carried.is_copy && is_ask && after.as_ref() == Some(&token) {
                 self.log.push(What::GrantedAt { node, key, token, left });
             }
         } else if executed.reply.is_ok() || after != before {
-            // What was refused took no place; if it changed the owner all the same, that is told.
+            // A refused request took no place in the line. It is logged if it changed the owner all
+            // the same.
             let block = told_block(executed, after.as_deref());
             self.log.push(What::Served { request, key, token, before, after, left, block });
         }
     }
 
-    /// What a request asks that is just sent, unless it is sent once more because the server did
-    /// not know its script.
+    /// The lock request of a command that is being sent. `None` if the command repeats a request
+    /// whose script the server did not know.
     pub(super) fn is_asked(&mut self, command: &Command) -> Option<Asked> {
         if let Some(asked) = asked_plainly(command) {
             return Some(asked);
@@ -245,7 +246,7 @@ impl Server {
         asked(self.hashes.get(hash_of(command)?)?, command)
     }
 
-    /// Who owns a key, and for how long still.
+    /// The owner of a key, and the time that its lease has left.
     pub(super) fn owner(&self, now: Moment, key: &str) -> Option<(Name, Duration)> {
         self.owner_at(self.clock.at(now), key.as_bytes())
     }
@@ -256,7 +257,7 @@ impl Server {
         Some((Arc::from(String::from_utf8_lossy(&owner)), left))
     }
 
-    /// Every key, with the time it has left.
+    /// Every key, with the time that it has left.
     pub(super) fn keys(&self, now: Moment) -> Vec<(String, Option<Duration>)> {
         let keys = self.redis.keys_at(self.clock.at(now));
         let named = |(key, left): (Vec<u8>, Option<u64>)| {
@@ -269,7 +270,7 @@ impl Server {
         self.redis.subscribe(subscriber, channel);
     }
 
-    /// Has a subscriber told when a key changes.
+    /// Tells a subscriber when a key changes.
     pub(super) fn track(&mut self, now: Moment, subscriber: u64, key: &str) -> Executed {
         self.keep(now);
         let exists = Command::new("EXISTS").arg(key);
@@ -288,7 +289,7 @@ impl Server {
         self.redis.set_full(full);
     }
 
-    /// It evicts a lock before one request in so many, from now on.
+    /// From now on, evicts a lock before one request in `one_in`.
     pub(super) fn evict(&mut self, one_in: u64, seed: u64) {
         let one_in = usize::try_from(one_in).expect("drawn small");
         self.evicting = Some(Evicting { one_in, random: SeededRandom::new(seed) });
@@ -298,8 +299,8 @@ impl Server {
         self.evicting = None;
     }
 
-    /// Any of the keys. Of a quorum any of the locks, and nothing that is kept beside them: a
-    /// counter that is lost is more than what fencing survives there.
+    /// Evicts any key. A node of a quorum evicts only locks, not the keys beside them: fencing
+    /// tokens there cannot survive the loss of a counter.
     fn evict_one(&mut self, now: Moment) {
         let Some(evicting) = &mut self.evicting else { return };
         if !evicting.random.once_in(evicting.one_in) {
@@ -319,7 +320,7 @@ impl Server {
         self.log.push(What::Forgot);
     }
 
-    /// How often it came to what only some kinds of worlds have.
+    /// Counts of events that only some kinds of worlds have.
     pub(super) fn did(&self) -> [(&'static str, u64); 3] {
         [
             ("keys evicted", self.evicted),
@@ -328,18 +329,18 @@ impl Server {
         ]
     }
 
-    /// Its clock jumps forward by that many ms: leases end early, as if they were forgotten.
+    /// Its clock jumps forward by `by_ms`. Leases end early, as if they were forgotten.
     pub(super) fn step(&mut self, by_ms: u64) {
         self.clock.stepped_us += i64::try_from(by_ms * 1_000).expect("a step of seconds");
         self.log.push(What::Forgot);
     }
 
-    /// It jumps back: leases last longer.
+    /// Its clock jumps back by `by_ms`. Leases last longer.
     pub(super) fn step_back(&mut self, by_ms: u64) {
         self.clock.stepped_us -= i64::try_from(by_ms * 1_000).expect("a step of seconds");
     }
 
-    /// It comes back with the data of that many tenths of a second ago; `None`: without any.
+    /// Goes back to its data of that many tenths of a second ago; `None`: loses all data.
     pub(super) fn forget(&mut self, tenths: Option<usize>) {
         let dataset = match tenths {
             Some(tenths) => {
@@ -351,8 +352,8 @@ impl Server {
         self.come_back_with(dataset);
     }
 
-    /// A replica takes its place: one that has all that counted. Where there is none, the server is
-    /// there again itself.
+    /// A replica takes over that has all counted data. If there is none, the server itself comes
+    /// back.
     pub(super) fn fail_over(&mut self, much: u64) {
         if let Some(dataset) = self.replicas.heir(much) {
             self.come_back_with(dataset);
@@ -360,7 +361,7 @@ impl Server {
     }
 
     fn come_back_with(&mut self, dataset: Dataset) {
-        // What came after is gone for good: the next restart cannot bring it back either.
+        // Later data is gone for good: the next restart cannot bring it back either.
         self.past.clear();
         self.past.push_back(dataset.clone());
         self.redis.restore(dataset.clone());
@@ -387,7 +388,7 @@ mod tests {
     use super::*;
     use crate::VirtualHost;
 
-    /// As a store calls the script by that text or hash.
+    /// An acquire as the store sends it, with the script's text or hash.
     fn ask(by: &str, what: &str) -> Command {
         let words =
             ["6", "a", "b", "c", "d", "e", "f", "TOKEN", "10", "1", "0", "1", "j|500|400|1|x"];

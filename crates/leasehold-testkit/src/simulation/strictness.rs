@@ -1,4 +1,4 @@
-//! Worlds whose servers are strict: what they forget excuses nothing there.
+//! Worlds whose servers are strict. A forgetting server excuses no violation there.
 
 use std::time::Duration;
 
@@ -10,21 +10,20 @@ use super::plan::Plan;
 use super::worlds::{Draw, Kind};
 use crate::virtual_host::UP_AT_START;
 
-/// One world in so many.
+/// One world in this many is strict.
 const STRICT_ONE_IN: usize = 8;
 
-/// Makes a world one of strict servers, if its seed says so: drawn apart, so that all other worlds
-/// are what they would be without.
+/// Makes a world's servers strict if its seed says so. The choice uses its own random source, so
+/// all other worlds stay as they are.
 ///
-/// A minute of quarantine would be the whole world, so it is as long as the longest lease there, or
-/// as far as clocks drift apart if that is longer, and not a millisecond more: the margin that it
-/// has in production is for clocks that step. What forgets goes on counting fencing tokens from its
-/// clock, so the clocks of nodes have to agree to within a quarantine: they are set right when the
-/// world begins.
+/// A quarantine of a minute would fill the whole world. So it is as long as the longest lease, or
+/// as the largest drift between clocks if that is longer. Production adds a margin for clocks that
+/// step. A server that forgot derives new fencing tokens from its clock. So the clocks of nodes
+/// must agree to within a quarantine: they are set right when the world begins.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let drawn = draw.of(Kind::Strict, 0x0057_71c7_0e8a, STRICT_ONE_IN);
     let Some(mut random) = drawn else { return };
-    // Nothing is promised of windows where nodes evict locks, so there is nothing to be seen.
+    // Evicted locks void the promise of exclusive windows, so there would be nothing to check.
     let evicts = plan.faults.iter().any(|planned| planned.fault == Fault::Eviction);
     if evicts || plan.is_local() {
         return;
@@ -35,7 +34,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
         clock.set_right_at(Moment::from_nanos(0) + UP_AT_START);
     }
     for planned in &mut plan.faults {
-        // Nothing is promised of clocks that step, also here.
+        // Stepping clocks void all promises, even of strict servers.
         if Fault::STEPS.contains(&planned.fault) || random.once_in(3) {
             let forgetting = [&Fault::FORGETTING[..], &Fault::OF_STRICT].concat();
             planned.fault = forgetting[random.below(forgetting.len())];
@@ -49,7 +48,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
 mod tests {
     use super::*;
 
-    /// Or fencing tokens could fall: what a node forgot, it counts on from its clock.
+    /// Otherwise fencing tokens could fall: a node that forgot counts on from its clock.
     #[test]
     fn clocks_are_less_than_a_quarantine_apart_for_as_long_as_a_strict_world_lasts() {
         let time = Duration::from_secs(30);

@@ -1,5 +1,5 @@
-//! Worlds whose holders run something under their lock, as `leasehold run` does: what runs, and
-//! what watches over it, is up to whoever runs the world.
+//! Worlds whose holders run something under their lock, as `leasehold run` does. The caller
+//! provides the command and its supervisor.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,13 +17,13 @@ use crate::VirtualHost;
 use crate::history::event::{Name, WindowId};
 use crate::history::model;
 
-/// What holders do with their locks.
+/// Decides what holders do with their locks.
 pub trait Supervisor: Send + Sync + 'static {
-    /// Somebody was granted that key: nobody works under an earlier lock of it.
+    /// A client was granted that key. Nobody may still work under an earlier lock of it.
     fn granted(&self, key: &str);
 
-    /// Holds a lock until nobody works under it any more, and gives it up. Dropped half way, the
-    /// process of the holder was killed.
+    /// Holds a lock until nobody works under it any more, and gives it up. If the future is
+    /// dropped, the holder's process was killed.
     fn hold(&self, lock: Supervised) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
@@ -37,7 +37,7 @@ pub struct Supervised {
     pub key: Name,
     /// The ttl of its lease.
     pub ttl: Duration,
-    /// What is drawn follows from this.
+    /// The seed of the supervisor's choices.
     pub seed: u64,
 }
 
@@ -52,35 +52,35 @@ impl Supervised {
         Self { world, window, process, guard, key, ttl, seed }
     }
 
-    /// The lock.
+    /// The guard of the lock.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
 
-    /// The process of the holder, which may be stopped. Its clock is that of its machine.
+    /// The process of the holder, which may be stopped. It uses the clock of its machine.
     #[must_use]
     pub fn process(&self) -> Arc<dyn Host> {
         Arc::new(self.process.clone())
     }
 
-    /// What other processes of the machine run on.
+    /// The host for other processes of the machine.
     #[must_use]
     pub fn machine(&self) -> Arc<VirtualHost> {
         Arc::clone(&self.world.host)
     }
 
-    /// It came to that, which only some of these worlds have.
+    /// Counts an event that only some of these worlds have.
     pub fn did(&self, what: &'static str) {
         self.world.did(what);
     }
 
-    /// Nobody works under it, and its lease was lost.
+    /// Tells that the lease was lost and nobody works under it.
     pub fn is_lost(self) {
         self.world.told_lost(self.window);
     }
 
-    /// Somebody may work under it still, until its lease ends: it is renewed no more, and not
-    /// released. Ends with the lease.
+    /// Stops renewing the lease without a release, because somebody may still work under it.
+    /// Returns when the lease ends.
     ///
     /// # Panics
     ///
@@ -94,11 +94,11 @@ impl Supervised {
         self.world.gives_up(self.window, Duration::ZERO);
     }
 
-    /// Nobody works under it: the lock is given up. Returns the guard.
+    /// Tells that nobody works under the lock any more. Returns the guard.
     ///
     /// # Panics
     ///
-    /// If somebody else has the guard, which nobody is given.
+    /// If somebody else has the guard, which cannot happen.
     pub fn give_up(self) -> Guard {
         self.world.gives_up(self.window, Duration::ZERO);
         Arc::into_inner(self.guard).expect("nobody else has the guard")
@@ -112,9 +112,9 @@ impl fmt::Debug for Supervised {
 }
 
 impl Plan {
-    /// This world, for holders that run something: without what is promised to nobody, and without
-    /// ways to use a lock that a command does not have. A machine that sleeps stops whatever runs
-    /// on it, too, so one process stands still in its place.
+    /// This world for holders that run a command. It keeps only faults under which everything is
+    /// promised, and uses of a lock that a command has. A sleeping machine would also stop the
+    /// command, so a stopped process replaces it.
     #[must_use]
     pub fn supervised(mut self) -> Self {
         let is_strict = self.strict.is_some();

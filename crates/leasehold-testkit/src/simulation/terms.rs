@@ -1,4 +1,4 @@
-//! On which terms a task takes a lock.
+//! The terms on which a task takes a lock.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use leasehold::{Client, Mutex};
 use super::plan::Plan;
 use crate::virtual_host::SeededRandom;
 
-/// What a task wants of one lock.
+/// The options of a task for one lock.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) ttl: Duration,
@@ -16,12 +16,12 @@ pub(super) struct Terms {
     is_fifo: bool,
     coexists: bool,
     is_unqueued: bool,
-    /// For how long its client keeps it with no guard.
+    /// How long the client keeps the lease without a guard.
     pub(super) keep_idle: Duration,
 }
 
 impl Terms {
-    /// Those of a client, or others now and then if its tasks do not agree.
+    /// The client's terms. If its tasks are mixed, sometimes other terms.
     pub(super) fn draw(world: &Plan, client: usize, random: &mut SeededRandom) -> Self {
         let plan = &world.clients[client];
         let mut terms = Self {
@@ -46,7 +46,7 @@ impl Terms {
         terms
     }
 
-    /// Those of one lease of very many: nothing beside the key, since each is looked at.
+    /// The terms of one lease in a crowd: only the key, because each lease is inspected.
     pub(super) fn of_one_of_many(world: &Plan, client: usize) -> Self {
         let ttl = world.clients[client].ttl;
         let (why, keep_idle) = (None, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! What takes locks: tries, waits, holds, renews, gives back, and drops futures where it should.
+//! Takes locks: tries, waits, holds, renews, releases, and drops futures where the plan says so.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,28 +18,27 @@ use crate::history::event::{CallId, CallKind, Name, Outcome, WindowId};
 use crate::virtual_host::SeededRandom;
 use crate::{cut_after, cut_when_woken};
 
-/// How long one request may keep its caller: a connection that does not come about, and the limit
-/// of an answer.
+/// How long one request may take: the time to connect, and the limit of an answer.
 const REQUEST_LIMIT: Duration = Duration::from_millis(3_250);
 
 /// How often the tasks of a hot client rush for their lock, and how often each takes it at most.
 const RUSHES_EVERY: Duration = Duration::from_secs(3);
 const RUSH_MAX: usize = 60;
 
-/// How often a holder looks at its clock that has no guard to tell it of its deadline.
+/// How often a holder without a guard checks its clock for the deadline.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
-/// The ways of who tries once, and of who locks without a limit.
+/// The number of the way that tries once, and of the way that waits without a limit.
 const TRIES: usize = 0;
 const LOCKS: usize = 9;
 
-/// How many ways there are that come to an end by themselves.
+/// How many ways end by themselves.
 const LIMITED: usize = 6;
 
-/// One task.
+/// One task of a client.
 pub(super) struct Worker {
     world: Arc<World>,
-    /// Which client it belongs to.
+    /// The number of its client.
     number: usize,
     process: Process,
     client: Client,
@@ -47,7 +46,7 @@ pub(super) struct Worker {
     keys: Vec<Name>,
 }
 
-/// What a holder does at the end.
+/// How a holder gives its lock up.
 enum Parting {
     Drop,
     Release,
@@ -96,15 +95,15 @@ impl Worker {
         &self.client
     }
 
-    /// Waits for a moment of its own clock. Looks at the clock meanwhile, since timers stand still
-    /// while a machine sleeps.
+    /// Waits for a moment of its own clock. It checks the clock again and again, because timers
+    /// stand still while a machine sleeps.
     async fn watch_until(&self, end: Moment) {
         while self.process.now() < end {
             self.process.sleep_until((self.process.now() + LOOKS_EVERY).min(end)).await;
         }
     }
 
-    /// What comes of it if it ends before that moment of its own clock.
+    /// The output of a future if it ends before `end` on its own clock.
     pub(super) async fn before<T>(
         &self,
         end: Moment,
@@ -125,14 +124,14 @@ impl Worker {
         self.random.below(end)
     }
 
-    /// What the client calls a key, which the server knows with its namespace.
+    /// The client's name for a key. The server's name has the namespace in front.
     pub(super) fn name_of<'k>(&self, key: &'k str) -> &'k str {
         let namespace = self.world.plan.clients[self.number].namespace;
         let within = namespace.and_then(|namespace| key.strip_prefix(namespace)?.strip_prefix(':'));
         within.unwrap_or(key)
     }
 
-    /// Tries to take one lock of a crowd, and has it until then or until it is lost.
+    /// Tries to take one lock of a crowd. Holds it until `until`, or until it is lost.
     pub(super) async fn hold_one_of_many(mut self, key: Name, until: Moment) {
         let terms = Terms::of_one_of_many(&self.world.plan, self.number);
         let Some((window, guard)) = self.lock(&key, &terms, TRIES).await else { return };
@@ -141,19 +140,19 @@ impl Worker {
         self.world.did("held in a crowd");
     }
 
-    /// Takes locks until then, or as long as the run goes on.
+    /// Takes locks until `until`, or until the run ends.
     pub(super) async fn work(mut self, until: Option<Moment>) {
         while self.world.goes_on() && until.is_none_or(|until| self.process.now() < until) {
             let key = Arc::clone(&self.keys[self.random.below(self.keys.len())]);
             let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
-            // Who waits asks every second: for hours that would be much.
+            // A waiter asks every second, which would be too much for hours.
             let ways = if self.world.plan.pace > 1 { LIMITED } else { LOCKS + 1 };
             let way = self.random.below(ways);
             if let Some((window, guard)) = self.lock(&key, &terms, way).await {
                 self.use_lock(&key, window, guard, &terms).await;
             }
             if self.random.once_in(30) {
-                // Whoever looks may be told anything, and changes nothing.
+                // An inspection may return anything, but changes nothing.
                 let _looked = cut_after(50, self.client.inspect(self.name_of(&key))).await;
             }
             self.pause(self.world.plan.pause_ms()).await;
@@ -163,7 +162,7 @@ impl Worker {
         }
     }
 
-    /// Has a lock for a while: by itself, or as the supervisor of the world says.
+    /// Holds a lock for a while: by itself, or as the world's supervisor says.
     async fn use_lock(&mut self, key: &Name, window: WindowId, guard: Arc<Guard>, terms: &Terms) {
         if let Some(supervisor) = self.world.supervisor.clone() {
             let (world, process) = (Arc::clone(&self.world), self.process.clone());
@@ -182,7 +181,7 @@ impl Worker {
         self.process.sleep_until(Moment::from_nanos(begins)).await;
         let key = Arc::clone(&self.keys[self.number % self.keys.len()]);
         for _ in 0..self.random.below(RUSH_MAX) {
-            // Where each takes long, a rush would go on for minutes after the end.
+            // Slow acquisitions would let a rush go on for minutes after the end.
             if !self.world.goes_on() {
                 return;
             }
@@ -193,7 +192,7 @@ impl Worker {
         }
     }
 
-    /// One way to take the lock, cut off in the middle now and then.
+    /// Takes the lock in one of the ways. Sometimes the call is dropped half way.
     async fn lock(
         &mut self,
         key: &Name,
@@ -239,7 +238,7 @@ impl Worker {
         None
     }
 
-    /// Holds the lock for a while, or until it is told that it is lost, and gives it up.
+    /// Holds the lock for a while, or until its loss is reported, and gives it up.
     async fn hold(
         &mut self,
         key: &Name,
@@ -266,7 +265,7 @@ impl Worker {
         };
         if lost {
             self.world.told_lost(window);
-            // It takes a while to stop what one does, and once lost it must stay lost.
+            // Work takes a while to stop. Meanwhile a lost lease must stay lost.
             self.pause(100).await;
             self.world.looks_again(&self.process, window, &guard);
         } else if !detaches {
@@ -285,7 +284,7 @@ impl Worker {
         self.part(key, guard).await;
     }
 
-    /// For how long it holds the lock.
+    /// How long it holds the lock.
     fn span(&mut self) -> Duration {
         let ttl = self.world.plan.clients[self.number].ttl;
         let pace = self.world.plan.pace;
@@ -294,7 +293,7 @@ impl Worker {
         }
         let ttl_ms = ttl.as_millis();
         let ttl_ms = u64::try_from(ttl_ms).unwrap_or(u64::MAX);
-        // What a failover forgets, and what is renewed too late, shows in leases that last.
+        // The effects of a failover, or of a late renewal, show only in leases that last.
         let lasting_one_in = if self.world.plan.copies.is_some() { 8 } else { 20 };
         match self.random.below(lasting_one_in) {
             // Long enough to be renewed.
@@ -337,13 +336,13 @@ impl Worker {
         }
     }
 
-    /// How long one request may take: in a quorum one to each node, and one more to those whose
-    /// fencing counters are behind.
+    /// How long one request may take. A quorum sends one request to each node, and a second one to
+    /// nodes whose fencing counters are behind.
     fn request_limit(&self) -> Duration {
         if self.world.plan.is_quorum() { 2 * REQUEST_LIMIT } else { REQUEST_LIMIT }
     }
 
-    /// Up to that long, and not beyond that moment.
+    /// Pauses for a random time up to `most`, but not beyond `end`.
     pub(super) async fn pause_until(&mut self, end: Moment, most: Duration) {
         let span = self.ms(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
         self.watch_until((self.process.now() + span).min(end)).await;
@@ -364,13 +363,13 @@ impl Worker {
         self.process.sleep_until(self.process.now() + span).await;
     }
 
-    /// Up to that many milliseconds.
+    /// A random time up to that many milliseconds.
     fn ms(&mut self, most_ms: u64) -> Duration {
         Duration::from_micros(self.random.next_u64() % (most_ms * 1_000 + 1))
     }
 }
 
-/// A renewal that is dropped when its lease is lost meanwhile.
+/// A renewal that is dropped if its lease is lost meanwhile.
 struct Renewing<'a> {
     worker: &'a Worker,
     call: CallId,
@@ -385,7 +384,7 @@ impl Renewing<'_> {
 
 impl Drop for Renewing<'_> {
     fn drop(&mut self) {
-        // A process that is killed drops it too, and that is seen by nobody.
+        // A killed process drops it too, but nobody sees that.
         if !self.worker.process.is_dead() {
             self.worker.world.returned(self.call, Outcome::Dropped);
         }

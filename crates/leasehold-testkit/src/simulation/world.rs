@@ -1,4 +1,4 @@
-//! The things of one run that everybody in it shares.
+//! The state that all parts of one run share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,39 +17,37 @@ use super::supervised::Supervisor;
 use crate::VirtualHost;
 use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId, What, WindowId};
 
-/// One run.
 pub(super) struct World {
     pub(super) host: Arc<VirtualHost>,
     pub(super) plan: Plan,
-    /// Where the locks are.
     pub(super) backend: Backend,
-    /// What holders do with their locks, if that is not up to them.
+    /// Decides what holders do with their locks; `None` if they decide themselves.
     pub(super) supervisor: Option<Arc<dyn Supervisor>>,
     pub(super) log: Log,
-    /// Until when the clients go on.
+    /// Until when the clients work.
     pub(super) end: Moment,
-    /// Whether futures are dropped half way at the moment, by client.
+    /// For each client, whether its futures are dropped half way at the moment.
     pub(super) dropping: Vec<AtomicBool>,
     windows: Mutex<BTreeMap<WindowId, Window>>,
     calls: AtomicU32,
     grants: AtomicU32,
     numbered: AtomicU32,
-    /// How often it came to what only some kinds of worlds have.
+    /// Counts of events that only some kinds of worlds have.
     did: Mutex<BTreeMap<&'static str, u64>>,
     looks: AtomicU32,
-    /// Until when they go on if little came of it till then.
+    /// Until when the clients work if they had too few grants before `end`.
     late_end: Moment,
 }
 
-/// From how many guards of a process on only a part is looked at at a time, and how many such parts
-/// there are.
+/// A process with this many guards has only a part of them checked at a time, and the number of
+/// such parts.
 const MANY: usize = 200;
 const IN_TURNS: u32 = 16;
 
-/// A run in which less was taken says little.
+/// A run with fewer grants says little.
 const ACQUISITIONS_MIN: u32 = 100;
 
-/// What somebody relies on.
+/// A lease that a process relies on.
 struct Window {
     process: Process,
     key: Name,
@@ -60,9 +58,9 @@ struct Window {
 
 /// How a process knows until when it may rely on a lease.
 enum Relied {
-    /// By its guard.
+    /// From its guard.
     Guard(Weak<Guard>),
-    /// By its own arithmetic: until then, on its own clock.
+    /// From its own calculation: until this moment of its own clock.
     Until(Moment),
 }
 
@@ -92,19 +90,20 @@ impl World {
         })
     }
 
-    /// Whether the clients go on taking locks: for their time, and until there were enough.
+    /// Whether the clients go on: until the end of the run, and longer if there were too few
+    /// grants.
     pub(super) fn goes_on(&self) -> bool {
         let granted = self.grants.load(Ordering::Relaxed);
         let is_enough = granted >= ACQUISITIONS_MIN || self.plan.pace > 1;
         self.host.now() < self.end || !is_enough && self.host.now() < self.late_end
     }
 
-    /// A number that no process, window or fault has had.
+    /// Returns a number that no process, window or fault has yet.
     pub(super) fn number(&self) -> u32 {
         self.numbered.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A call of the library begins.
+    /// Logs the start of a call of the library.
     pub(super) fn called(
         &self,
         process: &Process,
@@ -118,12 +117,12 @@ impl World {
         call
     }
 
-    /// It has ended.
+    /// Logs the end of a call.
     pub(super) fn returned(&self, call: CallId, outcome: Outcome) {
         self.log.push(What::Returned { call, outcome });
     }
 
-    /// A call returned a guard.
+    /// Logs that a call returned a guard.
     pub(super) fn granted(
         &self,
         call: CallId,
@@ -148,12 +147,12 @@ impl World {
         let relied = Relied::Guard(Arc::downgrade(guard));
         let held = Window { process: process.clone(), key: Arc::clone(key), token, relied, until };
         self.windows().insert(window, held);
-        // Told by a message, it may be over soon.
+        // A grant that came by a message may end soon.
         self.look(|id, _| id == window);
         window
     }
 
-    /// A call made a process rely on a lease without a guard, until a moment of its own clock.
+    /// Logs that a process relies on a lease without a guard, until a moment of its own clock.
     pub(super) fn relies(
         &self,
         call: CallId,
@@ -174,7 +173,7 @@ impl World {
         window
     }
 
-    /// A process relies on a window until that moment of its own clock, whatever its guard says.
+    /// A process relies on a window until a moment of its own clock, whatever its guard says.
     pub(super) fn relies_until(&self, window: WindowId, own_until: Moment) {
         if let Some(held) = self.windows().get_mut(&window) {
             held.relied = Relied::Until(own_until);
@@ -182,13 +181,13 @@ impl World {
         self.look(|id, _| id == window);
     }
 
-    /// It came to something that only some kinds of worlds have.
+    /// Counts an event that only some kinds of worlds have.
     pub(super) fn did(&self, what: &'static str) {
         let mut did = self.did.lock().unwrap_or_else(PoisonError::into_inner);
         *did.entry(what).or_default() += 1;
     }
 
-    /// How often it came to what, in all.
+    /// All counts.
     pub(super) fn all_did(&self) -> BTreeMap<&'static str, u64> {
         for (what, times) in self.backend.did() {
             (0..times).for_each(|_| self.did(what));
@@ -198,25 +197,26 @@ impl World {
 
     /// The keys that its clients contend for, without namespaces.
     pub(super) fn keys(&self) -> Vec<Name> {
-        // The second has a hash tag of its own, whose companions are called differently.
+        // The second key has its own hash tag, so its companion keys have names of another form.
         let names = ["stock", "cart:{42}", "report", "a b%"];
         names.iter().take(self.plan.keys).map(|name| Arc::from(*name)).collect()
     }
 
-    /// Its holder is told that it is lost.
+    /// Logs that the holder was told of the loss.
     pub(super) fn told_lost(&self, window: WindowId) {
         self.windows().remove(&window);
         self.log.push(What::ToldLost { window });
     }
 
-    /// Its holder looks at the guard once more, after it was told that it is lost.
+    /// After the holder was told of the loss: logs an extension if the guard still claims to be
+    /// held.
     pub(super) fn looks_again(&self, process: &Process, window: WindowId, guard: &Guard) {
         if guard.is_held() {
             self.log.push(What::Extended { window, until: self.until(process, guard) });
         }
     }
 
-    /// Its holder gives it up.
+    /// Logs that the holder gives the lease up.
     pub(super) fn gives_up(&self, window: WindowId, keep_idle: Duration) {
         self.look(|id, _| id == window);
         if self.windows().remove(&window).is_some() {
@@ -227,12 +227,12 @@ impl World {
         }
     }
 
-    /// Looks at every guard of a process, which is about to stand still.
+    /// Checks every guard of a process that is about to stand still.
     pub(super) fn look_at(&self, process: &Process) {
         self.look(|_, of| of == process.id());
     }
 
-    /// Looks at every guard: until when its process relies on it, and what the server says to that.
+    /// Checks every guard: until when its process relies on it, and what the server says.
     pub(super) fn look_at_all(&self) {
         let looks = self.looks.fetch_add(1, Ordering::Relaxed);
         let mut guards = BTreeMap::<ProcessId, usize>::new();
@@ -243,7 +243,7 @@ impl World {
         self.look(|window, process| has_few(process) || window.0 % IN_TURNS == looks % IN_TURNS);
     }
 
-    /// A process is dead, and its guards with it.
+    /// Logs the death of a process. Its guards end with it.
     pub(super) fn died(&self, process: &Process) {
         self.windows().retain(|_, window| window.process.id() != process.id());
         self.log.push(What::Crashed { process: process.id() });
@@ -274,7 +274,7 @@ impl World {
             let (owner, left) = owner.map_or((None, Duration::ZERO), |(owner, left)| {
                 (Some(if owner == window.token { Arc::clone(&window.token) } else { owner }), left)
             });
-            // The server tells whole milliseconds; the one that has begun counts.
+            // The server answers in whole milliseconds and rounds down.
             let left = left.saturating_add(Duration::from_millis(1));
             self.log.push(What::Compared { window: *id, remaining, owner, left });
         }

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use leasehold::core::{Moment, WallTime};
 
-/// How long the machine has been up when the test begins: not zero, so that nobody takes a moment
-/// for a span unnoticed.
+/// How long the machine has been up when the test begins. Not zero, so that a moment used as a span
+/// shows up as a bug.
 pub(crate) const UP_AT_START: Duration = Duration::from_secs(1_000);
 
 /// The time of day when the test begins, 2030-01-01T00:00:00Z.
 const WALL_AT_START_US: u64 = 1_893_456_000_000_000;
 
-/// The time of day at a moment, as long as nobody steps it.
+/// The time of day at a moment, if nobody stepped the clock.
 pub(crate) fn unstepped_wall(now: Moment) -> WallTime {
     let since_start = now.since(Moment::from_nanos(0) + UP_AT_START);
     WallTime::from_unix_micros(WALL_AT_START_US) + since_start
 }
 
-/// Three clocks: one that stands still in suspend, one that counts it, and one for people.
+/// Three clocks: one that stands still during suspend, one that counts it, and one for people.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     awake: Moment,
@@ -34,12 +34,12 @@ impl Clock {
         }
     }
 
-    /// The clock of timers, which stands still in suspend.
+    /// The clock of timers, which stands still during suspend.
     pub(super) const fn awake(&self) -> Moment {
         self.awake
     }
 
-    /// The clock of leases, which counts suspend.
+    /// The clock of leases, which counts suspended time.
     pub(super) fn now(&self) -> Moment {
         self.awake + self.suspended
     }

@@ -1,4 +1,5 @@
-//! Tasks that do real network input and output, on a thread of their own, and what is outside.
+//! Tasks with real network input and output, on a thread of their own, and the outside that they
+//! talk to.
 
 use std::any::Any;
 use std::future::Future;
@@ -12,24 +13,24 @@ use leasehold::core::Moment;
 use leasehold::host::Task;
 use tokio::runtime::Runtime;
 
-/// How long the tasks may go on in real time before the test gives up.
+/// How long such tasks may run in real time before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Something real that the tasks of a [`VirtualHost`](super::VirtualHost) talk to: its answers take
-/// real time and no virtual time.
+/// Something real that the tasks of a [`VirtualHost`](super::VirtualHost) talk to. Its answers take
+/// real time, but no virtual time.
 pub trait Outside: Send + Sync + 'static {
-    /// Blocks until whatever was on its way when this was called has come in: whoever waits for it
-    /// has been woken. Bounded: what never comes is told by a panic.
+    /// Blocks until everything that was on its way has arrived and its waiters have been woken. The
+    /// time is limited: it panics if something never arrives.
     fn settle(&self);
 
-    /// A number that grows with whatever goes out.
+    /// A number that grows whenever something goes out.
     fn went_out(&self) -> u64;
 
-    /// The virtual clock shows this from now on.
+    /// Tells the outside the virtual time.
     fn time_is(&self, now: Moment);
 }
 
-/// The thread of these tasks. Started with the first of them.
+/// The thread of these tasks. It starts with the first task.
 #[derive(Debug, Default)]
 pub(super) struct IoThread {
     runtime: Mutex<Option<Runtime>>,
@@ -44,11 +45,11 @@ impl IoThread {
         self.runtime().get_or_insert_with(start).spawn(task);
     }
 
-    /// Blocks until no task can go on without something from outside, or time going on.
+    /// Blocks until every task waits for the outside or for time.
     ///
     /// # Panics
     ///
-    /// With the panic of a task, and if they do not come to rest.
+    /// If a task panicked, or if the tasks do not stop running.
     pub(super) fn rest(&self) {
         let limit = |state: &mut TurnsState| state.busy > 0 && state.panic.is_none();
         let rested = self.turns.rested.wait_timeout_while(self.turns.state(), PATIENCE, limit);
@@ -62,7 +63,7 @@ impl IoThread {
         assert!(!waited.timed_out(), "{busy} turns of I/O tasks do not end within {PATIENCE:?}");
     }
 
-    /// Drops every task; returns whether there may have been any.
+    /// Drops every task. Returns whether there may have been any.
     pub(super) fn stop(&self) -> bool {
         let runtime = self.runtime().take();
         let ran = runtime.is_some();
@@ -79,7 +80,7 @@ impl IoThread {
 
 impl Drop for IoThread {
     fn drop(&mut self) {
-        // Its last owner may be one of its own tasks, which cannot wait for itself.
+        // The last owner may be one of its own tasks, which cannot wait for itself.
         if let Some(runtime) = self.runtime().take() {
             runtime.shutdown_background();
         }
@@ -131,7 +132,7 @@ impl Turns {
     }
 }
 
-/// The turns of one task, and its waker: it counts as busy from the very call that wakes it.
+/// The turns of one task, and its waker. The task counts as busy from the call that wakes it.
 #[derive(Debug)]
 struct Turn {
     turns: Arc<Turns>,
@@ -150,7 +151,6 @@ impl Turn {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task has its turn.
     fn begin(&self, waker: &Waker) {
         self.turns.begin();
         let mut state = self.state();
@@ -208,7 +208,8 @@ impl Future for IoTask {
             let Some(task) = &mut self.task else { return Poll::Ready(()) };
             let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
             if polled.is_ready() {
-                // Within the turn: whoever is woken by what is dropped counts before it ends.
+                // Dropped within the turn: tasks that the drop wakes must count before the turn
+                // ends.
                 self.task = None;
             }
             polled

@@ -1,4 +1,4 @@
-//! What a virtual host promises to tasks that do real input and output.
+//! Tests of a virtual host with tasks that do real input and output.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use leasehold::host::Host;
 
 use super::{Outside, VirtualHost};
 
-/// An outside from which nothing ever comes, and the moments that it was told.
+/// An outside that never sends anything, and the moments that it was told.
 #[derive(Default)]
 struct Quiet {
     told: Mutex<Vec<Moment>>,
@@ -90,7 +90,7 @@ fn time_stands_still_while_an_io_task_goes_on() {
     assert_eq!(*moments.lock().expect("no panic"), vec![start; 1_000]);
 }
 
-/// Something that takes its time to be dropped.
+/// A value whose drop takes a while.
 struct Slow(Option<tokio::sync::oneshot::Sender<()>>);
 
 impl Drop for Slow {
@@ -105,7 +105,7 @@ fn whoever_waits_for_the_end_of_an_io_task_is_woken_before_time_goes_on() {
     let (host, _) = host();
     let (sender, ended) = tokio::sync::oneshot::channel();
     let slow = Slow(Some(sender));
-    // Dropped with the task, and not by it.
+    // Dropped with the task, not by the task.
     host.spawn_io(Box::pin(std::future::poll_fn(move |_| {
         let _kept = &slow;
         Poll::Ready(())

@@ -1,4 +1,4 @@
-//! The output of a task, for whoever waits for it.
+//! The output of a task.
 
 use std::fmt;
 use std::future::Future;
@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The output of a task of a [`VirtualHost`](super::VirtualHost). Dropping it lets the task go on.
+/// The output of a task of a [`VirtualHost`](super::VirtualHost). If it is dropped, the task goes
+/// on.
 #[must_use = "the output of the task is in it"]
 pub struct Joined<T>(Arc<Mutex<Slot<T>>>);
 

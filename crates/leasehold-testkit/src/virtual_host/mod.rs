@@ -1,4 +1,4 @@
-//! A host on virtual time: nothing sleeps, and everything follows from a seed.
+//! A host on virtual time: nothing really sleeps, and everything follows from a seed.
 
 mod clock;
 mod io;
@@ -35,22 +35,22 @@ use self::settle::{Settle, Settling};
 use self::tasks::{ROOT, Ready, TaskId, Tasks};
 use self::timers::{Timers, VirtualSleep};
 
-/// How many polls may pass at one moment before the tasks count as going in circles.
+/// How many polls may happen at one moment before the host assumes an endless loop.
 const POLLS_AT_ONE_MOMENT_MAX: u64 = 20_000_000;
 
-/// How often something may come in from outside at one moment before that counts as going in
-/// circles.
+/// How often something may arrive from outside at one moment before the host assumes an endless
+/// loop.
 const ARRIVALS_AT_ONE_MOMENT_MAX: u64 = 1_000_000;
 
-/// A machine of its own: clocks, tasks on one thread, and random numbers.
+/// A virtual machine: clocks, tasks on one thread, and random numbers.
 ///
-/// Time stands still while any task can go on, and jumps to the next timer when none can. Which of
-/// the tasks that can go on is next follows from the seed, and so does every random byte: the same
-/// seed gives the same run, another seed another interleaving. Wakers may come from other threads,
-/// but then the run is not repeatable any more.
+/// Time stands still while any task can go on. If no task can go on, time jumps to the next timer.
+/// The seed decides which task runs next, and every random byte. So the same seed gives the same
+/// run, and another seed gives another interleaving. Wakers may come from other threads, but then
+/// the run is not repeatable.
 ///
-/// What is [attached](Self::attach) is real and keeps up with virtual time: time stands still until
-/// everything that is on its way from there has come in.
+/// An [attached](Self::attach) outside is real and keeps up with virtual time. Time stands still
+/// until everything on its way from there has arrived.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,8 +80,8 @@ struct State {
     timers: Timers,
     tasks: Tasks,
     settling: Vec<Settling>,
-    /// Decides who runs next. Apart from `bytes`, so that a run with one token more is otherwise
-    /// the same.
+    /// Decides which task runs next. Separate from `bytes`, so that one more random token changes
+    /// nothing else in a run.
     choices: SeededRandom,
     bytes: SeededRandom,
     polls_at_this_moment: u64,
@@ -90,14 +90,13 @@ struct State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A failed check of a test may have panicked on its way through; what is dropped after it
-        // must not panic again.
+        // A test may have panicked while it held the lock. Drops after that must not panic again.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl VirtualHost {
-    /// A machine whose every choice follows from `seed`.
+    /// Creates a machine whose choices all follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Arc<Self> {
         let mut seeds = SeededRandom::new(seed);
@@ -121,33 +120,37 @@ impl VirtualHost {
         })
     }
 
-    /// From now on the tasks talk to something real beside others: what does network input and
-    /// output runs on a thread of its own, and virtual time waits for what is on its way. The run
-    /// is not repeatable any more.
+    /// Attaches something real, which the tasks then talk to. Tasks with network input and output
+    /// run on a thread of their own, and virtual time waits for everything on its way. The run is
+    /// not repeatable any more.
     pub fn attach(&self, outside: Arc<dyn Outside>) {
         outside.time_is(self.now());
         self.outsides.lock().unwrap_or_else(PoisonError::into_inner).push(outside);
     }
 
-    /// What everything follows from.
+    /// The seed of the machine.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// A number that stands for every scheduling decision so far: equal for equal runs.
+    /// A hash of all scheduling decisions so far. Equal runs have equal fingerprints.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.shared.state().fingerprint
     }
 
-    /// Runs `root`, and every task beside it, until `root` ends. Tasks that are left go on in the
-    /// next run.
+    /// Runs `root` and all other tasks until `root` ends. The remaining tasks go on in the next
+    /// run.
     ///
     /// # Panics
     ///
-    /// If everybody waits and no timer is set; if the tasks go in circles and time stands still; if
-    /// something outside does not answer; if called inside itself; and with the panic of any task.
+    /// - If all tasks wait and no timer is set.
+    /// - If the tasks loop endlessly while time stands still.
+    /// - If something outside does not answer.
+    /// - If it is called inside itself.
+    /// - If a task panics.
+    ///
     /// The seed is printed then.
     pub fn run<T>(&self, root: impl Future<Output = T>) -> T {
         let _running = Running::begin(self);
@@ -171,8 +174,8 @@ impl VirtualHost {
         }
     }
 
-    /// Ends when `span` has passed and nobody can go on at that moment: whatever was due has been
-    /// done. Between two runs: `host.run(host.advance(span))`.
+    /// Ends when `span` has passed and no task can go on at that moment, so everything that was due
+    /// is done. Between two runs: `host.run(host.advance(span))`.
     pub fn advance(&self, span: Duration) -> impl Future<Output = ()> + Send + 'static + use<> {
         let sleep = self.sleep_until(self.now() + span);
         let settle = self.settle();
@@ -182,13 +185,13 @@ impl VirtualHost {
         }
     }
 
-    /// Ends when nobody can go on without time going on.
+    /// Ends when no task can go on until time goes on.
     pub fn settle(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         Settle::new(Arc::clone(&self.shared))
     }
 
-    /// Runs `task` beside whatever runs. Its output is to be had by awaiting what is returned,
-    /// which may also be dropped: the task goes on.
+    /// Runs `task` beside the other tasks. Await the returned value for its output, or drop that
+    /// value: the task goes on.
     pub fn task<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -198,7 +201,7 @@ impl VirtualHost {
         joined
     }
 
-    /// The output of `future` if it comes within `limit`, at the moment of its end too.
+    /// The output of `future` if it comes within `limit`, including the last moment.
     pub async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
         let mut timer = self.sleep_until(self.now() + limit);
@@ -211,8 +214,8 @@ impl VirtualHost {
         .await
     }
 
-    /// The machine sleeps for `span`: its steady clock and the time of day go on, timers stand
-    /// still.
+    /// Puts the machine to sleep for `span`. Its steady clock and the time of day go on, but timers
+    /// stand still.
     pub fn suspend(&self, span: Duration) {
         self.shared.state().clock.suspend(span);
         self.tell_the_time();
@@ -223,16 +226,16 @@ impl VirtualHost {
         self.shared.state().clock.step_wall(by_us);
     }
 
-    /// How many tasks there are beside the root, without those of network input and output.
+    /// How many tasks there are, without the root and without those of network input and output.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.shared.state().tasks.count()
     }
 
-    /// Drops every task, as the end of a process does. Tasks usually hold the host that holds them;
-    /// this breaks the circle at the end of a test.
+    /// Drops every task, as the end of a process does. Tasks usually own a reference to their host,
+    /// so this breaks the cycle at the end of a test.
     pub fn drop_tasks(&self) {
-        // One round is not enough: what is dropped may spawn.
+        // One round is not enough, because a drop may spawn tasks.
         for _ in 0..100 {
             let tasks = self.shared.state().tasks.take_all();
             let none = tasks.is_empty();
@@ -253,7 +256,7 @@ impl VirtualHost {
             "the tasks go in circles: {POLLS_AT_ONE_MOMENT_MAX} polls, and time stands still"
         );
         for number in [chosen.0, state.clock.now().as_nanos()] {
-            // FNV-1a, over numbers instead of bytes.
+            // FNV-1a over numbers instead of bytes.
             state.fingerprint = (state.fingerprint ^ number).wrapping_mul(0x0100_0000_01b3);
         }
         Some(chosen)
@@ -278,8 +281,8 @@ impl VirtualHost {
         self.outsides().iter().for_each(|outside| outside.time_is(now));
     }
 
-    /// Nobody can go on: waits for what is on its way from outside, and returns whether somebody
-    /// can go on by that.
+    /// If no task can go on: waits for everything on its way from outside. Returns whether a task
+    /// can go on after that.
     fn something_came_in(&self) -> bool {
         let outsides = self.outsides();
         if outsides.is_empty() {
@@ -296,7 +299,7 @@ impl VirtualHost {
             if !self.shared.ready.is_empty() {
                 return true;
             }
-            // Nobody here has asked for anything since everything was in: nothing can come.
+            // No task has sent anything since everything arrived, so nothing can come.
             if went_out() == before {
                 return false;
             }
@@ -304,7 +307,7 @@ impl VirtualHost {
         panic!("the I/O tasks and the outside go in circles, and time stands still");
     }
 
-    /// Nobody can go on: tells those who waited for that, or jumps to the next timer.
+    /// If no task can go on: wakes the tasks that waited for that, or jumps to the next timer.
     fn go_on_in_time(&self) {
         let mut state = self.shared.state();
         let settling = std::mem::take(&mut state.settling);
@@ -374,7 +377,7 @@ impl fmt::Debug for VirtualHost {
     }
 }
 
-/// One run at a time; tells the seed if it ends in a panic.
+/// Allows only one run at a time. Prints the seed if the run ends in a panic.
 struct Running<'a>(&'a VirtualHost);
 
 impl<'a> Running<'a> {

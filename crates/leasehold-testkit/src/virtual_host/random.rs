@@ -1,4 +1,4 @@
-//! Numbers that look random and follow from a seed.
+//! Pseudo-random numbers that follow from a seed.
 
 /// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>): small, fast, and good enough to vary
 /// interleavings. No secret may come from it.
@@ -6,7 +6,7 @@
 pub struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// The numbers that follow from `seed`.
+    /// Starts the sequence of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -21,18 +21,19 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not zero. The bias of the remainder is of no matter here.
+    /// A number below `end`, which must not be zero. The bias of the remainder does not matter
+    /// here.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).expect("a usize has at most 64 bits");
         usize::try_from(self.next_u64() % end).expect("below a usize")
     }
 
-    /// True once in `times`, which is not zero.
+    /// True once in `times`, which must not be zero.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let drawn = self.next_u64().to_le_bytes();

@@ -1,4 +1,4 @@
-//! Waiting until nothing can go on without time going on.
+//! Waits until no task can go on until time goes on.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::Shared;
 
-/// Somebody who waits for everybody else to wait.
+/// A task that waits until all other tasks wait.
 pub(super) struct Settling {
     settled: Arc<AtomicBool>,
     waker: Waker,
@@ -21,7 +21,7 @@ impl Settling {
     }
 }
 
-/// Ends once no task can go on at the present moment.
+/// Ends once no task can go on at the current moment.
 pub(super) struct Settle {
     shared: Arc<Shared>,
     settled: Option<Arc<AtomicBool>>,
@@ -40,8 +40,7 @@ impl Future for Settle {
         if self.settled.as_ref().is_some_and(|settled| settled.load(Ordering::Acquire)) {
             return Poll::Ready(());
         }
-        // A poll before its time, by a select for instance, leaves an older entry behind, which
-        // then tells nobody.
+        // An early poll, for example by a select, leaves an old entry behind, which does no harm.
         let settled = Arc::new(AtomicBool::new(false));
         self.settled = Some(Arc::clone(&settled));
         let settling = Settling { settled, waker: context.waker().clone() };

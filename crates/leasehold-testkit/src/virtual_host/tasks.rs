@@ -1,4 +1,4 @@
-//! Which tasks there are, and which of them can go on.
+//! The tasks of a host, and those that can go on.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 
 use leasehold::host::Task;
 
-/// Which task.
+/// Identifies a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TaskId(pub(super) u64);
 
@@ -28,7 +28,7 @@ impl Tasks {
         id
     }
 
-    /// Takes a task out to poll it; `None` if it has ended.
+    /// Takes a task out for a poll; `None` if it has ended.
     pub(super) fn take(&mut self, id: TaskId) -> Option<Task> {
         self.resting.remove(&id)
     }
@@ -46,14 +46,14 @@ impl Tasks {
     }
 }
 
-/// The tasks that were woken, in the order of their ids: what runs next depends on which tasks can
-/// go on, and not on the order in which they were woken, which may come out of a hash map.
+/// The tasks that were woken, in the order of their ids. The next task must not depend on the order
+/// of wake-ups, because that may come from a hash map.
 #[derive(Debug, Default)]
 pub(super) struct Ready(Mutex<Vec<TaskId>>);
 
 impl Ready {
     fn ids(&self) -> MutexGuard<'_, Vec<TaskId>> {
-        // Whole at every moment, also if a panic of a test came in between.
+        // Always valid, even after a panic of a test.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,7 +75,7 @@ impl Ready {
         self.ids().is_empty()
     }
 
-    /// Takes out the one that `choose` picks by its index among that many.
+    /// Takes out a task. `choose` gets the number of tasks and picks an index.
     pub(super) fn take(&self, choose: impl FnOnce(usize) -> usize) -> Option<TaskId> {
         let mut ids = self.ids();
         if ids.is_empty() {

@@ -1,4 +1,4 @@
-//! What a virtual host promises.
+//! Tests of a virtual host.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Five tasks of three steps each, and the order in which the steps were taken.
+/// Runs five tasks with three steps each. Returns the order of the steps.
 fn trace(seed: u64) -> Vec<(usize, u32)> {
     let host = VirtualHost::new(seed);
     let steps = Arc::new(Mutex::new(Vec::new()));
@@ -84,7 +84,7 @@ fn whatever_is_due_has_been_done_when_an_advance_ends() {
             let (done, inner) = (Arc::clone(&done), Arc::clone(&host));
             host.spawn(Box::pin(async move {
                 inner.sleep_until(inner.now() + ms(5)).await;
-                // Some more turns at that moment.
+                // A few more turns at that moment.
                 for _ in 0..3 {
                     inner.sleep_until(inner.now()).await;
                     inner.settle().await;

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Waker};
 use super::Shared;
 use leasehold::core::Moment;
 
-/// Which timer: when it ends on the clock that stands still in suspend, and a number of its own.
+/// A timer: its end on the clock that stands still during suspend, and a unique number.
 pub(super) type TimerId = (Moment, u64);
 
-/// The timers that somebody waits for, earliest first.
+/// The timers that tasks wait for, earliest first.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     armed: BTreeMap<TimerId, Waker>,
@@ -20,7 +20,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// When the earliest ends.
+    /// When the earliest timer ends.
     pub(super) fn next(&self) -> Option<Moment> {
         self.armed.first_key_value().map(|((at, _), _)| *at)
     }
@@ -40,7 +40,7 @@ impl Timers {
     }
 }
 
-/// A timer. Armed while it is waited for, gone with its future.
+/// A timer. It is armed while a task waits for it, and removed when it is dropped.
 pub(super) struct VirtualSleep {
     shared: Arc<Shared>,
     at: Moment,
@@ -48,7 +48,7 @@ pub(super) struct VirtualSleep {
 }
 
 impl VirtualSleep {
-    /// `at` is on the clock that stands still in suspend.
+    /// `at` is on the clock that stands still during suspend.
     pub(super) fn new(shared: Arc<Shared>, at: Moment) -> Self {
         Self { shared, at, armed: None }
     }
@@ -67,7 +67,7 @@ impl Future for VirtualSleep {
         let id = *self.armed.get_or_insert_with(|| (at, state.timers.number()));
         let replaced = state.timers.armed.insert(id, context.waker().clone());
         drop(state);
-        // Only now: whatever hangs on a waker must not be dropped under the lock.
+        // Dropped after the lock is released, because a waker may own anything.
         drop(replaced);
         Poll::Pending
     }

@@ -1,28 +1,33 @@
-//! One acquisition, as the client that asks sees it.
+//! The decisions of one acquisition, from the client's side.
 //!
-//! | who asks | granted in time | granted too late | taken | unknown | unavailable |
+//! | client | granted in time | granted too late | taken | unknown | unavailable |
 //! |---|---|---|---|---|---|
-//! | who does not wait | hold | ask again, three times in all | give up; ask again if nobody may hold it | ask again, once | give up |
-//! | who waits, before any answer | hold | ask again | wait | ask again, once | give up |
-//! | who waits, after an answer | hold | ask again | wait | wait (back-off) | wait (back-off) |
+//! | does not wait | hold | ask again, twice | give up, mostly | ask again, once | give up |
+//! | waits, no answer yet | hold | ask again | wait | ask again, once | give up |
+//! | waits, had an answer | hold | ask again | wait | wait (back-off) | wait (back-off) |
 //!
-//! Whoever asks again does so by the same token, but at a quorum: who has no place there, or split
-//! the votes, goes on by a fresh one; so does everybody whom a quarantined store refused, and whose
-//! grant was given back since there were too few copies of it. Any other failure ends the
-//! acquisition. A hint ends a wait.
+//! After *taken*, a client that does not wait asks again if perhaps nobody holds the lock.
 //!
-//! Who waits may also be handed the key, and is told so unasked: *handed over*. It holds at once if
-//! that leaves enough validity, counted from the moment at which the ask left that the store had
-//! processed last. Otherwise the message is a hint and no more.
+//! The client repeats an ask with the same token. It takes a fresh token in these cases:
 //!
-//! Who waits without a place in line *polls*: it asks again after a random pause that grows, or
-//! when the holder's lease ends.
+//! - at a quorum, if it has no place there or the votes were split;
+//! - if a quarantined store refused the ask;
+//! - if the grant was released because too few replicas had it.
 //!
-//! Where others are to have their chance who stand in no line, it *gives way* when a hint says for
-//! the first time that the key may be free: it asks a little later.
+//! Any other failure ends the acquisition. A hint ends a wait.
 //!
-//! A grant comes too late if what is left of it is less than [`Ttl::min_validity`]: it is not acted
-//! on, but it is not given up either, so that the acquisition keeps its turn.
+//! The store may also hand the key over to a waiter, and tells it so with a message. The waiter
+//! holds at once if enough validity is left. Validity counts from the departure of the last ask
+//! that the store had processed. If too little is left, the message is only a hint.
+//!
+//! A waiter without a place in line *polls*: it asks again after a random pause that grows, or when
+//! the holder's lease ends.
+//!
+//! Where clients that do not queue should get a chance, a waiter *gives way*: it pauses briefly
+//! after the first hint that the key may be free.
+//!
+//! A grant comes too late if its remaining validity is less than [`Ttl::min_validity`]. The client
+//! does not act on it, but keeps it, so that the acquisition keeps its turn.
 
 use std::time::Duration;
 
@@ -34,44 +39,43 @@ use crate::core::passing::given_way;
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 
-/// The longest time between two asks of one who waits: what a lost hint costs at most.
+/// The longest time between two asks of a waiter, and so the highest cost of a lost hint.
 pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// The pauses of one who polls.
+/// The pauses of a polling waiter.
 pub(crate) const POLLS: Backoff = Backoff { first: Duration::from_millis(10), longest: POLL_EVERY };
 
 /// The shortest time between two refreshes of a place.
 pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
-/// How often one who does not wait asks for a grant that arrives in time.
+/// How often a client that does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 
-/// How often one who does not wait has the votes of a quorum split before it takes the lock for
-/// taken.
+/// After this many split votes, a client that does not wait treats the lock as taken.
 pub(crate) const SPLITS_MAX: u32 = 3;
 
-/// The longest pause after votes were split.
+/// The longest pause after a split vote.
 pub(crate) const SPLIT_PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// How often one who does not wait asks for a key of which nobody says yet whose turn it is: as
-/// many steps as clear the longest line of dead places.
+/// How often a client that does not wait asks while dead places hide whose turn it is. Enough to
+/// clear the longest line of dead places.
 #[allow(clippy::cast_possible_truncation, reason = "a small number")]
 pub(crate) const HIDDEN_ASKS_MAX: u32 = (PLACES_MAX / REAPED_MAX) as u32 + 1;
 
-/// For how many of its latest asks an acquisition remembers when they left. One that was processed
-/// is older than that only if many got no answer.
+/// How many of its latest asks an acquisition remembers the departure of. The store answers about
+/// an older ask only if many asks got no answer.
 const SENT_MAX: usize = 4;
 
-/// What an acquisition does next.
+/// The next step of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextAsk {
-    /// The grant is ours to act on.
+    /// Act on the grant.
     Hold,
-    /// Ask again at once by the same token.
+    /// Ask again at once with the same token.
     Now,
     /// Ask again at this moment, or at the first hint.
     At(Moment),
-    /// Give up with the error that came, or because it is taken.
+    /// Give up, with the error or because the lock is taken.
     GiveUp,
 }
 
@@ -81,24 +85,24 @@ pub(crate) struct Acquisition {
     ttl: Ttl,
     waits: bool,
     asked: u32,
-    /// When the latest asks left, by their number.
+    /// When the latest asks left, by ask number.
     sent: [Moment; SENT_MAX],
     answered: bool,
-    /// Whether it was answered *taken*.
+    /// Whether the answer was ever *taken*.
     has_waited: bool,
     late: u32,
     splits: u32,
     failures: Delays,
-    /// The pauses of one who polls; none where there is a place in line.
+    /// The pauses of a polling waiter; none with a place in line.
     polls: Option<Delays>,
-    /// Whether it gives way when the key may be free next.
+    /// Whether it gives way the next time the key may be free.
     gives_way: bool,
-    /// Whether the store tells it when it comes near the front of the line.
+    /// Whether the store tells the client when it comes near the front of the line.
     is_called_up: bool,
 }
 
 impl Acquisition {
-    /// An acquisition of `ttl` that waits for its turn, or not.
+    /// Starts an acquisition of a lease of `ttl`. If `waits`, it waits for its turn.
     #[must_use]
     pub(crate) fn new(ttl: Ttl, waits: bool) -> Self {
         Self {
@@ -117,41 +121,41 @@ impl Acquisition {
         }
     }
 
-    /// At a store that tells those who are far back in the line when they come near.
+    /// The store tells waiters far back in the line when they come near.
     #[must_use]
     pub(crate) const fn called_up(mut self) -> Self {
         self.is_called_up = true;
         self
     }
 
-    /// Without a place in line.
+    /// The acquisition takes no place in line.
     #[must_use]
     pub(crate) const fn polling(mut self) -> Self {
         self.polls = Some(POLLS.delays());
         self
     }
 
-    /// For a key that others lock too who stand in no line.
+    /// Clients that do not queue lock the key too.
     #[must_use]
     pub(crate) const fn giving_way(mut self) -> Self {
         self.gives_way = true;
         self
     }
 
-    /// A hint says that the key may be free. For how long to leave it to others, if at all: that
-    /// happens once, so that others who come and go all the time do not starve this one.
+    /// A hint says that the key may be free. Returns how long to leave the key to others. This
+    /// happens only once: others that come and go all the time must not starve this client.
     pub(crate) fn on_free(&mut self, random: impl FnOnce() -> u32) -> Option<Duration> {
         std::mem::take(&mut self.gives_way).then(|| given_way(random()))
     }
 
-    /// How long one who polls waits before its first ask if its client had the key just now: others
-    /// have their chance meanwhile.
+    /// The pause of a polling waiter before its first ask if its client just had the key. Others
+    /// get a chance meanwhile.
     pub(crate) fn pause(&mut self, random: impl FnOnce() -> u32) -> Option<Duration> {
         self.polls.as_mut().map(|polls| polls.next(random()))
     }
 
-    /// Takes the store to have answered: the key was this client's while the acquisition waited for
-    /// another task.
+    /// Treats the store as having answered: this client had the key while the acquisition waited
+    /// for another task.
     pub(crate) const fn take_as_answered(&mut self) {
         self.answered = true;
     }
@@ -162,22 +166,22 @@ impl Acquisition {
         self.answered
     }
 
-    /// Whether the key was another's when the store was asked.
+    /// Whether another client held the key when the store was asked.
     #[must_use]
     pub(crate) const fn has_waited(&self) -> bool {
         self.has_waited
     }
 
-    /// Counts an ask that leaves now, and returns its number, from 1.
+    /// Counts an ask that leaves now and returns its number. Numbers start at 1.
     pub(crate) fn ask(&mut self, now: Moment) -> u32 {
         self.asked += 1;
         self.sent[self.asked as usize % SENT_MAX] = now;
         self.asked
     }
 
-    /// *Handed over* for `handed_ttl`, learnt at `now`, after the store had processed ask `ask_no`.
-    /// Returns when that ask left, if the lease may be acted on: it lives for that long from then
-    /// on at least. `None` if too little is left of it, or if there was no such ask.
+    /// The key was *handed over* for `handed_ttl`. The client learnt it at `now`, after the store
+    /// had processed ask `ask_no`. Returns when that ask left; the lease counts from then. `None`
+    /// if too little validity is left, or if there was no such ask.
     #[must_use]
     pub(crate) fn on_handed_over(
         &self,
@@ -190,7 +194,7 @@ impl Acquisition {
         (valid_until(sent, handed_ttl).since(now) >= self.ttl.min_validity()).then_some(sent)
     }
 
-    /// *Granted*, at `now`, to an ask that left at `sent`.
+    /// The store *granted* an ask that left at `sent`. The answer arrived at `now`.
     pub(crate) fn on_granted(&mut self, now: Moment, sent: Moment) -> NextAsk {
         self.answered = true;
         self.failures.reset();
@@ -201,8 +205,8 @@ impl Acquisition {
         if !self.waits && self.late >= LATE_GRANTS_MAX { NextAsk::GiveUp } else { NextAsk::Now }
     }
 
-    /// *Taken*, at `now`, with so many places `ahead`; the holder's lease ends in `retry_in` unless
-    /// it is renewed.
+    /// The store answered *taken* at `now`. The line has `ahead` places before ours, and the
+    /// holder's lease ends in `retry_in` unless it is renewed.
     pub(crate) fn on_taken(
         &mut self,
         now: Moment,
@@ -213,13 +217,13 @@ impl Acquisition {
         self.answered = true;
         self.failures.reset();
         if !self.waits {
-            // Perhaps nobody holds it, and whose turn it is hides behind dead places.
+            // Perhaps nobody holds the key, and dead places hide whose turn it is.
             let is_hidden = retry_in == Some(Duration::ZERO) && self.asked < HIDDEN_ASKS_MAX;
             return if is_hidden { NextAsk::Now } else { NextAsk::GiveUp };
         }
         self.has_waited = true;
         if self.is_called_up && is_far(ahead) && retry_in != Some(Duration::ZERO) {
-            // Also if the holder's lease ends meanwhile: those ahead see to that.
+            // Wait this long even if the holder's lease ends first: the waiters ahead handle that.
             return NextAsk::At(now + far_pause(ahead));
         }
         let refresh = self.pause(random).unwrap_or_else(|| {
@@ -227,16 +231,16 @@ impl Acquisition {
         });
         match retry_in {
             Some(Duration::ZERO) => NextAsk::Now,
-            // One millisecond more, so that the ask finds the lease ended and not just about to.
+            // One millisecond more, so that the lease has surely ended when the ask arrives.
             Some(left) => NextAsk::At(now + refresh.min(left + Duration::from_millis(1))),
             None => NextAsk::At(now + refresh),
         }
     }
 
-    /// The nodes of a quorum split their votes: they are asked again after a random pause, the
-    /// longer the more often that happened to this acquisition, so that those who take them from
-    /// one another come apart. *Taken* in between says little: a node that the holder lacks answers
-    /// so to whoever asks it for the first time.
+    /// The nodes of a quorum split their votes. The client asks again after a random pause, which
+    /// grows with each split of this acquisition. So clients that take nodes from one another drift
+    /// apart. A *taken* in between says little: a node that the holder does not have answers every
+    /// first ask so.
     pub(crate) fn on_split(
         &mut self,
         now: Moment,
@@ -254,11 +258,11 @@ impl Acquisition {
         NextAsk::At(now + longest.mul_f64(f64::from(random()) / f64::from(u32::MAX)))
     }
 
-    /// No answer, or a refusal that says nothing about the lock.
+    /// The store gave no answer, or refused without saying anything about the lock.
     ///
-    /// The first ask reports its error, but for one repetition where the outcome is unknown: the
-    /// same token asks again, which repairs a lost reply. Once the store has answered, one who
-    /// waits waits an outage out.
+    /// The first ask reports its error. One repetition is allowed if the outcome is unknown: asking
+    /// again with the same token repairs a lost reply. Once the store has answered, a waiter waits
+    /// until the outage ends.
     pub(crate) fn on_failed(&mut self, now: Moment, kind: ErrorKind, random: u32) -> NextAsk {
         match kind {
             ErrorKind::Unknown if !self.answered && self.asked == 1 => NextAsk::Now,
@@ -360,7 +364,7 @@ mod tests {
         }
         let handed_ttl = ttl(10_000).waiter_ttl();
         // learnt at, number of the ask, since when the lease counts: 3 s less 1 % and 2 ms are
-        // valid, 1 s has to be left
+        // valid, and 1 s must be left
         let table = [
             (6_001, 6, Some(6_000)),
             (6_001, 5, Some(5_000)),

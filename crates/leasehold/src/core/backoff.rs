@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-/// An immutable policy; every caller walks its own [`Delays`], so that no two share a counter.
+/// A back-off policy. Every caller has its own [`Delays`], so callers share no counter.
 ///
-/// The n-th delay is drawn evenly from the upper half of `first × 2ⁿ`, capped at `longest`: half is
-/// kept so that a retry is never immediate, half is random so that clients do not march in step.
+/// The n-th delay is random in the upper half of `first × 2ⁿ`, capped at `longest`. The lower half
+/// is never used, so a retry is never immediate. The random half keeps clients from retrying in
+/// step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     /// The cap of the first delay.
@@ -26,7 +27,7 @@ impl Backoff {
     }
 }
 
-/// The delays of one caller, longer with each.
+/// The delays of one caller. Each is longer than the last, up to the cap.
 #[derive(Clone, Debug)]
 pub(crate) struct Delays {
     policy: Backoff,
@@ -34,7 +35,7 @@ pub(crate) struct Delays {
 }
 
 impl Delays {
-    /// The next delay; `random` decides where in its upper half.
+    /// The next delay. `random` picks a point in its upper half.
     pub(crate) fn next(&mut self, random: u32) -> Duration {
         let cap = self
             .policy

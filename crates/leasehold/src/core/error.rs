@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what the caller should do about it.
+//! Errors, sorted by what the caller should do about them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use crate::core::key::Key;
 
-/// Why an operation failed, in the only terms that matter to a caller: what to do next.
+/// Why an operation failed, sorted by what the caller should do next.
 ///
-/// That a lock is *taken* is no error: [`Mutex::try_lock`](crate::Mutex::try_lock) answers
-/// `Ok(None)`.
+/// A *taken* lock is not an error: [`Mutex::try_lock`](crate::Mutex::try_lock) returns `Ok(None)`.
 ///
 /// | kind | exit code of the command | what to do |
 /// |---|---|---|
@@ -19,28 +18,28 @@ use crate::core::key::Key;
 /// | [`Unknown`](Self::Unknown) | 69 | it may have taken effect; wait one ttl, or inspect |
 /// | [`Lost`](Self::Lost) | 79 | stop the protected work now |
 /// | [`Unsupported`](Self::Unsupported) | 78 | use a store that promises this |
-/// | [`WaitElapsed`](Self::WaitElapsed) | 75 | another holds it, or the store grants nothing new; wait longer or come back |
+/// | [`WaitElapsed`](Self::WaitElapsed) | 75 | taken all the time, or quarantine; wait longer |
 /// | [`Closed`](Self::Closed) | 125 | the client was shut down; connect a new one |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request contradicts itself or cannot be understood: a bad name, ttl, URL, or a key or
+    /// The request contradicts itself or cannot be understood: a bad name, ttl or URL, or a key or
     /// file of another kind.
     Config,
-    /// The store refused for lack of credentials or rights.
+    /// The store refused because credentials or rights are missing.
     Denied,
-    /// The store could not be asked, refused, or took back what it did: nothing that was granted is
-    /// left. A full line too, and a store in quarantine for one who does not wait.
+    /// The store could not be reached, refused, or undid the request. No grant is left. Also if the
+    /// line is full, or if a quarantined store is asked by a caller that does not wait.
     Unavailable,
-    /// The request left and no answer came: it may or may not have taken effect. The client cleans
-    /// up behind it.
+    /// The request was sent and no answer came: it may have taken effect. The client cleans up in
+    /// the background.
     Unknown,
-    /// The lease had ended before this call could confirm it. Stop the protected work.
+    /// The lease ended before this call could confirm it. Stop the protected work.
     Lost,
-    /// The store does not promise what was asked for, see
+    /// The store does not offer what was requested, see
     /// [`Capabilities`](crate::store::Capabilities).
     Unsupported,
-    /// The time to wait ran out while another held the lock, or while the store was in quarantine.
+    /// The wait ended while another client held the lock, or while the store was in quarantine.
     WaitElapsed,
     /// The client was shut down.
     Closed,
@@ -59,8 +58,8 @@ impl ErrorKind {
         Self::Closed,
     ];
 
-    /// The exit code with which the command `leasehold` reports this kind (sysexits(3); 79 is the
-    /// first value above).
+    /// The exit code of the `leasehold` command for this kind. The values are those of sysexits(3),
+    /// and 79 is the first value above them.
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
@@ -73,13 +72,13 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later although nobody changes anything.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::Unknown | Self::WaitElapsed)
     }
 
-    /// One lower-case word, as it stands in messages and JSON.
+    /// One lower-case word for messages and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -101,14 +100,13 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What every fallible call of this crate returns.
+/// The error of every call that can fail.
 ///
-/// Opaque on purpose: branch on [`kind`](Self::kind), show the message, and follow
-/// [`source`](StdError::source) to the cause. The message says what happened, in what state the
-/// lock is now, and what to do next.
+/// Branch on [`kind`](Self::kind), show the message, and follow [`source`](StdError::source) to the
+/// cause. The message says what happened, in what state the lock is, and what to do next.
 ///
-/// `Debug` shows the same message with its causes and its kind: that is what a person sees where
-/// `main` returns an error. `{:#?}` shows the parts.
+/// `Debug` shows the message with its causes and its kind, since that is what people see if `main`
+/// returns an error. `{:#?}` shows the fields.
 #[derive(Clone)]
 pub struct Error {
     inner: Arc<Inner>,
@@ -123,19 +121,21 @@ struct Inner {
 }
 
 impl Error {
-    /// Makes an error of `kind`. `message` is lower case, without a full stop, and free of secrets.
+    /// Makes an error of `kind`. Write `message` in lower case, without a full stop and without
+    /// secrets.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { inner: Arc::new(Inner { kind, name: None, message: message.into(), source: None }) }
     }
 
-    /// Names the lock that this is about, unless it is named already.
+    /// Adds the name of the lock, unless one is set already.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.inner).name.get_or_insert_with(|| name.into());
         self
     }
 
-    /// Names the lock as its user does, whatever the store called it. An empty name names nothing.
+    /// Sets the name of the lock to the user's name, whatever the store called it. An empty name
+    /// sets none.
     #[must_use]
     pub(crate) fn about(mut self, name: &str) -> Self {
         let is_shown = !name.is_empty() && name.len() <= Key::MAX_BYTES;
@@ -143,14 +143,14 @@ impl Error {
         self
     }
 
-    /// Names no lock: this is about none in particular.
+    /// Removes the name: the error is not about one lock.
     #[must_use]
     pub(crate) fn about_no_lock(mut self) -> Self {
         Arc::make_mut(&mut self.inner).name = None;
         self
     }
 
-    /// Says in front of the message which store it is about.
+    /// Puts the name of the store in front of the message.
     #[cfg(feature = "redis")]
     #[must_use]
     pub(crate) fn at(mut self, store: &str) -> Self {
@@ -159,7 +159,7 @@ impl Error {
         self
     }
 
-    /// Keeps the cause.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Arc::make_mut(&mut self.inner).source = Some(Arc::from(source.into()));
@@ -171,15 +171,15 @@ impl Error {
         &self.inner.message
     }
 
-    /// What to do about it.
+    /// The kind, which tells what to do about the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
-    /// The lock that this is about: its name as the caller gave it, without a namespace. `None`
-    /// where the error is not about one lock, as when connecting or listing, and where the name was
-    /// empty or longer than a name can be.
+    /// The name of the lock as the caller gave it, without a namespace. `None` if the error is not
+    /// about one lock, as when connecting or listing. Also `None` if the name was empty or too
+    /// long.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.inner.name.as_deref()

@@ -5,18 +5,17 @@ use std::sync::Arc;
 
 use crate::core::error::{Error, ErrorKind};
 
-/// The checked name of a lock: 1 to 512 bytes of UTF-8, no control characters, not of the form of
-/// our companion keys and probes.
+/// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters. It must not look
+/// like one of our companion keys or probes.
 ///
-/// Stores use it as given, so that other libraries meet us on the same key.
+/// Stores use the name as given, so that other libraries lock the same key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
-/// What the names of companion keys contain: `{key}:lh:…`, or `key:lh:…` where the key carries a
-/// hash tag of its own.
+/// The mark of a companion key: `{key}:lh:…`, or `key:lh:…` if the key has its own hash tag.
 const COMPANION_MARK: &str = ":lh:";
 
-/// What the names begin with by which a quorum tries its nodes. The rest is random.
+/// The prefix of the keys with which a quorum tests its nodes. The rest of such a key is random.
 const PROBE_PREFIX: &str = "leasehold:probe:";
 
 impl Key {
@@ -27,9 +26,9 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if it is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), has a
-    /// control character, contains `:lh:`, which marks the companion keys that Leasehold keeps
-    /// beside a lock, or begins with `leasehold:probe:`, as those do by which it tries servers.
+    /// [`ErrorKind::Config`] if the name is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or
+    /// has a control character. Also if it contains `:lh:`, the mark of companion keys, or begins
+    /// with `leasehold:probe:`, the prefix of test keys.
     ///
     /// ```
     /// use leasehold::Key;
@@ -66,12 +65,12 @@ impl Key {
         Ok(Self(name.into()))
     }
 
-    /// A name that nobody else has, to try a server by: as random as `random` is.
+    /// A key for testing a server. Nobody else has it, if `random` is random enough.
     pub(crate) fn probe(random: &str) -> Self {
         Self(format!("{PROBE_PREFIX}{random}").into())
     }
 
-    /// Whether it was made up just now, to try a server by.
+    /// Whether this is a key for testing a server.
     #[cfg(feature = "redis")]
     pub(crate) fn is_probe(&self) -> bool {
         self.0.starts_with(PROBE_PREFIX)

@@ -1,18 +1,17 @@
-//! The life of one lease, as the client sees it that has it.
+//! The life of one lease, from the side of the client that has it.
 //!
-//! | state | answer *renewed* | answer *lost* | no answer | deadline passes | its guard ends | a task asks for it |
+//! | state | *renewed* | *lost* | no answer | deadline passes | guard ends | task asks |
 //! |---|---|---|---|---|---|---|
-//! | held | deadline moved forward | lost | renewed again soon | lost | held (passed), idle or released | |
-//! | idle | deadline moved forward | lost | renewed again soon | lost | | held or released |
+//! | held | deadline moves on | lost | renew soon | lost | held (passed), idle or released | |
+//! | idle | deadline moves on | lost | renew soon | lost | | held or released |
 //! | lost | | | | | | |
 //! | released | | | | | | |
 //!
-//! A renewal that failed is *unknown*, not *lost*: the old deadline still stands, and decides.
-//! Nothing leads back from *lost* and *released*: a late good answer must not revive a lease that
-//! its holder was told to be lost.
+//! A failed renewal is *unknown*, not *lost*: the old deadline still decides. *Lost* and *released*
+//! are final. A late answer must not revive a lease after its holder was told of the loss.
 //!
-//! *Idle* is a lease that no guard uses. A lease has a guard after the other; each has a *turn*,
-//! and only the latest turn counts.
+//! No guard uses an *idle* lease. Guards use a lease one after another. Each has a *turn*, and only
+//! the latest turn counts.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,28 +23,27 @@ use crate::core::token::{FencingBlock, FencingToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 
-/// How long before its deadline a holder is told that the lease is lost: timers of a runtime count
-/// whole milliseconds and are late by up to one of them, and the holder must not learn of it after
-/// the deadline.
+/// How long before its deadline a holder is told of a loss. Runtime timers count whole milliseconds
+/// and can be one late. The holder must not learn of the loss after the deadline.
 const TOLD_AHEAD: Duration = Duration::from_millis(1);
 
-/// How soon the ttl of a lease is lifted to the full one that was handed over for a short while. A
-/// turn that is over by then costs no renewal.
+/// A hand-over grants a short ttl. The client raises it to the full ttl this soon. A turn that ends
+/// earlier costs no renewal.
 const LIFTED_WITHIN: Duration = Duration::from_millis(100);
 
-/// After how long the store is told that a lease is idle, or is not any more. Who locks and
-/// releases all the time costs no request.
+/// How long the client waits before it tells the store that a lease became idle. A client that
+/// locks and releases all the time sends no such request.
 const SHOWN_AFTER: Duration = Duration::from_millis(100);
 
 /// Why a lease was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The validity ended before a renewal was confirmed: the store did not answer, or this process
+    /// The validity ended before a renewal was confirmed: the store gave no answer, or this process
     /// did not run.
     Deadline,
-    /// The store answered that the lease is not ours: it ended, was deleted, or was taken from us
-    /// by an operator.
+    /// The store answered that the lease is not ours: it ended, was deleted, or an operator ended
+    /// it.
     NotOurs,
 }
 
@@ -58,77 +56,77 @@ impl fmt::Display for Lost {
     }
 }
 
-/// In which state a lease is.
+/// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// Ours until the deadline, and in use.
+    /// Ours until the deadline, with a guard.
     Held,
-    /// Ours until the deadline, and in nobody's use.
+    /// Ours until the deadline, without a guard.
     Idle {
         /// Since when.
         since: Moment,
-        /// Until when it is kept so.
+        /// How long the client keeps it idle.
         until: Moment,
     },
-    /// Ended without us. For good.
+    /// Ended without us. Final.
     Lost(Lost),
-    /// Given up by us. For good.
+    /// Released by us. Final.
     Released,
 }
 
-/// What the driver has to do for a lease.
+/// The driver's next task for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
     /// Nothing before this moment.
     WaitUntil(Moment),
     /// Send a renewal now.
     Renew,
-    /// It was idle for as long as it may be: release it.
+    /// Release it: it was idle for as long as allowed.
     GiveUp,
-    /// It was lost just now: tell the holder, and release the token.
+    /// Tell the holder of the loss, and release the token.
     TellLost(Lost),
-    /// It is over: forget it.
+    /// Forget it: the lease is over.
     Forget,
 }
 
-/// One guard's time with a lease.
+/// The time of one guard with a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// Its number among the turns of the lease.
+    /// The number of this turn of the lease.
     pub(crate) number: u64,
     /// The fencing token of this turn.
     pub(crate) fencing: Option<FencingToken>,
 }
 
-/// What becomes of a lease when its guard ends.
+/// The next use of a lease when its guard ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parting {
-    /// The next task of this client has it.
+    /// Pass it to the next task of this client.
     Pass(Turn),
-    /// It is kept with no guard.
+    /// Keep it without a guard.
     Idle,
-    /// It is released, and one step of the store decides: it is handed over, or this client has it
-    /// again by another token.
+    /// Release it. In one step, the store hands it over or grants it to this client again with
+    /// another token.
     Leave,
-    /// It is released.
+    /// Release it.
     Free,
-    /// It had been lost before.
+    /// The lease was lost before.
     Lost(Lost),
-    /// This guard had ended before.
+    /// This guard ended before.
     Over,
 }
 
-/// What becomes of an idle lease that a task asks for.
+/// The answer to a task that asks for an idle lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taking {
-    /// The task has it.
+    /// The task gets it.
     Take(Turn),
-    /// It is released, and one step of the store decides: it is handed over, or this client has it
-    /// again by another token.
+    /// Release it. In one step, the store hands it over or grants it to this client again with
+    /// another token.
     Leave,
-    /// It is in use.
+    /// A guard uses it.
     InUse,
-    /// It is there no more.
+    /// The lease is gone.
     Gone,
 }
 
@@ -140,21 +138,21 @@ pub(crate) struct LeaseLife {
     deadline: Moment,
     renew_at: Moment,
     renewing: bool,
-    /// Whether another renewal is to follow at once.
+    /// Whether another renewal must follow at once.
     renew_again: bool,
     fencing: Option<FencingBlock>,
-    /// How many turns had a fencing token of the block.
+    /// How many fencing tokens of the block were used.
     used: u32,
-    /// The number of the latest turn; it rises when one ends, too.
+    /// The number of the latest turn. It also rises when a turn ends.
     turn: u64,
     passing: Passing,
-    /// Whether the store was told last that it is idle.
+    /// Whether the store was last told that the lease is idle.
     shown_idle: bool,
     delays: Delays,
 }
 
 impl LeaseLife {
-    /// A lease of `ttl`, granted in answer to a request that left at `sent`, and its first turn.
+    /// A lease of `ttl` with its first turn. The granted request left at `sent`.
     #[must_use]
     pub(crate) fn granted(sent: Moment, ttl: Ttl, fencing: Option<FencingBlock>) -> (Self, Turn) {
         let life = Self {
@@ -174,8 +172,8 @@ impl LeaseLife {
         (life, Turn { number: 0, fencing: fencing.map(|block| block.first) })
     }
 
-    /// A lease of `ttl` that was handed over for `handed_ttl`, after the store had processed an ask
-    /// that left at `sent`. Its ttl is lifted to the full one soon.
+    /// A lease of `ttl` that was handed over for `handed_ttl`. The last ask that the store had
+    /// processed left at `sent`. The client raises the ttl to the full one soon.
     #[must_use]
     pub(crate) fn handed_over(
         now: Moment,
@@ -185,51 +183,50 @@ impl LeaseLife {
         fencing: Option<FencingBlock>,
     ) -> (Self, Turn) {
         let (mut life, turn) = Self::granted(sent, ttl, fencing);
-        // Most likely somebody stood behind us. The store says so if nobody did.
+        // Others probably wait behind us. If nobody does, the store says so.
         life.passing.want(now);
         let deadline = valid_until(sent, handed_ttl);
         let renew_at = now + LIFTED_WITHIN.min(deadline.since(now) / 4);
         (Self { deadline, renew_at, ..life }, turn)
     }
 
-    /// In which state it is. A passed deadline shows only once [`duty`](Self::duty) was asked.
+    /// The state. A passed deadline shows only after a call of [`duty`](Self::duty).
     #[must_use]
     pub(crate) const fn state(&self) -> LeaseState {
         self.state
     }
 
-    /// Whether this turn is the latest, and has not ended.
+    /// Whether this turn is the latest and still goes on.
     #[must_use]
     pub(crate) const fn is_turn(&self, turn: u64) -> bool {
         self.turn == turn
     }
 
-    /// Whether nobody uses it.
+    /// Whether no guard uses it.
     #[must_use]
     pub(crate) const fn is_idle(&self) -> bool {
         matches!(self.state, LeaseState::Idle { .. })
     }
 
-    /// Until when the lease is ours unless it is renewed.
+    /// Until when the lease is ours without a renewal.
     #[must_use]
     pub(crate) const fn deadline(&self) -> Moment {
         self.deadline
     }
 
-    /// Whether it is ours, and a renewal that [`duty`](Self::duty) gave has no answer yet.
+    /// Whether the lease is ours and a renewal from [`duty`](Self::duty) has no answer yet.
     #[must_use]
     pub(crate) const fn is_renewing(&self) -> bool {
         self.renewing && self.is_ours()
     }
 
-    /// A renewal leaves. Returns whether it is to tell the store that the lease is idle.
+    /// A renewal leaves. Returns whether it must tell the store that the lease is idle.
     pub(crate) const fn show(&mut self) -> bool {
         self.shown_idle = self.is_idle();
         self.shown_idle
     }
 
-    /// Whoever waited for the answer to a renewal waits no more: one that was sent counts as
-    /// unanswered.
+    /// The driver no longer waits for an answer: a renewal that was sent counts as unanswered.
     pub(crate) fn abandon_renewal(&mut self, now: Moment) {
         if self.renewing {
             self.on_unanswered(now, 0);
@@ -246,20 +243,20 @@ impl LeaseLife {
         self.state == LeaseState::Held && self.turn == turn && now < self.deadline
     }
 
-    /// For how long the holder may still act at `now`.
+    /// How long the holder may still act at `now`.
     #[must_use]
     pub(crate) fn remaining(&self, turn: u64, now: Moment) -> Duration {
         if self.is_held(turn, now) { self.deadline.since(now) } else { Duration::ZERO }
     }
 
-    /// How long the lease is ours still at `now`, whoever of us uses it.
+    /// How long the lease is still ours at `now`, with or without a guard.
     #[must_use]
     pub(crate) fn left(&self, now: Moment) -> Duration {
         if self.is_ours() { self.deadline.since(now) } else { Duration::ZERO }
     }
 
-    /// What to do at `now`. [`Duty::Renew`] is given once per renewal: an answer or a failure must
-    /// follow.
+    /// The duty at `now`. [`Duty::Renew`] comes once per renewal. The caller must then report an
+    /// answer or a failure.
     pub(crate) fn duty(&mut self, now: Moment) -> Duty {
         if !self.is_ours() {
             return Duty::Forget;
@@ -282,7 +279,7 @@ impl LeaseLife {
         Duty::TellLost(lost)
     }
 
-    /// When [`duty`](Self::duty) is to be asked next, as things stand.
+    /// When [`duty`](Self::duty) must be called next, as things stand.
     #[must_use]
     pub(crate) fn due(&self) -> Moment {
         let all = [Some(self.told_at()), self.given_up_at(), self.renewed_at()];
@@ -301,8 +298,8 @@ impl LeaseLife {
         }
     }
 
-    /// When a renewal is due: the ttl has to be restarted, or the store be told that the lease is
-    /// idle now, or is not any more.
+    /// When a renewal is due: to restart the ttl, or to tell the store that the lease became idle
+    /// or is in use again.
     fn renewed_at(&self) -> Option<Moment> {
         if self.renewing {
             return None;
@@ -316,8 +313,8 @@ impl LeaseLife {
         }
     }
 
-    /// Has the store asked soon whether others wait: hints may have been missed. A renewal that is
-    /// under way may have been carried out before.
+    /// Makes the next renewal ask soon whether others wait, since hints may have been missed. A
+    /// renewal that is under way does not count: the store may have processed it before that.
     pub(crate) fn renew_soon(&mut self, now: Moment) {
         self.renew_at = self.renew_at.min(now);
         self.renew_again = self.renewing;
@@ -328,11 +325,11 @@ impl LeaseLife {
         self.passing.want(now);
     }
 
-    /// The answer *renewed*, to a renewal that left at `sent`. Returns whether it counted.
+    /// The store answered *renewed* to a renewal that left at `sent`. Returns whether the answer
+    /// counts.
     ///
-    /// It counts only for a lease that is still held at `now` and only if it carries the same
-    /// fencing tokens: an answer about another grant must not move this deadline. The deadline
-    /// moves forward only.
+    /// It counts only if the lease is still ours at `now` and the fencing tokens are the same. An
+    /// answer about another grant must not move this deadline. The deadline only moves forward.
     pub(crate) fn on_renewed(
         &mut self,
         now: Moment,
@@ -341,7 +338,8 @@ impl LeaseLife {
         wanted: bool,
     ) -> bool {
         if !self.is_ours() || now >= self.deadline || fencing != self.fencing {
-            // About another grant, or too late: as good as no answer, and no reason to hurry.
+            // An answer about another grant, or too late. It counts as no answer, and is no reason
+            // to hurry.
             self.on_unanswered(now, u32::MAX);
             return false;
         }
@@ -360,7 +358,7 @@ impl LeaseLife {
         true
     }
 
-    /// The answer *lost*. Returns whether that is news to anybody.
+    /// The store answered *lost*. Returns whether this is news.
     pub(crate) fn on_lost(&mut self) -> bool {
         self.renewing = false;
         match self.state {
@@ -372,16 +370,16 @@ impl LeaseLife {
         }
     }
 
-    /// No answer, or one that says nothing about the lease: try again soon, the old deadline
-    /// stands.
+    /// The store gave no answer, or said nothing about the lease. The client retries soon, and the
+    /// old deadline stands.
     pub(crate) fn on_unanswered(&mut self, now: Moment, random: u32) {
         self.renewing = false;
         let quarter_left = self.deadline.since(now) / 4;
         self.renew_at = now + self.delays.next(random).min(quarter_left).max(self.ttl.get() / 100);
     }
 
-    /// The guard of that turn ends. `waiting`: whether a task of this client waits for just such a
-    /// lease; `keep_idle`: for how long it may be kept with no guard.
+    /// The guard of `turn` ends. `waiting` tells whether a task of this client wants such a lease.
+    /// `keep_idle` is how long the lease may be kept without a guard.
     pub(crate) fn part(
         &mut self,
         now: Moment,
@@ -446,8 +444,8 @@ impl LeaseLife {
         Turn { number: self.turn, fencing }
     }
 
-    /// We give it up, whoever of us uses it. Whether it was ours is returned, so that the caller
-    /// knows if there is something to release.
+    /// Gives up the lease, with or without a guard. Returns whether it was ours, and so whether
+    /// there is something to release.
     pub(crate) fn release(&mut self, now: Moment) -> Result<(), Lost> {
         match self.state {
             LeaseState::Held | LeaseState::Idle { .. } if now < self.deadline => {
@@ -464,10 +462,9 @@ impl LeaseLife {
     }
 }
 
-/// When a lease is due for renewal that was last confirmed at `sent`: after a third of its ttl,
-/// rounded up to a tick that all leases of that ttl share, so that the renewals of many leases
-/// travel together. A tick is a thirtieth of the ttl, half a second at
-/// most.
+/// When to renew a lease that was last confirmed at `sent`: after a third of its ttl, rounded up to
+/// a tick. All leases of a ttl share their ticks, so that their renewals travel together. A tick is
+/// a thirtieth of the ttl, at most half a second.
 fn renewal_due(sent: Moment, ttl: Ttl) -> Moment {
     let tick = u64::try_from((ttl.get() / 30).min(Duration::from_millis(500)).as_nanos())
         .expect("at most 500 ms");

@@ -1,88 +1,91 @@
-//! What a store decides about one key: who may have it, who waits, whose turn it is.
+//! The decisions of a store about one key: who may have it, who waits, whose turn it is.
 //!
-//! The line is a row of *places*, oldest first. A place has a short life of its own, so that a dead
-//! waiter costs the others no more than that. These functions see only what decides: the stores
-//! keep the rows, and apply the answer in one atomic step.
+//! The line is a row of *places*, oldest first. A place has a short life of its own, which limits
+//! what a dead waiter costs the others. These functions only decide. The stores keep the rows, and
+//! apply each decision in one atomic step.
 //!
-//! | key | the living head of the line | an ask is answered | a release by the owner |
+//! | key | living head of the line | answer to an ask | release by the owner |
 //! |---|---|---|---|
 //! | held by the asker | any | granted again, same fencing | – |
 //! | held by another | any | taken; takes or refreshes its place | – (not held) |
-//! | free, or the owner's at release | nobody, or the asker | granted; its place goes | freed, or kept if asked so |
-//! | the same | another who joined | the key is handed to the head; taken | handed over to the head; under [`Wish::Wake`] freed, and the head is told |
-//! | the same | another who only watches | granted; but who comes while one that was woken is awaited takes a place, and is to ask again soon | freed; the head is told, and awaited for 20 ms |
-//! | the same | hidden behind 8 dead places | taken, ask again at once | freed; any ask goes on from there |
+//! | free, or being released | nobody, or the asker | granted; its place goes | freed, or kept |
+//! | the same | another that joined | handed to the head; taken | handed to the head |
+//! | the same | another that watches | granted, or retry | freed; the head is told |
+//! | the same | hidden behind 8 dead places | taken, ask again at once | freed |
 //!
-//! To a strict ask of Redis a head that joined is one that watches: what is handed over on other
-//! terms would be granted without a look whether the server has forgotten.
+//! With [`Wish::Wake`], a release always frees the key and tells the head. A watching head that was
+//! told is awaited for 20 ms. Meanwhile a newcomer takes a place and must retry soon.
+//!
+//! A strict Redis store treats a head that joined like one that watches. A hand-over would grant
+//! the key without checking whether the server forgot its data.
 
 use std::time::Duration;
 
 use crate::core::moment::Moment;
 
-/// For how long one who was woken is awaited, and after how long a newcomer asks again that gave
-/// way to it. The longest that a release to the dead holds anybody up.
+/// How long a woken waiter is awaited. A newcomer retries after this time. A release to a dead
+/// waiter delays others by at most this.
 pub const GIVES_WAY_FOR: Duration = Duration::from_millis(20);
 
-/// How many dead places one step removes at most, so that no step takes long.
+/// How many dead places one step removes at most, so that every step is short.
 pub const REAPED_MAX: usize = 8;
 
-/// How many places a line has at most. An ask beyond is answered `Unavailable`.
+/// The most places in a line. A further ask is answered `Unavailable`.
 pub const PLACES_MAX: usize = 10_000;
 
-/// How many places at the front of a line ask often. Those behind them are *far*. In a store that
-/// calls them up when they come near (`Capabilities::calls_up`), they ask rarely until then.
+/// How many places at the front of a line ask often. Places behind them are *far*. If the store
+/// tells far waiters when they come near (`Capabilities::calls_up`), they ask rarely until then.
 pub const NEAR: u32 = 32;
 
-/// How rarely those ask who are far back, for each place ahead of theirs; and at the rarest.
+/// The pause of a far waiter between asks: this for each place ahead, up to the maximum.
 const FAR_EACH: Duration = Duration::from_millis(50);
 const FAR_MAX: Duration = Duration::from_mins(1);
 
-/// Whether one with so many places ahead of its own is far from the front.
+/// Whether a place with `ahead` places before it is far from the front.
 #[must_use]
 pub const fn is_far(ahead: u32) -> bool {
     ahead >= NEAR
 }
 
-/// How long one does not ask who is far back, with so many places ahead of its own.
+/// The pause of a far waiter between asks.
 #[must_use]
 pub fn far_pause(ahead: u32) -> Duration {
     FAR_EACH.saturating_mul(ahead).min(FAR_MAX)
 }
 
-/// How long a place lives that its client would have live for `waiter_ttl`, in a store that calls
-/// up those who are far back: longer than they pause.
+/// How long a place lives if its client wants `waiter_ttl`. For stores that call far waiters up:
+/// the place outlives the pauses of its waiter.
 #[must_use]
 pub fn place_life(waiter_ttl: Duration, ahead: u32) -> Duration {
     if is_far(ahead) { waiter_ttl.max(3 * far_pause(ahead)) } else { waiter_ttl }
 }
 
-/// What a place in the line is good for.
+/// The role of a place in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
-    /// It may be made the owner.
+    /// The store may make its client the owner.
     Joined,
-    /// It is woken and asks for itself.
+    /// The store wakes its client, which then asks for itself.
     Watching,
 }
 
-/// Who is at the front of a line, once the dead places before it are dropped.
+/// The first living place of a line, once the dead places before it are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// The line is empty.
     Nobody,
     /// A living place of this stance.
     Alive(Stance),
-    /// As many dead places as one step may drop stood before it.
+    /// One step dropped as many dead places as it may, and more dead places follow.
     Unexamined,
 }
 
-/// The front of a line: how many dead places to drop, and who stands behind them.
+/// The front of a line: how many dead places to drop, and what follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Front {
     /// How many places at the front are dead; at most [`REAPED_MAX`].
     pub dead: usize,
-    /// Who comes after them.
+    /// The first place after them.
     pub head: Head,
 }
 
@@ -91,8 +94,8 @@ impl Front {
     pub const EMPTY: Self = Self { dead: 0, head: Head::Nobody };
 }
 
-/// Looks at the first places of a line, oldest first: when each ends, and its stance.
-/// [`REAPED_MAX`] `+ 1` suffice.
+/// Looks at the first places of a line, oldest first. Each place comes with its end and its stance.
+/// [`REAPED_MAX`] `+ 1` places are enough.
 pub fn front(now: Moment, places: impl IntoIterator<Item = (Moment, Stance)>) -> Front {
     let mut dead = 0;
     for (expires, stance) in places {
@@ -107,33 +110,33 @@ pub fn front(now: Moment, places: impl IntoIterator<Item = (Moment, Stance)>) ->
     Front { dead, head: Head::Nobody }
 }
 
-/// Whose a key is, seen by one who asks.
+/// The holder of a key, from the asker's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// Nobody's, or its lease has ended.
+    /// Nobody holds it, or its lease has ended.
     Free,
-    /// The asker's own.
+    /// The asker holds it.
     Mine,
-    /// Another's.
+    /// Another client holds it.
     Others,
 }
 
-/// Where one who asks stands, once its ask has taken or refreshed the place that it wants.
+/// The position of the asker, once its ask has taken or refreshed its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
-    /// In no line: it does not wait.
+    /// In no line: the client does not wait.
     Outside,
-    /// In a place that it had not before, while one who was woken is awaited.
+    /// In a new place, while a woken waiter is awaited.
     New,
-    /// In a place, and nobody else is awaited or came before.
+    /// In another place: an older one, or a new one while no woken waiter is awaited.
     Waiting,
-    /// At the front, however long it has been there.
+    /// At the front of the line.
     Head,
 }
 
 impl Asker {
-    /// By whether its place is the first, whether it is a new one, if it has any, and whether one
-    /// who was woken is awaited.
+    /// Finds the position of an asker. `is_new` tells whether its place is new; `None` without a
+    /// place. `is_awaited` tells whether a woken waiter is awaited.
     #[must_use]
     pub const fn of(is_head: bool, is_new: Option<bool>, is_awaited: bool) -> Self {
         match is_new {
@@ -145,26 +148,26 @@ impl Asker {
     }
 }
 
-/// What to do with an ask.
+/// The decision about an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskDecision {
-    /// Grant it again: a lost reply is repaired by asking once more. Never shortens the time left.
+    /// Grant it again, which repairs a lost reply. Never shortens the time left.
     GrantAgain,
-    /// Grant it; the asker's place, if any, goes.
+    /// Grant it and remove the asker's place, if any.
     Grant,
-    /// Make the head the owner; the asker keeps or takes its place, if it joined, and is told
-    /// *taken*.
+    /// Make the head the owner and answer *taken*. The asker keeps or takes its place, if it
+    /// joined.
     HandOver,
-    /// Only take or refresh the place: *taken*.
+    /// Take or refresh the place and answer *taken*.
     Wait,
-    /// As `Wait`, and ask again in [`GIVES_WAY_FOR`]: the head may be about to ask.
+    /// As `Wait`, and the asker retries in [`GIVES_WAY_FOR`]: the head may be about to ask.
     GiveWay,
-    /// As `Wait`, and ask again at once: the head is hidden behind dead places.
+    /// As `Wait`, and the asker retries at once: dead places hide the head.
     WaitAndRetry,
 }
 
-/// Decides about an ask. The asker's own place, if it wants one, counts as taken or refreshed
-/// already, so `front` shows it alive.
+/// Decides about an ask. If the asker wants a place, it was taken or refreshed before, so `front`
+/// shows it alive.
 #[must_use]
 pub fn decide_ask(holding: Holding, front: Front, asker: Asker) -> AskDecision {
     match (holding, front.head, asker) {
@@ -173,33 +176,33 @@ pub fn decide_ask(holding: Holding, front: Front, asker: Asker) -> AskDecision {
         (Holding::Free, Head::Unexamined, _) => AskDecision::WaitAndRetry,
         (Holding::Free, Head::Nobody, _) | (Holding::Free, _, Asker::Head) => AskDecision::Grant,
         (Holding::Free, Head::Alive(Stance::Joined), _) => AskDecision::HandOver,
-        // A release has woken the head, whose ask is under way: at a quorum, one who comes in
-        // between splits the votes. But a watcher can't be handed anything, and holding the key
-        // back for it could block the line for ever.
+        // A release has woken the head, and its ask is under way. At a quorum, a newcomer in
+        // between would split the votes. Only newcomers wait for a watcher: it may be dead, and
+        // must not block the line for ever.
         (Holding::Free, Head::Alive(Stance::Watching), Asker::New) => AskDecision::GiveWay,
         (Holding::Free, Head::Alive(Stance::Watching), _) => AskDecision::Grant,
     }
 }
 
-/// What an owner that releases would have of the store.
+/// The wish of a releasing owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish<K> {
-    /// That the key goes to who is next in line, and is free if nobody waits.
+    /// Give the key to the next in line. Free it if nobody waits.
     Free,
-    /// That it goes to who is next, and stays with its client, as it said, if nobody waits.
+    /// Give it to the next in line. If nobody waits, its client keeps it on these terms.
     Keep(K),
-    /// That it is free in any case, for those too that stand in no line. Who is next is told.
+    /// Free it in any case, also for clients that do not queue. Tell the next in line.
     Wake,
 }
 
-/// What to do with a release by the owner.
+/// The decision about a release by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseDecision<K> {
     /// Make the head the owner.
     HandOver,
-    /// End the lease; tell the head, if there is one, that the key may be free.
+    /// End the lease. Tell the head, if there is one, that the key may be free.
     Free,
-    /// Nobody waits and the owner would rather keep it, as it said.
+    /// Nobody waits, so the owner keeps the key on its terms.
     Keep(K),
 }
 
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_further_back_a_place_is_the_more_rarely_it_asks_and_it_outlives_each_pause() {
-        // how many are ahead, pause in ms, life in ms of a place of 3 s
+        // places ahead, pause in ms, life in ms of a place of 3 s
         let table = [
             (0, None, 3_000),
             (31, None, 3_000),

@@ -1,9 +1,9 @@
-//! Words and decisions, without input or output: nothing in here reads a clock, draws a random
-//! number, spawns or waits.
+//! Terms and decisions without input or output. Nothing here reads a clock, draws a random number,
+//! spawns or waits.
 //!
-//! Time comes in as a [`Moment`], randomness as bytes, and what comes out is a value that says what
-//! to do. That is why every decision can be tested by a table, and why the same code runs in
-//! production and in simulation.
+//! The caller passes in time as a [`Moment`] and randomness as bytes. The result is a value that
+//! says what to do. So a table can test every decision, and the same code runs in production and in
+//! simulation.
 
 pub(crate) mod acquire;
 pub(crate) mod backoff;

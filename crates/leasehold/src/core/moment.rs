@@ -1,4 +1,4 @@
-//! Points in time, as numbers that come in from outside.
+//! Points in time, as numbers that the caller passes in.
 
 use std::fmt;
 use std::ops::Add;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// A point on the host's steady clock, which counts suspend and never steps.
 ///
-/// In production CLOCK_BOOTTIME, in simulation virtual time. Moments of two machines, or of two
-/// boots, have nothing to do with one another, so they never leave the process, but for an embedded
-/// store that shares the clock.
+/// In production this is CLOCK_BOOTTIME, in simulation virtual time. Moments of two machines or two
+/// boots cannot be compared. They never leave the process, except into an embedded store that
+/// shares the clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment that many nanoseconds after the clock's zero.
+    /// The moment `nanos` nanoseconds after the clock's zero.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -25,13 +25,13 @@ impl Moment {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time from `earlier` to this moment, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment less `span`, or the clock's zero.
+    /// This moment less `span`, but not before the clock's zero.
     #[must_use]
     pub fn minus(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
@@ -56,13 +56,13 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The time of day, in microseconds since the Unix epoch. For people and for seeding counters; no
+/// The time of day, in microseconds since the Unix epoch. Used for display and to seed counters; no
 /// lease depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WallTime(u64);
 
 impl WallTime {
-    /// The time that many microseconds after the epoch.
+    /// The time `micros` microseconds after the epoch.
     #[must_use]
     pub const fn from_unix_micros(micros: u64) -> Self {
         Self(micros)

@@ -1,8 +1,8 @@
 //! Passing a lease on among the tasks of one client, and when to stop.
 //!
-//! A client that releases a lease for which another of its tasks waits passes it on without asking
-//! the store (cohort locking, <https://doi.org/10.1145/2145816.2145848>). That goes on for as long
-//! as no other client waits. Once one does, it has to end soon.
+//! If another task of the same client waits, a release passes the lease on without asking the store
+//! (cohort locking, <https://doi.org/10.1145/2145816.2145848>). This goes on as long as no other
+//! client waits. Once one does, it must end soon.
 
 use std::time::Duration;
 
@@ -12,27 +12,26 @@ use crate::core::moment::Moment;
 /// How often a lease is passed on at most once another client waits.
 pub(crate) const PASSES_MAX: u32 = 64;
 
-/// For how long it is passed on at most once another client waits.
+/// How long a lease is passed on at most once another client waits.
 pub(crate) const PASSING_MAX: Duration = Duration::from_millis(20);
 
-/// How many fencing tokens an ask reserves that has tasks behind it: those of all passes of which
-/// it may be sure, and its own.
+/// Tokens to reserve when tasks queue locally: one per allowed pass, plus one for this holder.
 pub(crate) const TURN_BLOCK: u32 = PASSES_MAX + 1;
 
-/// How many fencing tokens are reserved where a lease is kept because nobody else waits.
+/// Tokens to reserve when this client keeps a lease because nobody else waits.
 pub(crate) const KEPT_BLOCK: u32 = 1_024;
 
-/// For how long at most a key is left alone that somebody else may want who stands in no line.
+/// The longest time a client leaves a key to clients that do not queue.
 const GIVEN_WAY: Duration = Duration::from_millis(10);
 
-/// For how long: between the half and all of it, so that clients do not march in step. Whoever
-/// polls more often than that has the key, whoever polls less often has it sometimes; one round
-/// trip, which is what a hint takes, would be as good as nothing.
+/// A random time between half of the maximum and all of it, so that clients do not act in step. A
+/// client that polls more often than that gets the key; one that polls less often gets it
+/// sometimes. One round trip, the time of a hint, would be too short for them.
 pub(crate) fn given_way(random: u32) -> Duration {
     Backoff { first: GIVEN_WAY, longest: GIVEN_WAY }.delays().next(random)
 }
 
-/// Whether another client waits, as far as is known, and what was passed since.
+/// Whether another client is known to wait, and how often the lease was passed on since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Passing {
     wanted: Option<Wanted>,
@@ -41,7 +40,7 @@ pub(crate) struct Passing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     since: Moment,
-    /// When it was heard of last.
+    /// When the client last heard of a waiter.
     heard: Moment,
     passes: u32,
 }
@@ -52,14 +51,14 @@ impl Passing {
         self.wanted.is_some()
     }
 
-    /// Another client waits, or may. What is left to pass counts from when that was heard first.
+    /// Another client waits, or may wait. The limits of passing count from the first such news.
     pub(crate) fn want(&mut self, now: Moment) {
         let wanted = self.wanted.get_or_insert(Wanted { since: now, heard: now, passes: 0 });
         wanted.heard = wanted.heard.max(now);
     }
 
-    /// The store answers a request that left at `sent`: nobody else waits. One who was heard of
-    /// since then does.
+    /// The store answered a request that left at `sent`: nobody else waits. A waiter that was
+    /// reported after that still counts.
     pub(crate) fn not_wanted(&mut self, sent: Moment) {
         self.wanted = self.wanted.filter(|wanted| wanted.heard >= sent);
     }
@@ -71,7 +70,7 @@ impl Passing {
         })
     }
 
-    /// It is passed on.
+    /// Counts a pass.
     pub(crate) fn count(&mut self) {
         if let Some(wanted) = &mut self.wanted {
             wanted.passes += 1;

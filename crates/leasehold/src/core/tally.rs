@@ -1,11 +1,11 @@
 //! Counting the votes of independent nodes.
 
-/// What the votes so far amount to.
+/// The result of the votes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A majority agreed.
     Granted,
-    /// A majority can no longer agree, whatever the missing nodes say.
+    /// A majority is no longer possible, whatever the missing nodes answer.
     Refused,
     /// Both are still possible.
     Pending,
@@ -49,7 +49,7 @@ impl Tally {
         self
     }
 
-    /// What the votes amount to.
+    /// The result of the votes so far.
     #[must_use]
     pub const fn verdict(self) -> Verdict {
         if self.yes >= self.majority() {

@@ -1,4 +1,4 @@
-//! Who owns a lease, and in which order leases were granted.
+//! Owner tokens, client ids and fencing tokens.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use crate::core::error::{Error, ErrorKind};
 
-/// The secret name of one acquisition: whoever knows it can renew and release the lease.
+/// The secret of one acquisition. A client that knows it can renew and release the lease.
 ///
-/// Fresh for every acquisition that goes to a store: 132 random bits as 22 characters, then a dot
-/// and the public id of the client, which is how tools find out who holds a lock without one more
-/// write per grant. Tokens that other libraries wrote, 1 to 128 printable ASCII characters, are
-/// taken as they are. `Debug` shows the first four characters only; `Display` shows all of it, so
-/// print it only where it is meant to be handed over.
+/// Every acquisition at a store has a fresh token: 132 random bits as 22 characters, a dot, and the
+/// public id of the client. The id tells tools who holds a lock, without another write per grant.
+/// Tokens of other libraries are kept as they are: 1 to 128 printable ASCII characters.
+///
+/// `Debug` shows only the first four characters. [`as_str`](Self::as_str) has all of them: print
+/// them only to hand the token over.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerToken(Arc<str>);
 
@@ -25,8 +26,7 @@ impl OwnerToken {
     /// The shortest token of which a part may be shown, in bytes.
     pub const HINTED_BYTES_MIN: usize = 16;
 
-    /// Makes the token of a new acquisition by `client` from random bytes, of which six bits each
-    /// are used.
+    /// Makes the token of a new acquisition by `client`. Uses six bits of each random byte.
     #[must_use]
     pub fn from_random(random: [u8; Self::RANDOM_BYTES], client: &ClientId) -> Self {
         let mut text = String::with_capacity(Self::RANDOM_BYTES + 1 + ClientId::CHARS);
@@ -36,7 +36,7 @@ impl OwnerToken {
         Self(text.into())
     }
 
-    /// Takes a token that was handed over, for instance in `LEASEHOLD_TOKEN`.
+    /// Checks a token that was handed over, for example in `LEASEHOLD_TOKEN`.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl OwnerToken {
             || text.len() > Self::MAX_BYTES
             || !text.bytes().all(|byte| byte.is_ascii_graphic())
         {
-            // The text stays out of the message: it may be a secret with a typing error.
+            // The message leaves out the text: it may be a secret with a typing error.
             return Err(Error::new(
                 ErrorKind::Config,
                 "an owner token is 1 to 128 printable ASCII characters without spaces; \
@@ -63,21 +63,21 @@ impl OwnerToken {
         &self.0
     }
 
-    /// The first four characters, enough to tell two tokens apart and too few to use one; nothing
-    /// of a token that is so short that four are a good part of it.
+    /// The first four characters: enough to compare two tokens, too few to use one. Empty for a
+    /// token so short that four characters would reveal much of it.
     #[must_use]
     pub fn hint(&self) -> &str {
         if self.0.len() < Self::HINTED_BYTES_MIN { "" } else { &self.0[..4] }
     }
 
-    /// The id of the client that made this token, if one of ours did.
+    /// The id of the client that made this token, if a Leasehold client did.
     #[must_use]
     pub fn client(&self) -> Option<ClientId> {
         client_of(self.0.as_bytes())
     }
 }
 
-/// The id of the client in a token as the store gave it back, if one of ours made that token.
+/// The client id in a token that the store returned, if a Leasehold client made the token.
 #[must_use]
 pub fn client_of(token: &[u8]) -> Option<ClientId> {
     let (secret, client) = token.split_at_checked(OwnerToken::RANDOM_BYTES)?;
@@ -101,8 +101,8 @@ impl FromStr for OwnerToken {
     }
 }
 
-/// The public id of one client: the second half of its owner tokens, and the inbox at which it
-/// takes hints.
+/// The public id of a client. It is the second half of its owner tokens, and names the inbox for
+/// its hints.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(Arc<str>);
 
@@ -110,7 +110,7 @@ impl ClientId {
     /// How many random bytes an id is made of, and how many characters it has.
     pub const CHARS: usize = 12;
 
-    /// Makes an id from random bytes, of which six bits each are used.
+    /// Makes an id from random bytes. Uses six bits of each.
     #[must_use]
     pub fn from_random(random: [u8; Self::CHARS]) -> Self {
         let mut text = String::with_capacity(Self::CHARS);
@@ -118,7 +118,7 @@ impl ClientId {
         Self(text.into())
     }
 
-    /// Takes an id that a store gave back; `None` if it is not of our form.
+    /// Checks an id that a store returned. `None` if it does not have our form.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         (text.len() == Self::CHARS && text.bytes().all(|byte| BASE64URL.contains(&byte)))
@@ -144,9 +144,9 @@ fn push_base64url(text: &mut String, random: &[u8]) {
     text.extend(random.iter().map(|byte| char::from(BASE64URL[usize::from(byte & 63)])));
 }
 
-/// A number that rises with every exclusive grant of a key. Pass it to whatever the lock protects,
-/// and let that refuse a number lower than the highest it has seen: this is what stops a holder
-/// that was paused past its lease.
+/// A number that rises with every exclusive grant of a key. Pass it to the protected resource. The
+/// resource must refuse a number lower than the highest it has seen. This stops a holder that was
+/// paused past its lease.
 ///
 /// ```
 /// use leasehold::FencingToken;
@@ -158,10 +158,10 @@ fn push_base64url(text: &mut String, random: &[u8]) {
 pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {
-    /// The highest: one less than 2^53, so that Lua, JSON and JavaScript keep it exact.
+    /// The highest number, 2^53 - 1: Lua, JSON and JavaScript represent it exactly.
     pub const MAX: u64 = (1 << 53) - 1;
 
-    /// Takes a number; `None` outside 1..=[`MAX`](Self::MAX).
+    /// Checks a number. `None` outside 1..=[`MAX`](Self::MAX).
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         if number > Self::MAX {
@@ -209,24 +209,24 @@ impl From<FencingToken> for i64 {
     }
 }
 
-/// Consecutive fencing tokens reserved in one step: the first, and how many.
+/// Consecutive fencing tokens reserved in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingBlock {
     /// The lowest token of the block.
     pub first: FencingToken,
-    /// How many there are, at least one.
+    /// How many tokens the block has; at least one.
     pub count: u32,
 }
 
 impl FencingBlock {
-    /// The token that `before` others of the block come before; `None` past its end.
+    /// The token at index `before` of the block. `None` past its end.
     pub(crate) fn nth(self, before: u32) -> Option<FencingToken> {
         let is_there = before < self.count;
         is_there.then(|| FencingToken::new(self.first.get() + u64::from(before))).flatten()
     }
 
-    /// The block of `reserve` tokens that follows `counter`, and the counter after it; `None` where
-    /// nothing was asked for, or where the counter has reached [`FencingToken::MAX`].
+    /// The block of `reserve` tokens after `counter`, and the new counter. `None` if `reserve` is
+    /// zero or the counter would exceed [`FencingToken::MAX`].
     #[must_use]
     pub fn after(counter: u64, reserve: u32) -> Option<(Self, u64)> {
         if reserve == 0 {

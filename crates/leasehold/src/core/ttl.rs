@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use crate::core::error::{Error, ErrorKind};
 
-/// How long the store keeps a lease unrenewed: 10 ms to 24 h, always relative, so that no clock
-/// crosses the wire.
+/// How long the store keeps a lease that nobody renews: 10 ms to 24 h. It is always relative, so no
+/// client's clock time is sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ttl(Duration);
 
 impl Ttl {
-    /// The shortest: below this, scheduling noise of an ordinary machine is as long as the lease.
+    /// The shortest ttl: a shorter one would be as short as the scheduling noise of an ordinary
+    /// machine.
     pub const MIN: Self = Self(Duration::from_millis(10));
-    /// The longest: whatever is held longer is held by renewing.
+    /// The longest ttl. Renewals hold a lease for longer.
     pub const MAX: Self = Self(Duration::from_hours(24));
-    /// What is used unless told otherwise.
+    /// The ttl unless another is set.
     pub const DEFAULT: Self = Self(Duration::from_secs(10));
 
     /// Checks the bounds.
@@ -45,25 +46,26 @@ impl Ttl {
         u64::try_from(self.0.as_millis()).expect("a ttl is at most 48 h")
     }
 
-    /// What the store is asked to keep: this plus a margin that the holder does not count on.
+    /// The ttl plus a margin: the store keeps the lease this long, and the holder does not rely on
+    /// the margin.
     #[must_use]
     pub fn with_delay(self, lock_delay: Duration) -> Self {
         Self(self.0 + lock_delay.min(Self::MAX.0))
     }
 
-    /// How long a place in the line lives unrefreshed: the smaller of 3 s and this.
+    /// How long a place in the line lives without a refresh: this ttl, at most 3 s.
     #[must_use]
     pub fn waiter_ttl(self) -> Self {
         Self(self.0.min(Duration::from_secs(3)))
     }
 
-    /// How often a lease of this ttl is renewed: every third of it.
+    /// How often a lease of this ttl is renewed: after each third of it.
     #[must_use]
     pub fn renew_every(self) -> Duration {
         self.0 / 3
     }
 
-    /// The least validity with which a grant is acted on: the smaller of half of this and 1 s.
+    /// The least validity of a usable grant: half of the ttl, at most 1 s.
     #[must_use]
     pub fn min_validity(self) -> Duration {
         (self.0 / 2).min(Duration::from_secs(1))

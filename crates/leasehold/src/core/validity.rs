@@ -1,21 +1,21 @@
-//! How long a lease may be relied upon.
+//! How long the client may rely on a lease.
 
 use std::time::Duration;
 
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
 
-/// What clocks that run at different speeds may cost over one ttl: 1 % of it and 2 ms, as in
-/// Redlock.
+/// The allowance for clocks that run at different speeds: 1 % of the ttl plus 2 ms, as in Redlock.
 #[must_use]
 pub fn drift(ttl: Ttl) -> Duration {
     ttl.get() / 100 + Duration::from_millis(2)
 }
 
-/// The moment until which a holder may act whose request left at `sent`: `sent + ttl − drift`.
+/// The moment until which the holder may act: `sent + ttl − drift`, where its request left at
+/// `sent`.
 ///
-/// Counted from before the request left, never from the reply: the store's own clock may have
-/// started at any time since. See
+/// It counts from before the request left, never from the reply. The store's clock may have started
+/// at any time in between. See
 /// <https://redis.io/docs/latest/develop/use/patterns/distributed-locks/>.
 #[must_use]
 pub fn valid_until(sent: Moment, ttl: Ttl) -> Moment {

@@ -20,34 +20,35 @@ use crate::core::lease::Taking;
 use crate::host::give_way;
 use crate::process::OnlyHere;
 
-/// How a task goes on that wants to wait.
+/// How a waiting task continues after its first step.
 enum Begun {
-    /// It has an idle lease of this client.
+    /// It gets an idle lease of this client.
     Taken(Hold),
-    /// It speaks with the store.
+    /// It talks to the store.
     Asks(OnlyHere<Result<Hold, Error>>),
-    /// It waits for others.
+    /// It waits for other tasks.
     Waits(Place),
 }
 
-/// What a task finds in the line that it joins.
+/// The state of the local line when a task joins it.
 enum Found {
     Full,
     Taken(Hold),
     Asks {
         leaving: Option<Arc<Held>>,
-        /// A lease on other terms: it is given up if nobody uses it.
+        /// A lease with other settings. Release it if no guard uses it.
         others: Option<Arc<Held>>,
     },
     Waits(Place),
 }
 
-/// A task's place in the local line. Dropped, it is given up, with whatever came for it.
+/// A task's place in the local line. Dropping it leaves the line and discards any news for the
+/// task.
 struct Place {
     session: Arc<Session>,
     spec: Arc<Spec>,
     number: u64,
-    /// Whether it was told something. Then it has left the line.
+    /// Whether the task was told something. It has then left the line.
     has_left: bool,
     told: oneshot::Receiver<Told>,
 }
@@ -71,26 +72,26 @@ impl Drop for Place {
             return self.session.leave_copy();
         }
         let key = &self.spec.key;
-        // Without the lines in hand: a waker may do anything.
+        // Outside the lock of the lines: a waker may run any code.
         drop(self.session.lines.with(key, |line| line.remove(self.number)));
-        // Whoever is first now may have other terms.
+        // The first task may have other settings now.
         self.session.settle(key);
     }
 }
 
 impl Session {
-    /// Takes what `spec` says without waiting for it. `None` if it is taken.
+    /// Acquires the lock without waiting. `None` if it is taken.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives back a grant that is on its way.
+    /// Dropping the future releases a grant that is under way.
     pub(crate) async fn try_acquire(
         self: &Arc<Self>,
         spec: &Arc<Spec>,
     ) -> Result<Option<Hold>, Error> {
         self.check_here()?;
         self.check_open()?;
-        // A loop that never has to wait must not keep its runtime from reading hints.
+        // A loop of tries must let its runtime read hints.
         give_way().await;
         if let Some(hold) = self.take_idle(spec) {
             return Ok(Some(hold));
@@ -99,11 +100,11 @@ impl Session {
         OnlyHere::new(Box::pin(async move { attempt.run().await })).await
     }
 
-    /// Takes what `spec` says, or waits for it.
+    /// Acquires the lock, or waits for it.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the line, and gives back a grant that is on its way.
+    /// Dropping the future leaves the line, and releases a grant that is under way.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         spec: &Arc<Spec>,
@@ -111,9 +112,10 @@ impl Session {
     ) -> Result<Hold, Error> {
         self.check_here()?;
         self.check_open()?;
-        // As above.
+        // As in `try_acquire`.
         give_way().await;
-        // What asks the store is boxed: a task that waits in the local line needs no room for it.
+        // The part that asks the store is boxed, so that a task in the local line needs no memory
+        // for it.
         let mut place = match self.begin(spec, wait)? {
             Begun::Taken(hold) => return Ok(hold),
             Begun::Asks(asking) => return asking.await,
@@ -131,7 +133,7 @@ impl Session {
         }
     }
 
-    /// The first step.
+    /// Takes the first step of a waiting task.
     fn begin(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Begun, Error> {
         if spec.strict_fifo {
             let (session, spec) = (Arc::clone(self), Arc::clone(spec));
@@ -153,7 +155,7 @@ impl Session {
         }
     }
 
-    /// Waits with a place of its own in the store's line.
+    /// Waits with its own place in the store's line.
     async fn ask_alone(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Hold, Error> {
         let mut attempt = Attempt::begin(self, spec, true)?;
         let ended = tokio::select! {
@@ -168,8 +170,8 @@ impl Session {
         }
     }
 
-    /// Takes an idle lease of this client, if it has one on these terms. On other terms it goes, so
-    /// that the store does not answer that it is taken by ourselves.
+    /// Takes an idle lease of this client if it has the same settings. Otherwise releases the idle
+    /// lease: the store would answer that the key is taken by this client.
     fn take_idle(self: &Arc<Self>, spec: &Arc<Spec>) -> Option<Hold> {
         let lease = self.lines.with(&spec.key, |line| {
             let free = !line.has_asker && !line.has_tasks();

@@ -1,9 +1,9 @@
-//! Speaking with the store on behalf of a local line: one task at a time does, the *asker*.
+//! Talks to the store for a local line. One task at a time does so, the *asker*.
 //!
-//! It may begin with a lease that leaves: the store was asked to hand it over, or to let this
-//! client have it again if nobody else waits. Then it asks, by one token, and has the client's
-//! place in the store's line. What it leaves undone when it is dropped, the next task of the line
-//! goes on with.
+//! It may start with a lease that leaves. Then the store was told to hand the lease over, or to
+//! grant it to this client again if nobody else waits. After that it asks with one token, which has
+//! the client's place in the store's line. If the asker is dropped, the next task of the line
+//! continues its work.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::spec::{Spec, Wait};
 use super::{Session, closed};
 use crate::core::error::Error;
 
-/// The right to speak with the store on behalf of a local line, and what was said so far. Dropped,
-/// it goes to the next task of the line.
+/// The right to talk to the store for a local line, with the progress so far. On drop it goes to
+/// the next task of the line.
 pub(super) struct Asker(Option<Box<Asking>>);
 
 struct Asking {
@@ -37,7 +37,7 @@ enum Ended {
 }
 
 impl Asker {
-    /// For a task that found nobody who asked. `leaving`: the idle lease that it found.
+    /// For a task that found no asker. `leaving` is the idle lease that it found.
     pub(super) fn first(session: &Arc<Session>, spec: Arc<Spec>, leaving: Option<Leaving>) -> Self {
         Self::new(session, spec, leaving, false)
     }
@@ -57,12 +57,12 @@ impl Asker {
         Self(Some(Box::new(Asking { session, spec, has_queued, leaving, attempt: None })))
     }
 
-    /// Asks until the line has a lease, and this task the first turn of it.
+    /// Asks until the line has a lease. This task gets the first turn.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves what is under way to the next task of the line; without one, it
-    /// leaves the store's line and gives back a grant that is on its way.
+    /// Dropping the future leaves the work to the next task of the line. Without one, it leaves the
+    /// store's line and releases a grant that is under way.
     pub(super) async fn run(mut self, wait: Wait) -> Result<Hold, Error> {
         let asking = self.0.as_mut().expect("there until it is dropped");
         let session = Arc::clone(&asking.session);
@@ -83,8 +83,7 @@ impl Asker {
             }
             Ended::Asked(Ok(None)) => unreachable!("who waits is never told that it is taken"),
             Ended::Asked(Err(error)) => {
-                // Whose asks would fare as this one would hear the same, one after the other, each
-                // as late as this one.
+                // Asks like this one would get the same error, one after another and each as late.
                 self.finish(Some(&error));
                 Err(error)
             }
@@ -101,7 +100,7 @@ impl Asker {
         self.0 = None;
     }
 
-    /// The line has its lease, or has heard that there is none to be had.
+    /// Ends the work: the line has its lease, or an error for its tasks.
     fn finish(mut self, failure: Option<&Error>) {
         let asking = self.0.take().expect("there until it is dropped");
         let Asking { session, spec, leaving, attempt, .. } = *asking;
@@ -148,7 +147,7 @@ impl Drop for Asker {
             let Some(heir) = heir else { break };
             match heir.tell.send(Told::Ask(Self(Some(asking)))) {
                 Ok(()) => return,
-                // It went away meanwhile: the next.
+                // That task went away meanwhile: try the next.
                 Err(Told::Ask(mut back)) => {
                     asking = back.0.take().expect("it was put in just now");
                 }

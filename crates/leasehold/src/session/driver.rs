@@ -1,8 +1,8 @@
-//! The one future that renews every lease of a session, watches every deadline, and follows
-//! releases up.
+//! The future that renews every lease of a session, watches every deadline, and follows releases
+//! up.
 //!
-//! It runs beside the user's runtime, so that an executor that is blocked or gone loses no lease.
-//! It ends when it has had nothing to do for a second, and is started again by the next lease.
+//! It runs outside the user's runtime, so a blocked or dropped executor loses no lease. It ends
+//! after a second without work, and the next lease starts it again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -22,14 +22,13 @@ use crate::core::validity::command_limit;
 use crate::host::random_u32;
 use crate::store::{Renewed, Store, within};
 
-/// How many renewals wait for an answer at a time, each with its limit. All at once, those of
-/// 100 000 leases would wait for one another at the store for longer than that, be late for it, be
-/// repeated, and be in their own way for ever. Over a network that takes 50 ms for an answer, this
-/// many are 20 000 a second.
+/// How many renewals wait for an answer at a time, each with its limit. If 100 000 leases renewed
+/// at once, most renewals would queue past their limit, be repeated, and be late for ever. With
+/// answers after 50 ms, this many still make 20 000 a second.
 const RENEWALS_MAX: usize = 1_024;
 
-/// How many releases that nobody waits for are under way at a time. After an outage that cost many
-/// leases, those that are left come first.
+/// How many releases run in the background at a time. After an outage that cost many leases, the
+/// remaining leases have priority.
 pub(super) const RELEASES_MAX: usize = 1_024;
 
 /// The answer to a renewal.
@@ -39,12 +38,12 @@ struct Answer {
     renewed: Result<Renewed, Error>,
 }
 
-/// Something under way: a renewal, which ends in an answer, or a release.
+/// Work under way: a renewal, which ends with an answer, or a release.
 type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
 
-/// That a driver is at work. Dropped before its regular end, another one takes over: whatever
-/// stopped this one, a panic in a store or a subscriber, or its host, the leases must not go
-/// unwatched.
+/// Marks that a driver is at work. If it is dropped early, another driver takes over, so that the
+/// leases stay watched. The cause may be a panic in a store or in a tracing subscriber, or the end
+/// of its host.
 pub(super) struct Driving {
     session: Arc<Session>,
     has_begun: bool,
@@ -75,7 +74,7 @@ pub(super) async fn drive(mut driving: Driving) {
     loop {
         let plan = session.registry.plan(session.now(), !work.is_empty(), &mut idle_since);
         releases.waiting.extend(plan.follow_ups);
-        // Holders first: whatever a store or a subscriber does next, they know.
+        // Holders first: they must know, whatever a store or a subscriber does next.
         for (held, _) in plan.duties.iter().filter(|(_, due)| matches!(due, Due::Lost(_))) {
             held.tell();
         }
@@ -103,19 +102,19 @@ pub(super) async fn drive(mut driving: Driving) {
             () = session.registry.wake() => {}
             () = &mut timer => {}
         }
-        // Whatever else came meanwhile, before the next look at everything that is due.
+        // Take everything else that arrived before looking for due work again.
         while let Some(Some(done)) = work.next().now_or_never() {
             session.take_done(&mut renewals, &mut releases, done);
         }
     }
 }
 
-/// The renewals that are due, and those that are under way.
+/// The renewals that are due and those under way.
 #[derive(Default)]
 struct Renewals {
-    /// What is lost first goes first.
+    /// Ordered by deadline: the most urgent renewal goes first.
     due: BTreeMap<(Moment, u64), Arc<Held>>,
-    /// How many were ever due: it keeps apart what is lost at the same moment.
+    /// How many were ever due. Distinguishes leases with the same deadline.
     added: u64,
     under_way: usize,
 }
@@ -127,11 +126,11 @@ impl Renewals {
         self.due.insert((deadline, self.added), held);
     }
 
-    /// The next one to leave, if there is room for it.
+    /// The next renewal to send, if there is room.
     fn next(&mut self) -> Option<Arc<Held>> {
         while self.under_way < RENEWALS_MAX {
             let (_, held) = self.due.pop_first()?;
-            // Meanwhile it may have been lost, released, or renewed by its holder.
+            // It may have been lost, released, or renewed by its holder meanwhile.
             if held.life().is_renewing() {
                 self.under_way += 1;
                 return Some(held);
@@ -145,7 +144,7 @@ impl Renewals {
     }
 }
 
-/// The releases that nobody waits for, the earliest first.
+/// The background releases, the earliest first.
 #[derive(Default)]
 struct Releases {
     waiting: VecDeque<FollowUp>,
@@ -153,7 +152,7 @@ struct Releases {
 }
 
 impl Releases {
-    /// The next one to follow up, if there is room for it.
+    /// The next release to follow up, if there is room.
     fn next(&mut self) -> Option<FollowUp> {
         if self.under_way >= RELEASES_MAX {
             return None;
@@ -164,7 +163,7 @@ impl Releases {
     }
 }
 
-/// Submits a renewal at once; its answer comes later.
+/// Submits a renewal at once and returns the future of its answer.
 fn renewal(session: &Session, held: Arc<Held>) -> Work {
     let sent = session.now();
     let answer = session.store.renew(held.renewal());
@@ -172,13 +171,13 @@ fn renewal(session: &Session, held: Arc<Held>) -> Work {
     if held.spec.lock_delay.is_zero() {
         return Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) });
     }
-    // The store allows itself as long as suits the lock delay too; there would be no time to retry.
+    // The store's own limit includes the lock delay, which would leave no time to retry.
     let answer = within(Arc::clone(&session.host), command_limit(ttl), answer);
     Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) })
 }
 
 impl Session {
-    /// Takes what is done: an answer to a renewal, or a release that is over.
+    /// Handles finished work: the answer to a renewal, or the end of a release.
     fn take_done(
         self: &Arc<Self>,
         renewals: &mut Renewals,
@@ -193,8 +192,7 @@ impl Session {
         self.on_renewal(&held, sent, renewed.as_ref());
     }
 
-    /// Draws the conclusions from the answer to a renewal that left at `sent`. Returns whether it
-    /// counted.
+    /// Handles the answer to a renewal that left at `sent`. Returns whether the answer counted.
     pub(crate) fn on_renewal(
         self: &Arc<Self>,
         held: &Arc<Held>,
@@ -216,7 +214,7 @@ impl Session {
             }
         };
         let (state, due, left) = (life.state(), life.due(), life.left(now));
-        // Before anything is logged: a subscriber may look at the guard.
+        // Before any log message: a subscriber may use the guard.
         drop(life);
         let is_ours = !matches!(state, LeaseState::Lost(_) | LeaseState::Released);
         if let (Err(error), true) = (renewed, is_ours) {
@@ -228,7 +226,7 @@ impl Session {
         match state {
             _ if is_ours => self.registry.reschedule(held, due),
             LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),
-            // The store renewed what the holder was told to be lost: it must not keep it.
+            // The store renewed a lease that its holder was told is lost: release it.
             LeaseState::Lost(_) if renewed.is_ok_and(|renewed| *renewed != Renewed::Lost) => {
                 self.release_in_background(held.id.clone(), &held.spec);
             }
@@ -237,12 +235,13 @@ impl Session {
         counted
     }
 
-    /// A lease was lost just now: its holder is told, and the token is released, should the store
-    /// still keep it.
+    /// Tells the holder that the lease was lost. Releases the token, in case the store still keeps
+    /// it.
     pub(super) fn tell_lost(self: &Arc<Self>, held: &Arc<Held>, lost: Lost) {
         held.tell();
         if lost == Lost::Deadline {
-            // Before it is forgotten, so that a shutdown sees one or the other at every moment.
+            // Submit it before the lease is forgotten, so that a shutdown always sees one of the
+            // two.
             self.release_lost(held);
         }
         self.registry.forget(held);
@@ -250,7 +249,7 @@ impl Session {
         tracing::warn!(key = %held.id.key, reason = %lost, "a lease was lost");
     }
 
-    /// Releases a lease whose deadline passed: at once, or in its turn if many are to be released.
+    /// Releases a lease whose deadline passed: at once, or queued behind many other releases.
     fn release_lost(self: &Arc<Self>, held: &Held) {
         if self.registry.unconfirmed() < RELEASES_MAX {
             return self.release_in_background(held.id.clone(), &held.spec);

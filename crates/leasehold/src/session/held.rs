@@ -1,4 +1,4 @@
-//! One lease that this client has, and the turns of the guards that use it one after the other.
+//! A lease of this client, and the turns of the guards that use it one after another.
 
 use std::future::pending;
 use std::pin::pin;
@@ -24,9 +24,9 @@ pub(crate) struct Held {
     pub(crate) id: LeaseId,
     pub(super) spec: Arc<Spec>,
     life: Mutex<LeaseLife>,
-    /// Whether another client was heard of that waits in line.
+    /// Whether another client is known to have waited in line.
     was_wanted: AtomicBool,
-    /// Where it stands in the registry, which alone reads and writes this.
+    /// Its position in the registry. Only the registry reads and writes this.
     slot: Mutex<Option<Slot>>,
     over: Notify,
 }
@@ -47,7 +47,7 @@ impl Held {
         &self.id.owner
     }
 
-    /// For how long the store keeps it at most if nobody does anything.
+    /// How long the store keeps the lease at most if nobody does anything.
     pub(super) fn keeps_at_most(&self) -> Duration {
         self.spec.kept_ttl().get()
     }
@@ -73,13 +73,13 @@ impl Held {
         self.life().want(now);
     }
 
-    /// The store says whether another client waits in line. What was heard before stays true:
-    /// whoever keeps away for nothing loses little by it.
+    /// The store said whether another client waits in line. Earlier news stays true: staying away
+    /// needlessly costs little.
     pub(super) fn note_wanted(&self, wanted: bool) {
         self.was_wanted.fetch_or(wanted, Ordering::Relaxed);
     }
 
-    /// Whether another client was heard of that waits in line.
+    /// Whether another client is known to have waited in line.
     pub(super) fn was_wanted(&self) -> bool {
         self.was_wanted.load(Ordering::Relaxed)
     }
@@ -88,19 +88,19 @@ impl Held {
         self.life.lock().expect("no decision about a lease panics")
     }
 
-    /// Wakes who waits for the loss of it, after the state changed.
+    /// Wakes the tasks that wait for the loss, after the state changed.
     pub(super) fn tell(&self) {
         self.over.notify_waiters();
     }
 
-    /// Ends when the lease is lost in that turn. Never, if the turn ends before.
+    /// Ends when the lease is lost during that turn. Never ends if the turn ends first.
     async fn lost(self: Arc<Self>, turn: u64, process: Process) -> Lost {
         if !process.is_this() {
             return Lost::NotOurs;
         }
         loop {
             let mut over = pin!(self.over.notified());
-            // Enabled before the state is read: a change between the two is not missed.
+            // Registered before the state is read, so that no change in between is missed.
             over.as_mut().enable();
             let (state, is_on) = {
                 let life = self.life();
@@ -116,7 +116,7 @@ impl Held {
     }
 }
 
-/// One turn with a lease: what a guard has. Dropped, it ends.
+/// The turn of a guard with a lease. Dropping it ends the turn.
 pub(crate) struct Hold {
     session: Arc<Session>,
     held: Arc<Held>,
@@ -152,7 +152,7 @@ impl Hold {
         self.held.life().remaining(self.turn.number, self.session.now())
     }
 
-    /// Why it is not held: the deadline, unless the store said otherwise.
+    /// Why the lease is not held: the deadline, unless the store said otherwise.
     pub(crate) fn why_lost(&self) -> Lost {
         if !self.session.is_here() {
             return Lost::NotOurs;
@@ -163,18 +163,18 @@ impl Hold {
         }
     }
 
-    /// Ends when the lease is lost. Never, if this turn of it ends before.
+    /// Ends when the lease is lost. Never ends if this turn ends first.
     pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
         Arc::clone(&self.held).lost(self.turn.number, self.session.process)
     }
 
-    /// Asks the store now whether the lease is held, and restarts its ttl. A lease that is over is
-    /// never asked for again.
+    /// Asks the store whether the lease is held, and restarts its ttl. Sends nothing if the lease
+    /// is over.
     ///
     /// # Errors
     ///
-    /// `Lost` if it is not held any more; `Config` in a copy that a fork made; else why the store
-    /// could not be asked.
+    /// `Lost` if it is no longer held. `Config` in a copy of a fork. Otherwise the error of the
+    /// store if it gives no answer.
     pub(crate) async fn renew(&self) -> Result<(), Error> {
         self.session.check_here()?;
         let sent = self.session.now();
@@ -194,27 +194,27 @@ impl Hold {
         }
     }
 
-    /// Ends this turn. If the lease is not passed on or kept, its release is submitted when this
+    /// Ends this turn. If the lease is not passed on or kept, its release is submitted before this
     /// returns.
     ///
     /// # Errors
     ///
-    /// `Config` in a copy that a fork made.
+    /// `Config` in a copy of a fork.
     pub(crate) fn part(mut self) -> Result<Parted, Error> {
-        // Its drop leaves the copy as it is.
+        // On failure, the drop leaves the copy as it is.
         self.session.check_here()?;
         self.has_ended = true;
         Ok(self.session.part(&self.held, self.turn.number))
     }
 
-    /// Stops renewing the lease, and watching its deadline, without releasing it. In a copy that a
-    /// fork made it stops nothing.
+    /// Stops renewing the lease and watching its deadline, without releasing it. Stops nothing in a
+    /// copy of a fork.
     pub(crate) fn let_go(mut self) -> OwnerToken {
         if !self.session.is_here() {
             return self.held.owner().clone();
         }
         self.has_ended = true;
-        // Whether it was lost already makes no difference to one who lets go.
+        // It makes no difference whether the lease was lost already.
         let _was_held = self.held.life().release(self.session.now());
         self.session.store.let_go(&self.held.id);
         self.session.registry.let_go(&self.held);
@@ -222,7 +222,7 @@ impl Hold {
         self.held.owner().clone()
     }
 
-    /// It was not taken up: whoever made it goes on with the lease. Returns the turn.
+    /// The next task did not take it: the caller keeps the lease. Returns the turn.
     pub(super) fn disarm(mut self) -> u64 {
         self.has_ended = true;
         self.turn.number
@@ -244,7 +244,7 @@ impl Drop for Hold {
     }
 }
 
-/// What a holder is told that goes on with a lease that is lost.
+/// The error for a holder that continues with a lost lease.
 pub(crate) fn lost_error(lost: Lost) -> Error {
     Error::new(
         ErrorKind::Lost,

@@ -1,7 +1,8 @@
-//! A lease that leaves: the store was asked to hand it over if another client waits, and otherwise
-//! to let this client have it again.
+//! A lease that leaves its client. The store was told to hand it over if another client waits, and
+//! otherwise to let this client have it again.
 //!
-//! It is released in any case: its token is spent. Who has it again has it by another.
+//! The old lease ends in any case: its token may not be used again. If this client gets the lease
+//! again, it has a new token.
 
 use std::sync::Arc;
 
@@ -18,10 +19,10 @@ use crate::core::passing::KEPT_BLOCK;
 use crate::core::validity::valid_until;
 use crate::store::{BoxAnswer, LeaseId, Otherwise, Released, Store};
 
-/// The answer of the store, for the one who leaves and for the next.
+/// The answer of the store, shared by the task that leaves and the next one.
 pub(crate) type Left = Shared<BoxAnswer<Released>>;
 
-/// Dropped before it is answered, it releases both tokens.
+/// Dropping it before the answer releases both tokens.
 pub(super) struct Leaving {
     session: Arc<Session>,
     spec: Arc<Spec>,
@@ -29,7 +30,7 @@ pub(super) struct Leaving {
     heir: LeaseId,
     sent: Moment,
     answer: Option<Left>,
-    /// Goes last: what this leaves behind is a lease or a release by then.
+    /// Dropped last: by then, a lease or a release represents the rest.
     _counted: Counted,
 }
 
@@ -56,24 +57,23 @@ impl Leaving {
         }
     }
 
-    /// The answer of the store, whoever waits for it first.
+    /// The answer of the store, for any number of waiters.
     pub(super) fn answer(&self) -> Left {
         self.answer.clone().expect("it was just submitted")
     }
 
-    /// Waits for the answer. Returns the first turn of the lease that this client has now, if it
-    /// has one.
+    /// Waits for the answer. Returns the first turn of the new lease, if this client got it.
     ///
     /// # Cancel safety
     ///
-    /// Called again after its future was dropped, it goes on.
+    /// You may drop the future and call this again.
     pub(super) async fn answered(&mut self) -> Option<Hold> {
         let answer = self.answer.clone()?.await;
         match answer {
             Ok(Released::Kept { fencing }) => {
                 let (now, ttl) = (self.session.now(), self.spec.ttl);
                 if valid_until(self.sent, ttl).since(now) < ttl.min_validity() {
-                    // Too late to be of use: the next ask follows its release.
+                    // Too late to be useful. The next ask comes after its release.
                     return None;
                 }
                 self.answer = None;
@@ -87,7 +87,7 @@ impl Leaving {
                 self.answer = None;
                 None
             }
-            // Both may be ours.
+            // Both tokens may hold a lease.
             Err(_) => None,
         }
     }

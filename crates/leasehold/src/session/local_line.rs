@@ -1,16 +1,15 @@
-//! The local line: the tasks of one client that wait for one key, and the lease that the client has
-//! of it.
+//! The local line: the tasks of one client that wait for one key, and the client's lease of it.
 //!
-//! A client has one place in the store's line of a key, whatever the number of its tasks that wait:
-//! they queue here, in order, and one of them at a time, the *asker*, speaks with the store. What
-//! one of them releases is passed on to the next.
+//! A client has one place in the store's line of a key, however many of its tasks wait. They queue
+//! here in order. One of them at a time, the *asker*, talks to the store. A lease that one task
+//! releases is passed on to the next.
 //!
-//! | lease | asker | what the first in line waits for |
+//! | lease | asker | the first task in line waits for |
 //! |---|---|---|
-//! | in use, on the same terms | none | that it is passed on |
-//! | idle, on the same terms | none | nobody waits |
-//! | leaving | one | that the asker learns whether it was kept |
-//! | none, or on other terms | one | that the asker has it, and then its lease |
+//! | in use, same settings | none | the lease to be passed on |
+//! | idle, same settings | none | (nobody waits) |
+//! | leaving | one | the answer whether the client kept it |
+//! | none, or other settings | one | the asker to get the key, and then its lease |
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,61 +27,61 @@ use crate::core::lease::{Taking, Turn};
 use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 
-/// How many tasks of one client wait for one key at most.
+/// The most tasks of one client that wait for one key.
 pub(crate) const TASKS_MAX: usize = 100_000;
 
 /// The local lines of a client, by their keys.
 #[derive(Default)]
 pub(super) struct LocalLines {
     lines: Mutex<HashMap<Key, LocalLine>>,
-    /// Across all of them: a line that is gone and made anew must not take a task for another.
+    /// Counts across all lines: a new line of the same key must not reuse a task's number.
     arrivals: AtomicU64,
 }
 
-/// One key.
+/// The line of one key.
 #[derive(Default)]
 pub(super) struct LocalLine {
-    /// The lease that tasks of this client pass on, if it has one.
+    /// The lease that tasks of this client pass on, if there is one.
     pub(super) lease: Option<Arc<Held>>,
-    /// Whether a task speaks with the store on behalf of the line.
+    /// Whether a task talks to the store for the line.
     pub(super) has_asker: bool,
-    /// How many tasks ask the store beside the line, since they do not wait.
+    /// How many tasks ask the store without waiting, beside the line.
     pub(super) tries: usize,
-    /// Another client asked for the key while the store was asked for it by a task of this one.
+    /// Another client waits for the key, which a task of this client is asking for.
     pub(super) was_wanted: bool,
-    /// Why the asker could not ask the store the last time, if it could not.
+    /// Why the asker's last request failed, if it did.
     pub(super) outage: Option<Error>,
-    /// Who waits, by arrival.
+    /// The waiting tasks, by arrival.
     tasks: BTreeMap<u64, Task>,
-    /// Whom hints wake: who asks, by its token.
+    /// The asking tasks that hints wake, by token.
     asking: BTreeMap<OwnerToken, Arc<Wake>>,
 }
 
-/// One task that waits.
+/// A task that waits.
 pub(super) struct Task {
     pub(super) spec: Arc<Spec>,
     pub(super) tell: oneshot::Sender<Told>,
 }
 
-/// What a task is told that waits.
+/// The news for a waiting task.
 pub(super) enum Told {
-    /// The lease was passed on to it.
+    /// It gets the lease.
     Passed(Hold),
-    /// It speaks with the store from now on.
+    /// It talks to the store from now on.
     Ask(Asker),
-    /// Whoever asked on behalf of the line failed, and so would this task.
+    /// The asker failed, and this task would fail like it.
     Failed(Error),
 }
 
-/// What a task meets of the lease of its client.
+/// The state of the client's lease when a task comes.
 pub(super) enum Met {
     Nothing,
     InUse,
-    /// It is the task's.
+    /// The task gets it.
     Taken(Arc<Held>, Turn),
-    /// It is of no use as it is: the store has to say what becomes of it.
+    /// The lease cannot be used as it is: the store must decide what happens to it.
     Leaving(Arc<Held>),
-    /// It is on other terms.
+    /// The lease has other settings.
     OfOthers(Arc<Held>),
 }
 
@@ -96,8 +95,8 @@ impl LocalLines {
         self.arrivals.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Does something with the line of a key, which is made if it is not there. It goes when
-    /// nothing is left in it. Nothing in `work` may call the store or wake anybody.
+    /// Runs `work` on the line of a key. Makes the line if it is missing, and removes it if it is
+    /// empty afterwards. `work` must not call the store or wake anybody.
     pub(super) fn with<T>(&self, key: &Key, work: impl FnOnce(&mut LocalLine) -> T) -> T {
         let mut lines = self.lines();
         if let Some(line) = lines.get_mut(key) {
@@ -115,7 +114,7 @@ impl LocalLines {
         done
     }
 
-    /// Does something with every line, in the order of their keys.
+    /// Runs `work` on every line, in the order of their keys.
     pub(super) fn with_each(&self, mut work: impl FnMut(&mut LocalLine)) {
         let mut lines = self.lines();
         let mut lines: Vec<_> = lines.iter_mut().collect();
@@ -138,17 +137,17 @@ impl LocalLine {
         self.tasks.len() >= TASKS_MAX
     }
 
-    /// Appends a task, by its number.
+    /// Appends a task under its number.
     pub(super) fn append(&mut self, number: u64, task: Task) {
         self.tasks.insert(number, task);
     }
 
-    /// Takes a task out that waits no more, if it is still there. To drop it wakes it.
+    /// Removes a task that no longer waits, if it is still there. Dropping the task wakes it.
     pub(super) fn remove(&mut self, number: u64) -> Option<Task> {
         self.tasks.remove(&number)
     }
 
-    /// Whether the first task wants just such a lease.
+    /// Whether the first task wants a lease with these settings.
     pub(super) fn has_heir(&self, spec: &Arc<Spec>) -> bool {
         self.tasks.first_key_value().is_some_and(|(_, first)| first.spec == *spec)
     }
@@ -163,13 +162,13 @@ impl LocalLine {
         std::mem::take(&mut self.tasks).into_values()
     }
 
-    /// Takes those tasks out, in order, whose asks would fare as one for `spec`.
+    /// Takes the tasks out, in order, that would fail just like one with `spec`.
     pub(super) fn take_tasks_like(&mut self, spec: &Spec) -> Vec<Task> {
         let alike = self.tasks.extract_if(.., |_, task| task.spec.fares_as(spec));
         alike.map(|(_, task)| task).collect()
     }
 
-    /// What becomes of the lease when a task on these terms comes that nobody is ahead of.
+    /// Decides about the lease when a task with these settings comes and no task is ahead of it.
     pub(super) fn meet(&mut self, spec: &Arc<Spec>, now: Moment) -> Met {
         let Some(lease) = self.lease.take() else { return Met::Nothing };
         if lease.spec != *spec {
@@ -194,15 +193,15 @@ impl LocalLine {
         self.lease.as_ref().is_some_and(|lease| Arc::ptr_eq(lease, held))
     }
 
-    /// The lease is gone, if it is this one.
+    /// Removes the lease, if it is this one.
     pub(super) fn forget(&mut self, held: &Arc<Held>) {
         if self.is_lease(held) {
             self.lease = None;
         }
     }
 
-    /// Takes the first task out if it has to become the asker: nobody is, and there is no lease
-    /// that could be passed on to it.
+    /// Takes the first task out if it must become the asker: there is no asker, and no lease that
+    /// could be passed on to it.
     pub(super) fn next_asker(&mut self) -> Option<Task> {
         if self.has_asker {
             return None;
@@ -223,7 +222,7 @@ impl LocalLine {
         self.asking.remove(owner);
     }
 
-    /// Whom to wake where the key may be free.
+    /// The tasks to wake when the key may be free.
     pub(super) fn asking(&self) -> impl Iterator<Item = Arc<Wake>> {
         self.asking.values().cloned()
     }
@@ -234,10 +233,10 @@ impl LocalLine {
 }
 
 impl LocalLines {
-    /// Wakes who asks for `key`. Returns whether anybody does.
+    /// Wakes the tasks that ask for `key`. Returns whether there are any.
     pub(super) fn wake(&self, key: &Key) -> bool {
         let asking: Vec<_> = self.with(key, |line| line.asking().collect());
-        // Without the lines in hand: a waker may do anything.
+        // Outside the lock of the lines: a waker may run any code.
         asking.iter().for_each(|wake| wake.may_be_free());
         !asking.is_empty()
     }
@@ -248,8 +247,8 @@ impl LocalLines {
         asking.iter().for_each(|wake| wake.wake());
     }
 
-    /// Tells the one who asks by `owner` that the key was handed to it. Returns whether there is
-    /// one.
+    /// Tells the task that asks as `owner` that the key was handed to it. Returns whether such a
+    /// task exists.
     pub(super) fn hand_over(&self, key: &Key, owner: &OwnerToken, handed_over: HandOver) -> bool {
         let asking = self.with(key, |line| line.asking_as(owner));
         asking.inspect(|wake| wake.hand_over(handed_over)).is_some()

@@ -1,21 +1,21 @@
-//! What a client does behind the scenes: it asks and waits, renews what it holds, watches every
-//! deadline, and cleans up.
+//! The background work of a client: it asks and waits, renews its leases, watches every deadline,
+//! and cleans up.
 //!
-//! | file | what it is |
+//! | file | purpose |
 //! |---|---|
-//! | `spec` | what one acquisition wants |
+//! | `spec` | the settings of an acquisition |
 //! | `acquire` | one acquisition: at once, from the local line, or from the store |
-//! | `local_line` | the tasks of this client that wait for one key, and the lease that they pass on |
-//! | `asker` | speaking with the store on behalf of a local line |
-//! | `leaving` | a lease that leaves: handed over, or this client's again |
-//! | `attempt` | asking the store by one token, from the first ask to the lease, or to the place left |
-//! | `wake` | how one who asks is woken |
-//! | `held` | one lease that this client has, and the turns of its guards |
-//! | `part` | what becomes of a lease when its guard ends: passed on, kept idle, released |
-//! | `registry` | all leases that are held and all releases that are not confirmed |
-//! | `driver` | the one future that renews, watches deadlines, and follows releases up |
-//! | `rests` | how long a client keeps away from a key that it left to others |
-//! | `release` | a release that is on its way, and what becomes of it if nobody waits for it |
+//! | `local_line` | the tasks of this client that wait for a key, and the lease that they pass on |
+//! | `asker` | talks to the store for a local line |
+//! | `leaving` | a lease that is handed over, or granted to this client again |
+//! | `attempt` | one token: from the first ask to the lease, or until it leaves the line |
+//! | `wake` | wakes an asking task |
+//! | `held` | a lease of this client, and the turns of its guards |
+//! | `part` | the end of a guard: its lease is passed on, kept idle or released |
+//! | `registry` | all leases that are held, and all releases without confirmation |
+//! | `driver` | the future that renews leases, watches deadlines and follows releases up |
+//! | `rests` | how long a client stays away from a key that it left to others |
+//! | `release` | a release that was sent, with or without a caller that waits for it |
 
 mod acquire;
 mod asker;
@@ -59,8 +59,8 @@ use crate::store::{
     AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, Otherwise, Store,
 };
 
-/// Somebody who can ask for locks: a client, or a mutex of one. When the last of them is gone, no
-/// lease is kept idle any more.
+/// A client, or a mutex of one: it can ask for locks. When the last one is dropped, the session
+/// keeps no lease idle any more.
 #[derive(Debug)]
 pub(crate) struct User(Arc<Session>);
 
@@ -84,22 +84,22 @@ impl Drop for User {
     }
 }
 
-/// How many grants that came for nobody are given back at a time. Hints can be forged, by whoever
-/// may publish; beyond this a grant runs out by itself, after a waiter's short lease.
+/// How many grants for nobody the client releases at a time. Anyone who may publish can forge
+/// hints. Further grants run out by themselves after the short lease of a waiter.
 const GIVEN_BACK_MAX: usize = 256;
 
-/// How long the store is taken to listen once it was asked to. It may have had no right to, and be
-/// given it.
+/// How long the session assumes that the store listens after a request to do so. The store may have
+/// lacked the right, and may get it later.
 const LISTENS_FOR: Duration = Duration::from_secs(1);
 
-/// What a client and its guards share. It lives as long as any of them.
+/// The state that a client and its guards share. It lives as long as any of them.
 pub(crate) struct Session {
-    /// For hints, which come by reference.
+    /// For hints, which arrive by reference.
     me: Weak<Self>,
     pub(crate) store: AnyStore,
     pub(crate) host: Arc<dyn Host>,
-    /// Where it was opened. In a copy that a fork made no lock may be waited for: the thread that
-    /// has it may not be there.
+    /// The process that opened it. In a copy of a fork, no mutex may be waited for: the thread that
+    /// has it may not exist there.
     process: Process,
     id: ClientId,
     record: Option<Arc<ClientRecord>>,
@@ -108,23 +108,22 @@ pub(crate) struct Session {
     rests: Rests,
     giving_back: Arc<Semaphore>,
     closed: AtomicBool,
-    /// Whether nobody can ask for a lock any more: the last client and mutex are gone.
+    /// Whether the last client and mutex are gone, so nobody can ask for a lock any more.
     unused: AtomicBool,
-    /// Whether the store has a line in which it makes somebody the owner. If not, who waits is
-    /// woken, and asks.
+    /// Whether the store hands keys over to a line. If not, it wakes waiters, and they ask.
     has_line: bool,
-    /// Whether the store tells those far back in a line when they come near.
+    /// Whether the store tells waiters far back in a line when they come near.
     calls_up: bool,
-    /// Whether the store gives back by itself what it granted in vain.
+    /// Whether the store itself releases grants that nobody received.
     gives_back: bool,
     /// When the store is to be asked for hints again, in nanoseconds.
     listens_again_at: AtomicU64,
-    /// Tells those who wait that the session was closed.
+    /// Tells waiters that the session was closed.
     closing: Notify,
 }
 
 impl Session {
-    /// Opens a session of the client `id`, which leaves `record` behind where it takes locks.
+    /// Opens a session of client `id`. It stores `record` with the locks that it takes.
     pub(crate) fn open(
         store: AnyStore,
         host: Arc<dyn Host>,
@@ -170,18 +169,17 @@ impl Session {
         OwnerToken::from_random(random, &self.id)
     }
 
-    /// Whether this process opened it. If not, this is a copy that a fork made.
+    /// Whether this process opened the session. If not, a fork copied it.
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_this()
     }
 
-    /// Refuses to use a copy that a fork made.
+    /// Refuses to use a copy of a fork.
     pub(crate) fn check_here(&self) -> Result<(), Error> {
         self.process.check()
     }
 
-    /// Lets go of a copy that a fork made, without ending it when nobody has it any more: what is
-    /// in it belongs to the process that opened it.
+    /// Keeps a copy from being dropped: its content belongs to the process that opened it.
     pub(crate) fn leave_copy(self: &Arc<Self>) {
         std::mem::forget(Arc::clone(self));
     }
@@ -190,15 +188,15 @@ impl Session {
         if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
     }
 
-    /// Submits the release of a token that nobody waits for, and follows it up: before this
-    /// returns, the request is on its way. `spec` is what the token was for.
+    /// Submits the release of a token and follows it up without a caller. The request is sent
+    /// before this returns. `spec` tells how the token was acquired.
     fn release_in_background(self: &Arc<Self>, lease: LeaseId, spec: &Spec) {
         let keeps_at_most = spec.kept_ttl().get();
         drop(ReleaseInFlight::submit(Arc::clone(self), lease, spec.otherwise(), keeps_at_most));
     }
 
-    /// Closes the session: nothing new is asked, who waits is told. Then waits for what is held to
-    /// be released, and for releases to be confirmed, for `grace` at most. Returns how many were
+    /// Closes the session: nobody can ask any more, and waiters are told. Then it waits at most
+    /// `grace` until all leases are released and all releases are confirmed. Returns how many were
     /// confirmed meanwhile and how many are left.
     pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) -> (usize, usize) {
         if !self.is_here() {
@@ -237,14 +235,14 @@ impl HintSink for Session {
     fn hint(&self, hint: Hint) {
         match hint {
             Hint::Granted { key, owner, fencing, ask_no } => {
-                // A stale or forged hint about a token that is in use is harmless: who waits asks
-                // the store, and what is held stays held. A grant for nobody is given back: its
-                // future was dropped.
+                // A stale or forged hint about a token in use is harmless: a waiter asks the store,
+                // and a held lease stays held. A grant for nobody is released: its future was
+                // dropped.
                 let ours = owner.client().is_some_and(|client| client == self.id);
                 let handed_over = HandOver { ask_no, fencing };
                 let has_come = self.lines.hand_over(&key, &owner, handed_over);
-                // Nothing is handed over to who asks without waiting: it would give back what its
-                // ask is granted at this moment.
+                // The store hands nothing over to a task that does not wait. Releasing here could
+                // end the grant that the task's ask receives at this moment.
                 let is_tried = self.lines.with(&key, |line| line.tries > 0);
                 if !has_come && ours && !is_tried && !self.registry.knows(&owner) {
                     self.give_back(key, owner);
@@ -272,13 +270,13 @@ impl Session {
         });
         if let Some(lease) = lease {
             lease.want(now);
-            // If it is idle, the driver gives it up: a hint must not call the store.
+            // If the lease is idle, the driver releases it: a hint must not call the store.
             self.registry.hurry(&lease);
         }
     }
 
-    /// Others may have come without notice: leases that are passed on or kept idle are renewed,
-    /// which tells whether somebody waits.
+    /// Other clients may have queued without notice. Renews the leases that are passed on or kept
+    /// idle; the answers tell whether somebody waits.
     fn ask_whether_wanted(&self) {
         let now = self.now();
         let mut leases = Vec::new();
@@ -296,8 +294,7 @@ impl Session {
         loop {
             let mut closing = std::pin::pin!(self.closing.notified());
             let is_closed = std::future::poll_fn(|cx| {
-                // Looked at only once a closing would be noticed: one between the two is not
-                // missed.
+                // Checked after the waiter is registered, so that no closing in between is missed.
                 let told = closing.as_mut().poll(cx);
                 if self.check_open().is_err() { Poll::Ready(true) } else { told.map(|()| false) }
             });
@@ -307,7 +304,8 @@ impl Session {
         }
     }
 
-    /// Releases a grant that came for nobody. A hint must not call the store, so the host does it.
+    /// Releases a grant that came for nobody. The host does it, since a hint must not call the
+    /// store.
     fn give_back(&self, key: Key, owner: OwnerToken) {
         let Some(session) = self.me.upgrade() else { return };
         let Ok(permit) = Arc::clone(&self.giving_back).try_acquire_owned() else {
@@ -316,10 +314,10 @@ impl Session {
         tracing::debug!(%key, "a grant came for nobody and is given back");
         let lease = LeaseId { key, owner, claim: Claim::Exclusive };
         self.host.spawn(Box::pin(async move {
-            // What is handed over is kept for no longer than a place in line.
+            // A handed-over key is kept no longer than a place in line.
             let keeps_at_most = Ttl::MAX.waiter_ttl().get();
-            // What it was for is forgotten. Where others are to have their chance, the release of
-            // its future, which came before, was to wake.
+            // The spec is not known here. With `coexist`, the release of the dropped future came
+            // before this one and woke the others.
             let release = ReleaseInFlight::submit(session, lease, Otherwise::Free, keeps_at_most);
             let _followed_up = release.await;
             drop(permit);

@@ -1,4 +1,4 @@
-//! What becomes of a lease when its guard ends: it is passed on, kept idle, or released.
+//! The end of a guard: its lease is passed on, kept idle or released.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,15 +15,15 @@ use crate::core::passing::given_way;
 use crate::host::random_u32;
 use crate::store::Store;
 
-/// What became of it.
+/// The outcome for the lease.
 pub(crate) enum Parted {
-    /// It is this client's still: passed on, or kept idle.
+    /// This client still has it: passed on or kept idle.
     Kept,
-    /// Its release is on its way.
+    /// Its release was submitted.
     Releasing(ReleaseInFlight),
-    /// So it is, and the next task of this client waits for the answer too.
+    /// Its release was submitted, and the next task of this client also waits for the answer.
     Leaving(Left),
-    /// It had been lost, or given up, before.
+    /// It was lost or released before.
     Over,
 }
 
@@ -62,7 +62,7 @@ impl Session {
                     let hold = Hold::new(Arc::clone(self), Arc::clone(held), next);
                     match heir.tell.send(Told::Passed(hold)) {
                         Ok(()) => return Parted::Kept,
-                        // Its future was dropped meanwhile: the one after it.
+                        // Its future was dropped meanwhile: try the next task.
                         Err(Told::Passed(hold)) => turn = hold.disarm(),
                         Err(_) => unreachable!("what comes back is what was sent"),
                     }
@@ -70,7 +70,7 @@ impl Session {
                 (Parting::Leave, Some(heir)) => {
                     let (leaving, parted) = self.leave(held);
                     let asker = Asker::next(self, Arc::clone(&held.spec), leaving);
-                    // If nobody is there any more, the asker goes to the next by itself.
+                    // If that task is gone, the asker goes to the next one by itself.
                     drop(heir.tell.send(Told::Ask(asker)));
                     return parted;
                 }
@@ -83,8 +83,8 @@ impl Session {
                     return Parted::Kept;
                 }
                 (Parting::Free, _) => {
-                    // Submitted before it is forgotten, so that a shutdown sees one or the other at
-                    // every moment.
+                    // Submit it before the lease is forgotten, so that a shutdown always sees one
+                    // of the two.
                     let release = self.release(held);
                     self.registry.forget(held);
                     self.settle(key);
@@ -92,7 +92,7 @@ impl Session {
                 }
                 (Parting::Lost(lost), _) => {
                     if lost == Lost::Deadline {
-                        // The driver may not have noticed yet. A second release does no harm.
+                        // The driver may not have noticed yet. A second release is harmless.
                         drop(self.release(held));
                     }
                     held.tell();
@@ -105,8 +105,8 @@ impl Session {
         }
     }
 
-    /// Releases a lease for which the next task is going to ask. Where others may wait who stand in
-    /// no line, the store cannot say whether this client may have it again.
+    /// Releases a lease that the next task will ask for again. If clients may wait that do not
+    /// queue, the store cannot decide whether this client may keep it.
     fn leave(self: &Arc<Self>, held: &Arc<Held>) -> (Option<Leaving>, Parted) {
         if !held.spec.others_wait_unseen() {
             let leaving = Leaving::submit(self, held);
@@ -119,7 +119,7 @@ impl Session {
         (None, Parted::Releasing(release))
     }
 
-    /// Keeps away for a while from a key that others are to have their chance for.
+    /// Stays away for a while from a key that others should get a chance at.
     fn rest(&self, held: &Held) {
         if held.spec.coexist {
             let now = self.now();
@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// For how long a lease may be kept that nobody uses.
+    /// How long a lease may be kept idle.
     fn keep_idle(&self, held: &Held) -> Duration {
         // Nobody could take it any more.
         let is_of_no_use = self.unused.load(Ordering::Acquire) || self.check_open().is_err();
@@ -144,23 +144,22 @@ impl Session {
         ReleaseInFlight::submit(Arc::clone(self), lease, otherwise, held.keeps_at_most())
     }
 
-    /// Releases a lease that was given up: its life has ended by now.
+    /// Releases a lease whose life has ended here.
     pub(super) fn end(self: &Arc<Self>, held: &Arc<Held>) {
-        // Submitted before it is forgotten, so that a shutdown sees one or the other at every
-        // moment.
+        // Submit it before the lease is forgotten, so that a shutdown always sees one of the two.
         drop(self.release(held));
         self.registry.forget(held);
         self.forget_lease(held);
     }
 
-    /// Gives up a lease if no guard uses it.
+    /// Releases a lease if no guard uses it.
     pub(super) fn end_if_idle(self: &Arc<Self>, held: &Arc<Held>) {
         let now = self.now();
         let ended = self.lines.with(&held.id.key, |line| {
             let mut life = held.life();
             let is_idle = life.is_idle();
             if is_idle {
-                // A passed deadline is the driver's to notice; a release does no harm.
+                // The driver notices a passed deadline. A release is harmless.
                 let _was_ours = life.release(now);
                 line.forget(held);
             }
@@ -171,7 +170,7 @@ impl Session {
         }
     }
 
-    /// Gives up every lease that no guard uses.
+    /// Releases every lease that no guard uses.
     pub(super) fn end_all_idle(self: &Arc<Self>) {
         let mut leases = Vec::new();
         self.lines.with_each(|line| leases.extend(line.lease.clone()));
@@ -180,7 +179,7 @@ impl Session {
         }
     }
 
-    /// A lease of this client that its tasks may pass on from now on.
+    /// Adds a lease that the tasks of this client may pass on from now on.
     pub(super) fn enter_lease(&self, held: &Arc<Held>) {
         let now = self.now();
         self.lines.with(&held.id.key, |line| {
@@ -191,20 +190,20 @@ impl Session {
         });
     }
 
-    /// A lease cannot be passed on any more: whoever waits for it has to ask.
+    /// Removes a lease that cannot be passed on any more: waiting tasks must ask.
     pub(super) fn forget_lease(self: &Arc<Self>, held: &Arc<Held>) {
         self.lines.with(&held.id.key, |line| line.forget(held));
         self.settle(&held.id.key);
     }
 
-    /// Has the first task of a line ask, if it has to.
+    /// Makes the first task of a line ask, if it must.
     pub(super) fn settle(self: &Arc<Self>, key: &Key) {
         while let Some(task) = self.lines.with(key, |line| line.next_asker()) {
             let asker = Asker::next(self, task.spec, None);
             match task.tell.send(Told::Ask(asker)) {
                 Ok(()) => return,
                 Err(Told::Ask(asker)) => {
-                    // It has not asked anything: nothing is to be passed on but the right to.
+                    // It has not asked yet, so only the right to ask is passed on.
                     asker.discard();
                     self.lines.with(key, |line| line.has_asker = false);
                 }
@@ -213,7 +212,7 @@ impl Session {
         }
     }
 
-    /// Wants to be told of other clients that wait.
+    /// Asks the store to report other clients that wait.
     pub(super) fn listen(&self) {
         let now = self.now();
         if now.as_nanos() >= self.listens_again_at.load(Ordering::Relaxed) {

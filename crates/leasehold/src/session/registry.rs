@@ -1,5 +1,5 @@
-//! All leases that are held, by when something is due for them, and all releases that are not
-//! confirmed yet.
+//! All leases that are held, ordered by when they need attention, and all releases without
+//! confirmation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,43 +16,44 @@ use crate::core::lease::{Duty, Lost};
 use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 
-/// How often the driver compares the clock while anything is held: runtime timers stand still in
-/// suspend, the clock does not.
+/// How often the driver reads the clock while a lease is held. Runtime timers stop during suspend;
+/// the clock does not.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
-/// How long the driver stays after its last work, so that a loop of lock and release does not start
-/// it each time.
+/// How long the driver stays after its last work. A loop of lock and release then does not start it
+/// each time.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How many tokens that were let go are remembered. Hints are late by less than that takes.
+/// How many detached tokens are remembered. Late hints arrive sooner than this many detaches take.
 const LET_GO_MAX: usize = 1_024;
 
-/// How many releases one acquisition takes note of, so that it is not held up by those of others.
+/// How many finished releases one acquisition handles, so that the releases of others do not delay
+/// it.
 const SETTLED_MAX: usize = 4;
 
-/// What the driver and everybody else share.
+/// The state that the driver shares with everybody else.
 #[derive(Default)]
 pub(super) struct Registry {
     state: Mutex<State>,
     /// Wakes the driver.
     wake: Notify,
-    /// Wakes who waits for the last release.
+    /// Wakes a shutdown after the last release.
     drained: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// Every lease that is held, by when something is due for it: see [`Held::slot`].
+    /// Every lease that is held, by the time of its next duty: see [`Held::slot`].
     leases: BTreeMap<Slot, Arc<Held>>,
     adopted: u64,
-    /// Tokens that were let go with their leases, latest last: whoever goes on with them, a late
-    /// hint must not take them away.
+    /// Tokens of detached leases, latest last. Their leases belong to others now: a late hint must
+    /// not release them.
     let_go: VecDeque<OwnerToken>,
     /// Releases that the driver has not taken over yet, latest last.
     follow_ups: VecDeque<FollowUp>,
-    /// Acquisitions that are under way: what they are granted or leave behind is not settled yet.
+    /// Acquisitions under way: their leases and releases are not registered yet.
     asking: usize,
-    /// Releases that are not confirmed, those that the driver follows up included.
+    /// Releases without confirmation, including those that the driver follows up.
     unconfirmed: usize,
     released: usize,
     driver: Driver,
@@ -64,10 +65,10 @@ impl State {
     }
 }
 
-/// Where a lease stands: when something is due for it, and its number, which keeps slots apart.
+/// The position of a lease: the time of its next duty, and a unique number.
 pub(super) type Slot = (Moment, u64);
 
-/// What the driver does at present.
+/// The state of the driver.
 #[derive(Clone, Copy, Default)]
 enum Driver {
     #[default]
@@ -75,15 +76,15 @@ enum Driver {
     SleepsUntil(Moment),
 }
 
-/// What is due now.
+/// The work that is due now.
 pub(super) struct Plan {
     pub(super) duties: Vec<(Arc<Held>, Due)>,
     pub(super) follow_ups: VecDeque<FollowUp>,
-    /// When to look again; `None` if the driver may go: it is counted as absent from then on.
+    /// When to look again. `None` if the driver may end; it counts as absent from then on.
     pub(super) next: Option<Moment>,
 }
 
-/// Something that is due for a lease.
+/// A duty that is due for a lease.
 pub(super) enum Due {
     Renew,
     Lost(Lost),
@@ -92,8 +93,8 @@ pub(super) enum Due {
 
 impl Registry {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A driver that panicked must not take the guards with it: what it left is whole, since a
-        // lease is moved by one removal and one insertion.
+        // A driver that panicked must not take the guards with it. Its state is valid, since one
+        // removal and one insertion move a lease.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +109,7 @@ impl Registry {
         self.rouse(session, state, at);
     }
 
-    /// Looks after a lease again at `at`, unless it was forgotten meanwhile.
+    /// Plans the next look at a lease for `at`, unless it was forgotten meanwhile.
     pub(super) fn reschedule(&self, held: &Held, at: Moment) {
         let mut state = self.state();
         let Some((before, number)) = held.slot() else { return };
@@ -118,7 +119,7 @@ impl Registry {
         }
     }
 
-    /// Looks after a lease again when it is due, if that is sooner than was planned.
+    /// Looks at a lease when its duty is due, if that is earlier than planned.
     pub(super) fn hurry(&self, held: &Held) {
         let due = held.life().due();
         if held.slot().is_some_and(|(at, _)| at <= due) {
@@ -134,7 +135,7 @@ impl Registry {
         }
     }
 
-    /// Takes care of a lease no longer.
+    /// Stops taking care of a lease.
     pub(super) fn forget(&self, held: &Held) {
         let mut state = self.state();
         if let Some(slot) = held.slot() {
@@ -144,7 +145,7 @@ impl Registry {
         self.tell_if_drained(state);
     }
 
-    /// Takes care of a lease no longer, since somebody else will.
+    /// Stops taking care of a detached lease.
     pub(super) fn let_go(&self, held: &Held) {
         self.forget(held);
         let mut state = self.state();
@@ -154,8 +155,8 @@ impl Registry {
         state.let_go.push_back(held.owner().clone());
     }
 
-    /// Whether that owner's lease is held here, or was let go. Looks at all of them, so it is for
-    /// what is rare.
+    /// Whether the lease of `owner` is held here or was detached. Slow, since it looks at all
+    /// leases: for rare cases only.
     pub(super) fn knows(&self, owner: &OwnerToken) -> bool {
         let state = self.state();
         state.let_go.contains(owner) || state.leases.values().any(|held| held.owner() == owner)
@@ -166,7 +167,7 @@ impl Registry {
         self.state().asking += 1;
     }
 
-    /// An acquisition has ended: what it leaves behind is a lease or a release by now.
+    /// An acquisition has ended. Its lease or release is registered by now.
     pub(super) fn asking_ended(&self) {
         let mut state = self.state();
         state.asking -= 1;
@@ -178,7 +179,7 @@ impl Registry {
         self.state().unconfirmed += 1;
     }
 
-    /// A release was answered, or given up. It counts if it ended a lease.
+    /// A release was answered or abandoned. `released` tells whether it ended a lease.
     pub(super) fn release_ended(&self, released: bool) {
         let mut state = self.state();
         state.unconfirmed -= 1;
@@ -191,8 +192,7 @@ impl Registry {
         self.state().unconfirmed
     }
 
-    /// Has the driver follow a release up. It looks at its next tick: the request itself is on its
-    /// way already.
+    /// Leaves a release to the driver, which looks at its next tick. The request was sent before.
     pub(super) fn follow_up(&self, session: &Arc<Session>, follow_up: FollowUp) {
         let mut state = self.state();
         state.follow_ups.push_back(follow_up);
@@ -200,28 +200,28 @@ impl Registry {
         self.rouse(session, state, soon);
     }
 
-    /// Takes note of releases that are answered already, the earliest first: an answer that came
-    /// over the same connection after theirs is a good moment. It spares the driver work, which it
-    /// would do later, on another thread.
+    /// Handles releases that are answered already, the earliest first. When an answer arrives,
+    /// earlier answers on the same connection have arrived too. This saves the driver later work on
+    /// another thread.
     pub(super) fn settle(&self, session: &Arc<Session>) {
         for _ in 0..SETTLED_MAX {
             let Some(mut follow_up) = self.state().follow_ups.pop_front() else { return };
             if !follow_up.settle() {
                 let mut state = self.state();
                 state.follow_ups.push_front(follow_up);
-                // The driver may have gone meanwhile.
+                // The driver may have ended meanwhile.
                 let soon = session.now() + TICK;
                 return self.rouse(session, state, soon);
             }
         }
     }
 
-    /// Has the driver look now.
+    /// Makes the driver look now.
     pub(super) fn look_now(&self) {
         self.wake.notify_one();
     }
 
-    /// Makes sure that the driver looks at `at` or before.
+    /// Makes sure that the driver looks at `at` or earlier.
     fn rouse(&self, session: &Arc<Session>, mut state: MutexGuard<'_, State>, at: Moment) {
         match state.driver {
             Driver::SleepsUntil(until) if until <= at => {}
@@ -237,8 +237,8 @@ impl Registry {
         }
     }
 
-    /// The driver was dropped, or panicked, in the middle of its work. Nobody waits for the
-    /// renewals any more that it sent, and somebody else has to go on.
+    /// The driver was dropped or panicked while at work. Its renewals count as unanswered, and
+    /// another driver must continue.
     pub(super) fn driver_is_gone(&self, session: &Arc<Session>, had_begun: bool) {
         let now = session.now();
         let mut state = self.state();
@@ -251,8 +251,8 @@ impl Registry {
             state.leases.insert(slot, held);
         }
         if !had_begun {
-            // Refused by its host, which would refuse the next one too. What was to be followed up
-            // was submitted, and would keep this session alive for ever.
+            // The host refused this driver and would refuse the next. The releases were submitted;
+            // keeping them here would keep the session alive for ever.
             let abandoned = std::mem::take(&mut state.follow_ups);
             drop(state);
             drop(abandoned);
@@ -261,8 +261,8 @@ impl Registry {
         }
     }
 
-    /// What is due at `now`. `busy` if the driver waits for answers, `idle_since` when it last had
-    /// something to do.
+    /// The work that is due at `now`. `busy` tells whether the driver waits for answers,
+    /// `idle_since` when it last had work.
     pub(super) fn plan(&self, now: Moment, busy: bool, idle_since: &mut Moment) -> Plan {
         let mut state = self.state();
         let mut duties = Vec::new();
@@ -278,7 +278,8 @@ impl Registry {
                 }
                 Duty::GiveUp => {
                     duties.push((Arc::clone(&held), Due::GiveUp));
-                    // Unless a task takes it before, which is told of then as of any other.
+                    // A task may take the lease first. Then the lease gets its next duties like any
+                    // other.
                     Some(now + TICK)
                 }
                 Duty::TellLost(lost) => {
@@ -320,7 +321,7 @@ impl Registry {
         self.drained.notified()
     }
 
-    /// Lets go of the state first: a waker may do anything.
+    /// Unlocks the state first: a waker may run any code.
     fn tell_if_drained(&self, state: MutexGuard<'_, State>) {
         let outstanding = state.outstanding();
         drop(state);
@@ -329,7 +330,7 @@ impl Registry {
         }
     }
 
-    /// How many leases are held, under way, or not confirmed to be released.
+    /// How many leases are held, asked for, or released without confirmation.
     pub(super) fn outstanding(&self) -> usize {
         self.state().outstanding()
     }

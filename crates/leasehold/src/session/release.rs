@@ -1,4 +1,4 @@
-//! A release that is on its way, and what becomes of it if nobody waits for the answer.
+//! A release that was sent, with or without a caller that waits for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,13 +13,14 @@ use crate::core::moment::Moment;
 use crate::host::random_u32;
 use crate::store::{BoxAnswer, LeaseId, Otherwise, Released, Store};
 
-/// A release that was submitted: the request is on its way. Ends with the first answer. Dropped
-/// before, or ended without a clear answer, it is followed up in the background until the store
-/// answers or would have let go by itself.
+/// A release that was submitted. Ends with the first answer. If it is dropped earlier, or the
+/// answer is unclear, the driver follows it up. That ends when the store answers, or when the lease
+/// has ended by itself.
 pub(crate) struct ReleaseInFlight(Option<FollowUp>);
 
 impl ReleaseInFlight {
-    /// Submits the release of `lease`, which the store would keep for `keeps_at_most` by itself.
+    /// Submits the release of `lease`. Without it, the store would keep the lease for
+    /// `keeps_at_most`.
     pub(crate) fn submit(
         session: Arc<Session>,
         lease: LeaseId,
@@ -34,7 +35,7 @@ impl ReleaseInFlight {
         Self(Some(FollowUp { lease, otherwise, keeps_until, answer, counted }))
     }
 
-    /// Looks for the answer, and settles what becomes of the rest.
+    /// Looks for the answer, and leaves the rest to the driver.
     fn look(&mut self, context: &mut Context<'_>) -> Poll<Result<Released, Error>> {
         let follow_up = self.0.as_mut().expect("nobody looks after the end");
         let answer = follow_up.answer.as_mut().expect("its answer was not taken yet");
@@ -76,14 +77,14 @@ impl Drop for ReleaseInFlight {
         {
             return std::mem::forget(self.0.take());
         }
-        // Often the answer is there already; then there is nothing to follow up.
+        // If the answer is there already, nothing is left to follow up.
         if self.0.is_some() && self.look(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.leave_to_the_driver();
         }
     }
 }
 
-/// A release that nobody waits for.
+/// A release in the background.
 pub(super) struct FollowUp {
     lease: LeaseId,
     otherwise: Otherwise,
@@ -93,8 +94,8 @@ pub(super) struct FollowUp {
 }
 
 impl FollowUp {
-    /// The release of a lease that is asked for once its turn has come, unless the store has let go
-    /// of it by itself by then.
+    /// A release whose request is not sent yet. It is skipped if the lease ends before its turn
+    /// comes.
     pub(super) fn unsent(
         session: Arc<Session>,
         lease: LeaseId,
@@ -106,7 +107,7 @@ impl FollowUp {
         Self { lease, otherwise, keeps_until, answer: None, counted }
     }
 
-    /// Takes note of the answer if it is there already. Returns whether nothing is left to do.
+    /// Handles the answer if it is there already. Returns whether nothing is left to do.
     pub(super) fn settle(&mut self) -> bool {
         let Some(answer) = &mut self.answer else { return false };
         let Poll::Ready(answer) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
@@ -117,7 +118,7 @@ impl FollowUp {
         self.conclude(&answer)
     }
 
-    /// Takes note of an answer. Returns whether nothing is left to do.
+    /// Handles an answer. Returns whether nothing is left to do.
     fn conclude(&mut self, answer: &Result<Released, Error>) -> bool {
         self.counted.released = ended_a_lease(answer);
         let error = match answer {
@@ -135,14 +136,14 @@ impl FollowUp {
         true
     }
 
-    /// Repeats the release until it is answered, or until the store has let go by itself.
+    /// Repeats the release until the store answers, or until the lease has ended by itself.
     pub(super) async fn finish(mut self) {
         let session = Arc::clone(&self.counted.session);
         if self.answer.is_none() && session.now() >= self.keeps_until {
             return;
         }
-        // As long as a command of that ttl may take, so that a key is gone soon after the store
-        // answers again, and a store that is gone for a day is not beaten all day.
+        // The pauses grow up to a quarter of the remaining time, between 25 ms and 1 s. So a key is
+        // freed soon after an outage, and an outage of a day does not mean constant retries.
         let longest = self.keeps_until.since(session.now()) / 4;
         let longest = longest.clamp(Duration::from_millis(25), Duration::from_secs(1));
         let mut pauses = Backoff { first: Duration::from_millis(10), longest }.delays();
@@ -160,7 +161,7 @@ impl FollowUp {
     }
 }
 
-/// Counts a release as under way for as long as it is there, however it goes.
+/// Counts a release as under way while it exists, however it ends.
 struct Counted {
     session: Arc<Session>,
     released: bool,
@@ -179,7 +180,7 @@ impl Drop for Counted {
     }
 }
 
-/// Whether a lease ended, and not only a place in line, or nothing at all.
+/// Whether the answer ended a lease, and not only a place in line.
 fn ended_a_lease(answer: &Result<Released, Error>) -> bool {
     matches!(answer, Ok(Released::Freed | Released::HandedOver | Released::Kept { .. }))
 }

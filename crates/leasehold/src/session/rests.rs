@@ -1,8 +1,7 @@
-//! How long a client keeps away from a key that it left to others.
+//! How long a client stays away from a key that it left to others.
 //!
-//! Its own next ask would be at the store before anybody else knows that the key is free, and one
-//! that finds it free hands it to the head of the line: whoever polls and stands in no line would
-//! never have it.
+//! Its own next ask would reach the store before anybody else learns that the key is free. If the
+//! key is free, that ask hands it to the head of the line. Clients that poll would never get it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,20 +9,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 
-/// Of how many keys this is remembered at most. From others a client does not keep away.
+/// The most keys remembered. A client does not stay away from further keys.
 const KEYS_MAX: usize = 1_024;
 
-/// The keys that a client keeps away from, and until when.
+/// The keys that a client stays away from, with the end of each pause.
 #[derive(Debug, Default)]
 pub(super) struct Rests(Mutex<HashMap<Key, Moment>>);
 
 impl Rests {
     fn ends(&self) -> MutexGuard<'_, HashMap<Key, Moment>> {
-        // The map is whole at every moment: it is changed by single steps.
+        // The map is valid at every moment, since single steps change it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps away from `key` until then.
+    /// Stays away from `key` until then.
     pub(super) fn begin(&self, key: &Key, now: Moment, until: Moment) {
         let mut ends = self.ends();
         if ends.len() >= KEYS_MAX {
@@ -34,7 +33,7 @@ impl Rests {
         }
     }
 
-    /// Until when to keep away from `key`, if it is not over at `now`.
+    /// Until when to stay away from `key`, if that is after `now`.
     pub(super) fn end_of(&self, key: &Key, now: Moment) -> Option<Moment> {
         self.ends().get(key).copied().filter(|end| *end > now)
     }

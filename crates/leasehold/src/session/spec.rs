@@ -1,4 +1,4 @@
-//! What one acquisition wants.
+//! The settings of an acquisition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
 use crate::store::{Claim, Otherwise};
 
-/// What is wanted, and how. A lease is passed on between tasks that want the same.
+/// The settings of an acquisition. Tasks with equal settings pass a lease on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
     pub(crate) key: Key,
@@ -16,24 +16,24 @@ pub(crate) struct Spec {
     pub(crate) lock_delay: Duration,
     pub(crate) why: Option<Arc<str>>,
     pub(crate) fencing: bool,
-    /// For how long a released lease is kept for the next task.
+    /// How long a released lease is kept for the next task.
     pub(crate) keep_idle: Duration,
-    /// Every task has a place of its own in the store's line, and nothing is passed on.
+    /// Every task has its own place in the store's line, and leases are not passed on.
     pub(crate) strict_fifo: bool,
-    /// Nobody has a place in the store's line: who waits asks again and again.
+    /// Waiters poll and have no place in the store's line.
     pub(crate) unqueued: bool,
-    /// Others lock the key too, who poll and stand in no line: a release frees it for them.
+    /// Clients that poll lock the key too. A release frees the key for them.
     pub(crate) coexist: bool,
 }
 
 impl Spec {
-    /// In which way the key is wanted.
+    /// How the client claims the key.
     pub(crate) const fn claim(&self) -> Claim {
         if self.unqueued && !self.fencing { Claim::Plain } else { Claim::Exclusive }
     }
 
-    /// Whether an ask for this fares as one for `other` does. For how long an answer is waited for
-    /// follows from the ttl, and which rights it takes from what is written down.
+    /// Whether an ask with these settings would fail just like one with `other`. The ttl decides
+    /// how long an answer may take. The data that is written decides which rights are needed.
     pub(crate) fn fares_as(&self, other: &Self) -> bool {
         let asked = |spec: &Self| {
             (spec.kept_ttl(), spec.claim(), spec.fencing, spec.unqueued, spec.why.is_some())
@@ -41,23 +41,23 @@ impl Spec {
         asked(self) == asked(other)
     }
 
-    /// What becomes of the key that is released.
+    /// How a release treats the key.
     pub(crate) const fn otherwise(&self) -> Otherwise {
         if self.coexist { Otherwise::Wake } else { Otherwise::Free }
     }
 
-    /// Whether others may wait of whom the store does not know.
+    /// Whether clients may wait that the store does not know of.
     pub(crate) const fn others_wait_unseen(&self) -> bool {
         self.unqueued || self.coexist
     }
 
-    /// What the store is asked to keep.
+    /// The ttl at the store: with the lock delay.
     pub(crate) fn kept_ttl(&self) -> Ttl {
         self.ttl.with_delay(self.lock_delay)
     }
 }
 
-/// How long to wait for one's turn.
+/// How long to wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Until(Moment),

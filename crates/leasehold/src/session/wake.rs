@@ -1,4 +1,4 @@
-//! How one who asks for a key is woken.
+//! Wakes a task that asks for a key.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,21 +7,21 @@ use tokio::sync::Notify;
 
 use crate::core::token::FencingBlock;
 
-/// What a hint says of a key that was handed over.
+/// The content of a hint that the key was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HandOver {
     pub(super) ask_no: u32,
     pub(super) fencing: Option<FencingBlock>,
 }
 
-/// Wakes one who asks: it may be worthwhile to ask again, or the key was handed to it.
+/// Wakes an asking task: it should ask again, or it got the key.
 #[derive(Debug, Default)]
 pub(super) struct Wake {
     ask_again: Notify,
-    /// Whether it was said that the key may be free, and not only that hints were missed.
+    /// Whether a hint said that the key may be free, and not only that hints were missed.
     may_be_free: AtomicBool,
     handed_over: Notify,
-    /// The latest of its kind. An earlier one says nothing more.
+    /// The latest hand-over. An earlier one says nothing more.
     latest: Mutex<Option<HandOver>>,
 }
 
@@ -30,12 +30,12 @@ impl Wake {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It may be worthwhile to ask again.
+    /// The task should ask again.
     pub(super) fn wake(&self) {
         self.ask_again.notify_one();
     }
 
-    /// It is, since the key may be free.
+    /// The task should ask again, since the key may be free.
     pub(super) fn may_be_free(&self) {
         self.may_be_free.store(true, Ordering::Release);
         self.wake();
@@ -46,8 +46,8 @@ impl Wake {
         self.handed_over.notify_one();
     }
 
-    /// Ends when it may be worthwhile to ask again, be it that this was said before. Returns
-    /// whether that is because the key may be free.
+    /// Ends when the task should ask again, at once if that was said before. Returns whether the
+    /// key may be free.
     pub(super) async fn woken(&self) -> bool {
         self.ask_again.notified().await;
         self.may_be_free.swap(false, Ordering::AcqRel)

@@ -11,13 +11,13 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::token::ClientId;
 
-/// A store whose type is not known until run time. It is a [`Store`] again, so that whatever wraps
-/// stores wraps it too.
+/// A store of a type known only at run time. It is a [`Store`] itself, so it can be wrapped like
+/// any other.
 #[derive(Clone)]
 pub struct AnyStore(Arc<dyn DynStore>);
 
 impl AnyStore {
-    /// Takes a store.
+    /// Wraps a store.
     pub fn new(store: impl Store) -> Self {
         Self(Arc::new(store))
     }

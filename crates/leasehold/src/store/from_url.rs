@@ -1,4 +1,4 @@
-//! From a URL to a store.
+//! Opens stores by URL.
 
 use std::sync::Arc;
 
@@ -23,15 +23,18 @@ const SCHEMES: &[&str] = &[
 ///
 /// | URL | store |
 /// |---|---|
-/// | `redis://[[user]:password@]host[:port][/db][?strict=yes&replicas=K&fsync=yes]` | a Redis or Valkey server; default: port 6379, database 0 |
-/// | `unix:/path[?db=N][&strict=yes…]` | the same, over a socket on this machine |
-/// | `sqlite:/path`, `sqlite:path` | a file shared by the processes of one user on one machine |
-/// | `memory:` | one of its own in this process |
-/// | `memory:NAME` | one that is shared inside this process |
+/// | `redis://[[user]:password@]host[:port][/db][?OPTIONS]` | a Redis or Valkey server |
+/// | `unix:/path[?OPTIONS]` | the same, over a socket on this machine |
+/// | `sqlite:/path`, `sqlite:path` | a file for the processes of one user on one machine |
+/// | `memory:` | a new store in this process |
+/// | `memory:NAME` | a store that this process shares under that name |
+///
+/// The default port is 6379, the default database 0. OPTIONS are `strict=yes`, `replicas=K` and
+/// `fsync=yes`, joined by `&`; with `unix:` also `db=N`.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`] for a URL that is not understood; whatever the store says when it is
+/// [`ErrorKind::Config`] for a URL that cannot be understood, or the error of the store when it is
 /// opened.
 pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error> {
     match Opened::from_url(url, host)? {
@@ -44,12 +47,12 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
     }
 }
 
-/// Opens the stores that `urls` name as a [`Quorum`]. A minority of them may be out of reach.
+/// Opens the stores that `urls` name as a [`Quorum`]. A minority may be out of reach.
 ///
 /// # Errors
 ///
-/// As [`from_url`] and [`Quorum::connect`]; [`ErrorKind::Config`] also if some of the Redis servers
-/// are strict and others are not.
+/// As [`from_url`] and [`Quorum::connect`]. Also [`ErrorKind::Config`] if only some of the Redis
+/// servers are strict.
 pub async fn quorum_from_urls(
     urls: &[impl AsRef<str>],
     host: Arc<dyn Host>,
@@ -66,8 +69,8 @@ pub async fn quorum_from_urls(
     Ok(AnyStore::new(Quorum::connect(opened.into_iter().map(store), host).await?))
 }
 
-/// What any of the nodes forgets counts, so one that is not strict takes from the others what they
-/// are strict for.
+/// Refuses a mix of strict and other servers. The quorum suffers from what any node forgets, so one
+/// node that is not strict would make the others' strictness useless.
 #[cfg(feature = "redis")]
 fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
     let servers = || {
@@ -88,7 +91,7 @@ fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Config, message))
 }
 
-/// A store that is there, or has yet to be reached.
+/// A store that is open, or must still be reached.
 enum Opened {
     #[cfg(feature = "redis")]
     Redis(super::RedisStore),
@@ -103,7 +106,7 @@ impl Opened {
         match scheme.to_ascii_lowercase().as_str() {
             "memory" if rest.is_empty() => Ok(Self::Here(AnyStore::new(MemoryStore::new(host)))),
             "memory" => Ok(Self::Here(AnyStore::new(MemoryStore::shared(rest, host)))),
-            // The last three are refused there, by a reason of their own.
+            // `RedisConnector::new` refuses the last three with a reason.
             #[cfg(feature = "redis")]
             "redis" | "unix" | "rediss" | "redis+sentinel" | "redis+cluster" => {
                 let connector = super::redis::RedisConnector::new(url)?;
@@ -122,11 +125,11 @@ impl Opened {
     }
 }
 
-/// The path in what follows `sqlite:`. What other tools understand by such a URL and we do not is
-/// refused, or it would become a file of a strange name.
+/// The path after `sqlite:`. Refuses URLs that mean something to other tools only. They would
+/// become files with strange names.
 #[cfg(feature = "sqlite")]
 fn sqlite_path(rest: &str) -> Result<&str, &'static str> {
-    // `sqlite:///path` is how other tools write an absolute path.
+    // Other tools write an absolute path as `sqlite:///path`.
     let path = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
         Some(_) => return Err("a path follows `sqlite:`, not a host"),
@@ -159,8 +162,8 @@ fn not_understood(url: &str, reason: &str, what_to_do: &str) -> Error {
     )
 }
 
-/// The URL without what may be a password: what stands between the scheme and the last `@`, and
-/// what follows `?`. Control characters are escaped, so it is fit for messages and logs.
+/// The URL without possible passwords: without the text between the scheme and the last `@`, and
+/// without the text after `?`. Control characters are escaped. For messages and logs.
 #[must_use]
 pub fn redact_url(url: &str) -> String {
     let (base, options) = match url.split_once('?') {
@@ -176,13 +179,14 @@ pub fn redact_url(url: &str) -> String {
     (shown + options).escape_debug().to_string()
 }
 
-/// Whether there may be a user and a password that lack their `@`, wherever a port could stand.
+/// Whether there may be a user and a password without an `@`: anything but digits where a port
+/// could be.
 fn has_words_for_a_port(rest: &str) -> bool {
     let is_digits = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit() || byte == b']');
     rest.split('/').any(|part| !part.split(':').skip(1).all(is_digits))
 }
 
-/// A password may have a `?` in it, so the host ends at the first one after the last `@`.
+/// A password may contain `?`, so the host ends at the first `?` after the last `@`.
 fn until_options(host: &str) -> &str {
     host.split('?').next().unwrap_or_default()
 }
@@ -217,7 +221,7 @@ mod tests {
     #[cfg(feature = "redis")]
     #[tokio::test]
     async fn strict_and_other_servers_are_no_quorum() {
-        // Nobody listens there, and nobody is asked.
+        // Nothing listens there, and no request is sent.
         let urls = ["redis://:secret@127.0.0.1:1/0?strict=yes", "redis://:secret@127.0.0.1:2/3"];
         for urls in [urls, [urls[1], urls[0]]] {
             let error = quorum_from_urls(&urls, SystemHost::shared()).await.expect_err("mixed");

@@ -1,43 +1,43 @@
-//! What a store says unasked.
+//! Messages that a store sends without a request.
 
 use crate::core::key::Key;
 use crate::core::token::{FencingBlock, OwnerToken};
 
-/// A message that waiting or handing on may be worthwhile now. It may be lost, late, doubled or
-/// forged: it proves nothing, and one that is not known may be passed over.
+/// A message that it may be time to ask again, or to hand the key on. It may be lost, late, doubled
+/// or forged. It proves nothing, and an unknown one may be ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
     /// The key was handed to this owner.
     Granted {
-        /// What.
+        /// The key.
         key: Key,
-        /// To whom.
+        /// The token of the new owner.
         owner: OwnerToken,
         /// The fencing tokens of the grant.
         fencing: Option<FencingBlock>,
-        /// The number of the last ask of that owner that the store had processed. 0 if the store
-        /// does not vouch for it: the owner asks before it acts.
+        /// The number of the owner's last ask that the store processed. 0 if the store cannot tell:
+        /// the owner must ask before it acts.
         ask_no: u32,
     },
-    /// Another client waits for a key that we hold. Best effort: where it does not reach the
-    /// holder, `wanted` of the next renewal says the same.
+    /// Another client waits for a key that we hold. Best effort: if it gets lost, `wanted` of the
+    /// next renewal says the same.
     Wanted {
-        /// Which.
+        /// The key.
         key: Key,
     },
     /// The key may be free.
     MaybeFree {
-        /// Which.
+        /// The key.
         key: Key,
     },
-    /// Hints may have been missed: ask again for every key that you wait for.
+    /// Hints may have been missed. Ask again for every awaited key.
     Missed,
 }
 
-/// Takes hints. Called from anywhere, also inside a store's own locks: it must not block and must
-/// not call the store.
+/// Receives hints. Stores call it from anywhere, even while they hold their own locks. So it must
+/// not block and must not call the store.
 pub trait HintSink: Send + Sync {
-    /// Takes one hint.
+    /// Receives one hint.
     fn hint(&self, hint: Hint);
 }

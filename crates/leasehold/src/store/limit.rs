@@ -9,10 +9,9 @@ use std::time::Duration;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{Host, Sleep};
 
-/// Waits for an answer that somebody else works on, for `limit` at most; then its outcome is
-/// *unknown*.
+/// Waits for an answer for at most `limit`. After that, the outcome is *unknown*.
 ///
-/// The timer is armed only when the answer is not there at the first look.
+/// Starts a timer only if the answer is not there at the first poll.
 pub(crate) async fn within<T>(
     host: Arc<dyn Host>,
     limit: Duration,
@@ -30,7 +29,7 @@ pub(crate) async fn within<T>(
     .await
 }
 
-/// What a request is answered that had no answer in time.
+/// The error for a request without an answer in time.
 pub(crate) fn unanswered(limit: Duration) -> Error {
     Error::new(
         ErrorKind::Unknown,

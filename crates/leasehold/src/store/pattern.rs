@@ -1,14 +1,14 @@
-//! Patterns for the names of locks.
+//! Patterns for names of locks.
 
-/// Whether `name` matches `pattern`: `*` stands for any run of characters, `?` for any one, all
-/// else for itself.
+/// Whether `name` matches `pattern`. `*` matches any run of characters, `?` any one, and other
+/// characters themselves.
 ///
 /// Takes at most `pattern × name` steps, so a hostile pattern costs little.
 pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
-    // Where to go on after the last `*`, should what follows it not match: just past it, one
+    // Where to continue if the text after the last `*` does not match: behind the `*`, one
     // character further.
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {

@@ -1,4 +1,4 @@
-//! What a store is asked.
+//! Requests to a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,100 +12,101 @@ use crate::core::ttl::Ttl;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Ask {
-    /// What is wanted.
+    /// The key to acquire.
     pub key: Key,
-    /// By whom.
+    /// The token of the new owner.
     pub owner: OwnerToken,
-    /// In which way.
+    /// How the key is claimed.
     pub claim: Claim,
     /// How long the store keeps the lease, lock delay included.
     pub ttl: Ttl,
-    /// What happens if it is taken.
+    /// The action if the key is taken.
     pub line: Line,
-    /// What the asker says of itself. Without it, nothing is written but the lock and its counter.
+    /// How the client describes itself. Without a note, the store writes only the lock and its
+    /// counter.
     pub note: Option<Note>,
-    /// How many fencing tokens the grant reserves at most: usually 1; 0 for a lock without fencing.
-    /// A store may reserve fewer, but at least one: a block must not run ahead of what the store
-    /// counts by.
+    /// The most fencing tokens that the grant reserves: usually 1, or 0 for a lock without fencing.
+    /// A store may reserve fewer, but at least one: a block must not run ahead of the store's
+    /// source of numbers.
     pub reserve: u32,
 }
 
 impl Ask {
-    /// An ask that takes no place in line, says nothing of the asker, and reserves no fencing
-    /// tokens. Set what is wanted beside.
+    /// An ask without a place in line, without a note and without fencing tokens. Set other fields
+    /// as needed.
     #[must_use]
     pub const fn new(key: Key, owner: OwnerToken, claim: Claim, ttl: Ttl) -> Self {
         Self { key, owner, claim, ttl, line: Line::Stand, note: None, reserve: 0 }
     }
 }
 
-/// In which way a key is wanted.
+/// How a key is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Claim {
     /// By one owner alone.
     Exclusive,
     /// By one owner alone, with nothing beside the lock: no line, no note, no fencing tokens. It
-    /// goes with [`Line::Stand`] and with nothing reserved, so that a store may keep it as simply
-    /// as it can. Whether somebody waits in line, with another claim, need not be looked at.
+    /// goes with [`Line::Stand`] and a `reserve` of 0, so a store may implement it as simply as
+    /// possible. The store need not check whether others wait in line with another claim.
     Plain,
-    /// By many owners who exclude only an exclusive one.
+    /// By many owners at a time. They exclude only an exclusive owner.
     Shared,
-    /// As `want` of the `of` permits that the key has.
+    /// By an owner of `want` of the `of` permits of the key.
     Permits {
-        /// How many.
+        /// How many permits.
         want: u32,
-        /// How many there are in all.
+        /// How many permits exist in all.
         of: u32,
     },
 }
 
-/// What happens to an ask that finds the key taken.
+/// The action of the store if the key is taken.
 ///
-/// A store refuses a way that it does not know, as it does a [`Claim`]
-/// ([`Unsupported`](crate::ErrorKind::Unsupported)).
+/// A store refuses a variant that it does not know with
+/// [`Unsupported`](crate::ErrorKind::Unsupported), as it does for a [`Claim`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Line {
-    /// It is answered; no place is taken.
+    /// Answer it. It takes no place.
     Stand,
-    /// It takes or refreshes a place, and may be made the owner while it waits.
+    /// It takes or refreshes a place, and may become the owner while it waits.
     Join {
         /// How long the place lives.
         waiter_ttl: Ttl,
-        /// How long a lease lives that is handed to this place: min(ttl, waiter_ttl) and the lock
-        /// delay.
+        /// How long a lease lives that is handed to this place: the smaller of `ttl` and
+        /// `waiter_ttl`, plus the lock delay.
         handed_ttl: Ttl,
-        /// Which ask of this acquisition this is. A hand-over repeats the number of the last one
-        /// processed.
+        /// The number of this ask in its acquisition. A hand-over reports the number of the last
+        /// ask that the store processed.
         ask_no: u32,
-        /// Where hints for this place go.
+        /// The inbox for hints about this place.
         inbox: ClientId,
     },
-    /// It takes or refreshes a place that is woken and never made the owner: what a quorum uses,
-    /// since nodes that each hand over to a head of their own would split the vote. For 20 ms
-    /// after a release has woken it, the key is not granted to an ask that takes a place only then:
-    /// that is to ask again. Otherwise it holds nobody up.
+    /// It takes or refreshes a place that is woken but never made the owner. Quorums use this:
+    /// nodes that each hand over to their own head would split the vote. For 20 ms after a release
+    /// wakes the place, newcomers are told to retry. Otherwise the place delays nobody.
     Watch {
         /// How long the place lives.
         waiter_ttl: Ttl,
-        /// Where hints for this place go.
+        /// The inbox for hints about this place.
         inbox: ClientId,
     },
 }
 
-/// What a client says of itself, for `inspect`, messages and logs.
+/// How a client describes itself and its acquisition, for `inspect`, messages and logs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Note {
-    /// Who asks: one record per client, written when new or due for a refresh, not with each grant.
+    /// The client. Stores keep one record per client, and write it when it is new or due, not with
+    /// each grant.
     pub client: Option<Arc<ClientRecord>>,
-    /// What the user says of this acquisition; at most [`WHY_BYTES_MAX`](Self::WHY_BYTES_MAX).
+    /// The user's reason for this acquisition; at most [`WHY_BYTES_MAX`](Self::WHY_BYTES_MAX).
     pub why: Option<Arc<str>>,
 }
 
 impl Note {
-    /// Who asks, and why.
+    /// A note of a client and a reason.
     #[must_use]
     pub const fn new(client: Option<Arc<ClientRecord>>, why: Option<Arc<str>>) -> Self {
         Self { client, why }
@@ -115,11 +116,11 @@ impl Note {
     pub const WHY_BYTES_MAX: usize = 1024;
 }
 
-/// Who a client is.
+/// The description of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientRecord {
-    /// Its id, as it stands in its owner tokens.
+    /// The id in its owner tokens.
     pub id: ClientId,
     /// The machine.
     pub host: String,
@@ -127,16 +128,16 @@ pub struct ClientRecord {
     pub pid: u32,
     /// The user.
     pub user: String,
-    /// What it runs.
+    /// The command that it runs.
     pub command: String,
-    /// The ttl of its leases, where it says so: a store that does not know the ttl of a lease
-    /// shows this one as [`Holder::ttl`](super::Holder::ttl). In whole milliseconds.
+    /// The ttl of its leases, if the client states one. A store that does not know the ttl of a
+    /// lease shows this one as [`Holder::ttl`](super::Holder::ttl). In whole milliseconds.
     pub ttl: Option<Duration>,
 }
 
 impl ClientRecord {
-    /// A client that says no more of itself than its id: its texts are empty, and its process is 0.
-    /// Set what else is known.
+    /// A client with nothing but an id: its texts are empty, and its process id is 0. Set other
+    /// fields as needed.
     #[must_use]
     pub const fn new(id: ClientId) -> Self {
         Self {
@@ -153,11 +154,11 @@ impl ClientRecord {
 /// One lease of one owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseId {
-    /// Of what.
+    /// The key.
     pub key: Key,
-    /// Whose.
+    /// The token of the owner.
     pub owner: OwnerToken,
-    /// In which way.
+    /// How the key is claimed.
     pub claim: Claim,
 }
 
@@ -165,18 +166,17 @@ pub struct LeaseId {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Renewal {
-    /// Which lease.
+    /// The lease to renew.
     pub lease: LeaseId,
     /// How long the store keeps it from now, lock delay included.
     pub ttl: Ttl,
-    /// If the counter is lower, it is raised to this, and the lease then carries this token: what a
-    /// quorum writes back.
+    /// If the counter is lower, the store raises it to this value, and the lease then carries this
+    /// token. A quorum uses it to bring nodes up to date.
     pub at_least: Option<FencingToken>,
-    /// How many further fencing tokens to reserve at most: usually 0. If any are asked for, a store
-    /// may reserve fewer, but at least one.
+    /// The most further fencing tokens to reserve: usually 0. If it is not 0, the store may reserve
+    /// fewer, but at least one.
     pub reserve: u32,
-    /// Whether the client keeps the lease with no guard in use: what [`Holder::idle`] shows from
-    /// then on.
+    /// Whether the client keeps the lease without a guard. [`Holder::idle`] shows it from then on.
     ///
     /// [`Holder::idle`]: super::Holder::idle
     pub idle: bool,
@@ -190,36 +190,37 @@ impl Renewal {
     }
 }
 
-/// What happens to a released lease where nobody waits for it in line; [`Wake`](Self::Wake) says it
-/// also of where somebody does.
+/// The effect of a release if nobody waits in line. [`Wake`](Self::Wake) applies even when somebody
+/// waits.
 ///
-/// A store refuses what it does not know ([`Unsupported`](crate::ErrorKind::Unsupported)).
+/// A store refuses a variant that it does not know
+/// ([`Unsupported`](crate::ErrorKind::Unsupported)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Otherwise {
-    /// It ends.
+    /// The lease ends.
     Free,
-    /// The client has it again, by another owner token and with a fresh block of fencing tokens: a
-    /// hand-over to itself. The released token is spent, as always, so a copy of this request that
-    /// comes late ends nothing.
+    /// The client gets the lease again, with another owner token and fresh fencing tokens: a
+    /// hand-over to itself. The released token ends for good, so a late copy of this request has no
+    /// effect.
     Keep {
-        /// By which token: a fresh one.
+        /// The token of the new lease: a fresh one.
         owner: OwnerToken,
-        /// For how long, lock delay included.
+        /// The ttl of the new lease, lock delay included.
         ttl: Ttl,
-        /// How many tokens to reserve at most. If any are asked for, a store may reserve fewer,
-        /// but at least one.
+        /// The most tokens to reserve. If it is not 0, the store may reserve fewer, but at least
+        /// one.
         reserve: u32,
     },
-    /// It ends, also where it could be handed over: the key is free for whoever asks first, in line
-    /// or not, and the head of the line is told so ([`Hint::MaybeFree`](super::Hint::MaybeFree))
-    /// and keeps its place. For keys that are locked by others too, who poll and stand in no line:
-    /// while keys are handed over, a line that never empties starves them.
+    /// The lease ends, even if it could be handed over. The first client to ask gets the key, in
+    /// line or not. The head of the line is told ([`Hint::MaybeFree`](super::Hint::MaybeFree)) and
+    /// keeps its place. For keys that polling clients lock too: with hand-overs, a line that never
+    /// empties would starve them.
     Wake,
 }
 
 impl Otherwise {
-    /// As `core` decides about it.
+    /// The same choice in the terms of `core`.
     pub(crate) fn wish(&self) -> Wish<Keep<'_>> {
         match self {
             Self::Free => Wish::Free,
@@ -231,7 +232,7 @@ impl Otherwise {
     }
 }
 
-/// How a lease is to be kept.
+/// The terms of a lease that its client keeps.
 #[derive(Clone, Copy)]
 pub(crate) struct Keep<'a> {
     pub(crate) owner: &'a OwnerToken,
@@ -239,7 +240,7 @@ pub(crate) struct Keep<'a> {
     pub(crate) reserve: u32,
 }
 
-/// What an ask says of the place that it takes.
+/// The terms of a place in line.
 pub(crate) struct PlaceTerms<'a> {
     pub(crate) waiter_ttl: Ttl,
     pub(crate) handed_ttl: Ttl,
@@ -249,14 +250,14 @@ pub(crate) struct PlaceTerms<'a> {
 }
 
 impl Line {
-    /// The terms of the place that is taken; none if none is.
+    /// The terms of the place that the ask takes, if it takes one.
     pub(crate) fn place(&self) -> Option<PlaceTerms<'_>> {
         let (waiter_ttl, handed_ttl, ask_no, inbox, stance) = match self {
             Self::Stand => return None,
             Self::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {
                 (*waiter_ttl, *handed_ttl, *ask_no, inbox, Stance::Joined)
             }
-            // It is never handed anything, so what it would be handed for does not matter.
+            // It never gets a hand-over, so this ttl does not matter.
             Self::Watch { waiter_ttl, inbox } => {
                 (*waiter_ttl, *waiter_ttl, 0, inbox, Stance::Watching)
             }

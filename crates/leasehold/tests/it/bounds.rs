@@ -1,4 +1,4 @@
-//! What may cross threads.
+//! Which types and futures may cross threads.
 
 use std::future::Future;
 

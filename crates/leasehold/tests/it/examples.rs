@@ -1,4 +1,4 @@
-//! The reasons people need a lock, each run on the embedded store.
+//! The common uses of a lock, each run on the SQLite store.
 
 #[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
 #[path = "../../examples/balance.rs"]
@@ -18,7 +18,7 @@ mod stock;
 
 use leasehold::Error;
 
-/// A store of its own for a test, and what keeps its file.
+/// A new store for a test, and the directory of its file.
 fn embedded() -> (tempfile::TempDir, String) {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let url = format!("sqlite:{}", scratch.path().join("locks.db").display());

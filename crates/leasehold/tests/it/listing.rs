@@ -1,8 +1,8 @@
-//! Which names a list has.
+//! Which names a listing contains.
 
 use leasehold::{Client, Error};
 
-/// `*` and `?` in it are a part of it, as in a name.
+/// `*` and `?` in a namespace are ordinary characters, as in a name.
 #[tokio::test]
 async fn a_namespace_is_no_part_of_the_pattern() -> Result<(), Error> {
     let client = Client::builder("memory:").namespace("*").connect().await?;

@@ -1,4 +1,4 @@
-//! The public API in use, on the memory store and on real time.
+//! The public API, on the memory store and in real time.
 
 #![allow(missing_docs, reason = "a test binary")]
 #![allow(clippy::disallowed_methods, reason = "these tests run on real time and a real runtime")]

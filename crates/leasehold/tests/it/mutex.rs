@@ -1,4 +1,4 @@
-//! Taking, waiting for, handing over and losing a mutex.
+//! Acquiring, waiting for, handing over and losing a mutex.
 
 use std::time::Duration;
 

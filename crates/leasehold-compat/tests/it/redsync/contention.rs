@@ -1,4 +1,4 @@
-//! Many who want one lock at the same time.
+//! Many clients want one lock at the same time.
 
 use leasehold::host::SystemHost;
 use leasehold::store::{Quorum, RedisStore};
@@ -26,7 +26,7 @@ async fn with_redsync(nodes: &Nodes, inside: &Inside) {
     });
 }
 
-/// Leasehold's own quorum, on the same servers.
+/// Leasehold's own quorum on the same servers.
 async fn with_leasehold(nodes: &Nodes, inside: &Inside) {
     let quorum = Quorum::connect(nodes.stores().await, nodes.host.clone()).await;
     let builder = Client::with_store(quorum.expect("most are there")).host(nodes.host.clone());
@@ -45,7 +45,7 @@ async fn with_leasehold(nodes: &Nodes, inside: &Inside) {
     });
 }
 
-/// The recipe itself, one node after the other.
+/// The recipe itself, one node after another.
 async fn with_recipe(nodes: &Nodes, alive: &[usize], rounds: u32, inside: &Inside) {
     for round in 0..rounds {
         let value = format!("theirs{round}");
@@ -62,7 +62,7 @@ async fn with_recipe(nodes: &Nodes, alive: &[usize], rounds: u32, inside: &Insid
     }
 }
 
-/// X0: nobody is ever inside with another, and each has its turns.
+/// X0: no two participants are ever inside together, and each has its turns.
 #[test]
 fn redsync_and_leaseholds_quorum_and_the_recipe_take_turns() {
     for one_is_down in [false, true] {
@@ -95,7 +95,7 @@ async fn mutex(urls: &str) -> Mutex<RedisStore> {
     Redsync::new(stores).new_mutex(NAME).with_expiry(ms(60_000))
 }
 
-/// Carries out what it is told, line by line, and says what came of it.
+/// Executes orders line by line, and reports each result.
 async fn second(urls: &str) {
     let mutex = mutex(urls).await;
     println!("\n{MARK}true");
@@ -123,11 +123,11 @@ async fn of_two_processes_that_try_at_once_one_has_it_at_most() {
     let mut won = [0, 0];
     for round in 0..ROUNDS {
         other.tell("try");
-        // Every second time the other one has a start, since it takes longer to be told.
+        // The other process starts first every second time, since the order takes time to arrive.
         let theirs_first = (round % 2 == 0).then(|| other.answer());
         let is_mine = mine.try_lock().await.is_ok();
         let is_theirs = theirs_first.unwrap_or_else(|| other.answer());
-        // Of votes that are split, nobody has a quorum.
+        // If the votes are split, nobody has a quorum.
         assert!(!(is_mine && is_theirs), "round {round}: one has it, and not both");
         won[0] += u32::from(is_mine);
         won[1] += u32::from(is_theirs);

@@ -1,4 +1,4 @@
-//! Futures that are dropped at every await.
+//! Futures that are dropped at each of their awaits.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use leasehold_testkit::{cut_after, cut_when_woken};
 use super::world::{Nodes, play};
 use crate::world::ms;
 
-/// Drops the call at its first await, its second, and so on until it comes to its end: whatever it
-/// is woken for, seen or not. `check` looks at what is left each time.
+/// Drops the call after no poll, after one, and so on, until it completes. Does this twice: right
+/// after the poll, and when the call is woken for the next. `check` inspects what is left each
+/// time.
 async fn cut_everywhere<T>(
     prepare: impl AsyncFn() -> Mutex<RedisStore>,
     call: impl AsyncFn(&Mutex<RedisStore>) -> T,
@@ -35,7 +36,7 @@ async fn cut_everywhere<T>(
     }
 }
 
-/// X5: nothing stays of a lock that nobody was told of.
+/// X5: a lock that nobody learnt of leaves nothing behind.
 #[test]
 fn a_lock_whose_future_is_dropped_leaves_nothing() {
     for theirs in 0..3_usize {
@@ -99,7 +100,7 @@ fn an_unlock_whose_future_is_dropped_frees_the_lock() {
     play(3, async |nodes| {
         let check = async |_: &Mutex<RedisStore>, polls: usize| {
             nodes.pass(Duration::ZERO).await;
-            // Before the first poll nothing is asked, as with every future.
+            // Before the first poll no request is sent, as with every future.
             let left = if polls == 0 { 3 } else { 0 };
             let held = nodes.values().iter().flatten().count();
             assert_eq!(held, left, "after {polls} polls");

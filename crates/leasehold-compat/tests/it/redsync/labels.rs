@@ -1,4 +1,4 @@
-//! What the tests of redsync assert, each by its label, and what they leave out of it.
+//! The assertions of redsync's own tests, by label, and what those tests leave out.
 
 use std::error::Error as _;
 
@@ -122,7 +122,7 @@ fn s7_a_lock_that_has_ended_is_taken_anew_if_extending_may_set_it() {
     });
 }
 
-/// There the option is set only after the call, so that one of the two is not tested.
+/// redsync's test sets the option only after the call, so one of the two cases is not tested.
 #[test]
 fn s8_extending_what_another_took_meanwhile_fails_and_leaves_it_alone() {
     for set_nx in [false, true] {
@@ -153,7 +153,7 @@ fn s9_unlocking_what_has_ended_says_so() {
         nodes.pass(ms(1_000)).await;
         let error = mutex.unlock().await.expect_err("it has ended");
         assert_eq!(said(&error), [(None, "expired"); 4]);
-        // Of those that another has, a quorum is what counts.
+        // Only a quorum of the nodes held by others counts as taken.
         for node in 0..2 {
             assert!(nodes.takes(node, "theirs", 5_000));
         }
@@ -167,7 +167,7 @@ fn s9_unlocking_what_has_ended_says_so() {
     });
 }
 
-/// There the branch of the failures can only pass, and nobody looks at what is left.
+/// redsync's test cannot fail in the failure branch, and does not check what is left.
 #[test]
 fn s10_of_four_nodes_three_that_are_free_make_a_lock_and_fewer_leave_nothing() {
     play(4, async |nodes| {
@@ -177,7 +177,7 @@ fn s10_of_four_nodes_three_that_are_free_make_a_lock_and_fewer_leave_nothing() {
             for node in 0..4 {
                 nodes.tell(node, &["FLUSHALL"]);
                 if is_taken(node) {
-                    // Without an end, as there.
+                    // Without an expiry, as in redsync's test.
                     nodes.tell(node, &["SET", NAME, "foobar"]);
                 }
             }
@@ -258,7 +258,7 @@ fn s13_what_a_node_says_is_seen_through_what_it_is_wrapped_in() {
     assert!(Error::Failed.source().is_none());
 }
 
-/// The digests are right if the server knows each script by its own, once it has seen it.
+/// The digests are right if the server recognises each script by its digest after it has seen it.
 #[test]
 fn s14_scripts_are_asked_for_by_their_digests_and_sent_again_where_they_are_forgotten() {
     play(3, async |nodes| {

@@ -1,4 +1,4 @@
-//! How long a lock is relied upon.
+//! How long a lock may be relied upon.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use leasehold_testkit::faults::{Fault, Faults, FaultyStore, Request};
 use super::world::{NAME, play};
 use crate::world::ms;
 
-/// Three stores, the last of which has faults.
+/// Three stores. The last one has faults.
 fn with_faults(host: &Arc<VirtualHost>) -> (Redsync<FaultyStore<MemoryStore>>, Faults) {
     let store = |faults: &Faults| faults.decorate(MemoryStore::new(host.clone()));
     let (none, some) = (Faults::new(host.clone()), Faults::new(host.clone()));
@@ -22,7 +22,7 @@ fn with_faults(host: &Arc<VirtualHost>) -> (Redsync<FaultyStore<MemoryStore>>, F
 
 #[test]
 fn a_part_of_the_expiry_is_left_to_clocks_that_drift() {
-    // the expiry, the factor, for how long it is relied upon
+    // expiry, factor, validity
     let table = [
         (8_000, None, 7_920_000),
         (8_000, Some(0.0), 8_000_000),
@@ -83,7 +83,7 @@ fn time_that_answers_take_is_part_of_the_expiry() {
     });
 }
 
-/// X6: an answer that is lost leaves nothing behind.
+/// X6: a lost answer leaves nothing behind.
 #[test]
 fn a_grant_whose_answer_is_lost_is_rolled_back_or_unlocked() {
     let host = VirtualHost::new(1);

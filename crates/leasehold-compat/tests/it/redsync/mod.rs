@@ -1,4 +1,4 @@
-//! What redsync does: labels such as `S1` are of what its own tests assert.
+//! The behaviour of redsync. Labels such as `S1` name assertions in its own tests.
 
 mod contention;
 mod cut;

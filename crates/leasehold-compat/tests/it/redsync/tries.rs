@@ -1,4 +1,4 @@
-//! How often, how long and by which value a lock is tried.
+//! How often, how long and with which value a lock is tried.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ impl Scene {
         self.redsync.new_mutex(NAME)
     }
 
-    /// How long the call takes, and what it says.
+    /// The duration and the result of the call.
     async fn timed<T>(&self, call: impl Future<Output = T>) -> (Duration, T) {
         let began = self.host.now();
         let output = call.await;
@@ -35,7 +35,7 @@ impl Scene {
     }
 }
 
-/// On three stores in memory, to all of which the faults are ordered.
+/// Runs a scene on three stores in memory that share the faults.
 fn play_in_memory(scene: impl AsyncFnOnce(&Scene)) {
     let host = VirtualHost::new(3);
     let faults = Faults::new(host.clone());
@@ -135,7 +135,7 @@ fn the_last_try_is_the_one_whose_errors_are_told() {
     });
 }
 
-/// A context that ends is a timeout that elapses.
+/// A context that ends corresponds to a timeout that elapses.
 #[test]
 fn a_timeout_ends_all_tries() {
     play_in_memory(async |scene| {
@@ -148,7 +148,7 @@ fn a_timeout_ends_all_tries() {
             assert_eq!(took, ms(limit));
         }
         assert!(first.unlock().await.expect("it is ours"));
-        // In the midst of a try: it is given back all the same.
+        // During a try: it is still undone.
         scene.faults.from_now_on(Request::Acquire, Fault::Late(ms(300)));
         let (took, locked) = scene.timed(second.try_lock_within(ms(200))).await;
         let error = locked.expect_err("no answer");
@@ -232,7 +232,7 @@ fn without_nodes_nothing_is_locked() {
     });
 }
 
-/// There the number would be that of a place in the order that was drawn.
+/// In redsync, the number would be the place in the shuffled order.
 #[test]
 fn shuffled_nodes_are_told_apart_by_the_place_in_which_they_were_given() {
     play(4, async |nodes| {

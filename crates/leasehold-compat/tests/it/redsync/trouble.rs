@@ -11,7 +11,7 @@ use leasehold_testkit::servers::{Proxy, RedisServer, Reply, Way};
 use super::world::{NAME, play, said, taken};
 use crate::world::ms;
 
-/// What a call to a node that is down waits for at most: less than any limit.
+/// How long a call waits at most for a node that is down: less than any limit.
 const NO_TIME: Duration = Duration::ZERO;
 
 #[test]
@@ -55,8 +55,8 @@ fn without_a_majority_of_nodes_nothing_is_locked_and_nothing_stays() {
     });
 }
 
-/// A server that answers nothing costs a try its part of the expiry, and an unlock what the store
-/// waits at most.
+/// A server that answers nothing delays a try by its part of the expiry, and an unlock by the
+/// store's limit.
 #[test]
 fn all_nodes_are_waited_for_and_a_silent_one_for_a_part_of_the_expiry() {
     play(3, async |nodes| {
@@ -132,7 +132,7 @@ fn who_fails_fast_waits_for_no_more_than_a_quorum_that_agrees() {
     });
 }
 
-/// Its nodes are what is to be given.
+/// Give the nodes of the quorum instead.
 #[test]
 fn a_node_that_is_a_quorum_is_refused() {
     play(3, async |nodes| {
@@ -152,8 +152,8 @@ fn a_node_that_is_a_quorum_is_refused() {
     });
 }
 
-/// A node that cannot know whether another has it says neither that it is free nor that it is
-/// taken.
+/// Such a node cannot know whether another client has the lock. It answers neither *free* nor
+/// *taken*.
 #[test]
 fn a_strict_node_that_may_have_forgotten_is_a_node_that_failed() {
     play(3, async |nodes| {
@@ -196,7 +196,7 @@ fn a_key_that_is_no_string_is_an_error_and_stays() {
     });
 }
 
-/// In real time: a bad network before one of the servers, and the others as they are.
+/// In real time: one server is behind a bad network, the others are normal.
 #[tokio::test]
 async fn a_slow_node_is_waited_for_or_done_without() {
     let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];

@@ -11,11 +11,11 @@ use leasehold_compat::redsync::{Error, Mutex, Redsync};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::servers::{RedisServer, Reply, ServerOutside, pool};
 
-/// The name that is locked.
+/// The name of the lock.
 pub(super) const NAME: &str = "job";
 
-/// One lends several servers after the other has them all: two that each wait for the servers of
-/// the other would wait for ever.
+/// One test at a time borrows its servers. Two tests that each wait for the other's servers would
+/// wait for ever.
 static LENDING: StdMutex<()> = StdMutex::new(());
 
 pub(super) struct Nodes {
@@ -24,12 +24,12 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// The connections of one more process.
+    /// The connections of another process.
     pub(super) async fn stores(&self) -> Vec<RedisStore> {
         self.stores_by("").await
     }
 
-    /// As [`stores`](Self::stores), by their URLs with something behind them.
+    /// Like [`stores`](Self::stores), with options behind the URLs.
     pub(super) async fn stores_by(&self, options: &str) -> Vec<RedisStore> {
         let mut stores = Vec::new();
         for outside in &self.outsides {
@@ -41,12 +41,12 @@ impl Nodes {
         stores
     }
 
-    /// One more process with redsync.
+    /// redsync in another process.
     pub(super) async fn redsync(&self) -> Redsync<RedisStore> {
         Redsync::new_on(self.stores().await, self.host.clone())
     }
 
-    /// A mutex in one more process.
+    /// A mutex in another process.
     pub(super) async fn mutex(&self) -> Mutex<RedisStore> {
         self.redsync().await.new_mutex(NAME)
     }
@@ -55,20 +55,20 @@ impl Nodes {
         self.outsides[node].server()
     }
 
-    /// Asks a node, as a client of another make would.
+    /// Sends a command to a node, like a client of another library.
     #[track_caller]
     pub(super) fn tell(&self, node: usize, words: &[&str]) -> Reply {
         self.server(node).command(words)
     }
 
-    /// What the key holds on a node.
+    /// The value of the key on a node.
     #[track_caller]
     pub(super) fn value(&self, node: usize) -> Option<String> {
         let value = self.tell(node, &["GET", NAME]);
         (value != Reply::Nil).then(|| value.text())
     }
 
-    /// What the key holds on each node.
+    /// The value of the key on each node.
     #[track_caller]
     pub(super) fn values(&self) -> Vec<Option<String>> {
         (0..self.outsides.len()).map(|node| self.value(node)).collect()
@@ -86,7 +86,7 @@ impl Nodes {
         (0..self.outsides.len()).map(|node| self.tell(node, &["KEYS", "*"]).texts()).collect()
     }
 
-    /// How long the key lasts on each node, in milliseconds.
+    /// The remaining life of the key on each node in milliseconds.
     #[track_caller]
     pub(super) fn lasts(&self) -> Vec<i64> {
         (0..self.outsides.len()).map(|node| self.tell(node, &["PTTL", NAME]).int()).collect()
@@ -109,7 +109,7 @@ impl Nodes {
     /// Compares before it deletes, on one node.
     #[track_caller]
     pub(super) fn releases(&self, node: usize, value: &str) -> bool {
-        // What redsync sends.
+        // The script of redsync.
         let script = "local val = redis.call(\"GET\", KEYS[1]) \
              if val == ARGV[1] then return redis.call(\"DEL\", KEYS[1]) \
              elseif val == false then return -1 else return 0 end";
@@ -117,7 +117,7 @@ impl Nodes {
     }
 }
 
-/// Plays the scene on so many servers that nobody else uses.
+/// Runs a scene on servers that nobody else uses.
 pub(super) fn play(nodes: usize, scene: impl AsyncFnOnce(&Nodes)) {
     let lending = LENDING.lock().unwrap_or_else(PoisonError::into_inner);
     let servers: Vec<_> = (0..nodes).map(|_| pool::lend()).collect();
@@ -125,7 +125,7 @@ pub(super) fn play(nodes: usize, scene: impl AsyncFnOnce(&Nodes)) {
     play_on(servers.into_iter().map(ServerOutside::new).collect(), scene);
 }
 
-/// As [`play`], on servers that are started for it.
+/// Like [`play`], on new servers.
 pub(super) fn play_on_new(nodes: usize, scene: impl AsyncFnOnce(&Nodes)) {
     let server = |_| ServerOutside::new(Arc::new(RedisServer::builder().with_clock().start()));
     play_on((0..nodes).map(server).collect(), scene);
@@ -140,14 +140,14 @@ fn play_on(outsides: Vec<Arc<ServerOutside>>, scene: impl AsyncFnOnce(&Nodes)) {
     host.drop_tasks();
 }
 
-/// The nodes of which a quorum says that another has the lock.
+/// The nodes of a `Taken` error.
 #[track_caller]
 pub(super) fn taken(error: &Error) -> &[usize] {
     let Error::Taken { nodes } = error else { panic!("{error:?}") };
     nodes
 }
 
-/// What each node said: which one, where that is known, and a word for it.
+/// The error of each node: its number, if known, and a word for it.
 pub(super) fn said(error: &Error) -> Vec<(Option<usize>, &'static str)> {
     let word = |error: &Error| match error {
         Error::NodeTaken { node } => (Some(*node), "taken"),

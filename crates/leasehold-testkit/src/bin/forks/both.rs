@@ -1,12 +1,12 @@
-//! Parent and child ask for one lock at the same time.
+//! Parent and child try the same lock at the same time.
 
 use leasehold::ErrorKind;
 
 use crate::process::{Child, Line};
 use crate::{connect, runtime, use_once};
 
-/// Uses the library once, forks, and has both processes try one lock: never do both have it, and
-/// what they draw differs. On SQLite the child is refused.
+/// Uses the library once, forks, and lets both processes try one lock. Exactly one of them gets it,
+/// and their random tokens differ. On SQLite the child is refused.
 pub(crate) fn both_try(url: &str) {
     use_once(url);
     let mut child = Child::fork(|line| {
@@ -18,8 +18,8 @@ pub(crate) fn both_try(url: &str) {
     child.join();
 }
 
-/// Tries the shared lock, and takes one of its own. Returns what happened here and there. Both keep
-/// what they have until both know.
+/// Tries the shared lock, and takes another lock of its own. Returns the results of both processes.
+/// Both keep their locks until both know the results.
 fn try_once(url: &str, line: &mut Line, own: &str) -> (String, String) {
     runtime().block_on(async {
         let client = match leasehold::Client::connect(url).await {
@@ -53,7 +53,7 @@ fn compare(url: &str, said: &str, other: &str) {
     }
 }
 
-/// As a client is made: it names this process.
+/// The pid that a holder gave. A new client gives its own process.
 pub(crate) async fn holder_pid(url: &str, name: &str) -> u32 {
     let snapshot = connect(url).await.inspect(name).await.expect("an answer");
     snapshot.holders[0].client.as_ref().expect("it says who it is").pid

@@ -1,4 +1,4 @@
-//! What a fork copied refuses to be used, and leaves the other process alone.
+//! Copies of clients and guards refuse to work after a fork, and do not disturb the other process.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use leasehold::{Client, Error, ErrorKind, Guard, Lease, Lost, Mutex, Release};
 use crate::process::Child;
 use crate::{connect, runtime};
 
-/// Long enough that nothing is renewed meanwhile.
+/// Long enough that no renewal is needed.
 const TTL: Duration = Duration::from_mins(10);
 
-/// What a client was used for before the fork.
+/// A client in use before the fork.
 struct Used {
     client: Client,
     mutex: Mutex,
@@ -86,7 +86,7 @@ fn refused<T>(outcome: Result<T, Error>) {
     }
 }
 
-/// A child that goes on with the runtime of its parent, and ends it, takes nothing from it.
+/// A child that goes on with its parent's runtime, and ends it, takes nothing from the parent.
 pub(crate) fn runtime_is_left_alone(url: &str) {
     let ours = runtime();
     let (client, guard) = ours.block_on(async {
@@ -117,11 +117,11 @@ pub(crate) fn runtime_is_left_alone(url: &str) {
         assert_eq!(other.expect("it is free").release().await.ok(), Some(Release::Released));
         assert_eq!(guard.release().await.expect("an answer"), Release::Released);
     });
-    // One is for looking.
+    // The test itself made one.
     assert_eq!(requests.connections() - connections, 1, "the parent had to connect again");
 }
 
-/// Futures that wait when the process forks are dropped by the child, and served in the parent.
+/// The child drops futures that wait during the fork. The parent's copies are served.
 pub(crate) fn futures_are_left_alone(url: &str) {
     let ours = runtime();
     let (client, guard, others) = ours.block_on(async {
@@ -129,7 +129,7 @@ pub(crate) fn futures_are_left_alone(url: &str) {
         let guard = client.mutex("a").ttl(TTL).lock().await.expect("it is free");
         (client, guard, others)
     });
-    // The first asks, and the second waits behind it in the line of their client.
+    // The first one asks the server. The second one waits behind it in the client's own line.
     let mutexes = [others.mutex("a").ttl(TTL), others.mutex("a").ttl(TTL)];
     let mut waiting = mutexes.map(|mutex| Some(Box::pin(async move { mutex.lock().await })));
     ours.block_on(async {
@@ -158,7 +158,7 @@ pub(crate) fn futures_are_left_alone(url: &str) {
     });
 }
 
-/// What a server was asked so far. Only a Redis server tells.
+/// Counts the requests to a server. Only a Redis server has such a count.
 struct Requests(Option<(String, u64)>);
 
 impl Requests {
@@ -171,7 +171,7 @@ impl Requests {
         Self(address)
     }
 
-    /// Makes sure that nobody asked anything but for this.
+    /// Checks that the server got no request except the one that reads the count.
     fn none_since(&self) {
         let Some((address, before)) = &self.0 else { return };
         let asked = stat(address, "total_commands_processed") - before;

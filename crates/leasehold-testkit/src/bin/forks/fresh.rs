@@ -8,11 +8,10 @@ use crate::both::holder_pid;
 use crate::process::Child;
 use crate::{connect, runtime, use_once};
 
-/// Short, so that it lasts by renewals alone.
+/// Short, so that only renewals keep it.
 const TTL: Duration = Duration::from_millis(600);
 
-/// The child has its own thread for renewals and its own name, waits in line, and is handed the
-/// lock.
+/// The child has its own renewal thread and its own name, waits in line, and is handed the lock.
 pub(crate) fn child_works(url: &str) {
     use_once(url);
     let ours = runtime();
@@ -26,7 +25,7 @@ pub(crate) fn child_works(url: &str) {
         let client = here.block_on(connect(url));
         let guard = here.block_on(client.mutex("own").ttl(TTL).lock()).expect("it is free");
         assert_eq!(here.block_on(holder_pid(url, "own")), std::process::id());
-        // The executor stands still: only a thread of the library's can renew.
+        // The executor stands still, so only a thread of the library can renew.
         until_renewed_twice(&guard);
         assert_eq!(here.block_on(guard.release()).expect("an answer"), Release::Released);
         line.say("waits");
@@ -58,7 +57,7 @@ fn until_renewed_twice(guard: &Guard) {
     }
 }
 
-/// Forks in a fork, and on: every process works, and draws its own.
+/// Forks inside a fork: every process works, with its own random numbers.
 pub(crate) fn grandchild_works(url: &str) {
     use_once(url);
     let child = Child::fork(|_| {
@@ -71,7 +70,8 @@ pub(crate) fn grandchild_works(url: &str) {
     child.join();
 }
 
-/// A copied memory store refuses; one of the same name that the child opens is its own.
+/// A copied memory store refuses to work. If the child opens a store with the same name, it is a
+/// new store.
 pub(crate) fn memory_is_not_shared() {
     let url = "memory:shop";
     let ours = runtime();

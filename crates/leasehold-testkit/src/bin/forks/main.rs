@@ -1,6 +1,6 @@
-//! Uses the library on both sides of a fork. Its exit code says whether all went as promised.
+//! Uses the library on both sides of a fork. Exits with 0 if all promises held.
 //!
-//! `forks SCENARIO URL`. A program of its own, since a test runner has too many threads to fork.
+//! `forks SCENARIO URL`. A separate program, because a test runner has too many threads to fork.
 #![allow(clippy::disallowed_methods, reason = "real processes have the clock of the machine")]
 
 mod both;
@@ -37,18 +37,16 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A runtime of this process.
 fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().expect("a runtime starts")
 }
 
-/// A client of this process.
 async fn connect(url: &str) -> Client {
     Client::connect(url).await.expect("the store is there")
 }
 
-/// Takes and releases a lock, so that everything in the library has been used once.
+/// Takes and releases a lock, so that every part of the library has been used once.
 fn use_once(url: &str) {
     runtime().block_on(async {
         let client = connect(url).await;

@@ -1,4 +1,4 @@
-//! Forking, and talking to the other process.
+//! Forks, and talks to the other process.
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ pub(crate) struct Child {
     line: Line,
 }
 
-/// A line to the other process.
+/// A connection to the other process.
 pub(crate) struct Line {
     from: BufReader<PipeReader>,
     to: PipeWriter,
@@ -32,7 +32,7 @@ impl Line {
 }
 
 impl Child {
-    /// Forks. The child does `work`, and ends.
+    /// Forks. The child runs `work` and exits.
     pub(crate) fn fork(work: impl FnOnce(&mut Line)) -> Self {
         let (from_child, to_parent) = pipe().expect("a pipe");
         let (from_parent, to_child) = pipe().expect("a pipe");
@@ -54,7 +54,7 @@ impl Child {
         &mut self.line
     }
 
-    /// Waits for its end, which has to be a good one.
+    /// Waits for the child, which must exit with 0.
     pub(crate) fn join(self) {
         let status = waitpid(self.pid).expect("it is ours");
         assert_eq!(status, 0, "the child failed");

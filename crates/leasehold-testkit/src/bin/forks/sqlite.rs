@@ -1,11 +1,11 @@
-//! SQLite does not survive a fork, so a child of a process that used it is refused.
+//! SQLite does not survive a fork. So a child is refused if its parent used SQLite.
 
 use leasehold::{Client, ErrorKind};
 
 use crate::process::Child;
 use crate::{runtime, use_once};
 
-/// The parent had used it, and closed it: the child is refused, whatever the file.
+/// The parent used SQLite and closed it. The child is refused, whatever the file.
 pub(crate) fn child_is_refused(url: &str) {
     use_once(url);
     let child = Child::fork(|_| {
@@ -24,7 +24,7 @@ pub(crate) fn child_is_refused(url: &str) {
     use_once(url);
 }
 
-/// The parent has used the library, but not SQLite: the child may.
+/// The parent used the library, but not SQLite. The child may use SQLite.
 pub(crate) fn child_of_one_that_used_none(url: &str) {
     use_once("memory:");
     let child = Child::fork(|_| use_once(url));

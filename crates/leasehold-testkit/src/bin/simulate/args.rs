@@ -1,4 +1,4 @@
-//! The arguments.
+//! The command line arguments.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_testkit::history::Invariant;
 use leasehold_testkit::simulation::{Kind, Plan};
 
-/// What each flag does; the kinds of worlds follow it.
+/// The description of each flag. The kinds of worlds follow it.
 const USAGE: &str = "\
 usage: cargo xtask sim [FLAGS]
 
@@ -43,7 +43,7 @@ Beside these, `cargo xtask sim --short` runs what every change has to pass, and
 `cargo xtask sim --planted [NAME...] [--seeds N] [--jobs N] [--json FILE]` plants known bugs.
 ";
 
-/// The help: all flags, and the kinds of worlds.
+/// The help text: all flags, the kinds of worlds, and the invariants.
 pub(crate) fn usage() -> String {
     let mut usage = format!("{USAGE}\nKinds of worlds:\n");
     for (name, about) in Kind::ALL.map(Kind::about) {
@@ -56,14 +56,13 @@ pub(crate) fn usage() -> String {
     usage
 }
 
-/// What is to be done.
 pub(crate) struct Args {
     pub(crate) seeds: Range<u64>,
-    /// If one is asked for.
+    /// The time of each world, if the user gave one.
     pub(crate) time: Option<Duration>,
     pub(crate) is_quorum: bool,
     pub(crate) wants_copies: bool,
-    /// Of which kinds every world has to be.
+    /// The kinds that every world must have.
     pub(crate) worlds: Vec<Kind>,
     pub(crate) grants_max: usize,
     pub(crate) jobs: usize,
@@ -73,19 +72,19 @@ pub(crate) struct Args {
     pub(crate) mode: Mode,
 }
 
-/// What is printed.
+/// The action, and its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Check,
     Hashes,
-    /// Until this is broken; `None`: until anything is.
+    /// Stops when this invariant is broken; `None` stops at any.
     UntilViolation(Option<Invariant>),
     Contention,
     Help,
 }
 
 impl Args {
-    /// Whether the world of a seed is one of those that are to be run.
+    /// Whether the world of a seed should be run.
     pub(crate) fn want(&self, seed: u64) -> bool {
         let drawn = || Plan::new(seed, self.time_of_world());
         (!self.is_quorum || drawn().is_quorum())
@@ -143,13 +142,13 @@ impl Args {
         Ok(args)
     }
 
-    /// For how long the clients of a world with faults go on.
+    /// How long the clients of a world with faults work.
     pub(crate) fn time_of_world(&self) -> Duration {
         self.time.unwrap_or(Duration::from_secs(30))
     }
 }
 
-/// The invariant that is sought, or `any`.
+/// Parses the invariant to look for, or `any`.
 fn sought(name: &str) -> Result<Option<Invariant>, String> {
     if name == "any" { Ok(None) } else { name.parse().map(Some) }
 }
@@ -163,7 +162,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
         .ok_or_else(|| format!("seeds are a range such as 0..100, not `{text}`"))
 }
 
-/// The shortest run with faults: the first comes after half a second.
+/// The shortest run with faults. The first fault comes after half a second.
 const TIME_MIN: Duration = Duration::from_secs(5);
 
 fn time(text: &str) -> Result<Duration, String> {

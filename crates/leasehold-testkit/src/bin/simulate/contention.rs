@@ -1,4 +1,4 @@
-//! Ten clients that want one lock of five nodes, seed by seed.
+//! Runs ten clients that want one lock of five nodes, for each seed.
 
 use std::process::ExitCode;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Runs seeds of the simulation, and says what they broke.
+//! Runs seeds of the simulation, and prints the violations.
 //!
 //! `cargo xtask sim` builds it and passes its arguments on.
 

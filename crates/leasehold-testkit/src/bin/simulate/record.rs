@@ -1,4 +1,4 @@
-//! What was run, for those who were not there.
+//! Writes the record of a run.
 
 use std::io;
 use std::path::Path;

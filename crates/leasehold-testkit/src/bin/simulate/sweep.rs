@@ -1,4 +1,4 @@
-//! Many seeds, side by side.
+//! Runs many seeds side by side.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,18 +14,18 @@ use leasehold_testkit::simulation::{Kind, run};
 
 use crate::args::{Args, Mode};
 
-/// What a seed in which something panicked is counted as, beside the invariants.
+/// The name under which seeds with a panic are counted, beside the invariants.
 const PANIC: &str = "panic";
 
-/// How many violations are printed.
+/// How many violations are printed at most.
 const PRINTED_MAX: usize = 20;
 
-/// What came of all seeds.
+/// The result of all seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     pub(crate) seeds: u64,
     pub(crate) simulated: Duration,
-    /// For how much of it what is asked in calm weather only was asked.
+    /// How much of that time was calm. Some invariants are checked only then.
     pub(crate) calm: Duration,
     pub(crate) wall: Duration,
     pub(crate) acquisitions: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Sweep {
     pub(crate) in_model: u64,
     pub(crate) promised: BTreeMap<&'static str, u64>,
     pub(crate) not_covered: BTreeMap<&'static str, u64>,
-    /// How many worlds there were of each kind, and how often they came to what others lack.
+    /// How many worlds of each kind there were, and counts of events that only such worlds have.
     pub(crate) kinds: BTreeMap<&'static str, u64>,
     pub(crate) did: BTreeMap<&'static str, u64>,
     hashes: BTreeMap<u64, u64>,
@@ -107,7 +107,7 @@ impl Sweep {
             let counted =
                 if violation.promised { &mut self.promised } else { &mut self.not_covered };
             *counted.entry(violation.invariant.name()).or_default() += 1;
-            // Where one kind of violation is sought, the others are counted.
+            // If the user looks for one invariant, violations of others are only counted.
             let is_told = !matches!(args.mode, Mode::UntilViolation(Some(_)));
             if violation.promised && is_told && self.printed < PRINTED_MAX {
                 self.printed += 1;
@@ -115,7 +115,7 @@ impl Sweep {
                 let replay = replay(seed, args);
                 let told =
                     format!("violation {name} seed {seed}: {violation}\n    replay: {replay}");
-                // What is printed with hashes is compared.
+                // The hashes on standard output are compared, so violations go to standard error.
                 if args.mode == Mode::Hashes {
                     eprintln!("{told}");
                 } else {
@@ -133,7 +133,7 @@ impl Sweep {
         }
     }
 
-    /// Whether what is sought was found: with no invariant in particular, a panic is found too.
+    /// Whether the search has succeeded. A search for any violation also finds a panic.
     fn has_found(&self, mode: Mode) -> bool {
         let any = mode == Mode::UntilViolation(None);
         self.found.is_some() || any && !self.panicked.is_empty()
@@ -221,7 +221,7 @@ fn replay(seed: u64, args: &Args) -> String {
     format!("cargo xtask sim --seeds {seed}..{}{time}{worlds}", seed + 1)
 }
 
-/// What came of one seed.
+/// The result of one seed.
 struct One {
     simulated: Duration,
     calm: Duration,
@@ -236,7 +236,7 @@ struct One {
 }
 
 impl One {
-    /// Runs a seed. `None` if something in it panicked.
+    /// Runs a seed. Returns `None` if something panicked.
     fn of(seed: u64, args: &Args) -> Option<Self> {
         let plan = args.plan(seed);
         let ran = catch_unwind(AssertUnwindSafe(|| run(&plan))).ok()?;

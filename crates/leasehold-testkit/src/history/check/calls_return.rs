@@ -3,11 +3,11 @@
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, Story};
 
-/// A call with a limit ends within it, the time in which its process stood still left out; one that
-/// has not ended is judged as if it ended with the history. Once the history is `Over`, no call of
-/// a process that lives and runs is still open, whatever its limit.
+/// A call with a limit ends within it. The time in which its process stood still does not count. An
+/// open call is judged as if it ended with the history. After `Over`, a living and running process
+/// has no open call, whatever its limit.
 ///
-/// A process that runs may be late by `wake`, one that stood still meanwhile by `notice`.
+/// A process may be late by `wake`, or by `notice` if it stood still meanwhile.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let calls = story.keys.values().flat_map(|of_key| &of_key.calls);
     calls.filter_map(|call| hangs(story, call)).collect()

@@ -1,15 +1,17 @@
-//! Fencing tokens are used by whom they were reserved for.
+//! Each fencing token is used by the owner that it was reserved for.
 
 use std::collections::HashMap;
 
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story, Window};
 
-/// The fencing token of a window is one of those that the server told its owner are reserved for
-/// it, before the window began; and of windows with the same owner token, the later has the higher
-/// one.
+/// Checks two rules:
 ///
-/// The first is asked only of keys of which the history tells what owners were told.
+/// 1. Before a window began, the server told its owner that the window's fencing token is reserved
+///    for it.
+/// 2. Of two windows with the same owner token, the later one has the higher fencing token.
+///
+/// The first rule applies only to keys whose history contains reservations.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
@@ -27,7 +29,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             {
                 let text =
                     format!("`{key}`: {name} has {fence}, after {last} of {}", before.name());
-                // A counter that fell back reserves lower ones.
+                // A counter that fell back reserves lower numbers.
                 let promised = story.weather.fencing_promised(window.began);
                 violations.push(violation(window, text, promised));
             }
@@ -38,7 +40,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
 
 fn was_reserved(of_key: &OfKey<'_>, window: &Window<'_>, fence: u64) -> bool {
     let until = of_key.served.partition_point(|served| served.at <= window.began);
-    // From the latest on: a lease is used soon after it was granted.
+    // Newest first: a lease is used soon after its grant.
     of_key.served[..until].iter().rev().any(|served| {
         served.after == Some(window.token) && served.block.is_some_and(|block| block.has(fence))
     })
@@ -54,7 +56,7 @@ mod tests {
     use crate::history::build::{ASK, JOIN, Tale, tale};
     use crate::history::event::Request::{Keep, Release};
 
-    /// A has the numbers 7 to 9.
+    /// Owner A has the numbers 7 to 9.
     fn reserved() -> Tale {
         tale().locks(1).serves(JOIN, "A", "", "A").reserves(7, 3).gets(1, "A", 7, 9.9)
     }

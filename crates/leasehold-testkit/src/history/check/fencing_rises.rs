@@ -7,16 +7,16 @@ use leasehold::core::Moment;
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story, Window};
 
-/// Per key, of windows with a fencing token:
+/// Checks three rules for each key, on windows with a fencing token:
 ///
-/// 1. No two have the same.
-/// 2. If the grant of A was settled before that of B began, A's is lower. A's was settled when its
-///    token became the owner at the server for the last time before A's window began (not known:
-///    when the window began); B's began when its token became the owner for the first time (not
-///    known: when it was called for).
-/// 3. Where windows do not overlap, they rise in the order of the windows. This needs leases that
-///    hold, so it is asked only where no lease was evicted or ended by a fault that is not covered:
-///    a grant that the server forgot may arrive after the next one was over.
+/// 1. No two windows have the same token.
+/// 2. If the grant of A was made before the grant of B, A's token is lower. A's grant was made at
+///    the latest when its owner token last became the owner at the server before A's window began
+///    (if unknown: when the window began). B's grant was made at the earliest when its owner token
+///    first became the owner (if unknown: when its call began).
+/// 3. Without overlaps, tokens rise in the order of the windows. This applies only while no lease
+///    was evicted or ended by a fault that is not covered: a grant that the server forgot may
+///    arrive after the next one was over.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
@@ -52,7 +52,7 @@ impl Found<'_, '_> {
 struct Grant<'a> {
     window: &'a Window<'a>,
     fence: u64,
-    /// Its grant was made between these two.
+    /// The grant was made between these two moments.
     earliest: Moment,
     latest: Moment,
 }
@@ -115,7 +115,7 @@ fn rise_by_window(of_key: &OfKey<'_>, grants: &[Grant<'_>], found: &mut Found<'_
     for (first, second) in pairs().filter(|(first, second)| second.fence < first.fence) {
         let asked = first.window.called.min(second.window.called);
         let leases_hold = found.story.weather.windows_promised(asked, second.window.began);
-        // What is granted later in real time was looked at.
+        // The second rule has covered grants that were made later.
         if leases_hold && second.earliest <= first.latest {
             found.add(first, second, "though its window is the later one");
         }

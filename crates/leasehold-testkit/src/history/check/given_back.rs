@@ -1,4 +1,4 @@
-//! Who gives an acquisition up gives back what it may have got.
+//! A client that gives up an acquisition releases what it may have got.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,20 +10,22 @@ use crate::history::event::{CallId, CallKind, ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Story};
 
-/// An owner token that the server gave the key or a place in line, and whose call ended without a
-/// window, is released: its process has sent a release by it at some time. So is one whose lease
-/// the server kept on request, and that got no window since then.
+/// If the server gave an owner token the key or a place, and the token's call ended without a
+/// window, then its process sends a release of the token at some time. The same holds for a lease
+/// that the server kept on request, if it got no window after that.
 ///
-/// The calls of a token are those that asked with it. One that waits and is dropped leaves token
-/// and place to one that waits behind it, so whoever waits when the last of them ends may have it.
-/// A token whose request no call is known for is not judged.
+/// The calls of a token are the calls that sent an acquire with it. A dropped waiter may leave its
+/// token and place to another waiter of its process. So every call that waits when the last of the
+/// token's calls ends may have the token. A token is not judged if the call of one of its requests
+/// is unknown.
 ///
-/// A process that dies, or cannot send anything for as long as the server would have kept the key
-/// or the place, owes nothing. So a token is asked after whose process sent something else by the
-/// same connection, an ask or a release, in the first half of that time. An ask that took effect
-/// only after the call that sent it had ended is nobody's fault, and neither is one that was held
-/// back for longer than what it asked for would have lasted: whoever gives back for that long may
-/// take it for lost. Nor is a hand-over to the place that such an ask took.
+/// A process that dies owes nothing. Nor does a process that could send nothing while the server
+/// would have kept the key or the place. So a token is judged only if its process sent another
+/// acquire or release over the same connection early enough (see [`Said::could_release`]). Two late
+/// acquires are nobody's fault: one that took effect after its call had ended, and one that was
+/// held back for longer than its lease or place would have lasted. After such a delay, the client
+/// may take it for lost. The same holds for a hand-over to
+/// the place that such an acquire took.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let given_up = sent.tokens.iter().filter(|(token, _)| !sent.settled.contains(**token));
@@ -43,15 +45,15 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// The asks by a token, or the request by which its lease was offered to others.
+/// The acquires with a token, or the request that offered its lease to others.
 struct Asked<'a> {
     process: ProcessId,
     key: &'a str,
-    /// Which calls asked. `None` for what was sent in none.
+    /// The calls that sent acquires. `None` stands for an acquire outside any call.
     by: BTreeSet<Option<CallId>>,
-    /// When the asks were sent.
+    /// When the acquires were sent.
     at: BTreeSet<Moment>,
-    /// When its lease was offered to others.
+    /// When the lease was offered to others.
     kept: Option<Moment>,
 }
 
@@ -63,13 +65,13 @@ impl Asked<'_> {
         })
     }
 
-    /// For how long an ask that the server carried out then had been on its way.
+    /// How long an acquire that the server carried out at `served` had been on its way.
     fn held_back(&self, served: Moment) -> Duration {
         self.at.range(..=served).next_back().map_or(Duration::ZERO, |sent| served.since(*sent))
     }
 
-    /// When the last call had surely ended that may have had the token. `None` if one of them never
-    /// ends, or is not known.
+    /// When the last call that may have had the token ended. `None` if one of these calls never
+    /// ends, or is unknown.
     fn ended(&self, of_key: &OfKey<'_>) -> Option<Moment> {
         let (mut ended, mut waits) = (None, false);
         for call in self.calls(of_key) {
@@ -77,7 +79,8 @@ impl Asked<'_> {
             waits |= call.kind == CallKind::Lock;
         }
         let mut ended = ended.filter(|_| !self.by.contains(&None))?;
-        // By their beginnings: who takes over from one that took over began before that one ended.
+        // In the order in which the calls began: a call that takes over a token began before the
+        // earlier call ended.
         let others = of_key.calls.iter().filter(|call| call.process == self.process);
         for call in others.filter(|call| waits && call.kind == CallKind::Lock) {
             if is_open(call, ended) {
@@ -88,13 +91,12 @@ impl Asked<'_> {
     }
 }
 
-/// What was sent.
 #[derive(Default)]
 struct Sent<'a> {
     tokens: BTreeMap<&'a str, Asked<'a>>,
-    /// Tokens that were released, or got a window, and were not offered to others after it.
+    /// Tokens that were released or got a window, and were not offered to others afterwards.
     settled: BTreeSet<&'a str>,
-    /// When each process sent an ask or a release.
+    /// When each process sent an acquire or a release.
     said: Said<ProcessId>,
 }
 
@@ -138,13 +140,13 @@ fn is_open(call: &Call, at: Moment) -> bool {
     call.called <= at && call.returned.is_none_or(|(returned, _)| returned >= at)
 }
 
-/// For how long after `ended` the server keeps the key or the place by itself.
+/// How long after `ended` the server keeps the key or the place by itself.
 fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Option<Duration> {
     let (mut keeps_until, mut was_offered): (Option<Moment>, _) = (None, false);
     let mut is_owed = true;
     for served in of_key.served.iter().take_while(|served| served.at <= ended) {
         let is_of_it = served.token == token;
-        // An ask that comes late, or twice, is answered to nobody who could give it back.
+        // Nobody hears the answer to a late or repeated acquire, so nobody can release it.
         let is_ask = matches!(served.request, Request::Ask { .. });
         let is_heard = || asked.calls(of_key).any(|call| is_open(call, served.at));
         let lasts = match served.request {
@@ -182,18 +184,18 @@ mod tests {
     use crate::history::event::Outcome::{Dropped, Taken, Unknown, WaitElapsed};
     use crate::history::event::Request::{Keep, Release};
 
-    /// A try whose answer is lost.
+    /// A `try_lock` whose answer is lost.
     fn unanswered() -> Tale {
         let tale = tale().fault("reply-lost").tries(1).sends(1, ASK, "A");
         tale.serves(ASK, "A", "", "A").at(2.0).returns(1, Unknown).heals()
     }
 
-    /// It sends other things, so that it could have sent that release.
+    /// The process sends other requests, so it could have sent that release.
     fn goes_on(tale: Tale, at: f64) -> Tale {
         tale.at(at).sends(1, Release, "C").at(at + 1.5).sends(1, Release, "D")
     }
 
-    /// A wait that is dropped, while another has the key.
+    /// A wait that is dropped while another client has the key.
     fn dropped() -> Tale {
         let tale = tale().fault("dropped-future").calls(1, Lock, None).sends(1, JOIN, "A");
         tale.serves(JOIN, "A", "B", "B").at(0.5).returns(1, Dropped).heals()
@@ -215,7 +217,7 @@ mod tests {
         goes_on(dropped().sends(1, Release, "A"), 0.6).passes();
     }
 
-    /// Another task waits behind the one that asks, which is dropped.
+    /// The first of two waiting tasks sends the acquire and is dropped.
     fn left_to_another() -> Tale {
         let tale = tale().fault("dropped-future").calls(1, Lock, None).sends(1, JOIN, "A");
         let tale = tale.serves(JOIN, "A", "B", "B").also_calls(1, Lock).at(0.5);
@@ -229,7 +231,7 @@ mod tests {
         goes_on(ended, 1.1).breaks(NoOrphan);
     }
 
-    /// A lease was passed on by way of the server, and the task that it was for is dropped.
+    /// The server kept a lease for another task of the client, and that task is dropped.
     fn kept_for_nobody() -> Tale {
         let tale = tale().fault("dropped-future").takes(1, "A", 1, 9.9).at(1.0).locks(1);
         let tale = tale.gives_up("A").sends(1, Keep, "A").at(1.1).serves(Keep, "A", "A", "A");
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn who_dies_or_is_cut_off_owes_nothing() {
         unanswered().crashes(1).at(2.1).sends(2, Release, "C").passes();
-        // Before it tries again, or when the lease is over.
+        // Here it dies before it tries again. Below, the lease ends first.
         unanswered().at(2.1).sends(1, Release, "C").crashes(1).passes();
         goes_on(unanswered(), 7.9).passes();
     }
@@ -268,7 +270,7 @@ mod tests {
         goes_on(late, 1.2).passes();
     }
 
-    /// It waits on, by another token.
+    /// The client waits on with another token.
     #[test]
     fn an_ask_that_was_held_back_for_as_long_as_it_would_have_lasted_owes_nothing() {
         let late = |at| {

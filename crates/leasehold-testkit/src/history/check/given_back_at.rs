@@ -1,4 +1,4 @@
-//! Who gives an acquisition up gives back what single nodes of a quorum granted.
+//! A client that gives up an acquisition releases what single nodes of a quorum granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,20 @@ use crate::history::event::{CallId, ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, Story};
 
-/// An owner token that a node of a quorum gave the key, and that never got a window, is released
-/// at that node: its process has sent a release by it there at some time.
+/// If a node granted an owner token the key, and the token never got a window, then its process
+/// sends that node a release of the token at some time.
 ///
-/// The calls of a token are those that asked with it, at whatever node. One that waits and is
-/// dropped may leave the token to another task of its client, so a token is judged only where all
-/// calls of its process for that key that began before the last of its own ended have ended too.
+/// The calls of a token are the calls that sent an acquire with it, to any node. A dropped waiter
+/// may leave its token to another task of its client. So all calls of the process for that key must
+/// have ended that began before the last call of the token ended. Otherwise the token is not
+/// judged.
 ///
-/// A process owes nothing that dies, or cannot send anything to the node: a token is judged if its
-/// process sent that node something else when it would have sent the release too, once its calls
-/// had ended and the grant was there: see [`Said::could_release`]. An ask that the network
-/// held back for longer than what it asked for would have lasted is nobody's fault: whoever gives
-/// back for that long may take it for lost. Nor is anything left to be given back once the node has
-/// granted the key to another: it had evicted it, or forgotten.
+/// A process that dies, or cannot send anything to the node, owes nothing. So a token is judged
+/// only if its process sent the node another request when it would have sent the release too: after
+/// its calls had ended and the grant was made (see [`Said::could_release`]). An acquire that the
+/// network held back for longer than its lease would have lasted is nobody's fault: after such a
+/// delay, the client may take it for lost. If the node has granted the key to another owner, there
+/// is nothing left to release: the node had evicted or forgotten the lease.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let mut judged = BTreeSet::new();
@@ -60,12 +61,12 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// The asks by a token.
+/// The acquires with a token.
 struct Asked {
     process: ProcessId,
-    /// Which calls asked. `None` for what was sent in none.
+    /// The calls that sent acquires. `None` stands for an acquire outside any call.
     by: BTreeSet<Option<CallId>>,
-    /// When each node was sent the last of them.
+    /// When each node was sent the last acquire.
     at: BTreeMap<u32, Moment>,
 }
 
@@ -74,8 +75,8 @@ impl Asked {
         self.at.get(&node).copied()
     }
 
-    /// When the last call had surely ended that may have had the token. `None` if one of them never
-    /// ends, or is not known.
+    /// When the last call that may have had the token ended. `None` if one of these calls never
+    /// ends, or is unknown.
     fn ended(&self, story: &Story<'_>, key: &str) -> Option<Moment> {
         if self.by.contains(&None) {
             return None;
@@ -89,7 +90,8 @@ impl Asked {
         for call in calls().filter(|call| self.by.contains(&Some(call.id))) {
             ended = ended.max(returned(call)?);
         }
-        // By their beginnings: who takes over from one that took over began before that one ended.
+        // In the order in which the calls began: a call that takes over a token began before the
+        // earlier call ended.
         for call in calls() {
             if call.called <= ended {
                 ended = ended.max(returned(call)?);
@@ -99,7 +101,6 @@ impl Asked {
     }
 }
 
-/// What was sent.
 #[derive(Default)]
 struct Sent<'a> {
     asked: BTreeMap<&'a str, Asked>,
@@ -107,9 +108,9 @@ struct Sent<'a> {
     held: BTreeSet<&'a str>,
     /// Tokens that were released, by node.
     released: BTreeSet<(u32, &'a str)>,
-    /// To whom each node granted each key, and when.
+    /// The owners to which each node granted each key, and when.
     granted: BTreeMap<(u32, &'a str), Vec<(Moment, &'a str)>>,
-    /// When each process sent a node an ask or a release.
+    /// When each process sent a node an acquire or a release.
     said: Said<(ProcessId, u32)>,
 }
 
@@ -146,7 +147,7 @@ impl<'a> Sent<'a> {
         sent
     }
 
-    /// Whether a node granted a key to another after one moment and before another.
+    /// Whether a node granted a key to another token after one moment and before another.
     fn granted_to_another(
         &self,
         node: u32,
@@ -169,14 +170,14 @@ mod tests {
     use crate::history::event::Outcome::Taken;
     use crate::history::event::Request::Release;
 
-    /// A try that is taken at two nodes. The third grants it, which is heard too late.
+    /// A `try_lock` finds the key taken at two nodes. The grant of the third node comes too late.
     fn straggler() -> Tale {
         let tale = tale().tries(1).sends_to(0, 1, ASK, "A").sends_to(1, 1, ASK, "A");
         let tale = tale.sends_to(2, 1, ASK, "A").at(0.1).returns(1, Taken);
         tale.at(0.2).grants_at(2, "A")
     }
 
-    /// Process 1 sends the node other things, so that it could have sent that release.
+    /// Process 1 sends the node other requests, so it could have sent that release.
     fn goes_on(tale: Tale, node: u32, at: f64) -> Tale {
         let tale = tale.at(at).sends_to(node, 1, Release, "C");
         tale.at(at + 2.0).sends_to(node, 1, Release, "D")
@@ -217,7 +218,7 @@ mod tests {
     fn who_cannot_reach_the_node_or_is_not_through_owes_nothing() {
         goes_on(straggler(), 1, 1.0).passes();
         goes_on(straggler(), 2, 6.0).passes();
-        // It dies before it tries again.
+        // The process dies before it tries again.
         straggler().at(1.0).sends_to(2, 1, Release, "C").crashes(1).passes();
         let waits = tale().locks(1).sends_to(2, 1, ASK, "A").grants_at(2, "A");
         let said = waits.at(0.1).sends_to(2, 1, Release, "C").at(0.4);

@@ -1,12 +1,13 @@
-//! What is left behind, and what would stay for ever.
+//! Keys that are left behind, and keys that would stay for ever.
 
 use crate::history::event::{Event, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::Story;
 
-/// After `Over`, no key is seen but counters and what clients said of themselves.
+/// After `Over`, no key is left except counters and the records in which clients describe
+/// themselves.
 ///
-/// Only our keys are judged: locks that were called for, sent or served, and companions.
+/// Only our keys are judged: locks that were called for, sent or served, and companion keys.
 pub(super) fn no_orphan(story: &Story<'_>) -> Vec<Violation> {
     let after = story.events.iter().skip_while(|event| event.what != What::Over);
     let left_behind = after.filter_map(|event| {
@@ -17,7 +18,7 @@ pub(super) fn no_orphan(story: &Story<'_>) -> Vec<Violation> {
     left_behind.collect()
 }
 
-/// No key of ours is ever seen that does not end by itself.
+/// None of our keys ever lacks an expiry.
 pub(super) fn nothing_immortal(story: &Story<'_>) -> Vec<Violation> {
     let immortal = story.events.iter().filter_map(|event| {
         let (name, is_immortal) = our_key(story, event)?;
@@ -31,7 +32,7 @@ fn violation(invariant: Invariant, event: &Event, text: String) -> Violation {
     Violation { invariant, at: event.at, text, promised: true }
 }
 
-/// The name of the key of ours that was seen, and whether it has no end.
+/// The name of a key, if it is ours, and whether it lacks an expiry.
 fn our_key<'a>(story: &Story<'a>, event: &'a Event) -> Option<(&'a str, bool)> {
     let What::Key { name, left } = &event.what else { return None };
     let is_ours = story.ours.contains(&**name) || name.contains(":lh:");
@@ -45,7 +46,7 @@ fn may_stay(name: &str) -> bool {
         || name == EPOCH
 }
 
-/// What a strict server keeps for good: one key, whatever is locked there.
+/// The one key that a strict server keeps for good, whatever is locked there.
 const EPOCH: &str = ":lh:epoch";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The living are served in the order of the line.
+//! Living waiters are served in the order of the line.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,23 +11,27 @@ use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Served, Story};
 use crate::history::weather::Weather;
 
-/// When the key goes to a token, no place is in line that surely came earlier and surely lives. A
-/// token without a place has none before it: that would be barging.
+/// When the key goes to a token, no surely earlier place in the line surely lives. A token without
+/// a place comes after all places, so it must not get the key before them.
 ///
-/// The line follows from what the server carried out. An ask that takes a place and did not become
-/// the owner takes or refreshes it: it lives for as long as the ask said. A release, an eviction
-/// and becoming the owner end it. *Surely lives*: it has time left beyond the drift of clocks and a
-/// millisecond of rounding. *Surely earlier*: a place that may have lapsed before it was refreshed
-/// stands anywhere between where it was and the end. Whatever the server forgets, or its clock
-/// jumps over, makes every place doubtful that was ever taken: it may be gone, or be back, and at
-/// any position.
+/// The line follows from the requests that the server carried out:
+///
+/// - An acquire that takes a place, and does not become the owner, takes or refreshes its place.
+///   The place lives as long as the acquire said.
+/// - A release, an eviction or becoming the owner ends a place.
+/// - A place *surely lives* if it has time left beyond the drift of clocks and a millisecond of
+///   rounding.
+/// - A place that may have expired before it was refreshed stands anywhere between its old position
+///   and the end. So it is not *surely earlier* than a place in between.
+/// - If the server forgets something, or its clock jumps, every place that was ever taken is in
+///   doubt: it may be gone or back, at any position.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let hurts = hurts(story);
     let keys = story.keys.iter();
     keys.flat_map(|(key, of_key)| of_one_key(key, of_key, &hurts)).collect()
 }
 
-/// What makes places doubtful, and by how many it is being made so from then on.
+/// An event that puts places in doubt, and how many faults do so from then on.
 type Hurt = (usize, usize);
 
 fn hurts(story: &Story<'_>) -> Vec<Hurt> {
@@ -70,13 +74,13 @@ fn of_one_key(key: &str, of_key: &OfKey<'_>, hurts: &[Hurt]) -> Vec<Violation> {
 struct Line<'a> {
     /// Every place that was ever taken.
     places: HashMap<&'a str, Place>,
-    /// Those that may surely live.
+    /// The tokens whose places may surely live.
     living: Vec<&'a str>,
     is_hurt: bool,
 }
 
 struct Place {
-    /// It was taken between these two events.
+    /// The place was taken between these two events.
     earliest: usize,
     latest: usize,
     sure_until: Moment,
@@ -84,7 +88,7 @@ struct Place {
 }
 
 impl<'a> Line<'a> {
-    /// Returns a place that was passed over.
+    /// Follows one request. Returns the token of a place that was passed over.
     fn follow(&mut self, served: &Served<'a>) -> Option<&'a str> {
         match served.request {
             Request::Ask { place: Some(life) } if served.after != Some(served.token) => {
@@ -157,7 +161,7 @@ mod tests {
     use crate::history::build::{ASK, JOIN, Tale, tale};
     use crate::history::event::Request::{Evict, Release, Renew};
 
-    /// H holds, and A and B stand in line in this order.
+    /// H holds the lock. A and B wait in line, in this order.
     fn line() -> Tale {
         let tale = tale().serves(JOIN, "H", "", "H").at(1.0).serves(JOIN, "A", "H", "H");
         tale.at(1.5).serves(JOIN, "B", "H", "H").at(2.0)

@@ -1,4 +1,4 @@
-//! Whether each invariant holds, one by one.
+//! The checks of the invariants.
 
 mod calls_return;
 mod fence_reserved;
@@ -27,10 +27,10 @@ pub(super) use self::no_lost_wake_up::{Gap, gaps};
 use super::invariant::Violation;
 use super::story::Story;
 
-/// One question to a history.
+/// A check of one history.
 type Check = fn(&Story<'_>) -> Vec<Violation>;
 
-/// All of them.
+/// All checks.
 pub(super) const ALL: [Check; 19] = [
     no_overlap::check,
     window_inside_lease::check,

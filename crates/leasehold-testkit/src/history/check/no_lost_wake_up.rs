@@ -1,4 +1,4 @@
-//! While somebody waits, a key is soon held.
+//! A key that has a waiter is soon held.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::history::event::{CallKind, Outcome};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story};
 
-/// In calm weather, a key for which a living, running process waits in a `Lock` call is never
-/// without a window for longer than `poll + slack`: a wake-up that was lost costs one poll. Where
-/// no hint tells a client that another waits, a lease that it keeps costs `wanted` more.
+/// In calm weather, a key with a living and running waiter in a `Lock` call is never without a
+/// window for longer than `poll + slack`. A lost wake-up costs one poll. A client that keeps a
+/// lease may add `wanted` if no hint tells it of the waiter.
 ///
-/// Calm begins when the aftermath of the last fault is over: a lease for nobody, a dead place
-/// behind it, and every back-off. Each call that ends without the lock, meanwhile or just before,
-/// may have been handed the key in that very moment and has to hand it on, so it adds as much.
-/// Nothing is asked outside of calm.
+/// Calm begins after the aftermath of the last fault: a lease that nobody uses, a dead place behind
+/// it, and every back-off. A call that ends without the lock, meanwhile or just before, may have
+/// been handed the key at that very moment. It must then hand the key on, so each such call adds
+/// the same time. Nothing is checked outside of calm.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let patience = story.bounds.poll + story.bounds.slack + story.bounds.wanted;
@@ -49,14 +49,14 @@ fn ended_without(of_key: &OfKey<'_>, from: Moment, to: Moment) -> u32 {
     u32::try_from(ended.count()).unwrap_or(u32::MAX - 1)
 }
 
-/// A span in which a key was waited for and held by nobody.
+/// A span in which a key had a waiter and no holder.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::history) struct Gap {
     pub(in crate::history) from: Moment,
     pub(in crate::history) to: Moment,
-    /// Whether a window begins at its end.
+    /// Whether a window begins at the end of the gap.
     pub(in crate::history) ends_held: bool,
-    /// Whether a window ends at its beginning.
+    /// Whether a window ends at the beginning of the gap.
     pub(in crate::history) begins_held: bool,
 }
 
@@ -66,14 +66,14 @@ impl Gap {
     }
 }
 
-/// Who is there from some moment on, one more or one less.
+/// A change in the number of holders or waiters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Edge {
     Holders(i32),
     Waiters(i32),
 }
 
-/// All spans in which a key was waited for and held by nobody, in any weather.
+/// All spans in which the key had a waiter and no holder, in any weather.
 pub(in crate::history) fn gaps(story: &Story<'_>, of_key: &OfKey<'_>) -> Vec<Gap> {
     let mut edges = Vec::new();
     for window in of_key.windows.iter().filter(|window| !window.is_empty()) {
@@ -123,7 +123,7 @@ mod tests {
     use crate::history::build::{Tale, tale};
     use crate::history::event::Outcome::{Dropped, WaitElapsed};
 
-    /// One holds and gives up at 5 s, another waits.
+    /// A client holds the lock until 5 s, and another one waits.
     fn handed_over() -> Tale {
         tale().takes(1, "A", 1, 9.9).at(2.0).locks(2).at(5.0).gives_up("A")
     }

@@ -3,10 +3,11 @@
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Story, Window};
 
-/// Per key, the windows `[granted, end)` are disjoint, where the end is the first of: its holder
-/// gives up, is told of the loss, dies, is evicted, or comes to the last `until` that was seen.
+/// For each key, the windows `[granted, end)` are disjoint. A window ends at the first of these
+/// moments: its holder gives it up, is told of the loss or dies, its lease is evicted, or its last
+/// known `until` passes.
 ///
-/// A window may begin in the very moment in which another ends.
+/// A window may begin at the very moment at which another ends.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {

@@ -6,13 +6,12 @@ use crate::history::event::{CallKind, Outcome, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Story, Window};
 
-/// `Failed` never happens. `Unavailable`, `Unknown` and `Lost`, and being told of a loss, only
-/// where the world was disturbed while the call was under way, or while the window was open, or in
-/// the aftermath of what had been before.
+/// `Failed` never happens. `Unavailable`, `Unknown`, `Lost` and a reported loss happen only if the
+/// world was disturbed during the call or the window, or was in the aftermath of an earlier fault.
 ///
-/// A call by whose time its process had lost a window of the key is explained by that: the loss
-/// itself is judged. An eviction explains a loss. A wait with a limit may elapse between an ask and
-/// its answer, and is `Unknown` then.
+/// There are three exceptions. The loss of an earlier window explains a `Lost` call of the same
+/// process and key: the loss itself is judged. An eviction explains a loss. A wait with a limit may
+/// end between an acquire and its answer, which makes it `Unknown`.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
@@ -50,8 +49,8 @@ fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Optio
     violation(at, format!("{} ends in {outcome:?}, and nothing was wrong", call.name()))
 }
 
-/// Whether a call that waits for a limited time ended within `slack` of its last ask, or the
-/// history does not tell when it asked.
+/// Whether a wait with a limit ended within `slack` of its last acquire, or the history does not
+/// contain that acquire.
 fn gave_up_early(story: &Story<'_>, key: &str, call: &Call, at: Moment) -> bool {
     let start = story.events.partition_point(|event| event.at < call.called);
     let meanwhile = story.events[start..].iter().take_while(|event| event.at <= at);
@@ -64,8 +63,8 @@ fn gave_up_early(story: &Story<'_>, key: &str, call: &Call, at: Moment) -> bool 
         && asks.last().is_none_or(|ask| at.since(ask.at) <= story.bounds.slack)
 }
 
-/// Whether a window has ended without its holder's doing. One that was given up before is no
-/// cause: nothing of it could be lost any more.
+/// Whether a window ended without its holder's doing. If the holder gave it up before, nothing
+/// could be lost any more.
 fn was_lost(window: &Window<'_>, at: Moment) -> bool {
     let ended = window.told.or(window.evicted).unwrap_or(window.until);
     ended <= at && window.gave_up.is_none_or(|gave_up| ended <= gave_up)

@@ -1,4 +1,4 @@
-//! Passing among the tasks of a client comes to an end once others wait.
+//! A client stops passing a lease among its tasks soon after others begin to wait.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use crate::history::event::{ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story, Window};
 
-/// How often, and for how long, a lease is passed on at most once it is known that others wait.
+/// How often, and for how long, a client may pass a lease on after it knows that others wait.
 const PASSES_MAX: usize = 64;
 const PASSING_MAX: Duration = Duration::from_millis(20);
 
-/// While a place surely stands in the line of a key, the windows that follow one another by one
-/// owner token come to an end:
+/// While another place surely stands in the line of a key, a client must stop starting new windows
+/// with the same owner token:
 ///
-/// 1. Once its process was told that somebody waits, at most 64 more begin, and none later than
-///    20 ms after. Told is who is sent a hint while it has a window of the lease, and who got the
-///    lease by waiting: it knows that somebody may stand behind it. What a message takes to be
-///    read, and time in which a process stands still, do not count.
-/// 2. In calm weather none begins later than that after the next renewal but one could have told:
-///    a third of the ttl, and the tick that renewals share.
+/// 1. After its process knows of a waiter, at most 64 more windows begin, and none later than 20 ms
+///    after. The process knows of a waiter from a hint that it gets while it has a window of the
+///    lease. A process that got the lease by waiting knows it too: others may stand behind it. The
+///    time to read a message, and the time in which a process stands still, do not count.
+/// 2. Without a hint, in calm weather, the second renewal could tell the client at the latest. So
+///    no window begins later than 20 ms after a third of the ttl and the tick that renewals share.
 ///
-/// A place that lapsed or was left in between demands nothing, and neither does the first window
-/// after the server kept the lease for its owner: it knows who stands in line.
+/// A place that expired or was left meanwhile demands nothing. The first window after the server
+/// kept the lease for its owner is also exempt: the server knows the line.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let hints = hints(story);
     let mut violations = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// By process and key: when it was told that somebody waits.
+/// When each process was told, for each key, that another waits.
 fn hints<'a>(story: &Story<'a>) -> HashMap<(ProcessId, &'a str), Vec<Moment>> {
     let mut hints: HashMap<_, Vec<_>> = HashMap::new();
     for event in story.events {
@@ -58,7 +58,7 @@ fn hints<'a>(story: &Story<'a>) -> HashMap<(ProcessId, &'a str), Vec<Moment>> {
     hints
 }
 
-/// When each token was first told that the key is another's.
+/// When each token was first told that another owns the key.
 fn taken<'a>(of_key: &OfKey<'a>) -> HashMap<&'a str, Moment> {
     let mut taken = HashMap::new();
     for served in &of_key.served {
@@ -92,7 +92,7 @@ impl Passing<'_, '_, '_> {
         })
     }
 
-    /// Judges a window that is not the first, while that place stands.
+    /// Judges a window after the first one, while another place stands in the line.
     fn judge(&self, place: &Place<'_>, number: usize, window: &Window<'_>) -> Option<Violation> {
         let began = window.began;
         let since = place.entered.max(self.turns.windows[0].began);
@@ -125,7 +125,7 @@ impl Passing<'_, '_, '_> {
         })
     }
 
-    /// Since when its process knows that somebody waits, if it surely does.
+    /// Since when its process surely knows of a waiter, if it does.
     fn told(&self, place: &Place<'_>, since: Moment, began: Moment) -> Option<Moment> {
         let next = self.hints.partition_point(|at| *at < since);
         let hint = self.hints.get(next).copied().filter(|at| *at < began);
@@ -154,13 +154,13 @@ mod tests {
     use crate::history::event::Outcome::Dropped;
     use crate::history::event::Request::{Keep, Release};
 
-    /// A holds from 1 s on, and B takes a place at 2 s.
+    /// A holds the lock from 1 s on, and B takes a place at 2 s.
     fn waited_for() -> Tale {
         let tale = tale().at(1.0).locks(1).serves(JOIN, "A", "", "A").gets(1, "A", 1, 10.8);
         tale.at(2.0).locks(2).serves(JOIN, "B", "A", "A")
     }
 
-    /// A is passed on `times`, each time `every` seconds later.
+    /// Passes A's lease on `times` times, every `every` seconds.
     fn passed(mut tale: Tale, from: f64, times: u32, every: f64) -> Tale {
         for turn in 0..times {
             tale = tale.at(from + every * f64::from(turn)).gives_up("A");

@@ -1,17 +1,17 @@
-//! Whether a process could have given back what it owes.
+//! Decides whether a process could have sent a release that it owes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::core::Moment;
 
-/// The longest pause between two tries to release a token, and the longest until the first: pauses
-/// double up to the one, and whoever tries again looks that often. The latter covers a cap of the
-/// first pause, 10 ms, too.
+/// The longest pause between two attempts to release a token, and the longest time until the first
+/// attempt. Pauses double up to the first value. The second value is how often the releasing task
+/// looks for work, and covers the largest first pause of 10 ms.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const LOOKED_AFTER: Duration = Duration::from_millis(150);
 
-/// When asks and releases were sent, by who sent them where.
+/// When acquires and releases were sent, by sender and receiver.
 pub(super) struct Said<By>(BTreeMap<By, Vec<Moment>>);
 
 impl<By> Default for Said<By> {
@@ -21,24 +21,24 @@ impl<By> Default for Said<By> {
 }
 
 impl<By: Ord> Said<By> {
-    /// In order of time.
+    /// Must be called in order of time.
     pub(super) fn note(&mut self, by: By, at: Moment) {
         self.0.entry(by).or_default().push(at);
     }
 
-    /// Whether a release would have been sent that was to be sent from `after` on, before `until`.
+    /// Whether a release that was due at `after` would surely have been sent before `until`.
     ///
-    /// It is refused as long as the server cannot be reached, and tried again after a pause. So
-    /// something else was sent in the first half of that time, which shows that the server could be
-    /// reached, and again when that pause was surely over.
+    /// A release is refused while the server cannot be reached, and repeated after a pause. So two
+    /// other requests must have been sent. The first one, in the first half of that time, shows
+    /// that the server could be reached. The second one comes when the pause was surely over.
     pub(super) fn could_release(&self, by: &By, after: Moment, until: Moment) -> bool {
         let said = self.0.get(by).map_or(&[][..], Vec::as_slice);
         let next = |after: Moment| said.get(said.partition_point(|at| *at <= after)).copied();
         let Some(first) = next(after).filter(|at| *at < after + until.since(after) / 2) else {
             return false;
         };
-        // Caps that double, each drawn from in its upper half: a pause may be twice as long as all
-        // before it together, and the first cap more.
+        // Each pause is drawn from the upper half of a limit that doubles. So a pause may be twice
+        // as long as all earlier ones together, plus the first limit.
         let pause = (first.since(after) * 2).min(PAUSE_MAX) + LOOKED_AFTER;
         next(first + pause).is_some_and(|at| at < until)
     }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_release_is_due_where_something_was_sent_early_and_again_after_a_pause() {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
-        // when something was sent, and whether a release was due from 1 s to 5 s
+        // when other requests were sent, and whether a release was due from 1 s to 5 s
         let table: [(&[u64], bool); 12] = [
             (&[], false),
             (&[500, 1_000], false),

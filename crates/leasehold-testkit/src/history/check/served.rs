@@ -1,11 +1,11 @@
-//! What requests of others than the owner may change at the server.
+//! Requests with another token than the owner's change nothing for the owner.
 
 use crate::history::event::Request;
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Served, Story};
 
-/// A release by anybody but the owner leaves the owner in place: with `before` another token,
-/// `after` is the same.
+/// A release with another token leaves the owner in place: if `before` is not the sender's token,
+/// `after` equals `before`.
 pub(super) fn release_removes_nothing(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::ReleaseRemovesNothing, |served| {
         matches!(served.request, Request::Release | Request::Keep)
@@ -14,7 +14,7 @@ pub(super) fn release_removes_nothing(story: &Story<'_>) -> Vec<Violation> {
     })
 }
 
-/// A renewal changes no owner: whoever is not the owner before it does not become it, and nobody
+/// A renewal never changes the owner. A client that is not the owner does not become it, and nobody
 /// else does.
 pub(super) fn renewal_never_resurrects(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::RenewalNeverResurrects, |served| {

@@ -1,4 +1,4 @@
-//! A token that is spent is not used again.
+//! A spent token is not used again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,22 +8,24 @@ use crate::history::event::{ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Story, Window};
 
-/// After a release by a token was sent, nobody asks or renews by it, and no window begins with it;
-/// after a window was told lost, neither, and nobody relies on it again.
+/// After a release of a token was sent, no acquire or renewal with it is sent, and no window begins
+/// with it. The same holds after a window was told lost, and its holder does not rely on it again.
 ///
-/// A request to keep a lease that nobody else waits for spends the token too, until the server has
-/// done so: then the client renews it and has windows again. It never asks by it again, as it would
-/// if it had not heard the answer.
+/// A request to keep a lease also spends the token, until the server has kept the lease. Then the
+/// client may renew it and begin windows again. It never sends another acquire with it, as a client
+/// might that missed the answer.
 ///
-/// Each node of a quorum is sent a token for itself: what is spent at one is so there, and for
-/// windows everywhere. A loss spends it at all of them; a node that is given the lease back may be
-/// sent that ask as late as a renewal.
+/// In a quorum, requests to different nodes are judged apart. A release to one node spends the
+/// token for that node, and for windows everywhere. A loss spends it for all nodes. But a node that
+/// should get the lease back may be sent that acquire as late as a renewal.
 ///
-/// Asks and releases share a connection, so they are sent in the order in which they were
-/// submitted. An ask that waited for that connection may have been submitted before its lease came,
-/// by a hand-over, and was lost: it is sent in no call. Renewals have one of their own, and two connections have no common order: a renewal
-/// that was submitted before, and waited for its connection, is sent after. So one passes that is
-/// sent within `queued` of it, and where nothing is wrong within `slack`.
+/// Acquires and releases share a connection, so they are sent in the order of their submission.
+/// Renewals have their own connection, and two connections have no common order. A renewal that was
+/// submitted earlier may wait for its connection and be sent later. So a renewal may come up to
+/// `queued` late, or up to `slack` in calm weather.
+///
+/// An acquire may also wait for its connection while the key is handed to its token, and while that
+/// lease is lost. Then it is sent in no call, and may be as late as a renewal.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut spent: HashMap<&str, Spent> = HashMap::new();
     let mut left_at: HashMap<&str, Spent> = HashMap::new();
@@ -103,7 +105,7 @@ const RELEASED: &str = "its release was sent";
 struct Spent {
     at: Moment,
     how: &'static str,
-    /// Whether the server kept it for its owner.
+    /// Whether the server kept the lease for its owner.
     is_kept: bool,
 }
 
@@ -127,7 +129,6 @@ fn relied_on_again(window: &Window<'_>, at: Moment) -> Option<Violation> {
     })
 }
 
-/// A request by a token.
 struct Sent<'a> {
     process: ProcessId,
     request: Request,

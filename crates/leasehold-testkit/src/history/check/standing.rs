@@ -1,4 +1,4 @@
-//! Who surely stands in line, and the turns that a lease has.
+//! Places that surely stand in the line, and the turns of a lease.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::history::event::{Request, What};
 use crate::history::story::{OfKey, Story, Window};
 use crate::history::weather::Weather;
 
-/// A place that surely stands in line from one moment to another.
+/// A place that surely stands in the line from one moment to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place<'a> {
     pub(super) token: &'a str,
@@ -17,8 +17,8 @@ pub(super) struct Place<'a> {
     pub(super) until: Moment,
 }
 
-/// All places of a key, by when they were taken. One that may have lapsed begins anew when it is
-/// refreshed. What a server may have forgotten is left out.
+/// All places of a key, in the order in which they were taken. A place that may have expired counts
+/// as a new one when it is refreshed. Places that a server may have forgotten are left out.
 pub(super) fn places<'a>(story: &Story<'a>, of_key: &OfKey<'a>) -> Vec<Place<'a>> {
     let mut open: HashMap<&str, Place<'_>> = HashMap::new();
     let mut places = Vec::new();
@@ -64,18 +64,17 @@ fn is_doubtful(story: &Story<'_>, place: &Place<'_>) -> bool {
     hurts || story.may_forget && meanwhile.any(|event| event.what == What::Forgot)
 }
 
-/// The windows of one owner token that follow one another with nothing between them at the server
-/// but renewals.
+/// Consecutive windows of one owner token. At the server, only renewals lie between them.
 #[derive(Debug)]
 pub(super) struct Turns<'s, 'a> {
     /// When the key went to the token, or was kept for it.
     pub(super) from: Moment,
-    /// Whether another's request gave it the key.
+    /// Whether another client's request gave it the key.
     pub(super) is_handed: bool,
     pub(super) windows: Vec<&'s Window<'a>>,
 }
 
-/// All turns of a key, as far as the history tells when they began.
+/// All turns of a key whose beginning is in the history.
 pub(super) fn turns<'s, 'a>(of_key: &'s OfKey<'a>) -> Vec<Turns<'s, 'a>> {
     let mut starts: HashMap<&str, Vec<(Moment, bool)>> = HashMap::new();
     for served in &of_key.served {

@@ -1,4 +1,4 @@
-//! Who is told *taken* was not alone.
+//! A client that is told *taken* was not alone.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,15 @@ use crate::history::event::{CallKind, Outcome, ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Served, Story};
 
-/// A `try_lock` that returns *taken* was right: at some moment of the call another token owned the
-/// key at the server, or had a place in its line.
+/// A `try_lock` that returns *taken* was right: at some moment of the call, another token owned the
+/// key at the server or had a place in its line.
 ///
-/// If an ask of the call is known to have been served meanwhile, that ask says it: it found another
-/// owner, or made another the owner, or left the key to a line. Asked only where the history tells
-/// what the server did, and where it is clear which token is the call's: no other call of the
-/// process for the key is under way, or ended so shortly before that it may still send.
+/// If the server is known to have served an acquire of the call, that acquire decides: it found or
+/// made another owner, or left the key to the line.
+///
+/// This is checked only if the history contains the server's events and the token of the call is
+/// clear. The token is clear if no other call of the process for the key was under way, or ended so
+/// shortly before that it may still send.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = asks_sent(story);
     let mut violations = Vec::new();
@@ -37,7 +39,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// By process and key: when asks were sent, and by which tokens.
+/// When each process sent acquires for each key, and with which tokens.
 type Sent<'a> = HashMap<(ProcessId, &'a str), Vec<(Moment, &'a str)>>;
 
 fn asks_sent<'a>(story: &Story<'a>) -> Sent<'a> {
@@ -50,7 +52,7 @@ fn asks_sent<'a>(story: &Story<'a>) -> Sent<'a> {
     sent
 }
 
-/// The part of `all` between two moments, both included.
+/// The part of `all` between two moments, including both.
 fn between<T>(all: &[T], at: impl Fn(&T) -> Moment, from: Moment, to: Moment) -> &[T] {
     let start = all.partition_point(|one| at(one) < from);
     let end = all.partition_point(|one| at(one) <= to);
@@ -78,7 +80,8 @@ impl<'s> Asked<'_, 's> {
         let mut answered = meanwhile.iter().filter(of_call).peekable();
         if answered.peek().is_some() {
             return answered.any(|served| match (served.before, served.after) {
-                // It is for one in line, or the server grants nothing: that is another answer.
+                // The key is free: it is meant for a waiter in the line, or the server wrongly
+                // grants nothing.
                 (None, None) => self.had_line(bounds, token),
                 (before, after) => {
                     before.is_some_and(|owner| owner != served.token) || after != Some(served.token)
@@ -91,7 +94,7 @@ impl<'s> Asked<'_, 's> {
             || self.had_line(bounds, token)
     }
 
-    /// What was served since then, until the call returned.
+    /// The requests that the server carried out from `since` until the call returned.
     fn served(&self, since: Moment) -> &[Served<'s>] {
         between(&self.of_key.served, |served| served.at, since, self.until)
     }
@@ -106,7 +109,7 @@ impl<'s> Asked<'_, 's> {
         })
     }
 
-    /// Whether another may have had a place when the call began, or have taken one since.
+    /// Whether another token may have had a place when the call began, or taken one since.
     fn had_line(&self, bounds: &Bounds, token: Option<&str>) -> bool {
         let life = bounds.waiter_ttl + Bounds::drift(bounds.waiter_ttl);
         let recent = self.served(self.call.called.minus(life));
@@ -122,7 +125,7 @@ impl<'s> Asked<'_, 's> {
         })
     }
 
-    /// Whether no other call of its process may have sent an ask meanwhile.
+    /// Whether no other call of its process may have sent an acquire meanwhile.
     fn is_alone(&self, bounds: &Bounds) -> bool {
         let call = self.call;
         !self.of_key.calls.iter().any(|other| {
@@ -143,7 +146,7 @@ mod tests {
     use crate::history::event::Outcome::{Taken, Unknown};
     use crate::history::event::Request::Release;
 
-    /// The key was held and is free again; then one tries.
+    /// The key was held and is free again. Then a client tries.
     fn free() -> Tale {
         let tale = tale().serves(ASK, "H", "", "H").at(1.0).serves(Release, "H", "H", "");
         tale.at(5.0).tries(1)

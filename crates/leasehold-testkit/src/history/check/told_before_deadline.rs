@@ -1,4 +1,4 @@
-//! A holder is told of a loss by its own deadline.
+//! A holder is told of a loss before its own deadline.
 
 use leasehold::core::Moment;
 
@@ -8,10 +8,10 @@ use crate::history::story::{Story, Window};
 /// A window whose last `until` passes is told lost by then, unless it was given up or its process
 /// died before.
 ///
-/// A process that runs may be late by `wake`. One that stood still at the deadline, or shortly
-/// before it, may take `notice` from there on, counted while it ran: its timers went wrong with it,
-/// and it looks at the clock again a little later. Who has not been told by the end of the history
-/// is judged as if it were told then.
+/// A running process may be late by `wake`. A process that stood still at the deadline, or shortly
+/// before it, may be late by `notice`, counted while it ran: its timers stopped too, and it looks
+/// at the clock a little later. A holder that was not told by the end of the history is judged as
+/// if it were told then.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let windows = story.keys.values().flat_map(|of_key| &of_key.windows);
     windows.filter_map(|window| told_late(story, window)).collect()
@@ -23,7 +23,7 @@ fn told_late(story: &Story<'_>, window: &Window<'_>) -> Option<Violation> {
     let told = [window.told, window.gave_up, window.crashed, window.evicted];
     let told = told.into_iter().flatten().min();
     let until = told.unwrap_or(story.end);
-    // What a history sees last of a process that is not told: 150 ms, be it on time or not.
+    // If the process was never told, the history may simply have ended too soon: allow `notice`.
     let stood = life.stood(deadline.minus(bounds.notice), until);
     let allowed = if stood || told.is_none() { bounds.notice } else { bounds.wake };
     let late = life.ran(deadline, until);

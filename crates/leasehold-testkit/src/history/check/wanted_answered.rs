@@ -11,15 +11,15 @@ use crate::history::event::{Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story, Window};
 
-/// After how long a client tells the store that it keeps a lease with no guard, and hears whether
-/// somebody waits: what a hint costs that came before the client had the lease.
+/// How long a client may take to tell the store that it keeps a lease without a guard, and to learn
+/// of a waiter: the cost of a hint that came before the client had the lease.
 const SHOWN_WITHIN: Duration = Duration::from_millis(110);
 
-/// In calm weather, a lease whose window was given up has its next window, or its release or the
-/// offer of it is sent, for as long as its client may keep it, and `slack` more. And once another's
-/// place surely stands in line, no later than a hint and what follows from it take.
+/// Checks, in calm weather, a lease whose window was given up. Its next window begins, or its
+/// release or offer is sent, within the time that its client may keep it, and `slack` more. If
+/// another place surely stands in the line, this happens within the time of a hint and its effects.
 ///
-/// Asked only where the history tells what was sent, and of processes that run.
+/// Checked only if the history contains sent requests, and only for running processes.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = ends_sent(story);
     let mut violations = Vec::new();
@@ -47,13 +47,13 @@ fn hinted_within(bounds: &Bounds) -> Duration {
 }
 
 impl Story<'_> {
-    /// A span on the slowest of clocks.
+    /// A span on the slowest clock.
     fn slowly(&self, span: Duration) -> Duration {
         span + Bounds::drift(span)
     }
 }
 
-/// By owner token: when its release, or the offer of its lease, was sent.
+/// For each owner token: when its release, or the offer of its lease, was sent.
 type Sent<'a> = HashMap<&'a str, Vec<Moment>>;
 
 fn ends_sent<'a>(story: &Story<'a>) -> Sent<'a> {
@@ -72,7 +72,7 @@ fn ends_sent<'a>(story: &Story<'a>) -> Sent<'a> {
 struct Idle<'s, 'a> {
     window: &'s Window<'a>,
     from: Moment,
-    /// `None`: it stays so.
+    /// `None` if it never ends.
     ends: Option<Moment>,
 }
 
@@ -98,7 +98,7 @@ fn idles<'s, 'a>(of_key: &'s OfKey<'a>, sent: &Sent<'a>) -> Vec<Idle<'s, 'a>> {
 }
 
 impl Idle<'_, '_> {
-    /// When the server was seen without it.
+    /// When the server first showed that the lease was gone.
     fn lost(&self, of_key: &OfKey<'_>) -> Option<Moment> {
         let owner = Some(self.window.token);
         let later = of_key.served.partition_point(|served| served.at < self.from);
@@ -111,7 +111,7 @@ impl Idle<'_, '_> {
         self.ends.unwrap_or(story.end).min(crashed)
     }
 
-    /// Is it kept beyond `due`, though it was calm since `since`?
+    /// The violation of a lease that is kept beyond `due`, if it was calm from `since` on.
     fn late(
         &self,
         story: &Story<'_>,
@@ -135,7 +135,7 @@ impl Idle<'_, '_> {
         })
     }
 
-    /// Is it kept though that place stands in line?
+    /// The violation of a lease that is kept although another place stands in the line.
     fn unanswered(&self, story: &Story<'_>, key: &str, place: &Place<'_>) -> Option<Violation> {
         let since = self.from.max(place.entered);
         let due = since + hinted_within(story.bounds);
@@ -174,7 +174,7 @@ mod tests {
         passed.sends(1, Keep, "A").at(9.0).tries(9).passes();
     }
 
-    /// B waits from 2 s on, and gets it as soon as A is released.
+    /// B waits from 2 s on, and gets the key when A is released.
     fn wanted(at: f64) -> Tale {
         let tale = idle().at(2.0).calls(2, crate::history::event::CallKind::TryLock, None);
         let tale = tale.serves(JOIN, "B", "A", "A").at(at).sends(1, Release, "A");

@@ -1,4 +1,4 @@
-//! Whole histories: one as it should be, and a long one, for what the checker costs.
+//! Whole histories: a correct one, and a long one that measures the cost of the checker.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::history::event::Outcome::{Dropped, Released, Taken, Unknown, WaitElap
 use crate::history::event::Request::{Release, Renew};
 use crate::history::event::{CallId, CallKind, Event, What};
 
-/// Three processes and one key, in good weather: one holds and renews, one tries in vain, one waits
+/// Three processes and one key in good weather: one holds and renews, one tries in vain, one waits
 /// and is handed the key, one gives up waiting.
 fn good_weather() -> Tale {
     let tale = tale().at(1.0).locks(1).sends(1, JOIN, "A").at(1.01).serves(JOIN, "A", "", "A");
@@ -27,8 +27,8 @@ fn good_weather() -> Tale {
     tale.sends(2, Release, "B").at(5.01).serves(Release, "B", "B", "")
 }
 
-/// A holder is cut off and loses its lease, a waiter is dropped, the dead one's place lapses, and
-/// the server forgets everything.
+/// A holder is cut off and loses its lease, a waiter is dropped, the place of a dead process
+/// expires, and the server forgets everything.
 fn bad_weather(tale: Tale) -> Tale {
     let tale = tale.at(20.0).locks(1).serves(JOIN, "D", "", "D").at(20.1).gets(1, "D", 3, 29.9);
     let tale = tale.fault("partition").at(21.0).locks(2).serves(JOIN, "E", "D", "D").locks(3);
@@ -47,7 +47,8 @@ fn a_history_as_it_should_be_passes() {
     bad_weather(good_weather()).passes();
 }
 
-/// The same again and again, each time later: what a seed of half a minute makes in ten.
+/// The same history again and again, each time later: ten times as long as the history of a usual
+/// seed.
 fn long() -> Vec<Event> {
     let tale = good_weather();
     let mut events = Vec::new();
@@ -63,7 +64,7 @@ fn long() -> Vec<Event> {
     events
 }
 
-/// What happened in another round: other calls, windows and tokens.
+/// An event in another round, with other calls, windows and tokens.
 fn renamed(mut what: What, round: u32) -> What {
     let later = Duration::from_secs(10) * round;
     let name = |token: &std::sync::Arc<str>| format!("{token}{round}").into();
@@ -95,8 +96,8 @@ fn renamed(mut what: What, round: u32) -> What {
     what
 }
 
-/// It is asked a hundred thousand times. The number to watch is the time that the test takes: some
-/// tens of milliseconds with little optimisation.
+/// The time of this test shows the cost of the checker: some tens of milliseconds with little
+/// optimisation.
 #[test]
 fn a_history_of_twenty_thousand_events_passes() {
     let events = long();

@@ -7,15 +7,14 @@ use crate::history::event::{Event, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::Story;
 
-/// While a process relies on a window for `remaining` more, the server has its token as the owner,
-/// and for at least as long, both told at one instant.
+/// While a process relies on a window, the server has the window's token as the owner, and for at
+/// least as long. Both are compared at one instant.
 ///
-/// How long each has left is told by its own clock. The slowest client beside the fastest server
-/// needs more left at the server than it relies on, the fastest client beside the slowest server
-/// less: `remaining` less the drift. That least is demanded, and a millisecond of rounding less.
-/// In a world with a lock delay, the server needs that much more left: no holder relies on it.
-/// The owner is demanded as long as there is anything left to rely on. Windows that are over, or
-/// whose lease an operator ended, are not compared.
+/// Each side uses its own clock. The smallest correct value occurs with the fastest client clock
+/// and the slowest server clock: `remaining` less the drift. The check demands that value, less a
+/// millisecond of rounding. With a lock delay, the server must keep the lease longer by that delay,
+/// because no holder relies on it. The owner is checked as long as any time remains. Closed
+/// windows, and windows whose lease an operator ended, are not compared.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let events = story.events.iter().enumerate();
     events.filter_map(|(number, event)| compare(story, number, event)).collect()

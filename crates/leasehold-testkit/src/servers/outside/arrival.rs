@@ -1,4 +1,4 @@
-//! Futures that wait for something from outside.
+//! Futures that wait for something outside the virtual host.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::{ServerOutside, lock};
 
-/// Counts as under way from a poll that had to wait until it is woken: from then on it is for the
-/// task that was woken to go on.
+/// A future that counts as under way while it waits: from a pending poll until it is woken. After
+/// that, the woken task must go on.
 pub(super) struct Arrival<F> {
     future: Pin<Box<F>>,
     waiting: Arc<Waiting>,
@@ -25,7 +25,7 @@ impl<F: Future> Future for Arrival<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // Before the poll, so that no wake comes too early to count.
+        // Before the poll, so that even an early wake counts.
         self.waiting.begin(context.waker());
         let waker = Waker::from(Arc::clone(&self.waiting));
         let polled = self.future.as_mut().poll(&mut Context::from_waker(&waker));
@@ -78,7 +78,8 @@ impl Wake for Waiting {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let waker = lock(&self.state).waker.clone();
-        // First: there is no moment at which neither the outside nor a task has something to do.
+        // Wake the task first. Otherwise there would be a moment at which neither the outside nor a
+        // task has anything to do.
         if let Some(waker) = waker {
             waker.wake();
         }

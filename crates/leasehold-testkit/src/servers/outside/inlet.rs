@@ -1,4 +1,4 @@
-//! A connection on which messages come in, and the marks among them.
+//! A connection that receives messages, and the marks among them.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -7,8 +7,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{PATIENCE, lock};
 
-/// Which marks came in. They come on a channel of their own, over the same connection as every
-/// message, so in order with them.
+/// The marks that have arrived. Marks have their own channel, but share the connection with all
+/// messages, so they keep the order.
 #[derive(Debug)]
 pub(super) struct Inlet {
     channel: String,
@@ -31,8 +31,8 @@ impl Inlet {
         &self.channel
     }
 
-    /// Hands messages on, the marks among them excepted, until the connection ends. All the time,
-    /// so that a mark is seen also while nobody takes messages.
+    /// Passes on all messages except marks, until the connection ends. It runs all the time, so
+    /// that marks are seen even while nobody takes messages.
     pub(super) async fn hand_on(&self, mut from: Box<dyn Messages>, to: UnboundedSender<News>) {
         let _ended = Ended(self);
         while let Some(news) = from.next().await {
@@ -48,7 +48,7 @@ impl Inlet {
                 }
             }
         }
-        // Whoever waits for messages is told before those who wait for marks.
+        // Tasks that wait for messages must learn of the end before threads that wait for marks.
         drop(to);
     }
 
@@ -61,7 +61,8 @@ impl Inlet {
         lock(&self.state).ended
     }
 
-    /// Blocks until the mark came in or nothing comes any more; false if that takes too long.
+    /// Blocks until the mark has arrived or the connection has ended. Returns false if that takes
+    /// too long.
     pub(super) fn has_seen(&self, mark: u64) -> bool {
         let waits = |state: &mut State| state.seen < mark && !state.ended;
         let seen = self.changed.wait_timeout_while(lock(&self.state), PATIENCE, waits);
@@ -69,7 +70,7 @@ impl Inlet {
     }
 }
 
-/// Tells of the end, also when the task is dropped.
+/// Reports the end of the connection, even if the task is dropped.
 struct Ended<'a>(&'a Inlet);
 
 impl Drop for Ended<'_> {

@@ -1,11 +1,11 @@
-//! A real server as the outside of a [`VirtualHost`](crate::VirtualHost): what is tested on virtual
-//! time is tested on it, and its clock is the virtual one.
+//! A real server as the outside of a [`VirtualHost`](crate::VirtualHost). Tests on virtual time can
+//! use it, and its clock is the virtual one.
 //!
-//! Virtual time may only go on when nothing is on its way between the tasks and the server. That is
-//! proven, and not guessed after a while: whatever a server sends over one connection arrives in
-//! order. So each connection is asked for one answer more, and each connection on which messages
-//! come in is sent one message more, of a channel of its own. When these are in, everything before
-//! them is.
+//! Virtual time may go on only if nothing is on its way between the tasks and the server. The kit
+//! proves this instead of waiting for a while. Data that a server sends over one connection arrives
+//! in order. So the kit sends one more request on each connection, and one more message to each
+//! connection that receives messages, on a channel of its own. When these arrive, everything before
+//! them has arrived.
 //!
 //! ```no_run
 //! use leasehold::store::redis::RedisConnector;
@@ -44,31 +44,32 @@ use super::resp::Client;
 use super::{PATIENCE, RedisServer};
 use crate::virtual_host::{Outside, unstepped_wall};
 
-/// A server that keeps virtual time, and the connections to it.
+/// A server on virtual time, and the connections to it.
 ///
-/// Its time of day is the host's, without the steps of the host's: those are of another machine.
+/// Its time of day is the host's, but without the host's steps, because the server is another
+/// machine.
 ///
-/// What is on its way from a server that is [paused](RedisServer::pause) is not waited for: it
-/// comes when the server goes on. A proxy between the connections and the server must not hold back
-/// anything, or the test fails for waiting in vain.
+/// Nothing is expected from a [paused](RedisServer::pause) server: its answers come when it goes
+/// on. A proxy between the connections and the server must not hold anything back, or the test
+/// fails after a long wait.
 pub struct ServerOutside {
     server: Box<dyn Deref<Target = RedisServer> + Send + Sync>,
-    /// The connection that messages are published over.
+    /// The connection that publishes marks.
     marks: Mutex<Option<Client>>,
     marked: AtomicU64,
     went_out: AtomicU64,
     requests: AtomicU64,
-    /// How many futures wait for something from outside that is neither answer nor message.
+    /// How many futures wait for something from outside besides answers and messages.
     under_way: Mutex<usize>,
     arrived: Condvar,
-    /// The links whose input and output somebody polls.
+    /// The links whose input and output are being polled.
     links: Mutex<Vec<Weak<dyn Link>>>,
     inlets: Mutex<Vec<Arc<Inlet>>>,
 }
 
 impl ServerOutside {
-    /// That server, which must have a [clock](RedisServer::clock): one out of the
-    /// [pool](super::pool), or in an [`Arc`].
+    /// Uses a server with a [clock](RedisServer::clock): a server from the [pool](super::pool), or
+    /// one in an [`Arc`].
     #[must_use]
     pub fn new(server: impl Deref<Target = RedisServer> + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
@@ -90,7 +91,7 @@ impl ServerOutside {
         &self.server
     }
 
-    /// Connections by `connector`, seen from here.
+    /// Wraps a connector so that this outside sees its connections.
     #[must_use]
     pub fn watch<C: Connector>(self: &Arc<Self>, connector: C) -> Watched<C> {
         Watched::new(connector, Arc::clone(self))
@@ -102,7 +103,7 @@ impl ServerOutside {
         self.requests.load(Ordering::Acquire)
     }
 
-    /// Something goes out.
+    /// Counts something that goes out.
     fn goes_out(&self) {
         self.went_out.fetch_add(1, Ordering::AcqRel);
     }
@@ -125,18 +126,18 @@ impl ServerOutside {
         assert!(!waited.timed_out(), "connecting to {:?} is still under way", self.server());
     }
 
-    /// Whatever was submitted is answered.
+    /// Waits until all submitted requests are answered.
     fn settle_links(&self) {
         let live: Vec<_> = lock(&self.links).iter().filter_map(Weak::upgrade).collect();
         // All at once, so that the answers come at the same time.
         let asked: Vec<_> = live.iter().map(|link| link.submit(Command::new("PING"))).collect();
         for answer in asked {
-            // A refusal came in order too, and so does the end of a connection.
+            // A refusal also proves the order, and so does the end of the connection.
             let _ = self.wait_for(answer);
         }
     }
 
-    /// Whatever was published has been given to whoever listens.
+    /// Waits until all published messages have been passed on.
     fn settle_inlets(&self) {
         let inlets = {
             let mut inlets = lock(&self.inlets);
@@ -168,7 +169,7 @@ impl ServerOutside {
         Ok(())
     }
 
-    /// Blocks until the answer is there.
+    /// Blocks until the answer arrives.
     fn wait_for(&self, answer: LinkFuture<Result<Value, LinkError>>) -> Result<Value, LinkError> {
         let began = Instant::now();
         let mut answer = pin!(answer);
@@ -195,7 +196,7 @@ impl Outside for ServerOutside {
         }
         self.settle_under_way();
         self.settle_links();
-        // Only now: what is published by a request is out when the request is answered.
+        // Last, because the messages that a request publishes are sent before its answer.
         self.settle_inlets();
     }
 
@@ -223,6 +224,6 @@ impl Wake for Unpark {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Numbers and lists, whole at every moment.
+    // Always valid, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What a server as the outside of a virtual host promises.
+//! Tests of a real server as the outside of a virtual host.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ impl World {
         Self { host, outside, connector }
     }
 
-    /// Runs a future where network input and output can be done.
+    /// Runs a future on a task that can do network input and output.
     fn on_io<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         future: F,
@@ -60,7 +60,7 @@ impl World {
         self.on_io(self.connector.subscribe()).await.expect("connected")
     }
 
-    /// Has `take` called with every message of a channel, and when it came.
+    /// Calls `take` with every message of a channel, and the moment of its arrival.
     async fn listen(
         &self,
         channel: &str,
@@ -112,7 +112,7 @@ fn connections_and_answers_take_no_virtual_time() {
         let world = World::new(seed);
         let start = world.host.now();
         world.host.run(async {
-            // Somebody for whom time could go on at every moment.
+            // A task that lets time go on whenever it can.
             let inner = Arc::clone(&world.host);
             let _ticking = world.host.task(async move {
                 loop {
@@ -143,7 +143,7 @@ fn the_server_keeps_virtual_time_to_the_millisecond() {
             assert_eq!(left(&link).await, Ok(Value::Int(86_400_000 - gone)));
         }
         world.host.advance(ms(86_400_000 - 20)).await;
-        // Redis keeps a key to the end of its last millisecond.
+        // Redis keeps a key until the end of its last millisecond.
         assert_eq!(left(&link).await, Ok(Value::Int(0)));
         world.host.suspend(ms(1));
         assert_eq!(left(&link).await, Ok(Value::Int(-2)));
@@ -184,7 +184,7 @@ fn a_message_arrives_at_the_moment_at_which_it_was_published() {
                 .await;
             let mut answers = Vec::new();
             for number in 0..sent {
-                // Neither the answer nor the message is waited for.
+                // Nobody waits for the answer or the message.
                 answers.push(link.submit(publish("news", &number.to_string())));
                 world.host.advance(ms(1)).await;
             }
@@ -233,7 +233,7 @@ fn a_connection_that_the_server_closes_ends_at_that_moment() {
         assert_eq!(*listening.ended.lock().expect("no panic"), Some(start + ms(5)));
         let refused = link.submit(Command::new("PING")).await.expect_err("it was closed");
         assert!(matches!(refused, LinkError::NotSent { .. }), "{refused:?}");
-        // The next ones are as good as the first.
+        // New connections work like the first one.
         let link = world.link().await;
         link.submit(Command::new("PING")).await.expect("an answer");
     });

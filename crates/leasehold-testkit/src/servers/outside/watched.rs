@@ -1,4 +1,4 @@
-//! Connections as they are, seen by a [`ServerOutside`].
+//! Unchanged connections that a [`ServerOutside`] can see.
 
 use std::fmt;
 use std::pin::Pin;
@@ -51,7 +51,7 @@ impl<C: Connector> Connector for Watched<C> {
             let task = tokio::runtime::Handle::current()
                 .spawn(async move { handing_on.hand_on(messages, sender).await });
             let messages = HandedOn { received, task: task.abort_handle() };
-            // Who may not listen is told so when he asks for a channel of his own.
+            // If the user may not subscribe, the error comes when the user adds a channel.
             if channels.add(inlet.channel()).await.is_ok() {
                 lock(&outside.inlets).push(inlet);
             }
@@ -75,15 +75,15 @@ impl<C> fmt::Debug for Watched<C> {
     }
 }
 
-/// A channel that nobody else listens to or publishes on.
+/// A channel that nobody else uses.
 fn mark_channel() -> String {
     static NUMBERED: AtomicU64 = AtomicU64::new(0);
     let number = NUMBERED.fetch_add(1, Ordering::Relaxed);
     format!("leasehold-testkit:marks:{}:{number}", std::process::id())
 }
 
-/// Counts the link among those that answer from the first poll of its input and output to the end
-/// of it: before that, nobody moves its bytes.
+/// Counts the link as live from the first poll of its input and output until it ends. Before that,
+/// nothing moves its bytes.
 async fn moving(link: Weak<dyn Link>, outside: Arc<ServerOutside>, io: LinkFuture<()>) {
     struct Moving(Weak<dyn Link>, Arc<ServerOutside>);
     impl Drop for Moving {
@@ -149,7 +149,7 @@ impl Messages for HandedOn {
 
 impl Drop for HandedOn {
     fn drop(&mut self) {
-        // The connection ends with the task.
+        // Aborting the task ends the connection.
         self.task.abort();
     }
 }

@@ -12,12 +12,12 @@ use super::{Cut, Lane, Shared, State, Then};
 
 pub(super) struct Connection {
     client: TcpStream,
-    /// Another one after a change of the server.
+    /// Replaced when the proxy moves to another server.
     server: Mutex<Arc<TcpStream>>,
     closed: AtomicBool,
-    /// Open, and nothing gets through any more.
+    /// Open, but nothing gets through any more.
     silent: AtomicBool,
-    /// Requests on it are held back, whatever is done with others.
+    /// Its requests are held back, whatever happens to other connections.
     stranded: AtomicBool,
     /// How many of its two directions are still open.
     ways: AtomicUsize,
@@ -25,7 +25,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn begin(shared: &Arc<Shared>, client: TcpStream, server: TcpStream) {
-        // A small request is not to wait for the next one.
+        // A small request must not wait for the next one.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         let server = Mutex::new(Arc::new(server));
@@ -63,13 +63,13 @@ impl Connection {
         Arc::clone(&self.server.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Goes on with another server. Its client notices nothing, if it has all its answers.
+    /// Moves to another server. The client notices nothing if it has all its answers.
     pub(super) fn move_to(&self, server: TcpStream) {
         let _ = server.set_nodelay(true);
         let mut current = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *current, Arc::new(server));
         drop(current);
-        // Who reads from it learns by its end that there is another one.
+        // The thread that reads from the old server learns of the new one when the old stream ends.
         let _ = before.shutdown(Shutdown::Both);
     }
 
@@ -90,7 +90,7 @@ impl Connection {
         self.silent.load(Ordering::Acquire)
     }
 
-    /// Both directions have ended.
+    /// Ends it after both directions have ended.
     fn end(&self, shared: &Shared) {
         self.close();
         let mut state = shared.state();
@@ -132,11 +132,11 @@ fn pass_requests(shared: &Arc<Shared>, connection: &Connection) {
             counts.request_bytes += bytes.len() as u64;
         });
     }
-    // The client has said all, and may still listen.
+    // The client has sent everything, but may still read.
     let _ = connection.server().shutdown(Shutdown::Write);
 }
 
-/// Sends a request once more on a connection of its own, if it is to be.
+/// Sends a request once more on a new connection, if it is to be repeated.
 fn repeat(shared: &Arc<Shared>, request: Vec<u8>) {
     let mut state = shared.state();
     let Some(repeat) = state.repeat.as_mut().filter(|_| runs_a_script(&request)) else { return };
@@ -159,7 +159,7 @@ fn repeat(shared: &Arc<Shared>, request: Vec<u8>) {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(state);
-        // The server may be gone, which is as good as never having heard it.
+        // The server may be gone, as if it had never received the request.
         let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server())) else {
             return;
         };
@@ -194,7 +194,7 @@ fn pass_replies(shared: &Arc<Shared>, connection: &Connection) {
         if !may_pass(shared, connection, |state| state.to_client) {
             return connection.close();
         }
-        // A client that has gone does not keep the server from being read: what it answered counts.
+        // Even without a client, the proxy goes on reading, because it counts the server's answers.
         let _ = client.write_all(&buffer[..length]);
         match ends {
             None => {}
@@ -202,12 +202,12 @@ fn pass_replies(shared: &Arc<Shared>, connection: &Connection) {
             Some(Then::Silent) => connection.silent.store(true, Ordering::Release),
         }
     }
-    // A server that has said all does not listen either.
+    // A server that sends nothing more does not read either.
     connection.close();
 }
 
-/// How many of these bytes may pass, and what becomes of the connection if not all of them. `cut`
-/// is how the reply under way is to be cut off, with the number of its bytes that may still pass.
+/// How many of these bytes may pass, and what happens to the connection if not all may. `cut` says
+/// how to cut the current reply off, and how many of its bytes may still pass.
 fn passable(
     shared: &Shared,
     frames: &mut Frames,
@@ -239,7 +239,7 @@ fn passable(
     (bytes.len(), None)
 }
 
-/// How the reply that begins now is cut off, if it is.
+/// How to cut off the reply that begins now, if at all.
 fn cut_of_next(state: &mut State) -> Option<Cut> {
     let cut = state.cut.as_mut()?;
     if cut.replies > 0 {
@@ -249,7 +249,7 @@ fn cut_of_next(state: &mut State) -> Option<Cut> {
     state.cut.take()
 }
 
-/// Waits for as long as bytes are held back or delayed; false if the connection was closed.
+/// Waits while bytes are held back or delayed. Returns false if the connection was closed.
 fn may_pass(shared: &Shared, connection: &Connection, lane: impl Fn(&State) -> Lane) -> bool {
     let came = Instant::now();
     let mut state = shared.state();

@@ -16,48 +16,48 @@ use super::listening::Listening;
 use super::port::Port;
 use crate::virtual_host::SeededRandom;
 
-/// Which way bytes go.
+/// A direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From clients to the server.
     ToServer,
     /// From the server to clients.
     ToClient,
-    /// Both.
+    /// Both directions.
     Both,
 }
 
-/// What went through a [`Proxy`] since it was started.
+/// Counts of what a [`Proxy`] has passed on since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections that were opened through it.
     pub connections: u64,
     /// Connections that are open.
     pub open: u64,
-    /// Requests that it passed on to the server, whole ones.
+    /// Whole requests that it passed on to the server.
     pub requests: u64,
     /// Bytes of requests that it passed on to the server.
     pub request_bytes: u64,
-    /// Replies and messages that it took from the server, whether it passed them on or not.
+    /// Replies and messages that it took from the server, passed on or not.
     pub replies: u64,
-    /// Replies that it was told to lose, and did.
+    /// Replies that it lost on purpose.
     pub lost: u64,
     /// Requests that it sent twice.
     pub repeated: u64,
 }
 
-/// What becomes of a connection one of whose replies was lost. Nothing more gets through either
-/// way: a server that left out one answer would give each later one to the wrong question.
+/// The fate of a connection after one of its replies was lost. Nothing more gets through in either
+/// direction: otherwise each later answer would belong to the wrong request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// It is closed.
     Closed,
-    /// It stays open, and is silent.
+    /// It stays open, but silent.
     Silent,
 }
 
-/// Stands between clients and a server on 127.0.0.1, passes on what they say, and does to it what a
-/// test wants. Gone when this is dropped, with every connection through it.
+/// Passes bytes between clients and a server on 127.0.0.1, and disturbs them as a test wants.
+/// Dropping it closes every connection through it.
 pub struct Proxy {
     port: Port,
     shared: Arc<Shared>,
@@ -80,36 +80,36 @@ struct State {
     random: SeededRandom,
 }
 
-/// Which reply is cut off.
+/// The reply to cut off.
 #[derive(Clone, Copy)]
 struct Cut {
-    /// How many pass before it.
+    /// How many replies pass before it.
     replies: u64,
-    /// How much of it passes.
+    /// How many of its bytes pass.
     bytes: usize,
     then: Then,
 }
 
-/// Which requests are sent twice.
+/// The requests to send twice.
 #[derive(Clone, Copy)]
 struct Repeat {
-    /// How many, from the next one on.
+    /// How many requests, from the next one on.
     requests: u64,
-    /// How long after the first time.
+    /// The time between the first and the second sending.
     later: Duration,
 }
 
-/// How bytes go in one direction.
+/// The state of one direction.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     held: bool,
     delay: Duration,
-    /// How much more than `delay` at most.
+    /// The largest addition to `delay`.
     jitter: Duration,
 }
 
 impl Proxy {
-    /// In front of the server on that port of 127.0.0.1, which may also come and go.
+    /// A proxy for the server on that port of 127.0.0.1. The server may come and go.
     #[must_use]
     pub fn to(server: u16) -> Self {
         let state = State {
@@ -132,7 +132,7 @@ impl Proxy {
         proxy
     }
 
-    /// The URL of the server through it.
+    /// The URL of the server through the proxy.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
@@ -144,38 +144,38 @@ impl Proxy {
         self.port.number()
     }
 
-    /// Holds back what comes that way. Nothing of it is lost, not even if its sender gives up and
+    /// Holds back all bytes in that direction. Nothing is lost, even if the sender gives up and
     /// closes the connection meanwhile.
     pub fn hold(&self, way: Way) {
         self.set(way, |lane| lane.held = true);
     }
 
-    /// Lets go what was held back.
+    /// Lets the held bytes go.
     pub fn go_on(&self, way: Way) {
         self.set(way, |lane| lane.held = false);
     }
 
-    /// Holds back the requests of the connections that are open now, as [`hold`](Self::hold) does;
-    /// others pass. Whoever gives such a connection up and makes a new one is overtaken by nothing,
-    /// until the old requests arrive late.
+    /// Holds back the requests of the current connections, as [`hold`](Self::hold) does. New
+    /// connections pass. So a client that gives its connection up works on over a new one, until
+    /// its old requests arrive late.
     pub fn strand(&self) {
         self.shared.state().connections.iter().for_each(|connection| connection.strand(true));
     }
 
-    /// Lets go what was stranded.
+    /// Lets the stranded requests go.
     pub fn land(&self) {
         self.shared.state().connections.iter().for_each(|connection| connection.strand(false));
         self.shared.changed.notify_all();
     }
 
-    /// From now on what comes that way arrives that much later, or up to twice that if there is
-    /// much of it.
+    /// Delays all bytes in that direction by `span` from now on, or by up to twice as much if there
+    /// are many.
     pub fn delay(&self, way: Way, span: Duration) {
         self.delay_between(way, span, span);
     }
 
-    /// As [`delay`](Self::delay), by a span between these two, another one for each piece. What was
-    /// sent first arrives first all the same.
+    /// Like [`delay`](Self::delay), with a random delay between two spans for each piece. The order
+    /// of the pieces stays.
     pub fn delay_between(&self, way: Way, least: Duration, most: Duration) {
         self.set(way, |lane| {
             lane.delay = least;
@@ -183,15 +183,15 @@ impl Proxy {
         });
     }
 
-    /// Closes every connection, with what was held back in it.
+    /// Closes every connection. Held bytes are lost.
     pub fn close_all(&self) {
         let connections = self.shared.state().connections.clone();
         connections.iter().for_each(|connection| connection.close());
         self.shared.changed.notify_all();
     }
 
-    /// From now on the server on that port is behind it, also for the connections that are open, as
-    /// behind a proxy that keeps them over a failover. No answer may be under way.
+    /// Moves to the server on that port, with all open connections, like a proxy that keeps them
+    /// over a failover. No answer may be under way.
     ///
     /// # Panics
     ///
@@ -205,48 +205,48 @@ impl Proxy {
         }
     }
 
-    /// Closes the connection whose reply is next, after so many bytes of it, and after the whole of
-    /// it if it is shorter. The server has carried the request out.
+    /// Cuts the next reply off after so many bytes, or at its end if it is shorter, and closes its
+    /// connection. The server has carried the request out.
     pub fn cut_next_reply_after(&self, bytes: usize) {
         self.cut(Cut { replies: 0, bytes, then: Then::Closed });
     }
 
-    /// Loses the reply after the next `replies` ones, of whatever connection it is: the server has
-    /// carried the request out, and the client cannot know.
+    /// Loses the reply after the next `replies` ones, on any connection. The server has carried the
+    /// request out, but the client cannot know.
     pub fn lose_reply_after(&self, replies: u64, then: Then) {
         self.cut(Cut { replies, bytes: 0, then });
     }
 
-    /// Sends the next `requests` that run a script a second time, so much later, on a connection of
-    /// their own, as something in between would that had no answer. Nobody hears the second answer.
+    /// Sends the next `requests` that run a script a second time, `later` after the first, on new
+    /// connections. A middlebox without an answer does the same. Nobody receives the second answer.
     pub fn repeat_scripts(&self, requests: u64, later: Duration) {
         self.shared.state().repeat = Some(Repeat { requests, later });
     }
 
-    /// Loses and repeats nothing from now on that is not lost or repeated yet.
+    /// From now on, loses and repeats nothing more.
     pub fn be_faithful(&self) {
         let mut state = self.shared.state();
         (state.cut, state.repeat) = (None, None);
     }
 
-    /// Closes the connection whose reply is next, without a byte of it: the server has carried the
-    /// request out, and the client cannot know.
+    /// Closes the connection of the next reply before its first byte. The server has carried the
+    /// request out, but the client cannot know.
     pub fn swallow_next_reply(&self) {
         self.cut_next_reply_after(0);
     }
 
-    /// Nobody listens any more: who connects is refused. Open connections stay.
+    /// Stops listening: new connections are refused. Open connections stay.
     pub fn refuse(&self) {
         self.listening().take();
     }
 
-    /// Somebody listens again.
+    /// Listens again.
     pub fn accept(&self) {
         let shared = Arc::clone(&self.shared);
         self.listening().get_or_insert_with(|| {
             Listening::on(&self.port, move |client| {
                 let server = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server()));
-                // Without a server the client is closed.
+                // Without a server, the client's connection is closed.
                 if let Ok(server) = server {
                     Connection::begin(&shared, client, server);
                 }
@@ -254,17 +254,17 @@ impl Proxy {
         });
     }
 
-    /// What went through so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.state().counts
     }
 
-    /// Waits until that much went through.
+    /// Waits until the counts are enough.
     ///
     /// # Panics
     ///
-    /// If it does not in a long time.
+    /// If that takes too long.
     #[track_caller]
     pub fn until(&self, enough: impl Fn(&Counts) -> bool) -> Counts {
         let waits = |state: &mut State| !enough(&state.counts);
@@ -303,7 +303,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whole at every moment, also if a check of a test failed.
+        // Always valid, even if a test has failed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! What a proxy does to connections.
+//! Tests of the proxy.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn speak(proxy: &Proxy, request: &str) -> TcpStream {
 
 fn read_to_end(mut stream: TcpStream) -> String {
     let mut read = String::new();
-    // A connection may be reset with bytes that nobody read.
+    // A connection with unread bytes may be reset.
     let _ = stream.read_to_string(&mut read);
     read
 }
@@ -111,7 +111,7 @@ fn a_connection_ends_in_the_middle_of_a_reply() {
     proxy.cut_next_reply_after(8);
     let read = read_to_end(speak(&proxy, "GET key\r\nGET key\r\n"));
     assert_eq!(read, "$10\r\n012");
-    // No reply is cut twice, and none runs into the next.
+    // No reply is cut twice, and no cut continues in the next reply.
     proxy.cut_next_reply_after(1_000);
     assert_eq!(read_to_end(speak(&proxy, "PING\r\nPING\r\n")), "+PONG\r\n");
     assert_eq!(client.ask(&["GET", "key"]).expect("an answer").text(), "0123456789");
@@ -164,7 +164,7 @@ fn what_is_delayed_by_different_spans_arrives_in_its_order() {
     let began = Instant::now();
     let mut stream = speak(&proxy, "ECHO 0\r\n");
     for number in 1..8 {
-        // Each a piece of its own: the one before has come back.
+        // Each request is a piece of its own, because the reply before it has arrived.
         let mut reply = [0; 7];
         stream.read_exact(&mut reply).expect("an answer");
         assert_eq!(String::from_utf8_lossy(&reply), format!("$1\r\n{}\r\n", number - 1));
@@ -212,7 +212,7 @@ fn scripts_are_run_twice_and_their_callers_hear_the_first_answer() {
     }
     proxy.until(|counts| counts.repeated == 2);
     assert_eq!(server.command(&["GET", "key"]).int(), 51);
-    // What answers next is the next answer.
+    // The next answer belongs to the next request.
     assert_eq!(client.ask(&["GET", "key"]).expect("an answer").int(), 51);
 }
 
@@ -254,7 +254,7 @@ fn servers_that_are_none_do_as_they_are_named() {
 
     let closing = FakeServer::closing();
     let closed = connect(&closing).ask(&["PING"]).expect_err("it was closed");
-    // And not for want of patience.
+    // Not because of a timeout.
     assert_ne!(closed.kind(), ErrorKind::WouldBlock);
 
     let http = FakeServer::speaking_http();
@@ -281,6 +281,6 @@ fn a_connection_outlives_the_server_behind_it() {
     assert_eq!(name(&mut client), "after");
     assert_eq!(name(&mut Client::connect(proxy.port()).expect("it listens")), "after");
     drop(after);
-    // The end of that one is an end.
+    // If the second server ends, the connection ends.
     let _ended = client.ask(&["GET", "name"]).expect_err("it is gone");
 }

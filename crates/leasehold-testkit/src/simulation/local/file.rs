@@ -15,24 +15,24 @@ use super::at_once;
 use super::told::Teller;
 use crate::simulation::process::Process;
 
-/// Where files are faster than on a disk.
+/// A directory that is faster than a disk.
 const FAST: &str = "/dev/shm";
 
-/// A file, and whoever looks at it.
+/// A store file, and the reader that looks at it.
 pub(super) struct StoreFile {
     path: PathBuf,
-    /// Never dropped before the last of the processes: SQLite ends the log with the last connection
-    /// of a file, and no process that is killed does that.
+    /// Never dropped before the last process ends. SQLite ends the log with the last connection to
+    /// a file, and a killed process never does that.
     reader: SqliteStore,
-    /// What the thread of the reader does.
+    /// The work of the reader's thread.
     thread: Mutex<Task>,
-    /// What keeps the file locked, and for how many faults.
+    /// How many faults lock the file, and the connection that keeps it locked.
     locked: Mutex<(usize, Option<Connection>)>,
     _directory: TempDir,
 }
 
 impl StoreFile {
-    /// An empty store, in a directory of its own.
+    /// Creates an empty store in a directory of its own.
     pub(super) fn make(clock: &Arc<Process>) -> Self {
         let at = if Path::new(FAST).is_dir() { PathBuf::from(FAST) } else { std::env::temp_dir() };
         let directory = tempfile::Builder::new().prefix("leasehold-world-").tempdir_in(at);
@@ -45,12 +45,13 @@ impl StoreFile {
         Self { path, reader, thread, locked, _directory: directory }
     }
 
-    /// Opens it in the process of a teller, which is told when the store's thread has worked.
+    /// Opens the file in the process of a teller. The teller is told when the store's thread has
+    /// worked.
     pub(super) fn open(&self, teller: &Arc<Teller>) -> Result<SqliteStore, Error> {
         SqliteStore::open(&self.path, Arc::new(ToldHost(Arc::clone(teller))))
     }
 
-    /// Another process begins to write to it and stands still, or gives that up.
+    /// Another process begins a write and stands still, or gives the write up.
     pub(super) fn lock(&self, is_locked: bool) {
         let mut locked = lock(&self.locked);
         let (faults, holder) = &mut *locked;
@@ -69,7 +70,7 @@ impl StoreFile {
         lock(&self.locked).1.is_some()
     }
 
-    /// Asks something of it that changes nothing.
+    /// Asks the store a question that changes nothing.
     pub(super) fn look<T>(&self, ask: impl FnOnce(&SqliteStore) -> BoxAnswer<T>) -> T {
         at_once(ask(&self.reader), || {
             let mut context = Context::from_waker(Waker::noop());
@@ -83,7 +84,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The host of the one who looks: nothing of it runs by itself.
+/// The host of the reader. None of its tasks runs by itself.
 struct ReaderHost {
     clock: Arc<Process>,
     thread: Mutex<Option<Task>>,
@@ -118,7 +119,7 @@ impl Host for ReaderHost {
     }
 }
 
-/// The host of a process, whose teller looks at the file before and after its thread works.
+/// The host of a process. Its teller looks at the file before and after the store's thread works.
 struct ToldHost(Arc<Teller>);
 
 impl Host for ToldHost {

@@ -1,8 +1,8 @@
 //! Stores without a server: the memory of one program, or one file that processes share.
 //!
-//! All processes of such a world are on one machine and have one clock, which the store counts by.
-//! There is no network. A request takes effect when its process carries it out: at once, or in the
-//! thread of its store.
+//! All processes of such a world run on one machine. They share one clock, which the store also
+//! uses. There is no network. A request takes effect when its process carries it out: at once, or
+//! in the thread of its store.
 
 mod file;
 mod told;
@@ -24,10 +24,10 @@ use super::process::Process;
 use crate::VirtualHost;
 use crate::history::event::{Block, Name, ProcessId};
 
-/// The store of a world on one machine, and whoever looks at it.
+/// The store of a world on one machine.
 pub(super) struct Local {
     log: Log,
-    /// The clock of the machine, which all its processes have.
+    /// The clock of the machine, shared by all its processes.
     clock: Process,
     kept: Kept,
     did: Mutex<BTreeMap<&'static str, u64>>,
@@ -38,22 +38,23 @@ enum Kept {
     InFile(Box<StoreFile>),
 }
 
-/// Who holds a key, as the store shows it.
+/// The holder of a key, as the store shows it.
 #[derive(Clone)]
 struct Held {
     owner: Name,
-    /// How long its lease still has, on the common clock.
+    /// The time that its lease has left, on the common clock.
     left: Duration,
     fencing: Option<Block>,
 }
 
 impl Local {
-    /// A store in the memory of one program. Its clock gains that many parts of a million.
+    /// Creates a store in the memory of one program. Its clock gains `faster_ppm` parts of a
+    /// million.
     pub(super) fn in_memory(host: &Arc<VirtualHost>, log: Log, faster_ppm: i64) -> Arc<Self> {
         Self::new(host, log, faster_ppm, |clock| Kept::InMemory(MemoryStore::new(clock)))
     }
 
-    /// A store in a file of its own, which is gone with it.
+    /// Creates a store in a file of its own, which is deleted with it.
     pub(super) fn in_file(host: &Arc<VirtualHost>, log: Log, faster_ppm: i64) -> Arc<Self> {
         Self::new(host, log, faster_ppm, |clock| Kept::InFile(Box::new(StoreFile::make(&clock))))
     }
@@ -64,18 +65,18 @@ impl Local {
         faster_ppm: i64,
         keep: impl FnOnce(Arc<Process>) -> Kept,
     ) -> Arc<Self> {
-        // No process of the history: it only has the clock.
+        // This process does not appear in the history: it only provides the clock.
         let clock = Process::new(ProcessId(u32::MAX), host, faster_ppm, 0);
         let kept = keep(Arc::new(clock.clone()));
         Arc::new(Self { log, clock, kept, did: Mutex::default() })
     }
 
-    /// A process of the machine.
+    /// Creates a process of the machine.
     pub(super) fn process(&self, id: ProcessId, seed: u64) -> Process {
         self.clock.beside(id, seed)
     }
 
-    /// A client of the store, in that process.
+    /// Starts to build a client of the store in that process.
     pub(super) fn client(self: &Arc<Self>, process: &Arc<Process>) -> Result<ClientBuilder, Error> {
         let teller = Teller::new(Arc::clone(self), Process::clone(process));
         match &self.kept {
@@ -87,19 +88,19 @@ impl Local {
         }
     }
 
-    /// Another process has the file locked from now on, or lets go of it.
+    /// Another process locks the file, or unlocks it.
     pub(super) fn lock_file(&self, is_locked: bool) {
         if let Kept::InFile(file) = &self.kept {
             file.lock(is_locked);
         }
     }
 
-    /// Who owns a key, and for how long still.
+    /// The owner of a key, and the time that its lease has left.
     pub(super) fn owner(&self, key: &str) -> Option<(Name, Duration)> {
         self.held(key).map(|held| (held.owner, held.left))
     }
 
-    /// Every key that somebody has or waits for, with the time that its lease has left.
+    /// Every key that has a holder or a waiter, with the time that its lease has left.
     pub(super) fn keys(&self) -> Vec<(String, Option<Duration>)> {
         let (mut keys, mut cursor) = (Vec::new(), None);
         loop {
@@ -119,7 +120,7 @@ impl Local {
         }
     }
 
-    /// How often it came to what only worlds without a server have.
+    /// Counts of events that only worlds without a server have.
     pub(super) fn did(&self) -> Vec<(&'static str, u64)> {
         let did = self.did.lock().unwrap_or_else(PoisonError::into_inner);
         did.iter().map(|(what, times)| (*what, *times)).collect()
@@ -130,7 +131,7 @@ impl Local {
         *did.entry(what).or_default() += 1;
     }
 
-    /// A request was answered: by the thread of the store, or before its call returned.
+    /// Counts an answer: it came from the store's thread, or before the call returned.
     fn note_answer(&self, by_thread: bool) {
         self.note(match &self.kept {
             Kept::InMemory(_) => "asked in memory",
@@ -139,7 +140,7 @@ impl Local {
         });
     }
 
-    /// A request was refused.
+    /// Counts a refusal.
     fn note_refusal(&self) {
         if matches!(&self.kept, Kept::InFile(file) if file.is_locked()) {
             self.note("file found locked");
@@ -164,7 +165,7 @@ impl Local {
     }
 }
 
-/// An answer that is there without waiting, or once `work` was done.
+/// Returns an answer that is ready at once, or after `work`.
 fn at_once<T>(answer: impl Future<Output = Result<T, Error>>, mut work: impl FnMut()) -> T {
     let mut answer = pin!(answer);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! A store whose requests are told in the history, each with what it changed.
+//! A store that tells the history of each request, with the change that it made.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -18,17 +18,17 @@ use crate::history::event::{Name, Request, What};
 use crate::simulation::asked::Asked;
 use crate::simulation::process::Process;
 
-/// A store of one process.
+/// The store of one process, with its teller.
 pub(super) struct Told<S> {
     store: S,
     teller: Arc<Teller>,
 }
 
-/// Tells what one process asks, and what becomes of it.
+/// Tells the history of one process's requests and of their effects.
 pub(super) struct Teller {
     local: Arc<Local>,
     process: Process,
-    /// What is not answered, in the order in which it was sent.
+    /// Requests without an answer, in the order in which they were sent.
     open: Mutex<Vec<Arc<dyn Open>>>,
     relays: Mutex<Vec<(ClientId, Arc<Relay>)>>,
 }
@@ -48,7 +48,7 @@ impl Teller {
         &self.process
     }
 
-    /// Sends a request. Of one that is sent by the dead nobody hears.
+    /// Sends a request. The requests of a dead process have no effect.
     fn send<T: Answer>(
         self: &Arc<Self>,
         request: Request,
@@ -77,20 +77,20 @@ impl Teller {
         Box::pin(std::future::poll_fn(move |context| sent.poll(&teller, context)))
     }
 
-    /// The thread of the store is about to carry requests out.
+    /// The store's thread is about to carry out requests.
     pub(super) fn begins(&self) {
         for sent in lock(&self.open).iter() {
             sent.begins(self.local.held(&sent.asked().key).map(|held| held.owner));
         }
     }
 
-    /// It did.
+    /// It has carried out requests.
     pub(super) fn settle(&self) {
         self.tell_answers(true);
     }
 
-    /// Tells what was answered meanwhile. What is answered was carried out in the order in which it
-    /// was sent. Of several requests for one key, the owner in between follows from the answers.
+    /// Tells the answers that have come since. The store carries out requests in the order in which
+    /// they were sent. Between several requests for one key, the owner follows from the answers.
     fn tell_answers(&self, by_thread: bool) {
         let mut answered = Vec::new();
         lock(&self.open).retain(|sent| {
@@ -142,7 +142,7 @@ impl Teller {
     }
 }
 
-/// Whose a key is once a request was carried out.
+/// The owner of a key after a request.
 #[derive(Clone, Copy)]
 enum Owner {
     Asker,
@@ -151,7 +151,7 @@ enum Owner {
     Another,
 }
 
-/// An answer that says whose the key is.
+/// An answer that says who owns the key.
 trait Answer: Send + 'static {
     fn owner(&self) -> Owner;
 }
@@ -160,7 +160,7 @@ impl Answer for Acquired {
     fn owner(&self) -> Owner {
         match self {
             Self::Granted { .. } => Owner::Asker,
-            // It may have handed the key over.
+            // The store may have handed the key over.
             _ => Owner::Another,
         }
     }
@@ -182,17 +182,16 @@ impl Answer for Released {
     }
 }
 
-/// A request that was sent.
 struct Sent<T> {
     asked: Asked,
     state: Mutex<State<T>>,
 }
 
 struct State<T> {
-    /// Who had the key before it was carried out.
+    /// The owner of the key before the request was carried out.
     before: Option<Name>,
     answering: Answering<T>,
-    /// Who waits for its answer.
+    /// Wakes the task that waits for the answer.
     waker: Option<Waker>,
 }
 
@@ -202,12 +201,12 @@ enum Answering<T> {
     Taken,
 }
 
-/// A request that was sent, whatever is asked.
+/// A sent request, whatever the type of its answer.
 trait Open: Send + Sync {
     fn asked(&self) -> &Asked;
     fn before(&self) -> Option<Name>;
     fn begins(&self, before: Option<Name>);
-    /// What its answer says, once there is one. `Some(None)` if it was refused.
+    /// The owner that its answer implies; `None` without an answer, `Some(None)` if it was refused.
     fn answered(&self) -> Option<Option<Owner>>;
 }
 
@@ -255,7 +254,7 @@ impl<T: Answer> Open for Sent<T> {
 
     fn answered(&self) -> Option<Option<Owner>> {
         let mut state = lock(&self.state);
-        // Whoever waits for it is to be woken all the same.
+        // The task that waits for the answer must be woken all the same.
         let waker = state.waker.clone();
         let waker = waker.as_ref().unwrap_or(Waker::noop());
         if !state.is_answered(&mut Context::from_waker(waker)) {
@@ -275,7 +274,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<S: Store> Store for Told<S> {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
         let place = match &ask.line {
-            // Only who joins has a turn.
+            // Only a client that joins the line has a turn.
             Line::Join { waiter_ttl, .. } => Some(waiter_ttl.get()),
             _ => None,
         };
@@ -338,7 +337,7 @@ impl<S: Store> Store for Told<S> {
     }
 }
 
-/// Passes the hints for one inbox on, and tells of those that another waits.
+/// Passes on the hints for one inbox, and tells the history of each hint that another waits.
 struct Relay {
     sink: Weak<dyn HintSink>,
     teller: Weak<Teller>,

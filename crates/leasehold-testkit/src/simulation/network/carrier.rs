@@ -1,4 +1,4 @@
-//! Carries what was sent, each thing at its moment.
+//! Delivers everything that was sent, each thing at its moment.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,13 +14,13 @@ use super::connection::{Incoming, Request};
 use super::{Delivery, Network, State};
 use crate::history::event::What;
 
-/// What is on its way, by when it arrives.
+/// Everything on its way, ordered by its time of arrival.
 #[derive(Default)]
 pub(super) struct Schedule {
     due: BinaryHeap<Due>,
     numbered: u64,
     carrier: Option<Waker>,
-    /// For when the carrier has set its timer.
+    /// The moment for which the carrier has set its timer.
     wakes_at: Option<Moment>,
 }
 
@@ -39,7 +39,7 @@ impl Schedule {
         }
     }
 
-    /// The carrier looks again.
+    /// Wakes the carrier so that it looks again.
     pub(super) fn wake(&mut self) {
         if let Some(carrier) = self.carrier.take() {
             carrier.wake();
@@ -53,7 +53,7 @@ impl Schedule {
 }
 
 impl Network {
-    /// The task that carries everything. It never ends.
+    /// The task that delivers everything. It never ends.
     pub(super) async fn carry(self) {
         let mut timer: Option<(Moment, Sleep)> = None;
         poll_fn(move |context| {
@@ -86,7 +86,7 @@ impl Network {
 }
 
 impl State {
-    /// Something has come to its end of the network.
+    /// A delivery has reached the end of the network. A partition may hold it back there.
     pub(super) fn arrive(&mut self, now: Moment, delivery: Delivery) {
         if let Some(id) = delivery.connection() {
             let Some(connection) = self.connections.find_mut(id) else { return };
@@ -103,7 +103,7 @@ impl State {
         self.reach(now, delivery);
     }
 
-    /// Something has come through the network.
+    /// A delivery has come through the network.
     pub(super) fn reach(&mut self, now: Moment, delivery: Delivery) {
         match delivery {
             Delivery::Answer(id, answer) => self.answered(id, answer),
@@ -168,7 +168,7 @@ impl State {
         match request.loses_reply {
             None => self.send(now, Delivery::Answer(id, executed.reply)),
             Some(after) => {
-                // Nothing that is behind it is answered either.
+                // Later requests on this connection get no answer either.
                 if let Some(connection) = self.connections.find_mut(id) {
                     connection.last_to_client = now + after;
                 }
@@ -216,7 +216,7 @@ impl State {
     }
 }
 
-/// How long before a refused client of a killed server hears of it.
+/// How long it takes until a client learns that a killed server refused its connection.
 pub(super) const REFUSED_AFTER: Duration = Duration::from_micros(200);
 
 impl PartialEq for Due {
@@ -234,7 +234,7 @@ impl PartialOrd for Due {
 }
 
 impl Ord for Due {
-    /// Earliest first out of a heap that gives its greatest.
+    /// Reversed, because the heap returns its greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }

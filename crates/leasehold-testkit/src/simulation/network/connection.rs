@@ -1,4 +1,4 @@
-//! One connection: two ends, and what is on its way between them.
+//! One connection: two ends, and everything on its way between them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
@@ -12,68 +12,68 @@ use super::Delivery;
 use crate::history::event::ProcessId;
 use crate::simulation::redis::Wait;
 
-/// Which connection. To the server it is also who subscribes.
+/// Identifies a connection. The server also uses it as the id of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct ConnectionId(pub(super) u64);
 
-/// What a request is answered.
+/// The answer to a request.
 pub(in super::super) type Answer = Result<Value, LinkError>;
 
-/// Who waits for an answer.
+/// Sends an answer to the task that waits for it.
 pub(super) type Answering = oneshot::Sender<Answer>;
 
-/// Who waits for a subscription.
+/// Tells the task that waits for a subscription.
 pub(in super::super) type Confirm = oneshot::Sender<()>;
 
-/// Who waits for a key to be tracked: whether it is there.
+/// Tells the task that waits for a key to be tracked whether the key exists.
 pub(in super::super) type Tracked = oneshot::Sender<bool>;
 
 /// A request on its way.
 pub(in super::super) struct Request {
     pub(super) command: Command,
-    /// Its answer is lost, and the connection ends that much after it took effect.
+    /// Loses the answer: the connection ends this long after the request took effect.
     pub(super) loses_reply: Option<Duration>,
-    /// It takes effect once more that much later, if it took effect at all.
+    /// If the request took effect, it takes effect once more this much later.
     pub(super) again_after: Option<Duration>,
 }
 
-/// What comes in on a connection for messages.
+/// A message that arrives on a connection for messages.
 pub(in super::super) enum Incoming {
-    /// A channel is listened to.
+    /// The subscription to a channel has begun.
     Confirmed(Confirm),
-    /// A key is tracked.
+    /// The tracking of a key has begun.
     Tracked(Tracked, bool),
-    /// What the server says unasked.
+    /// A message that the server sends unasked.
     News(News),
 }
 
-/// One connection, as long as either end or something on its way knows it.
+/// One connection. It lives as long as either end or a delivery refers to it.
 pub(super) struct Connection {
     pub(super) process: ProcessId,
-    /// Who waits for answers, first one first; `None` once the client's end is closed.
+    /// The tasks that wait for answers, oldest first; `None` once the client's end is closed.
     pub(super) waiting: Option<VecDeque<Answering>>,
     /// Where messages go.
     pub(super) messages: Option<mpsc::UnboundedSender<News>>,
     pub(super) is_subscriber: bool,
     pub(super) last_to_server: Moment,
     pub(super) last_to_client: Moment,
-    /// Held back by a partition.
+    /// Deliveries that a partition holds back.
     pub(super) held: Vec<Delivery>,
-    /// How many requests still arrive, once it is broken.
+    /// How many requests still arrive after the connection broke.
     pub(super) arriving: Option<usize>,
-    /// Who is told of its end.
+    /// Wakes the task that waits for the end of the connection.
     pub(super) io: Option<Waker>,
     pub(super) has_ended: bool,
-    /// How far the server had written behind the last command.
+    /// The server's write position after the last command.
     pub(super) written: u64,
-    /// What the server waits for before it goes on with what is behind.
+    /// The wait (`WAIT`) that delays the commands behind it.
     pub(super) waits: Option<(u64, Wait)>,
-    /// Requests that have come, and that it has not read.
+    /// Requests that have arrived and that the server has not read yet.
     pub(super) behind: VecDeque<Request>,
 }
 
 impl Connection {
-    /// The client's end is closed: answers go nowhere.
+    /// Closes the client's end: answers go nowhere.
     pub(super) fn close_here(&mut self) {
         self.waiting = None;
         self.messages = None;
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// It is broken, and that many of the requests on their way still arrive.
+    /// Breaks the connection. This many of the requests on their way still arrive.
     pub(super) fn break_after(&mut self, arriving: usize) {
         self.arriving = Some(self.arriving.map_or(arriving, |before| before.min(arriving)));
         self.held.clear();
@@ -103,7 +103,6 @@ impl Connection {
     }
 }
 
-/// All connections.
 #[derive(Default)]
 pub(super) struct Connections {
     known: BTreeMap<ConnectionId, Connection>,
@@ -145,7 +144,7 @@ impl Connections {
         self.known.get_mut(&id)
     }
 
-    /// Those of a process whose client's end is open.
+    /// The connections of a process whose client's end is open.
     pub(super) fn of(&self, process: ProcessId) -> Vec<ConnectionId> {
         self.open_ones(|connection| connection.process == process)
     }
@@ -154,7 +153,7 @@ impl Connections {
         self.open_ones(|connection| connection.is_subscriber)
     }
 
-    /// Those on which the server waits for copies.
+    /// The connections on which the server waits for copies.
     pub(super) fn waiting(&self) -> Vec<ConnectionId> {
         self.known.iter().filter(|(_, one)| one.waits.is_some()).map(|(id, _)| *id).collect()
     }
@@ -168,7 +167,7 @@ impl Connections {
         open.map(|(id, _)| *id).collect()
     }
 
-    /// What was held back of a process, connection by connection.
+    /// Takes the deliveries that were held back for a process, by connection.
     pub(super) fn take_held(&mut self, process: ProcessId) -> Vec<(ConnectionId, Vec<Delivery>)> {
         let mut all = Vec::new();
         for (id, connection) in &mut self.known {
@@ -179,7 +178,7 @@ impl Connections {
         all
     }
 
-    /// Nothing that is on its way on it arrives.
+    /// Loses everything that is on its way on this connection.
     pub(super) fn lose_all(&mut self, id: ConnectionId) {
         self.known.remove(&id);
     }

@@ -1,4 +1,4 @@
-//! The seam of the store, as a process of a simulation has it.
+//! The connector of the Redis store, for a process of a simulation.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use super::connection::{ConnectionId, Request};
 use super::{Delivery, Mischief, Network};
 use crate::simulation::process::Process;
 
-/// How often a connection that does not come about is tried again underneath, as TCP does.
+/// How often a connection attempt is repeated underneath, as TCP does.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Connects one process to the server.
@@ -34,14 +34,14 @@ impl SimulatedConnector {
         Self { network, process }
     }
 
-    /// Connects, and waits for the answer to the greeting.
+    /// Connects, and waits for the reply to the greeting.
     fn open(
         &self,
         messages: Option<mpsc::UnboundedSender<News>>,
     ) -> impl Future<Output = Result<End, Error>> + Send + 'static + use<> {
         let (network, process) = (self.network.clone(), self.process.clone());
         async move {
-            // There and back twice: the handshake, and the first words.
+            // Two round trips: the handshake and the first words.
             for _ in 0..2 {
                 let delay = {
                     let mut state = network.state();
@@ -101,7 +101,7 @@ impl Connector for SimulatedConnector {
                 process: end.process.clone(),
                 id: end.id,
             };
-            // The connection is open as of this moment.
+            // The connection is open from this moment on.
             let (process, replicas) = end.network.with_server(|server| {
                 let process = server.strict.map(|_| server.process());
                 (process, server.counts_replicas())
@@ -136,7 +136,7 @@ impl Connector for SimulatedConnector {
     }
 }
 
-/// The client's end of a connection; closes it when it is dropped.
+/// The client's end of a connection. Dropping it closes the connection.
 struct End {
     network: Network,
     process: Process,
@@ -144,7 +144,7 @@ struct End {
 }
 
 impl End {
-    /// Ends with the connection.
+    /// Ends when the connection ends.
     async fn ended(self) {
         poll_fn(|context| {
             let mut state = self.network.state();

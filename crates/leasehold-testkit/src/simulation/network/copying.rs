@@ -1,4 +1,4 @@
-//! What goes to the replicas of the server and back, and who waits for that.
+//! Traffic between the server and its replicas, and the clients that wait for it.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::simulation::disk::Syncing;
 use crate::simulation::redis::Wait;
 use crate::simulation::replicas::{Confirmation, Sent, Way};
 
-/// How long it takes a replica at most to find its server again, and to ask it for its data.
+/// The longest time that a replica needs to find its server again and ask for its data.
 const FOUND_WITHIN: Duration = Duration::from_millis(300);
 
 impl Network {
-    /// Replicas are cut off from the server.
+    /// Cuts replicas off from the server.
     pub(in super::super) fn cut_replicas_off(&self, much: u64) {
         let mut state = self.state();
         for replica in state.server.replicas.some(much) {
@@ -23,7 +23,7 @@ impl Network {
         }
     }
 
-    /// They can be reached again.
+    /// Lets replicas reach the server again.
     pub(in super::super) fn join_replicas(&self, much: u64) {
         let now = self.now();
         let mut state = self.state();
@@ -35,7 +35,7 @@ impl Network {
 }
 
 impl State {
-    /// Sends the replicas and the disk what the server has written since the last time.
+    /// Sends the replicas and the disk everything that the server has written since the last time.
     pub(super) fn replicate(&mut self, now: Moment) {
         for sent in self.server.replicate() {
             self.send_written(now, sent);
@@ -46,7 +46,7 @@ impl State {
         self.schedule.add(at, Delivery::Synced(syncing));
     }
 
-    /// Something has come to the disk of the server.
+    /// A write has reached the disk of the server.
     pub(super) fn synced(&mut self, now: Moment, syncing: Syncing) {
         if self.server.is_synced(syncing) {
             self.look_who_waits(now);
@@ -59,7 +59,7 @@ impl State {
         self.schedule.add(at, Delivery::Written(sent));
     }
 
-    /// How long something takes between the server and a replica.
+    /// How long a message takes between the server and a replica.
     fn takes(&mut self) -> Duration {
         let (least, most) = self.delay_us;
         let usual = Duration::from_micros(least + self.random.next_u64() % (most - least + 1));
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Something has come to a replica.
+    /// Data has reached a replica.
     pub(super) fn received(&mut self, now: Moment, sent: Sent) {
         let Some(said) = self.server.replicas.receive(sent) else { return };
         let at = now + self.takes();
@@ -77,13 +77,13 @@ impl State {
         self.schedule.add(at, Delivery::Confirmed(said));
     }
 
-    /// A replica has said how far it has the data.
+    /// A replica has confirmed how much data it has.
     pub(super) fn confirmed(&mut self, now: Moment, said: Confirmation) {
         self.server.confirm(said);
         self.look_who_waits(now);
     }
 
-    /// Lets those go on whose copies are there by now.
+    /// Answers the connections whose copies have been confirmed.
     fn look_who_waits(&mut self, now: Moment) {
         for id in self.connections.waiting() {
             let Some((_, wait)) = self.connections.find(id).and_then(|one| one.waits) else {
@@ -95,7 +95,8 @@ impl State {
         }
     }
 
-    /// Replicas look for the server, those that do not follow it.
+    /// Schedules when each replica finds the server. A replica that follows it already ignores
+    /// that.
     pub(super) fn find_replicas(&mut self, now: Moment) {
         for replica in 0..self.server.replicas.len() {
             let most_us = u64::try_from(FOUND_WITHIN.as_micros()).expect("short");
@@ -105,7 +106,7 @@ impl State {
         }
     }
 
-    /// A replica begins to follow, unless the server is another one by now.
+    /// A replica begins to follow the server, unless the server has restarted since.
     pub(super) fn follows(&mut self, now: Moment, replica: usize, of: u32) {
         if of == self.server.started
             && let Some(sent) = self.server.is_followed_by(replica)
@@ -114,7 +115,7 @@ impl State {
         }
     }
 
-    /// A connection waits for copies of what it wrote.
+    /// Makes a connection wait for copies of its writes.
     pub(super) fn wait(&mut self, now: Moment, id: ConnectionId, wait: Wait) {
         if let Some(counts) = self.server.is_confirmed(wait) {
             return self.send(now, Delivery::Answer(id, Ok(counts)));
@@ -130,7 +131,7 @@ impl State {
         }
     }
 
-    /// It has waited for as long as it may.
+    /// The time limit of a wait has passed.
     pub(super) fn wait_over(&mut self, now: Moment, id: ConnectionId, number: u64) {
         let waits = self.connections.find(id).and_then(|connection| connection.waits);
         if let Some((_, wait)) = waits.filter(|(waits, _)| *waits == number) {
@@ -139,7 +140,7 @@ impl State {
         }
     }
 
-    /// It waits no longer: what is behind is read.
+    /// Ends the wait and reads the requests behind it.
     fn go_on(&mut self, now: Moment, id: ConnectionId, counts: Value) {
         if let Some(connection) = self.connections.find_mut(id) {
             connection.waits = None;
@@ -171,7 +172,7 @@ mod tests {
     use crate::simulation::replicas::ALL;
     use crate::simulation::server::Server;
 
-    /// There and back, from the server to a replica or from a client to the server.
+    /// The longest round trip between the server and a replica, or between a client and the server.
     const ROUND_TRIP_MAX: Duration = Duration::from_millis(2 * 5);
 
     struct Scene {
@@ -181,13 +182,13 @@ mod tests {
     }
 
     impl Scene {
-        /// Runs a test with two connections to a server that has a replica.
+        /// Runs a test with two connections to a server that has one replica.
         fn play(test: impl AsyncFnOnce(&mut Self)) {
             let wanted = Replicas::Count(1);
             Self::play_with(Copied { replicas: 1, wanted, disk_us: None }, test);
         }
 
-        /// Runs a test with two connections to a server that has such copies.
+        /// Runs a test with two connections to a server that has these copies.
         fn play_with(copied: Copied, test: impl AsyncFnOnce(&mut Self)) {
             let host = VirtualHost::new(1);
             let log = Log::new(&host);
@@ -207,7 +208,7 @@ mod tests {
             self.links[connection].submit(command)
         }
 
-        /// What is answered, and after how long.
+        /// The answer, and how long it took.
         async fn timed(&self, answer: LinkFuture<Answer>) -> (Answer, Duration) {
             let asked = self.host.now();
             (answer.await, self.host.now().since(asked))
@@ -217,7 +218,7 @@ mod tests {
     async fn link(host: &Arc<VirtualHost>, network: &Network) -> Arc<dyn Link> {
         let process = Process::new(ProcessId(0), host, 0, 1);
         let connected = network.connector(&process).connect().await.expect("it is there");
-        // Nothing ends the connection.
+        // Nothing may end the connection.
         std::mem::forget(connected.io);
         connected.link
     }

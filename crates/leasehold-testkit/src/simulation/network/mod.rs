@@ -1,8 +1,8 @@
-//! The network between the processes and the server: what is sent, when it arrives, what is lost.
+//! The network between the processes and the server: when messages arrive, and which are lost.
 //!
-//! A connection keeps the order of what goes one way on it, as TCP does: what is lost comes later,
-//! and holds up what is behind it. A connection that breaks loses the end of what is on its way;
-//! the beginning still arrives, and is answered to nobody.
+//! A connection keeps the order of the messages in one direction, as TCP does: a lost message comes
+//! later and holds up the messages behind it. A connection that breaks loses the last messages on
+//! their way. The first ones still arrive, but their answers go nowhere.
 
 mod carrier;
 mod connection;
@@ -29,7 +29,7 @@ pub(super) use self::connector::SimulatedConnector;
 use self::carrier::Schedule;
 use self::connection::{Connection, ConnectionId, Connections};
 
-/// The network and the server at its end. Clones are the same one.
+/// The network and the server at its end. Clones share both.
 #[derive(Clone)]
 pub(super) struct Network(Arc<Shared>);
 
@@ -43,67 +43,68 @@ struct State {
     random: SeededRandom,
     schedule: Schedule,
     connections: Connections,
-    /// What a message takes, without trouble.
+    /// The shortest and the longest usual delay of a message, in microseconds.
     delay_us: (u64, u64),
     troubles: Vec<Trouble>,
-    /// What a stopped server has not read yet.
+    /// Deliveries that a stopped server has not read yet.
     unread: Vec<Delivery>,
-    /// How often somebody waited for copies.
+    /// How many waits for copies there were.
     waits: u64,
     log: Log,
 }
 
-/// What is wrong between one process and the server.
+/// The trouble between one process and the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trouble {
     /// Requests do not get through.
     pub(super) to_server: bool,
     /// Answers do not get through.
     pub(super) to_client: bool,
-    /// Every message takes up to that much longer.
+    /// Every message takes up to this much longer.
     pub(super) delay_max: Duration,
-    /// One message in so many is lost, and sent again.
+    /// One message in this many is lost and sent again.
     pub(super) loses_one_in: Option<usize>,
-    /// What becomes of the next requests of locks, first one first.
+    /// The fates of the next lock requests, first request first.
     pub(super) mischief: Vec<Mischief>,
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mischief {
-    /// It takes effect, is not answered, and the connection ends that much later.
+    /// The request takes effect and is not answered. The connection ends this much later.
     LoseReply(Duration),
-    /// It arrives that much later, with all that is sent behind it.
+    /// The request arrives this much later, and so do the requests behind it.
     Late(Duration),
-    /// It takes effect, and once more that much later.
+    /// The request takes effect, and once more this much later.
     Twice(Duration),
 }
 
-/// Something on its way.
+/// Something that is on its way.
 pub(super) enum Delivery {
     /// A request.
     Request(ConnectionId, Box<connection::Request>),
-    /// A request that something on the way sends a second time. Its answer goes nowhere.
-    /// By a strict server's next process it is not taken: whatever lies between a client and one
-    /// that is strict must not give it what was meant for another, see GUARANTEES.md.
+    /// A request that a middlebox sends a second time. Its answer goes nowhere. A strict server
+    /// ignores it after a restart: anything between a client and a strict server must not give one
+    /// process a request meant for another, see GUARANTEES.md.
     Copy { to: u32, command: Box<leasehold::store::redis::Command> },
-    /// A client listens to one more channel.
+    /// A client subscribes to one more channel.
     Subscribe(ConnectionId, String, connection::Confirm),
-    /// A client wants to be told once when a key changes.
+    /// A client asks to be told once when a key changes.
     Track(ConnectionId, String, connection::Tracked),
     /// An answer.
     Answer(ConnectionId, connection::Answer),
-    /// What is said unasked; that a channel is listened to, or a key tracked.
+    /// A message that the server sends unasked, or the confirmation of a subscription or of
+    /// tracking.
     Message(ConnectionId, connection::Incoming),
-    /// What the server wrote, to a replica.
+    /// Data on its way to a replica.
     Written(Sent),
-    /// What the server wrote, to its disk.
+    /// Data on its way to the disk of the server.
     Synced(Syncing),
-    /// What a replica says of it.
+    /// A replica confirms data.
     Confirmed(Confirmation),
-    /// A replica finds the process of the server that was started so often, and begins to follow.
+    /// A replica finds the server's process with this start number, and begins to follow it.
     Follows { replica: usize, of: u32 },
-    /// A connection has waited for copies for as long as it may.
+    /// The time limit of a wait for copies has passed.
     WaitOver(ConnectionId, u64),
     /// The server learns that a client has hung up.
     HungUp(ConnectionId),
@@ -112,7 +113,7 @@ pub(super) enum Delivery {
 }
 
 impl Network {
-    /// A server behind a network on which a message takes between the two of `delay_us`.
+    /// A server behind a network. A message takes a time between the two numbers of `delay_us`.
     pub(super) fn new(
         common: &Arc<VirtualHost>,
         server: Server,
@@ -137,7 +138,7 @@ impl Network {
         network
     }
 
-    /// How a process reaches the server.
+    /// A connector for a process.
     pub(super) fn connector(&self, process: &Process) -> SimulatedConnector {
         let mut state = self.state();
         let number = process.id().0 as usize;
@@ -156,18 +157,18 @@ impl Network {
         self.0.common.now()
     }
 
-    /// Looks at the server, or does something to it.
+    /// Reads or changes the server.
     pub(super) fn with_server<T>(&self, act: impl FnOnce(&mut Server) -> T) -> T {
         act(&mut self.state().server)
     }
 
-    /// Changes what is wrong for one process.
+    /// Changes the trouble of one process.
     pub(super) fn trouble(&self, process: &Process, change: impl FnOnce(&mut Trouble)) {
         change(&mut self.state().troubles[process.id().0 as usize]);
     }
 
-    /// A partition of one process is over. What was held back arrives now, or the connections on
-    /// which something was held back break.
+    /// Ends the partition of one process. The held deliveries arrive now, or their connections
+    /// break.
     pub(super) fn heal(&self, process: &Process, arrives: bool) {
         let now = self.now();
         let mut state = self.state();
@@ -175,8 +176,8 @@ impl Network {
         (trouble.to_server, trouble.to_client) = (false, false);
         for (id, held) in state.connections.take_held(process.id()) {
             if arrives {
-                // At once: what is on its way already comes behind it. Also what its client has
-                // given up and hung up on.
+                // At once, because later deliveries are already on their way behind them. This
+                // includes requests whose client has given up and hung up.
                 for delivery in held {
                     state.arrive(now, delivery);
                 }
@@ -187,8 +188,8 @@ impl Network {
         state.schedule.wake();
     }
 
-    /// Every connection of a process ends: the first part of what is on its way still arrives, and
-    /// is answered to nobody.
+    /// Breaks every connection of a process. The first deliveries on their way still arrive, but
+    /// their answers go nowhere.
     pub(super) fn reset(&self, process: &Process) {
         let mut state = self.state();
         for id in state.connections.of(process.id()) {
@@ -196,7 +197,7 @@ impl Network {
         }
     }
 
-    /// The connections on which a process is told hints end.
+    /// Breaks the connections on which processes receive hints.
     pub(super) fn kill_subscribers(&self) {
         let mut state = self.state();
         for id in state.connections.subscribers() {
@@ -204,7 +205,7 @@ impl Network {
         }
     }
 
-    /// A process is dead: its ends of its connections are closed.
+    /// Closes the client's ends of all connections of a dead process.
     pub(super) fn closed_by_death(&self, process: &Process) {
         let now = self.now();
         let mut state = self.state();
@@ -214,32 +215,32 @@ impl Network {
         state.schedule.wake();
     }
 
-    /// The server stands still.
+    /// Stops the server: it stands still.
     pub(super) fn stop_server(&self) {
         self.state().server.is_stopped = true;
     }
 
-    /// And reads what came in meanwhile.
+    /// Lets the server read everything that arrived meanwhile.
     pub(super) fn resume_server(&self) {
         let now = self.now();
         let mut state = self.state();
         state.server.is_stopped = false;
-        // It lies there already: no partition holds it back any more.
+        // These deliveries have arrived already, so no partition holds them back any more.
         for delivery in std::mem::take(&mut state.unread) {
             state.reach(now, delivery);
         }
         state.schedule.wake();
     }
 
-    /// The server is killed: connections break, and what is on its way to it is lost.
+    /// Kills the server: connections break, and everything on its way to the server is lost.
     pub(super) fn kill_server(&self) {
         self.state().kill_server();
     }
 
-    /// It is there again, without the scripts, and with the data that `data` leaves it.
+    /// Starts the server again, without scripts, and with the data that `data` leaves in it.
     pub(super) fn restart_server(&self, data: impl FnOnce(&mut Server)) {
         let mut state = self.state();
-        // Another restart may have brought it back meanwhile.
+        // Another restart may have started it meanwhile.
         state.kill_server();
         state.server.is_up = true;
         state.server.start_again();
@@ -247,7 +248,7 @@ impl Network {
         state.find_replicas(self.now());
     }
 
-    /// A request of a lock leaves a process.
+    /// Logs a lock request that leaves a process.
     fn log_sent(state: &mut State, process: &Process, command: &leasehold::store::redis::Command) {
         if let Some(asked) = state.server.is_asked(command) {
             let super::asked::Asked { request, key, token } = asked;
@@ -271,7 +272,7 @@ impl State {
         }
     }
 
-    /// How long one message of that process takes.
+    /// The delay of one message of a process.
     fn delay(&mut self, process: crate::history::event::ProcessId) -> Duration {
         let (least, most) = self.delay_us;
         let mut delay = Duration::from_micros(least + self.random.next_u64() % (most - least + 1));
@@ -281,7 +282,7 @@ impl State {
             delay += Duration::from_micros(self.random.next_u64() % (longer_us + 1));
         }
         if let Some(times) = trouble.loses_one_in {
-            // Sent again after the time-out of Linux at least, twice as long with each loss.
+            // Linux sends again after at least 200 ms, and waits twice as long after each loss.
             let mut again = Duration::from_millis(200);
             while self.random.once_in(times) && again < Duration::from_secs(2) {
                 delay += again;
@@ -291,7 +292,8 @@ impl State {
         delay
     }
 
-    /// Sends something after the usual delay, behind what went the same way on its connection.
+    /// Sends a delivery with the usual delay, behind earlier ones in its direction of the
+    /// connection.
     fn send(&mut self, now: Moment, delivery: Delivery) {
         let Some(connection) = delivery.connection().and_then(|id| self.connections.find(id))
         else {
@@ -311,7 +313,7 @@ impl State {
         self.schedule.add(at, delivery);
     }
 
-    /// Breaks a connection: some first part of what is on its way to the server still arrives.
+    /// Breaks a connection. The first few requests on their way to the server still arrive.
     fn break_now(&mut self, id: ConnectionId) {
         let arriving = self.random.below(4);
         if let Some(connection) = self.connections.find_mut(id) {
@@ -320,7 +322,7 @@ impl State {
         self.server.unsubscribe(id.0);
     }
 
-    /// The client's end of a connection is closed; the server learns of it behind what was sent.
+    /// Closes the client's end of a connection. The server learns of it after all earlier requests.
     fn hang_up(&mut self, now: Moment, id: ConnectionId) {
         let Some(connection) = self.connections.find_mut(id) else { return };
         connection.close_here();
@@ -336,7 +338,7 @@ impl Delivery {
             | Self::Synced(_)
             | Self::Confirmed(_)
             | Self::Follows { .. }
-            // The server's own clock says so, whatever the network does.
+            // The server's own clock ends a wait, so the network does not matter.
             | Self::WaitOver(..) => None,
             Self::Request(id, _)
             | Self::Subscribe(id, _, _)
@@ -350,7 +352,7 @@ impl Delivery {
 }
 
 impl Connection {
-    /// Not before what went the same way.
+    /// The moment of a delivery, after all earlier ones in its direction.
     fn in_order(&mut self, delivery: &Delivery, at: Moment) -> Moment {
         let last = match delivery {
             Delivery::Answer(..) | Delivery::Message(..) | Delivery::Break(_) => {
@@ -397,7 +399,7 @@ mod tests {
             let waiting = host.task(async move { mutex.lock().await.expect("in the end") });
             host.advance(Duration::from_millis(5_350)).await;
             foreign.link.submit(Command::new("DEL").arg("a")).await.expect("it is there");
-            // There, the news; then an ask, and its answer.
+            // One way for the news, and a round trip for the acquire.
             host.advance(Duration::from_millis(3 * 5)).await;
             assert!(waiting.is_finished());
         });

@@ -3,7 +3,7 @@
 use super::numbers;
 use super::reply::Refusal;
 
-/// A command's name and what follows it, in one piece that is used again.
+/// The name and the arguments of a command, in one buffer that is reused.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     bytes: Vec<u8>,
@@ -21,7 +21,7 @@ impl Arguments {
         self.ends.push(self.bytes.len());
     }
 
-    /// How many there are, with the name.
+    /// The number of words, with the name.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -30,8 +30,7 @@ impl Arguments {
     ///
     /// # Panics
     ///
-    /// If there are not so many: the number of arguments is checked before a command is carried
-    /// out.
+    /// If there is no such argument. The number of arguments is checked before a command runs.
     pub(super) fn at(&self, place: usize) -> &[u8] {
         let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[start..self.ends[place]]
@@ -42,7 +41,7 @@ impl Arguments {
         (place..self.len()).map(|place| self.at(place))
     }
 
-    /// Whether the argument there is that word, in letters of whatever case.
+    /// Whether the argument there is that word, ignoring case.
     pub(super) fn is(&self, place: usize, word: &str) -> bool {
         self.at(place).eq_ignore_ascii_case(word.as_bytes())
     }

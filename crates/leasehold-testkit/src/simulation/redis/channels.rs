@@ -1,4 +1,4 @@
-//! Who listens where.
+//! Channels and their subscribers.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::arguments::Arguments;
 use super::reply::{Refusal, Reply};
 use super::{Publication, Server};
 
-/// The subscribers of each channel, in the order in which they came.
+/// The subscribers of each channel, in the order in which they subscribed.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     subscribers: BTreeMap<String, Vec<u64>>,
@@ -31,7 +31,7 @@ impl Channels {
 }
 
 pub(super) fn publish(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
-    // Nobody here listens to a channel whose name is no text.
+    // No client subscribes to a channel whose name is not UTF-8.
     let channel = str::from_utf8(arguments.at(1)).ok();
     let heard = channel.and_then(|channel| server.channels.subscribers.get_key_value(channel));
     let Some((channel, subscribers)) = heard else {

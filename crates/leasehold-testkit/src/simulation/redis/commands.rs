@@ -1,36 +1,36 @@
-//! Which commands there are, and how one is carried out.
+//! The table of commands, and the checks before one runs.
 
 use super::arguments::Arguments;
 use super::reply::{Refusal, Reply};
 use super::{Server, channels, hashes, keys, replication, sorted_sets, strings};
 
-/// A command, and what is checked before it is carried out.
+/// A command, and the data for the checks before it runs.
 pub(super) struct Known {
     name: &'static str,
-    /// How many words it has with its name; at least so many where it is negative.
+    /// The number of words with the name. A negative number means at least so many.
     arity: i8,
     pub(super) need: Need,
     pub(super) run: Run,
 }
 
-/// What a command does to the memory of the server.
+/// How a command uses the memory of the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Need {
-    /// Reads.
+    /// It only reads.
     None,
-    /// Writes, and needs no more than it frees.
+    /// It writes, but needs no more memory than it frees.
     Write,
-    /// Writes, and is refused when the memory is used up.
+    /// It writes, and is refused when the memory is full.
     Memory,
 }
 
-/// How a command is carried out.
+/// How a command runs.
 #[derive(Clone, Copy)]
 pub(super) enum Run {
     Plainly(fn(&mut Server, &Arguments) -> Result<Reply, Refusal>),
-    /// As plainly; no script may do it.
+    /// Like `Plainly`, but scripts may not call it.
     Alone(fn(&mut Server, &Arguments) -> Result<Reply, Refusal>),
-    /// By what knows the scripts; no script may do it.
+    /// By the part that runs scripts. Scripts may not call it.
     ByScripts,
 }
 
@@ -47,7 +47,7 @@ const fn scripting(name: &'static str, arity: i8) -> Known {
     Known { name, arity, need: Need::None, run: Run::ByScripts }
 }
 
-/// By name.
+/// All commands, sorted by name.
 static COMMANDS: &[Known] = &[
     known("DECR", 2, Need::Memory, strings::decr),
     known("DEL", -2, Need::Write, keys::del),
@@ -96,7 +96,7 @@ static COMMANDS: &[Known] = &[
 const NAME_BYTES_MAX: usize = 16;
 
 impl Known {
-    /// The command of that name, in letters of whatever case.
+    /// The command of that name, ignoring case.
     pub(super) fn find(name: &[u8]) -> Option<&'static Self> {
         let mut upper = [0; NAME_BYTES_MAX];
         let upper = upper.get_mut(..name.len())?;
@@ -113,7 +113,7 @@ impl Known {
 }
 
 impl Server {
-    /// What a server looks at before it carries out what a client asks.
+    /// Checks a client's command before it runs.
     pub(super) fn check(&self, arguments: &Arguments) -> Result<&'static Known, Refusal> {
         let name = arguments.at(0);
         let Some(known) = Known::find(name) else {

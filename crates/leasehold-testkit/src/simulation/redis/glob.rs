@@ -1,10 +1,10 @@
-//! The patterns in which a server is asked for keys.
+//! Patterns for key names, as in `SCAN` and `KEYS`.
 
-/// Whether `text` is of that pattern: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a character that
-/// stands for itself. Bytes, not letters.
+/// Whether `text` matches a pattern of `*`, `?`, `[a-z]`, `[^a]`, and `\` before a literal
+/// character. Compares bytes, not letters.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern, mut text) = (pattern, text);
-    // Where the last star was, and what it may swallow next.
+    // The pattern after the last star, and the text that the star has not swallowed yet.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         let step = match (pattern, text) {
@@ -27,7 +27,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// What is left of a pattern if its first piece matches the byte.
+/// The rest of a pattern whose first piece matches the byte.
 fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     match pattern {
         [b'?', rest @ ..] => Some(rest),
@@ -41,7 +41,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     }
 }
 
-/// Whether a class has the byte, and what follows the class.
+/// Whether a class contains the byte, and the pattern after the class.
 fn in_class(class: &[u8], byte: u8) -> (bool, &[u8]) {
     let (mut class, negated) = match class {
         [b'^', rest @ ..] => (rest, true),
@@ -55,7 +55,7 @@ fn in_class(class: &[u8], byte: u8) -> (bool, &[u8]) {
                 rest
             }
             [b']', rest @ ..] => return (has != negated, rest),
-            // One that is never closed ends with the pattern.
+            // An unclosed class ends with the pattern.
             [] => return (has != negated, class),
             [from, b'-', to, rest @ ..] => {
                 has |= (*from.min(to)..=*from.max(to)).contains(&byte);

@@ -1,4 +1,4 @@
-//! The commands on keys of any kind, and on the server as a whole.
+//! Commands on keys of any type, and on the whole server.
 
 use super::arguments::Arguments;
 use super::reply::{Refusal, Reply};
@@ -22,7 +22,7 @@ pub(super) fn time(server: &mut Server, _: &Arguments) -> Result<Reply, Refusal>
     Ok(Reply::Array(vec![part(seconds), part(rest)]))
 }
 
-/// Of the many lines of a real server those by which it is told from another.
+/// Answers only the lines of a real server that identify it and its data.
 pub(super) fn info(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
     let said = match arguments.len() {
         2 if arguments.is(1, "server") => format!("# Server\r\nrun_id:{}\r\n", server.run_id),
@@ -40,7 +40,7 @@ pub(super) fn flushall(server: &mut Server, arguments: &Arguments) -> Result<Rep
     Ok(Reply::OK)
 }
 
-/// Whether the argument says how thoroughly to do it, which is all the same here.
+/// Whether the argument is `SYNC` or `ASYNC`, which make no difference here.
 pub(super) fn is_sync_or_async(arguments: &Arguments, place: usize) -> bool {
     arguments.is(place, "SYNC") || arguments.is(place, "ASYNC")
 }
@@ -94,7 +94,7 @@ fn refuse_options(arguments: &Arguments) -> Result<(), Refusal> {
     let known = ["NX", "XX", "GT", "LT"];
     for place in 3..arguments.len() {
         if !known.iter().any(|option| arguments.is(place, option)) {
-            // A text ends with its first zero there.
+            // The real server cuts the text at its first zero byte.
             let option = arguments.at(place).split(|byte| *byte == 0).next().unwrap_or_default();
             let option = String::from_utf8_lossy(option);
             return Err(Refusal::new(format!("ERR Unsupported option {option}")));
@@ -106,7 +106,7 @@ fn refuse_options(arguments: &Arguments) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives a key its end; one that is past removes it.
+/// Sets the end of a key. An end in the past removes the key.
 fn end_at(
     server: &mut Server,
     arguments: &Arguments,
@@ -132,8 +132,8 @@ pub(super) fn keys(server: &mut Server, arguments: &Arguments) -> Result<Reply, 
     Ok(Reply::Array(found.map(|key| Reply::Bytes(key.clone())).collect()))
 }
 
-/// The keys are walked through in the order of a number that each has for itself, so that one which
-/// is there all the while is found however many come and go.
+/// A scan visits the keys by a number that depends on the name alone. So it finds every key that
+/// stays, however many others come and go.
 pub(super) fn scan(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
     let cursor = numbers::cursor(arguments.at(1)).ok_or(Refusal::fixed("ERR invalid cursor"))?;
     let (mut count, mut pattern) = (10, None);
@@ -161,7 +161,7 @@ pub(super) fn scan(server: &mut Server, arguments: &Arguments) -> Result<Reply, 
     ahead.retain(|(position, _)| *position >= cursor);
     ahead.sort_unstable();
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(ahead.len());
-    // Keys of one position are told together.
+    // Keys with the same position are returned together.
     let past = count.checked_sub(1).map(|last| ahead[last].0);
     let next = ahead.iter().map(|(position, _)| *position).find(|it| past < Some(*it));
     ahead.retain(|(position, _)| next.is_none_or(|next| *position < next));
@@ -173,8 +173,8 @@ pub(super) fn scan(server: &mut Server, arguments: &Arguments) -> Result<Reply, 
     Ok(Reply::Array(vec![Reply::Bytes(next.unwrap_or(0).to_string().into_bytes()), found]))
 }
 
-/// Where a key stands in a scan: FNV-1a of its name. Never at zero, which stands for the start and
-/// for the end.
+/// The position of a key in a scan: FNV-1a of its name. Never zero, which means the start and the
+/// end.
 fn position(key: &[u8]) -> u64 {
     let hash = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

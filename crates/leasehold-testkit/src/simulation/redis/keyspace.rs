@@ -1,4 +1,4 @@
-//! Keys, their values and their ends.
+//! Keys, their values and their expiry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::reply::Refusal;
 use super::sorted_set::SortedSet;
 use super::tracking::Tracking;
 
-/// All keys of a server at one moment, with the moments at which they end.
+/// All keys of a server at one moment, with their expiry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dataset {
     keys: Arc<Keys>,
@@ -15,10 +15,10 @@ pub struct Dataset {
 
 type Keys = BTreeMap<Vec<u8>, Entry>;
 
-/// The fields of a hash. A real server tells them in another order, which nobody may rely on.
+/// The fields of a hash. A real server returns them in another order, which no client may rely on.
 pub(super) type Hash = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a key holds, and until when.
+/// The value of a key, and its expiry.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) stored: Stored,
@@ -26,7 +26,6 @@ pub(super) struct Entry {
     pub(super) ends_ms: Option<i64>,
 }
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stored {
     Text(Vec<u8>),
@@ -34,19 +33,19 @@ pub(super) enum Stored {
     Sorted(SortedSet),
 }
 
-/// The keys of a server, and the time at which it looks at them. A key whose end is past is removed
-/// when somebody comes upon it: if the clock is set back after that, it stays gone.
+/// The keys of a server, and its current time. An expired key is removed when a command touches it.
+/// A clock that is set back later does not bring it back.
 #[derive(Debug, Default)]
 pub(super) struct Keyspace {
     dataset: Dataset,
     now_ms: u64,
     tracking: Tracking,
-    /// How often something was changed, which never goes back.
+    /// How many changes were made. It never goes back.
     written: u64,
 }
 
 impl Entry {
-    /// There in the millisecond in which it ends, and gone in the next.
+    /// Whether the key still exists. It exists during the millisecond in which it ends.
     fn is_living(&self, now_ms: u64) -> bool {
         self.ends_ms.is_none_or(|ends_ms| i128::from(now_ms) <= i128::from(ends_ms))
     }
@@ -84,19 +83,19 @@ impl Keyspace {
         self.dataset.clone()
     }
 
-    /// How far it was written: what has a copy from then or later has all of it.
+    /// The write position. A copy made at this position or later has all the data.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Nobody is told: whoever has other data has lost all connections.
+    /// Replaces all data. No client is told, because all of them have lost their connections.
     pub(super) fn restore(&mut self, dataset: Dataset) {
         self.written += 1;
         self.dataset = dataset;
         self.tracking = Tracking::default();
     }
 
-    /// Who is told of changes, and what they were not told yet.
+    /// The clients that track keys, and the changes that they were not told yet.
     pub(super) fn tracking(&mut self) -> &mut Tracking {
         &mut self.tracking
     }
@@ -105,17 +104,17 @@ impl Keyspace {
         self.dataset.keys.len()
     }
 
-    /// A key as it is, without removing it if it has expired.
+    /// A key as it is. It stays even if it has expired.
     pub(super) fn peek(&self, now_ms: u64, key: &[u8]) -> Option<&Entry> {
         self.dataset.keys.get(key).filter(|entry| entry.is_living(now_ms))
     }
 
-    /// The keys there are, without removing any.
+    /// The keys that have not expired, without removing any.
     pub(super) fn living(&self, now_ms: u64) -> impl Iterator<Item = (&Vec<u8>, &Entry)> {
         self.dataset.keys.iter().filter(move |(_, entry)| entry.is_living(now_ms))
     }
 
-    /// Every key, also those whose end is past.
+    /// Every key, including expired ones.
     pub(super) fn all(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.dataset.keys.keys()
     }
@@ -130,7 +129,6 @@ impl Keyspace {
         }
     }
 
-    /// Removes everything.
     pub(super) fn clear(&mut self) {
         self.written += 1;
         self.dataset = Dataset::default();
@@ -143,7 +141,7 @@ impl Keyspace {
         self.dataset.keys.get(key)
     }
 
-    /// A key to be changed, if it is there.
+    /// A key for a change, if it is there.
     pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         if self.get(key).is_some() {
             self.tracking.changed(key);
@@ -151,17 +149,17 @@ impl Keyspace {
         self.find_mut(key)
     }
 
-    /// As [`get_mut`](Self::get_mut), and nobody is told.
+    /// Like [`get_mut`](Self::get_mut), but tells no client.
     fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.drop_if_expired(key);
-        // A write that finds nothing copies nothing.
+        // Copy on write: a write that finds no key copies nothing.
         self.dataset
             .keys
             .contains_key(key)
             .then(|| self.keys_mut().get_mut(key).expect("it was just there"))
     }
 
-    /// Puts a key there, in place of what it held.
+    /// Sets the value of a key, in place of its old value.
     pub(super) fn put(&mut self, key: &[u8], entry: Entry) {
         self.tracking.changed(key);
         match self.keys_mut().get_mut(key) {
@@ -181,7 +179,6 @@ impl Keyspace {
         was_there
     }
 
-    /// The text that a key holds.
     pub(super) fn text(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Refusal> {
         match self.get(key).map(|entry| &entry.stored) {
             None => Ok(None),
@@ -190,7 +187,6 @@ impl Keyspace {
         }
     }
 
-    /// The fields that a key holds.
     pub(super) fn hash(&mut self, key: &[u8]) -> Result<Option<&Hash>, Refusal> {
         match self.get(key).map(|entry| &entry.stored) {
             None => Ok(None),
@@ -199,7 +195,6 @@ impl Keyspace {
         }
     }
 
-    /// The members that a key holds.
     pub(super) fn sorted(&mut self, key: &[u8]) -> Result<Option<&SortedSet>, Refusal> {
         match self.get(key).map(|entry| &entry.stored) {
             None => Ok(None),
@@ -208,7 +203,7 @@ impl Keyspace {
         }
     }
 
-    /// Changes the fields of a key. One that holds none is not there, before and after.
+    /// Changes the fields of a key. A key without fields does not exist, before or after.
     pub(super) fn change_hash<T>(
         &mut self,
         key: &[u8],
@@ -220,7 +215,7 @@ impl Keyspace {
         })
     }
 
-    /// Changes the members of a key. One that holds none is not there, before and after.
+    /// Changes the members of a key. A key without members does not exist, before or after.
     pub(super) fn change_sorted<T>(
         &mut self,
         key: &[u8],

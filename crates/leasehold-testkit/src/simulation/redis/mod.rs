@@ -1,21 +1,21 @@
 //! A Redis in this process: the few commands that the store uses, and its scripts in Lua 5.1.
 //!
-//! No network and no clock: whoever drives it hands in commands, and says with each what time it
-//! is. The same commands at the same times give the same answers, byte by byte. A test holds it
-//! against real servers with random commands, and with the calls of the store itself; what it
-//! leaves out is refused and never made up.
+//! It has no network and no clock: the caller passes each command with the current time. The same
+//! commands at the same times give the same answers, byte by byte. A test compares it with real
+//! servers, using random commands and the calls of the store. It refuses everything that it does
+//! not implement.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `keyspace` | keys, their values and their ends |
-//! | `commands` | which commands there are, and how one is carried out |
-//! | `strings`, `hashes`, `sorted_sets` | the commands on values of one kind |
-//! | `keys` | the commands on keys of any kind, and on the server as a whole |
-//! | `channels` | who listens where |
-//! | `tracking` | who is told that keys change |
-//! | `replication` | which replicas and which disk have what, and who waits for that |
-//! | `scripts` | calls of scripts, and what Lua and the server hand to one another |
-//! | `arguments`, `numbers`, `reply` | what goes in and what comes out |
+//! | `keyspace` | keys, their values and their expiry |
+//! | `commands` | the table of commands, and the checks before one runs |
+//! | `strings`, `hashes`, `sorted_sets` | the commands on values of one type |
+//! | `keys` | the commands on keys of any type, and on the whole server |
+//! | `channels` | channels and their subscribers |
+//! | `tracking` | clients that are told when keys change |
+//! | `replication` | which data replicas and the disk have, and connections that wait for it |
+//! | `scripts` | script calls, and the conversion between Lua and the server |
+//! | `arguments`, `numbers`, `reply` | parsing of input and form of output |
 
 mod arguments;
 mod channels;
@@ -73,42 +73,41 @@ pub struct SimulatedRedis {
     /// Shared with the functions that scripts call.
     server: Arc<Mutex<Server>>,
     scripts: Scripts,
-    /// The words of the command under way.
     arguments: Arguments,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub struct Executed {
-    /// What the one who asked is answered.
+    /// The answer to the client.
     pub reply: Result<Value, LinkError>,
-    /// What others are told.
+    /// The messages to other clients.
     pub published: Vec<Publication>,
-    /// Which script ran, if one did: the name in the last of its lines of the form `-- NAME.lua:`.
+    /// The script that ran, if any: the name in its last line of the form `-- NAME.lua:`.
     pub script: Option<Arc<str>>,
-    /// What it waits for before it is answered: WAIT and WAITAOF, and no other. The reply is that
-    /// of one who cannot wait.
+    /// The wait before the answer, for WAIT and WAITAOF only. `reply` is the answer for a caller
+    /// that cannot wait.
     pub wait: Option<Wait>,
-    /// How far the server had written by then.
+    /// The write position of the server after the command.
     pub written: u64,
 }
 
-/// What one subscriber is told.
+/// A message to one subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Whom it is for.
+    /// The subscriber.
     pub subscriber: u64,
-    /// What.
+    /// The message.
     pub news: News,
 }
 
-/// What commands work on, called by a client or by a script.
+/// The state that commands work on, called by a client or by a script.
 #[derive(Default)]
 struct Server {
     keyspace: Keyspace,
     channels: Channels,
     replication: Replication,
-    /// The time of the command under way, which stands still in a script.
+    /// The time of the current command. It stands still during a script.
     now_us: u64,
     is_full: bool,
     run_id: String,
@@ -125,14 +124,14 @@ impl SimulatedRedis {
         Self { server, scripts, arguments: Arguments::default() }
     }
 
-    /// Carries out one command. `now_us` is the time of day on the server, in microseconds since
-    /// 1970. It may go back: keys then live longer, since their ends are moments.
+    /// Runs one command. `now_us` is the server's time of day in microseconds since 1970. It may go
+    /// back. Keys then live longer, because their ends are moments of this clock.
     pub fn execute(&mut self, now_us: u64, command: &Command) -> Executed {
         self.execute_after(0, now_us, command)
     }
 
-    /// Carries out one command of a connection whose last one left the server `written` so far
-    /// ([`Executed::written`]); 0 for its first.
+    /// Runs one command of a connection. `written` is the write position after the connection's
+    /// last command ([`Executed::written`]), or 0 for its first command.
     pub fn execute_after(&mut self, written: u64, now_us: u64, command: &Command) -> Executed {
         self.arguments.clear();
         command.args().for_each(|argument| self.arguments.push(argument));
@@ -144,35 +143,36 @@ impl SimulatedRedis {
         Executed { reply, published, script, wait, written: server.keyspace.written() }
     }
 
-    /// How far it has written.
+    /// The current write position.
     #[must_use]
     pub fn written(&self) -> u64 {
         lock(&self.server).keyspace.written()
     }
 
-    /// A replica says how far it has the data; `None`: it does not follow any more.
+    /// A replica confirms data up to a write position. `None` means that it does not follow any
+    /// more.
     pub fn confirm(&mut self, replica: usize, written: Option<u64>) {
         lock(&self.server).replication.confirm(replica, written);
     }
 
-    /// How many replicas have confirmed what was written so far.
+    /// How many replicas have confirmed data up to that write position.
     #[must_use]
     pub fn confirmed_by(&self, written: u64) -> usize {
         lock(&self.server).replication.confirmed_by(written)
     }
 
-    /// All that was written so far is on its disk.
+    /// All data up to that write position is on the server's disk.
     pub fn sync(&mut self, written: u64) {
         lock(&self.server).replication.sync(written);
     }
 
-    /// On how many disks of its own that is: one or none.
+    /// On how many of its own disks the data up to that write position is: one or none.
     #[must_use]
     pub fn on_disk(&self, written: u64) -> usize {
         lock(&self.server).replication.on_disk(written)
     }
 
-    /// What whoever waits for that is answered by now.
+    /// The current answer to a wait.
     #[must_use]
     pub fn copies(&self, wait: Wait) -> Value {
         lock(&self.server).replication.copies(wait)
@@ -184,7 +184,7 @@ impl SimulatedRedis {
         match server.check(&self.arguments).map(|known| known.run) {
             Ok(Run::Plainly(run) | Run::Alone(run)) => (server.run(run, &self.arguments), None),
             Ok(Run::ByScripts) => {
-                // The commands of the script take it again, one by one.
+                // The commands of the script lock the server again, one by one.
                 drop(server);
                 self.scripts.execute(&self.server, &self.arguments)
             }
@@ -192,20 +192,20 @@ impl SimulatedRedis {
         }
     }
 
-    /// Lets a subscriber hear of what is published on a channel.
+    /// Subscribes to a channel.
     pub fn subscribe(&mut self, subscriber: u64, channel: &str) {
         lock(&self.server).channels.subscribe(subscriber, channel);
     }
 
-    /// Ends all subscriptions of a subscriber, who hears of no changes either.
+    /// Ends all subscriptions of a subscriber, and its tracking of keys.
     pub fn unsubscribe(&mut self, subscriber: u64) {
         let mut server = lock(&self.server);
         server.channels.unsubscribe(subscriber);
         server.keyspace.tracking().forget(subscriber);
     }
 
-    /// Carries out one command of a subscriber, who is told of the next change of the keys that
-    /// it reads: EXISTS and no other.
+    /// Runs one command of a subscriber. If it is EXISTS, the subscriber is told of the next change
+    /// of each key that it names.
     pub fn execute_for(&mut self, subscriber: u64, now_us: u64, command: &Command) -> Executed {
         let executed = self.execute(now_us, command);
         let mut args = command.args();
@@ -216,13 +216,13 @@ impl SimulatedRedis {
         executed
     }
 
-    /// Is another process than before, as told by its `run_id`.
+    /// Becomes another process, which has another `run_id`.
     pub fn set_run_id(&mut self, run_id: &str) {
         run_id.clone_into(&mut lock(&self.server).run_id);
     }
 
-    /// Has a replication id. `before` is the one until then, if the server was a replica and has
-    /// the data of another.
+    /// Sets the replication id. `before` is the earlier id, if the server was a replica and has the
+    /// data of another server.
     pub fn set_replid(&mut self, replid: &str, before: Option<&str>) {
         lock(&self.server).replication.set_ids(replid, before);
     }
@@ -232,26 +232,26 @@ impl SimulatedRedis {
         self.scripts.flush();
     }
 
-    /// All keys as they are now. Costs nothing: the next write copies what it is about to change.
+    /// All current keys. This is cheap: a later write copies the data before it changes them.
     #[must_use]
     pub fn dataset(&self) -> Dataset {
         lock(&self.server).keyspace.dataset()
     }
 
-    /// Has these keys and no others, with the ends that they had: what a restart and a fail-over
-    /// leave. [`Dataset::default`] has none.
+    /// Replaces all keys by these, with their old expiry: the result of a restart or a failover.
+    /// [`Dataset::default`] has no keys.
     pub fn restore(&mut self, dataset: Dataset) {
         lock(&self.server).keyspace.restore(dataset);
     }
 
-    /// Whether the memory that the server may use is used up. It evicts nothing then, and refuses
-    /// whatever may need more; a script that has begun to write may go on.
+    /// Sets whether the server's memory is full. A full server evicts nothing and refuses commands
+    /// that may need memory. A script that has begun to write may go on.
     pub fn set_full(&mut self, full: bool) {
         lock(&self.server).is_full = full;
     }
 
-    /// Removes a key, as a server does that is short of memory and has a policy for that. Whoever
-    /// is to be told of it is, with the next command.
+    /// Removes a key, as a server with an eviction policy does when memory is short. Clients that
+    /// track the key are told with the next command.
     pub fn evict(&mut self, now_us: u64, key: &[u8]) {
         let mut server = lock(&self.server);
         server.begin(now_us);
@@ -259,16 +259,16 @@ impl SimulatedRedis {
         server.tell();
     }
 
-    /// Removes the keys whose end is past, as a server does ten times a second for some of them.
-    /// Whether it did matters to a clock that is set back, and to nothing else.
+    /// Removes expired keys, as a server does for some of them ten times a second. This makes a
+    /// difference only if the clock is set back later.
     pub fn remove_expired(&mut self, now_us: u64) {
         let mut server = lock(&self.server);
         server.keyspace.remove_expired(now_us / 1000);
         server.tell();
     }
 
-    /// The text that a key holds, and the milliseconds that it has left; `None` for those that have
-    /// no end. Nothing is changed by looking.
+    /// The text of a key, and the milliseconds that it has left; `None` if it does not expire.
+    /// Changes nothing.
     #[must_use]
     pub fn string_at(&self, now_us: u64, key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
         let server = lock(&self.server);
@@ -279,8 +279,8 @@ impl SimulatedRedis {
         }
     }
 
-    /// The keys there are, in the order of their bytes, and the milliseconds that each has left.
-    /// Nothing is changed by looking.
+    /// The keys that have not expired, sorted by bytes, and the milliseconds that each has left.
+    /// Changes nothing.
     #[must_use]
     pub fn keys_at(&self, now_us: u64) -> Vec<(Vec<u8>, Option<u64>)> {
         let (server, now_ms) = (lock(&self.server), now_us / 1000);
@@ -302,7 +302,7 @@ impl fmt::Debug for SimulatedRedis {
 }
 
 impl Server {
-    /// Carries out a command, and tells of the keys that it changed before anything else is said.
+    /// Runs a command. The messages about changed keys come before any later message.
     fn run(
         &mut self,
         run: fn(&mut Self, &Arguments) -> Result<Reply, Refusal>,
@@ -323,13 +323,13 @@ impl Server {
         self.keyspace.set_now(now_us / 1000);
     }
 
-    /// Whole milliseconds: what ends are counted in.
+    /// The time in whole milliseconds, the unit of expiry.
     fn now_ms(&self) -> i64 {
         i64::try_from(self.now_us / 1000).expect("a time of these millennia")
     }
 }
 
 fn lock(server: &Mutex<Server>) -> MutexGuard<'_, Server> {
-    // A command that panicked is a bug that the test shows; what it left is looked at as it is.
+    // A test reports a command that panicked. Later calls use the state that it left.
     server.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
-//! Numbers as the server reads and writes them.
+//! Numbers in the server's text formats.
 
-/// A whole number, written as the server would write it: no sign but `-`, no zeros in front.
+/// A whole number in the server's own format: no `+` and no leading zeros.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_plain = match digits {
@@ -11,8 +11,8 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     if is_plain { str::from_utf8(text).ok()?.parse().ok() } else { None }
 }
 
-/// Where a scan goes on: nothing is zero, and what is negative counts from the end, as C reads a
-/// number without sign.
+/// The cursor of a scan. As in C's unsigned numbers, empty text is zero and a negative number
+/// counts from the end.
 pub(super) fn cursor(text: &[u8]) -> Option<u64> {
     let (digits, is_negative) = match text {
         [] => return Some(0),
@@ -25,19 +25,19 @@ pub(super) fn cursor(text: &[u8]) -> Option<u64> {
     Some(if is_negative { number.wrapping_neg() } else { number })
 }
 
-/// A score: as C reads a number, but for hexadecimal digits, and the whole text.
+/// A score: a number in C's format, but not in hexadecimal. All of the text must belong to it.
 pub(super) fn score(text: &[u8]) -> Option<f64> {
     let number = float(text)?;
     let digits = text.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'));
     let is_zero = !digits.clone().any(|byte| (b'1'..=b'9').contains(byte));
     let is_endless = text.iter().any(|byte| byte.eq_ignore_ascii_case(&b'i'));
-    // What is too large or too small for a number is none.
+    // A number that is too large or too small for the type is refused.
     let fits = number.is_infinite() == is_endless && (number == 0.0) == (is_zero && !is_endless);
     fits.then_some(number)
 }
 
-/// One end of a range of scores, and whether it is left out itself. Read less strictly than a
-/// score: nothing is zero, and what is too large has no end.
+/// One end of a range of scores, and whether the range excludes that end. It is read less strictly
+/// than a score: empty text is zero, and a number that is too large is infinite.
 pub(super) fn bound(text: &[u8]) -> Option<(f64, bool)> {
     let (text, open) = match text.strip_prefix(b"(") {
         Some(rest) => (rest, true),
@@ -54,7 +54,8 @@ fn float(text: &[u8]) -> Option<f64> {
     (!number.is_nan()).then_some(number)
 }
 
-/// A number in 17 digits, as C writes it by `%.17g`, and as scripts hand it to commands.
+/// A number with 17 digits, as C's `%.17g` writes it. Scripts pass numbers to commands in this
+/// form.
 pub(super) fn written(number: f64) -> String {
     const DIGITS: usize = 17;
     if number.is_nan() {
@@ -63,7 +64,7 @@ pub(super) fn written(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
-    // One digit, a point, sixteen more, and the exponent.
+    // One digit, a point, sixteen more digits, and the exponent.
     let exact = format!("{number:.*e}", DIGITS - 1);
     let (mantissa, exponent) = exact.split_once('e').expect("it has an exponent");
     let exponent: i32 = exponent.parse().expect("a small number");
@@ -77,7 +78,7 @@ pub(super) fn written(number: f64) -> String {
     without_zeros(&format!("{number:.places$}")).to_owned()
 }
 
-/// Without the zeros behind the point that say nothing.
+/// Removes trailing zeros after the point.
 fn without_zeros(digits: &str) -> &str {
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }

@@ -1,5 +1,5 @@
-//! Replicas, as their primary knows them: how far each has confirmed the data, who waits for that,
-//! and by which id they know whose data it is. And how far the data is on disk.
+//! Replicas from the view of their primary: which data each has confirmed, who waits for that, and
+//! the replication id of the data. Also which data is on disk.
 
 use leasehold::store::redis::Value;
 
@@ -8,31 +8,31 @@ use super::arguments::Arguments;
 use super::numbers;
 use super::reply::{Refusal, Reply};
 
-/// What replicas have confirmed.
+/// Which data the replicas and the disk have.
 #[derive(Debug, Default)]
 pub(super) struct Replication {
-    /// By number; `None` for those that do not follow.
+    /// The write position that each replica has confirmed; `None` if the replica does not follow.
     confirmed: Vec<Option<u64>>,
-    /// How far the data is on the disk of the server.
+    /// The write position on the server's disk.
     synced: u64,
-    /// How far the server had written behind the last command of the connection that asks now.
+    /// The write position after the last command of the current connection.
     written: u64,
     wait: Option<Wait>,
-    /// Names the history of the data, and that of before if the server was a replica then.
+    /// The replication id of the data, and the earlier id if the server was a replica.
     ids: [String; 2],
 }
 
-/// What a connection waits for. It carries nothing else out until then.
+/// The wait of a connection. The connection runs no other command meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// How far replicas have to have confirmed the data: not what this connection wrote last, but
-    /// all that was there behind its last command.
+    /// The write position that replicas must confirm. It may include writes of other connections,
+    /// because it is the server's position after this connection's last command.
     pub written: u64,
-    /// How many of them.
+    /// How many replicas must confirm it.
     pub replicas: usize,
-    /// On how many disks of the server itself it has to be, where that is asked: one or none.
+    /// On how many of the server's own disks it must be, for WAITAOF: one or none.
     pub on_disk: Option<usize>,
-    /// For how many milliseconds it waits at most; 0: without end.
+    /// The longest wait in milliseconds; 0 means no limit.
     pub limit_ms: u64,
 }
 
@@ -41,12 +41,12 @@ impl Replication {
         (self.written, self.wait) = (written, None);
     }
 
-    /// The data has another history from now on.
+    /// Sets the replication ids: the data has another history from now on.
     pub(super) fn set_ids(&mut self, id: &str, before: Option<&str>) {
         self.ids = [id, before.unwrap_or_default()].map(str::to_owned);
     }
 
-    /// The lines of a real primary that matter here.
+    /// The lines of a real primary that the store needs.
     pub(super) fn info(&self) -> String {
         let replicas = self.confirmed.iter().flatten().count();
         let [id, before] = &self.ids;
@@ -75,7 +75,7 @@ impl Replication {
         usize::from(self.synced >= written)
     }
 
-    /// What whoever waits is answered by now.
+    /// The current answer to a wait.
     pub(super) fn copies(&self, wait: Wait) -> Value {
         let count = |copies: usize| Value::Int(i64::try_from(copies).expect("a few"));
         let replicas = count(self.confirmed_by(wait.written));
@@ -90,14 +90,14 @@ impl Replication {
     }
 }
 
-/// For how long somebody waits.
+/// The time limit of a wait.
 fn limit_ms(argument: &[u8]) -> Result<u64, Refusal> {
     const NOT_A_TIME: Refusal = Refusal::fixed("ERR timeout is not an integer or out of range");
     let limit_ms = numbers::integer(argument).ok_or(NOT_A_TIME)?;
     u64::try_from(limit_ms).map_err(|_negative| Refusal::fixed("ERR timeout is negative"))
 }
 
-/// What it waits for is for whoever drives the server to see to.
+/// Records the wait. The caller of the server carries it out.
 pub(super) fn wait(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
     let replicas = arguments.integer(1)?;
     let limit_ms = limit_ms(arguments.at(2))?;
@@ -107,8 +107,8 @@ pub(super) fn wait(server: &mut Server, arguments: &Arguments) -> Result<Reply, 
     Ok(Reply::count(server.replication.confirmed_by(written)))
 }
 
-/// As [`wait`], for what is on disk: of the server itself, and of replicas, which confirm here only
-/// what they have on theirs.
+/// Like [`wait`], but for data on disk: the server's own disk, and the disks of replicas. Replicas
+/// confirm here only data that is on their disks.
 pub(super) fn waitaof(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
     const NOT_ONE: Refusal = Refusal::fixed("ERR value is out of range, must be between 0 and 1");
     let local = usize::try_from(arguments.integer(1)?).ok().filter(|local| *local <= 1);

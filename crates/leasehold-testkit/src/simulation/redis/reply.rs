@@ -1,10 +1,10 @@
-//! What a command answers.
+//! The answer to a command.
 
 use std::borrow::Cow;
 
 use leasehold::store::redis::{LinkError, Value};
 
-/// An answer. A script can tell more kinds apart than a client of the store.
+/// An answer. Scripts can tell more types apart than clients can.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
     Nil,
@@ -12,11 +12,11 @@ pub(super) enum Reply {
     Status(Cow<'static, str>),
     Bytes(Vec<u8>),
     Array(Vec<Self>),
-    /// A refusal in the midst of what a script answers.
+    /// A refusal inside the answer of a script.
     Refused(Refusal),
 }
 
-/// Why a command is not carried out: a code, and a text for people.
+/// Why a command is refused: a code, and a text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal(Cow<'static, str>);
 
@@ -31,8 +31,8 @@ impl Reply {
         bytes.map_or(Self::Nil, |bytes| Self::Bytes(bytes.to_vec()))
     }
 
-    /// What the store is told: a refusal somewhere in an answer is one of the whole, as its
-    /// connections have it.
+    /// The answer as the store gets it. A refusal anywhere in an answer refuses the whole answer,
+    /// as in the store's connections.
     pub(super) fn into_value(self) -> Result<Value, Refusal> {
         Ok(match self {
             Self::Nil => Value::Nil,
@@ -58,7 +58,7 @@ impl Refusal {
         Self::fixed("OOM command not allowed when used memory > 'maxmemory'.");
     pub(super) const NO_SCRIPT: Self = Self::fixed("NOSCRIPT No matching script. Please use EVAL.");
 
-    /// A refusal of that text, whose first word is the code.
+    /// A refusal with this text. Its first word is the code.
     pub(super) const fn fixed(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))
     }
@@ -67,7 +67,7 @@ impl Refusal {
         Self(Cow::Owned(text))
     }
 
-    /// What a real server does, and this one does not: said aloud, not made up.
+    /// A refusal of something that a real server can do and this one cannot.
     pub(super) fn left_out(what: &str) -> Self {
         Self::new(format!("ERR the simulated server leaves out {what}"))
     }
@@ -87,7 +87,7 @@ impl Refusal {
     }
 
     pub(super) fn into_link_error(self) -> LinkError {
-        // A text is one line on the wire.
+        // An error text is one line in the protocol.
         let text = self.0.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
         let code = text.split(' ').next().unwrap_or_default().to_owned();
         LinkError::Refused { code, text }

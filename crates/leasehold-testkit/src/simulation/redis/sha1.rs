@@ -1,5 +1,5 @@
-//! The name of a script: the SHA-1 of its text, as FIPS 180-4 has it. Written apart from the one
-//! that the store computes for itself: if either were wrong, the store would not find its scripts.
+//! The hash that names a script: the SHA-1 of its text (FIPS 180-4). The store has its own SHA-1,
+//! written independently: if either were wrong, the store would not find its scripts.
 
 /// The SHA-1 of `text` in 40 hexadecimal digits.
 pub(in crate::simulation) fn sha1_hex(text: &[u8]) -> String {

@@ -1,20 +1,20 @@
-//! Members in the order of their scores.
+//! A set of members sorted by their scores.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A sorted set: each member has a score; members of one score are in the order of their bytes.
+/// A sorted set: each member has a score. Members with the same score are sorted by their bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SortedSet {
     scores: BTreeMap<Vec<u8>, Score>,
     order: BTreeSet<(Score, Vec<u8>)>,
 }
 
-/// A score: any number, which NaN is not.
+/// A score: any number except NaN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Score(f64);
 
-/// A range of scores: each end, and whether it is left out itself.
+/// A range of scores: each end, and whether the range excludes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) min: (f64, bool),
@@ -37,7 +37,7 @@ impl PartialOrd for Score {
 
 impl Ord for Score {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The ends of ranges may be minus zero, which is zero.
+        // The end of a range may be minus zero, which equals zero.
         self.0.partial_cmp(&other.0).unwrap_or_else(|| self.0.total_cmp(&other.0))
     }
 }
@@ -63,9 +63,9 @@ impl SortedSet {
         self.scores.get(member).map(|score| score.0)
     }
 
-    /// Gives a member a score. Returns whether it is a new member.
+    /// Sets the score of a member. Returns whether it is a new member.
     pub(super) fn set(&mut self, member: &[u8], score: f64) -> bool {
-        // Small sets do not keep minus zero.
+        // A real server's small sets do not keep minus zero.
         let score = Score(score + 0.0);
         let before = self.scores.insert(member.to_vec(), score);
         if before == Some(score) {
@@ -78,24 +78,24 @@ impl SortedSet {
         before.is_none()
     }
 
-    /// Removes a member. Returns whether it was one.
+    /// Removes a member. Returns whether it existed.
     pub(super) fn remove(&mut self, member: &[u8]) -> bool {
         let Some((member, score)) = self.scores.remove_entry(member) else { return false };
         self.order.remove(&(score, member))
     }
 
-    /// How many members stand before this one, if it is one.
+    /// How many members come before this one; `None` if it is no member.
     pub(super) fn rank(&self, member: &[u8]) -> Option<usize> {
         let place = (*self.scores.get(member)?, member.to_vec());
         Some(self.order.range(..place).count())
     }
 
-    /// The members and their scores, from the lowest on.
+    /// The members and their scores, lowest score first.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&[u8], f64)> {
         self.order.iter().map(|(score, member)| (member.as_slice(), score.0))
     }
 
-    /// The members whose scores are in that range.
+    /// The members whose scores are in the range.
     pub(super) fn within(&self, range: Range) -> impl Iterator<Item = (&[u8], f64)> {
         let first = (Score(range.min.0), Vec::new());
         let from = self.order.range(first..).map(|(score, member)| (member.as_slice(), score.0));

@@ -1,4 +1,4 @@
-//! The commands on sorted sets.
+//! Commands on sorted sets.
 
 use super::Server;
 use super::arguments::Arguments;
@@ -70,7 +70,7 @@ pub(super) fn zrange(server: &mut Server, arguments: &Arguments) -> Result<Reply
         return Ok(Reply::Array(Vec::new()));
     };
     let length = i64::try_from(members.len()).expect("fewer than the memory has bytes");
-    // Counted from the end where it is negative.
+    // A negative index counts from the end.
     let from_start = |index: i64| if index < 0 { index.saturating_add(length) } else { index };
     let (start, stop) = (from_start(start).max(0), from_start(stop));
     let skipped = usize::try_from(start).unwrap_or(usize::MAX);
@@ -86,13 +86,13 @@ pub(super) fn zrangebyscore(server: &mut Server, arguments: &Arguments) -> Resul
         return Ok(Reply::Array(Vec::new()));
     };
     let (offset, count) = options.limit.unwrap_or((0, -1));
-    // Nothing comes after less than nothing, and less than nothing is everything.
+    // A negative offset skips everything, and a negative count has no limit.
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     Ok(options.listed(members.within(range).skip(skipped).take(count)))
 }
 
-/// What may stand behind a range.
+/// The options after a range.
 struct Options {
     with_scores: bool,
     limit: Option<(i64, i64)>,

@@ -1,4 +1,4 @@
-//! The commands on texts, and on the numbers that texts may be.
+//! Commands on strings, and on strings that are numbers.
 
 use super::Server;
 use super::arguments::Arguments;
@@ -12,7 +12,7 @@ pub(super) fn get(server: &mut Server, arguments: &Arguments) -> Result<Reply, R
 
 pub(super) fn mget(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
     let texts = arguments.from(1).map(|key| {
-        // What is no text counts as nothing here.
+        // A key of another type counts as missing here.
         Reply::bytes(server.keyspace.text(key).ok().flatten())
     });
     Ok(Reply::Array(texts.collect()))
@@ -65,19 +65,19 @@ fn add(server: &mut Server, key: &[u8], increment: i64) -> Result<Reply, Refusal
     Ok(Reply::Int(number))
 }
 
-/// What may stand behind the text of SET.
+/// The options of SET after the value.
 #[derive(Default)]
 struct SetOptions {
     only_new: bool,
     only_old: bool,
     tells_before: bool,
     keeps_end: bool,
-    /// Where the argument stands that says when the key ends.
+    /// The place of the argument with the expiry.
     ends_at: Option<usize>,
     unit: Option<Unit>,
 }
 
-/// How the end is told.
+/// The unit of the expiry.
 #[derive(Clone, Copy, PartialEq)]
 struct Unit {
     in_seconds: bool,
@@ -111,7 +111,7 @@ impl SetOptions {
         Ok(options)
     }
 
-    /// The moment of the end, told at that place.
+    /// The moment of expiry, from the argument at that place.
     fn ends_ms(&self, arguments: &Arguments, place: usize, now_ms: i64) -> Result<i64, Refusal> {
         let told = arguments.integer(place)?;
         let unit = self.unit.expect("whoever tells an end tells its unit");

@@ -1,4 +1,4 @@
-//! What cannot be held against a real server.
+//! Tests that cannot be compared with a real server.
 
 use leasehold::store::redis::{Command, LinkError, Message, News, Value};
 
@@ -74,8 +74,8 @@ fn scripts_are_forgotten_when_flushed() {
     assert!(matches!(refused, Err(LinkError::Refused { code, .. }) if code == "NOSCRIPT"));
 }
 
-/// A key that somebody came upon after its end is gone for good. One that nobody came upon is there
-/// again when the clock goes back.
+/// An expired key that a command touched is gone for good. An untouched one exists again when the
+/// clock goes back.
 #[test]
 fn a_clock_that_goes_back_brings_back_what_nobody_has_missed() {
     let mut redis = SimulatedRedis::new();
@@ -89,7 +89,7 @@ fn a_clock_that_goes_back_brings_back_what_nobody_has_missed() {
     assert_eq!(redis.keys_at(NOW_US), []);
 }
 
-/// However many others come and go, and whatever the steps.
+/// This holds however many other keys come and go, and for any page size.
 #[test]
 fn a_scan_finds_what_is_there_all_the_while() {
     let mut redis = SimulatedRedis::new();

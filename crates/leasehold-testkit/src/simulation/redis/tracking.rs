@@ -1,4 +1,4 @@
-//! Who is told that keys change: once, and then no more until the key is read again.
+//! Clients that are told when a key changes: once, and not again until they read the key again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use leasehold::store::redis::News;
 
 use super::Publication;
 
-/// A real server takes a change of a hash or a sorted set for none where all stays as it was; here
-/// that is told too.
+/// The keys that clients track. Unlike a real server, it also reports changes that leave a hash or
+/// a sorted set as it was.
 #[derive(Debug, Default)]
 pub(super) struct Tracking {
     keys: BTreeMap<Vec<u8>, BTreeSet<u64>>,
-    /// Who has ever read a key, and is still there.
+    /// The clients that have ever read a key and are still connected.
     readers: BTreeSet<u64>,
     told: Vec<Publication>,
 }

@@ -1,4 +1,4 @@
-//! The copies of a simulated server: on its replicas, and on its disk.
+//! The copies of a simulated server's data: on its replicas and on its disk.
 
 use leasehold::store::redis::{Replicas as Wanted, Value};
 
@@ -9,7 +9,7 @@ use crate::simulation::redis::{Dataset, Wait};
 use crate::simulation::replicas::{Confirmation, Replicas, Sent};
 
 impl Server {
-    /// It has replicas, which have all of it.
+    /// Gives it replicas that have all its data.
     pub(in crate::simulation) fn is_copied_from_now_on(&mut self, copies: Copied) {
         self.copies = Some(copies);
         let written = self.redis.written();
@@ -19,32 +19,32 @@ impl Server {
         self.has_on_disk(self.redis.dataset());
     }
 
-    /// All that it has is on its disk.
+    /// Puts all its data on its disk.
     pub(super) fn has_on_disk(&mut self, dataset: Dataset) {
         let written = self.redis.written();
         self.disk.begin(dataset, written);
         self.redis.sync(written);
     }
 
-    /// It lost power, and has what was on its disk.
+    /// It lost power, and comes back with the data on its disk.
     pub(in crate::simulation) fn lose_power(&mut self) {
         self.power_cuts += 1;
         self.come_back_with(self.disk.data());
     }
 
-    /// What it has written since it sent something to its replicas.
+    /// The data that it has written since it last sent data to its replicas.
     pub(in crate::simulation) fn replicate(&mut self) -> Vec<Sent> {
         self.replicas.send(|| self.redis.dataset(), self.redis.written())
     }
 
-    /// What it has to hand to its disk, and how long that takes, from and to.
+    /// The data to hand to its disk, and the shortest and longest time of that write.
     pub(in crate::simulation) fn sync(&mut self) -> Option<(Syncing, (u64, u64))> {
         let takes_us = self.disk.takes_us?;
         let syncing = self.disk.send(|| self.redis.dataset(), self.redis.written())?;
         Some((syncing, takes_us))
     }
 
-    /// Something is on its disk. Returns whether that is news.
+    /// A write has reached its disk. Returns false for a write from before a restart.
     pub(in crate::simulation) fn is_synced(&mut self, syncing: Syncing) -> bool {
         let written = self.disk.receive(syncing);
         if let Some(written) = written {
@@ -53,7 +53,7 @@ impl Server {
         written.is_some()
     }
 
-    /// A replica that can be reached begins to follow it.
+    /// A reachable replica begins to follow it.
     pub(in crate::simulation) fn is_followed_by(&mut self, replica: usize) -> Option<Sent> {
         self.replicas.follow(replica, self.redis.dataset(), self.redis.written())
     }
@@ -64,21 +64,22 @@ impl Server {
         self.redis.confirm(replica, None);
     }
 
-    /// A replica says how far it has the data.
+    /// A replica confirms data.
     pub(in crate::simulation) fn confirm(&mut self, said: Confirmation) {
         if self.replicas.is_heard(said) {
             self.redis.confirm(said.replica, Some(said.written));
         }
     }
 
-    /// How many copies there are of what that waits for, if they are enough.
+    /// The answer to a wait, if there are enough copies.
     pub(in crate::simulation) fn is_confirmed(&mut self, wait: Wait) -> Option<Value> {
         let confirmed = self.redis.confirmed_by(wait.written);
         let is_short = wait.on_disk.is_some_and(|local| local > self.redis.on_disk(wait.written));
         if is_short || confirmed < wait.replicas {
             return None;
         }
-        // Whoever asks for less than was agreed on is told so, and may count it or not.
+        // A client that asks for fewer copies than its terms say gets that number. It may count it
+        // or not.
         let agreed = match self.copies.map(|copies| copies.wanted) {
             Some(Wanted::Count(count)) => count.into(),
             _ => 1,
@@ -89,7 +90,7 @@ impl Server {
         Some(self.confirmed_by(wait))
     }
 
-    /// How many copies there are of that.
+    /// The number of copies that a wait has so far.
     pub(in crate::simulation) fn confirmed_by(&self, wait: Wait) -> Value {
         self.redis.copies(wait)
     }

@@ -8,15 +8,15 @@ use crate::simulation::plan::{KeptIn, Plan};
 use crate::simulation::worker::Worker;
 use crate::virtual_host::SeededRandom;
 
-/// One world in so many: each is the work of several.
+/// One world in this many has a crowd. Such worlds cost several times the work.
 const ONE_IN: usize = 32;
 
-/// The ttl of the client that has them, at least. Its leases are compared in turns, and each turn
-/// has to come before a renewal is forgotten.
+/// The shortest ttl of the client with the crowd. Its leases are checked in turns, and a renewal
+/// must be seen before the deadline that it extends.
 const TTL_MIN: Duration = Duration::from_secs(2);
 
-/// Makes a world one of many leases, if its seed says so. Not where a lease costs more than one
-/// request, or lasts for hours.
+/// Gives a world a crowd of leases if its seed says so. Not if a lease costs more than one request,
+/// or lasts for hours.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Crowd, 0x000c_4071_d5ed, ONE_IN) else { return };
     if plan.is_quorum()
@@ -33,12 +33,11 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     first.shut_down_after = None;
 }
 
-/// Takes all the leases of the crowd at once, holds them until they were renewed, and gives them
-/// up.
+/// Takes all leases of the crowd at once, holds them until they were renewed, and gives them up.
 pub(in crate::simulation) async fn hoard(worker: Worker, mut random: SeededRandom) {
     let plan = &worker.world().plan;
     let (crowd, ttl, span) = (plan.crowd, plan.clients[0].ttl, plan.span);
-    // As the server names its keys.
+    // The names that the server uses.
     let namespace = plan.clients[0].namespace.map(|namespace| format!("{namespace}:"));
     let namespace = namespace.unwrap_or_default();
     let begins_ms = u64::try_from(span.as_millis() / 2).expect("some seconds");

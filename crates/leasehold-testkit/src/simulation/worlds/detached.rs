@@ -1,5 +1,4 @@
-//! Worlds in which leases go on without their guard: by their token, as one shell command hands
-//! them to the next.
+//! Worlds in which leases go on by their token, without a guard, as shell commands pass a lease on.
 
 use std::time::Duration;
 
@@ -11,15 +10,15 @@ use crate::history::event::{CallKind, Name, Outcome, WindowId};
 use crate::simulation::plan::Plan;
 use crate::simulation::worker::{Worker, outcome_of};
 
-/// One world in so many.
+/// One world in this many has detached leases.
 const ONE_IN: usize = 8;
 
-/// Makes a world one of detached leases, if its seed says so.
+/// Makes a world detach leases if its seed says so.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     plan.detaches = draw.of(Kind::Detached, 0x000d_e7ac_4ed0, ONE_IN).is_some();
 }
 
-/// A lease that was detached, and until when its holder relies on it.
+/// A detached lease, and until when its holder relies on it.
 pub(in crate::simulation) struct Detached {
     pub(in crate::simulation) key: Name,
     pub(in crate::simulation) token: OwnerToken,
@@ -29,14 +28,14 @@ pub(in crate::simulation) struct Detached {
     pub(in crate::simulation) until: Moment,
 }
 
-/// Goes on with a lease that was detached: renews it now and then, and releases it in the end.
+/// Goes on with a detached lease: renews it a few times, and releases it at the end.
 pub(in crate::simulation) async fn hand_on(worker: &mut Worker, mut held: Detached) {
     let lease = worker.client().lease(worker.name_of(&held.key), held.token.clone());
     for _ in 0..worker.below(4) {
         let call = worker.called(&held.key, CallKind::Renew);
         let sent = worker.now();
         let renewing = worker.world().log.during(call, lease.renew(held.ttl));
-        // Who is not answered in time has lost it.
+        // Without an answer in time, the holder has lost the lease.
         let renewed = worker.before(held.until, renewing).await;
         let outcome = match &renewed {
             None => Outcome::Dropped,
@@ -47,7 +46,8 @@ pub(in crate::simulation) async fn hand_on(worker: &mut Worker, mut held: Detach
         if outcome != Outcome::Renewed {
             break;
         }
-        // As GUARANTEES.md says of every lease: from before the request, less 1 % and 2 ms.
+        // The rule of GUARANTEES.md for every lease: counted from before the request, less 1 % and
+        // 2 ms.
         let valid = (held.ttl - held.ttl / 100).saturating_sub(Duration::from_millis(2));
         held.until = held.until.max(sent + valid);
         worker.world().relies_until(held.window, held.until);

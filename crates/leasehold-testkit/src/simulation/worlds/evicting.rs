@@ -1,4 +1,4 @@
-//! Worlds whose one server is short of memory and evicts keys.
+//! Worlds with one server that is short of memory and evicts keys.
 
 use std::time::Duration;
 
@@ -7,11 +7,12 @@ use crate::simulation::fault::Fault;
 use crate::simulation::nodes::Nodes;
 use crate::simulation::plan::{Plan, PlannedFault};
 
-/// One world in so many.
+/// One world in this many has a server that evicts.
 const ONE_IN: usize = 16;
 
-/// Makes a world one of a server that evicts, if its seed says so. Nothing is promised of its
-/// windows; fencing tokens rise, and nothing hangs or stays. Not where all is promised.
+/// Makes the server of a world evict keys if its seed says so. Exclusive windows are not promised
+/// there. But fencing tokens rise, no call hangs, and no key stays for ever. Not in worlds that
+/// promise everything.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Evicting, 0x0e71_c700_0a11, ONE_IN) else { return };
     if plan.is_quorum()
@@ -22,7 +23,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     {
         return;
     }
-    // A counter that is lost is begun anew from the clock: that must not have been set back.
+    // A lost counter starts again from the clock, which must not have been set back.
     plan.faults.retain(|planned| !Fault::STEPS.contains(&planned.fault));
     plan.clocks.iter_mut().for_each(|clock| clock.jitter_us = 0);
     let within_ms = u64::try_from(plan.span.as_millis() / 2).expect("some seconds");
@@ -32,7 +33,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
             at: Duration::from_millis(500 + random.next_u64() % within_ms),
             lasts: Duration::from_millis(500 + random.next_u64() % 3_000),
             client: None,
-            // Before how many requests one key goes.
+            // One key is evicted before this many requests.
             much: [3, 10, 50][random.below(3)],
             nodes: Nodes::FIRST,
         });

@@ -1,5 +1,5 @@
-//! Worlds in which clients of another library want the same keys: they poll with `SET … NX PX`, and
-//! delete what they have by a script that compares the token, as go-zero and redsync do.
+//! Worlds in which clients of another library want the same keys. They poll with `SET … NX PX` and
+//! release with a script that compares the token, as go-zero and redsync do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::simulation::process::Process;
 use crate::simulation::world::World;
 use crate::virtual_host::SeededRandom;
 
-/// One world in so many.
+/// One world in this many has foreign clients.
 const ONE_IN: usize = 12;
 
-/// How many such clients there are at most.
+/// The largest number of foreign clients.
 const FOREIGNERS_MAX: usize = 3;
 
-/// For how long an answer is waited for.
+/// How long a foreign client waits for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// What deletes the key of the one who has it. By its name the server tells of it as of a release.
+/// The script that deletes the caller's own key. Its name makes the server log it as a release.
 const DELETE: &str = "-- release_foreign.lua: deletes what is its own\n\
     if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end\n\
     return 0";
 
-/// Makes a world one of foreign clients, if its seed says so. Then ours expect them, since others
-/// would never get a key for which somebody waits. Not where grants need more than a key: others
-/// know nothing of quarantines and copies.
+/// Adds foreign clients to a world if its seed says so. Our clients then expect them, because
+/// otherwise they would never get a key that has waiters. Not if a grant needs more than a key:
+/// foreign clients know nothing of quarantines and copies.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Foreign, 0x0f04_e164_e450, ONE_IN) else { return };
     let needs_more =
@@ -76,13 +76,13 @@ impl Poller {
         }
     }
 
-    /// Tries to get a key. `None` if the connection is of no use any more.
+    /// Tries to get a key. `None` if the connection is not usable any more.
     async fn try_one(&mut self, link: &dyn Link) -> Option<()> {
         let keys = self.world.keys();
         let key = Arc::clone(&keys[self.random.below(keys.len())]);
         let ttl = self.world.plan.ttl_max();
         let token = format!("foreign{:016x}", self.random.next_u64());
-        // Whatever leases have beyond what is relied on there, these have too.
+        // Like our leases, the key lives longer than its holder relies on it.
         let kept = ttl + self.world.plan.lock_delay;
         let ttl_ms = u64::try_from(kept.as_millis()).expect("some seconds");
         let set = Command::new("SET").arg(&*key).arg(&token).arg("NX").arg("PX");
@@ -90,7 +90,7 @@ impl Poller {
         let sent = self.process.now();
         let answer = self.within(link.submit(set.arg(ttl_ms.to_string()))).await;
         match answer {
-            // What may have been taken runs out by itself.
+            // If the key was granted, it expires by itself.
             None | Some(Err(_)) => {
                 self.world.returned(call, Outcome::Dropped);
                 None

@@ -1,5 +1,4 @@
-//! Worlds whose clients want grants on the disk of the server: what a power cut leaves of it holds
-//! all that counted.
+//! Worlds whose clients want grants on the server's disk. All counted data survives a power cut.
 
 use std::time::Duration;
 
@@ -12,23 +11,24 @@ use crate::simulation::nodes::Nodes;
 use crate::simulation::plan::{Plan, PlannedFault};
 use crate::virtual_host::SeededRandom;
 
-/// One world in so many.
+/// One world in this many has a disk.
 const ONE_IN: usize = 16;
 
-/// How long it takes at most until something is on the disk, in microseconds: from and to.
+/// The shortest and longest time of a write to disk, in microseconds.
 const DISKS: [(u64, u64); 3] = [(200, 2_000), (1_000, 10_000), (5_000, 25_000)];
 
-/// How many power cuts there are beside those in place of other faults.
+/// How many power cuts are added to those that replace other faults.
 const MORE_CUTS: usize = 8;
 
-/// Makes a world one of a server with a disk, if its seed says so: of that alone, or of its
-/// replicas too. Not where grants need more than one server, or where none is.
+/// Gives the server of a world a disk if its seed says so, besides its replicas if there are any.
+/// Not in a quorum, and not without a server.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Fsync, 0xf517_c000_d15c, ONE_IN) else { return };
     if plan.is_quorum() || plan.is_local() || plan.pace > 1 {
         return;
     }
-    // An eighth of the ttl is what an ask waits for copies, and some ask for two thirds of it.
+    // An acquire waits for copies for an eighth of its ttl, and some ttls are two thirds of the
+    // client's.
     let shortest = plan.clients.iter().map(|client| client.ttl).min().unwrap_or_default();
     let longest_us = u64::try_from(shortest.as_micros() / 24).expect("some seconds");
     let alone = || Copied { replicas: 0, wanted: Replicas::Count(0), disk_us: None };
@@ -46,7 +46,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
         }
         (planned.fault, planned.lasts) = (Fault::PowerCut, away(&mut random));
     }
-    // Few meet a moment at which the disk lacks something.
+    // Few power cuts happen while the disk lacks something.
     let Some(last) = plan.faults.last().map(|planned| planned.at) else { return };
     let last_ms = u64::try_from(last.as_millis()).expect("some seconds").max(501);
     for _ in 0..MORE_CUTS {
@@ -62,8 +62,8 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     plan.faults.sort_by_key(|planned| planned.at);
 }
 
-/// How long the server is away. The sooner it is back, the more of the leases live on that it
-/// lacks.
+/// How long the server is away. After a short time, more of the leases that the disk lacks are
+/// still alive.
 fn away(random: &mut SeededRandom) -> Duration {
     let longest_ms = [20, 20, 100, 500][random.below(4)];
     Duration::from_millis(random.next_u64() % longest_ms)

@@ -7,14 +7,14 @@ use crate::simulation::fault::Fault;
 use crate::simulation::plan::{KeptIn, Plan, planned};
 use crate::virtual_host::SeededRandom;
 
-/// One world in so many has its locks in memory, and one in so many in a file.
+/// One world in this many has its locks in memory, and one in this many in a file.
 const MEMORY_ONE_IN: usize = 24;
 const FILE_ONE_IN: usize = 32;
 
 const MEMORY_SALT: u64 = 0x003e_3057_0e00;
 const FILE_SALT: u64 = 0x0f11_e057_0e00;
 
-/// Makes a world one without a server, if its seed says so. Never that of a quorum.
+/// Makes a world local if its seed says so. A quorum never is.
 pub(super) fn draw_place(draw: Draw<'_>, plan: &mut Plan) {
     if plan.is_quorum() {
         return;
@@ -26,15 +26,14 @@ pub(super) fn draw_place(draw: Draw<'_>, plan: &mut Plan) {
     } else {
         return;
     };
-    // All have the clock of their machine, and so has the store.
+    // All processes share the clock of their machine, and so does the store.
     let faster_ppm = plan.clients[0].faster_ppm;
     plan.clients.iter_mut().for_each(|client| client.faster_ppm = faster_ppm);
     plan.clocks = vec![ServerClock::default()];
     plan.delay_us = (0, 0);
 }
 
-/// Leaves of the faults those that can happen on one machine, and has others of these in place of
-/// what needs a network or a server.
+/// Keeps the faults that can happen on one machine. Replaces those that need a network or a server.
 pub(super) fn draw_faults(draw: Draw<'_>, plan: &mut Plan) {
     let salt = match plan.kept_in {
         KeptIn::Servers => return,
@@ -54,7 +53,7 @@ pub(super) fn draw_faults(draw: Draw<'_>, plan: &mut Plan) {
             *one = planned(&mut random, fault, one.at, plan);
         }
         if one.fault == Fault::ClientSuspend {
-            // The machine sleeps, and with it everybody.
+            // The machine sleeps, and so do all its processes.
             one.client = None;
         }
     }

@@ -1,7 +1,7 @@
-//! Worlds whose leases last for minutes and hours, and are held for as long.
+//! Worlds whose leases last and are held for minutes and hours.
 //!
-//! A world is stretched as a whole: it lasts longer, and everybody takes that much more time for
-//! everything. So it has as many events as others, and costs as little.
+//! The whole world is stretched: it lasts longer, and every client takes more time for everything.
+//! So it has as many events as others, and costs as little.
 
 use std::time::Duration;
 
@@ -9,25 +9,24 @@ use super::{Draw, Kind};
 use crate::simulation::plan::{KeptIn, Plan};
 use crate::virtual_host::SeededRandom;
 
-/// One world in so many.
+/// One world in this many has long leases.
 const ONE_IN: usize = 16;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// For how long a fencing counter is kept of which nobody has a lease: leases are held for longer
-/// than that.
+/// How long a fencing counter is kept without a lease. Leases are held for longer than that.
 pub(in crate::simulation) const COUNTER_KEPT_FOR: Duration = Duration::from_mins(10);
 
-/// The ttls of a world in seconds, and for how many minutes it goes on. Between two renewals of the
-/// longest ones lies more than a counter is kept for.
+/// The ttls of a world in seconds, and its length in minutes. With the longest ttls, more time
+/// passes between two renewals than a counter is kept for.
 const SIZES: [(&[u64], u32); 4] =
     [(&[90], 50), (&[90, 300], 60), (&[1_200], 120), (&[2_700, 7_200], 300)];
 
-/// How many clients there are at most: each looks at its clock ten times a second.
+/// The largest number of clients: each looks at its clock ten times a second.
 const CLIENTS_MAX: usize = 3;
 
-/// Makes a world one of long leases, if its seed says so, and returns whether it did. Never that of
-/// a quorum, whose nodes are tried every second, or of a file, which is looked at all the time.
+/// Gives a world long leases if its seed says so. Returns whether it did. A quorum never has them,
+/// because its nodes are probed every second. Nor does a file, which is polled all the time.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) -> bool {
     let Some(mut random) = draw.of(Kind::Long, 0x0010_4600_77e5, ONE_IN) else { return false };
     if plan.is_quorum() || plan.kept_in == KeptIn::File {
@@ -53,7 +52,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) -> bool {
     true
 }
 
-/// For how long a long lease is held: longer than its counter would stay by itself.
+/// How long a long lease is held: longer than its counter would live by itself.
 pub(in crate::simulation) fn long_span(random: &mut SeededRandom, ttl: Duration) -> Duration {
     let least = COUNTER_KEPT_FOR.max(ttl) * 5 / 4;
     let more_ms = u64::try_from(least.as_millis()).expect("hours");

@@ -1,8 +1,8 @@
-//! The kinds of worlds: what some have that others lack.
+//! The kinds of worlds.
 //!
-//! A seed decides for each kind by itself whether its world is of that kind, so one that is added
-//! leaves most worlds as they were. A kind may also be asked for (`simulate --world NAME`). Then
-//! every seed has it whose world can.
+//! A seed decides about each kind independently, so a new kind leaves most worlds as they were. The
+//! user can also ask for a kind (`simulate --world NAME`). Then every seed gets it whose other
+//! kinds allow it.
 
 mod bare;
 mod crowd;
@@ -24,32 +24,32 @@ pub(super) use self::long::{COUNTER_KEPT_FOR, long_span};
 use super::plan::Plan;
 use crate::virtual_host::SeededRandom;
 
-/// What a world can be beside plain. It can be several of them at once.
+/// A special property of a world. A world can have several of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Several nodes, of which a majority grants.
+    /// Several nodes; a majority grants a lease.
     Quorum,
     /// Releases hand nothing over.
     Coexist,
     /// Strict servers.
     Strict,
-    /// Replicas have to confirm.
+    /// Replicas must confirm grants.
     Copies,
-    /// Leases of minutes and hours.
+    /// Leases that last minutes and hours.
     Long,
-    /// A thousand leases of one client.
+    /// One client with a thousand leases.
     Crowd,
-    /// Leases that go on without their guard, by their token.
+    /// Leases that go on by their token, without a guard.
     Detached,
-    /// The one server evicts keys.
+    /// One server that evicts keys.
     Evicting,
     /// Clients with namespaces.
     Namespaced,
-    /// No line, and most locks with nothing beside them.
+    /// No line, and most locks are a single key.
     Bare,
     /// Clients of another library poll for the same keys.
     Foreign,
-    /// Grants have to be on the disk of the server.
+    /// Grants must be on the server's disk.
     Fsync,
     /// The locks are in the memory of one program.
     Memory,
@@ -58,7 +58,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 14] = [
         Self::Quorum,
         Self::Coexist,
@@ -76,7 +76,7 @@ impl Kind {
         Self::Sqlite,
     ];
 
-    /// Its name on the command line, and what its worlds have that others lack.
+    /// Its name on the command line, and its description.
     #[must_use]
     pub const fn about(self) -> (&'static str, &'static str) {
         match self {
@@ -119,19 +119,20 @@ impl FromStr for Kind {
     }
 }
 
-/// Decides of which kinds the world of a seed is.
+/// Decides which kinds the world of a seed has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draw<'a> {
     pub(super) seed: u64,
     /// The kinds that a seed may have.
     pub(super) known: &'a [Kind],
-    /// Those that are asked for.
+    /// The kinds that the user asked for.
     pub(super) wanted: &'a [Kind],
 }
 
 impl Draw<'_> {
-    /// The random numbers of a kind, if one world in `one_in` is of it and this is one, or if it is
-    /// asked for. `salt` keeps them apart from those of all other kinds.
+    /// The random numbers for a kind. `None` if the world does not have it: the kind is neither
+    /// asked for nor drawn (one world in `one_in`). `salt` makes the numbers of each kind
+    /// independent.
     pub(super) fn of(&self, kind: Kind, salt: u64, one_in: usize) -> Option<SeededRandom> {
         let mut random = SeededRandom::new(SeededRandom::new(self.seed).next_u64() ^ salt);
         let is_drawn = random.below(one_in) == one_in / 2 && self.known.contains(&kind);
@@ -139,8 +140,7 @@ impl Draw<'_> {
     }
 }
 
-/// Draws the kinds that change what the plan has by now. Those that decide what the faults are have
-/// been drawn before.
+/// Draws the kinds that change an existing plan. The kinds that decide on its faults come before.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     local::draw_faults(draw, plan);
     fsync::draw(draw, plan);
@@ -152,12 +152,12 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     foreign::draw(draw, plan);
 }
 
-/// Draws where the locks are: whether there are servers.
+/// Draws where the locks are kept: on servers or on one machine.
 pub(super) fn draw_place(draw: Draw<'_>, plan: &mut Plan) {
     local::draw_place(draw, plan);
 }
 
-/// Draws the kind that changes the ttls, which most else follows from.
+/// Draws the kind that changes the ttls, because most of a plan depends on them.
 pub(super) fn draw_ttls(draw: Draw<'_>, plan: &mut Plan) -> bool {
     long::draw(draw, plan)
 }
@@ -186,7 +186,7 @@ mod tests {
         for kind in Kind::ALL {
             let asked = |seed| Plan::asked_for(seed, TIME, &[kind]);
             let missing = (0..50).filter(|seed| !asked(*seed).is(kind)).count();
-            // Some kinds exclude one another, and those that a seed has stay.
+            // Some kinds exclude one another, and a kind that the seed has stays.
             assert!(missing <= 35, "{missing} of 50 seeds have no {kind}");
         }
     }

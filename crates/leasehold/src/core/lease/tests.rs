@@ -35,7 +35,7 @@ fn a_lease_is_renewed_every_third_of_its_ttl() {
     assert_eq!(lease.duty(at(1_300)), Duty::WaitUntil(at(2_000)));
 }
 
-/// The one under way may have been carried out before whatever was missed.
+/// The store may have processed the renewal that is under way before the hints were missed.
 #[test]
 fn a_renewal_that_is_wanted_while_one_is_under_way_follows_it() {
     let mut lease = lease();
@@ -50,7 +50,7 @@ fn a_renewal_that_is_wanted_while_one_is_under_way_follows_it() {
 
 #[test]
 fn renewals_of_many_leases_fall_on_the_same_ticks() {
-    // ttl and the moment of the grant, in ms; when the renewal is due, in ms
+    // ttl and moment of the grant, in ms; when the renewal is due, in ms
     for (ttl, sent, due) in [
         (3_000, 0, 1_000),
         (3_000, 1, 1_100),

@@ -1,4 +1,4 @@
-//! One key: its holder, its line and its counter, changed by one atomic step at a time.
+//! One key: its holder, its line and its counter. Every change is one atomic step.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     counter: u64,
     held: Option<Held>,
     line: VecDeque<Place>,
-    /// Until when newcomers give way to the head that a release has woken.
+    /// Until when newcomers give way to a head that a release has woken.
     awaits_until: Moment,
     touched: Moment,
 }
@@ -62,7 +62,7 @@ impl Entry {
         Self { counter, held: None, line: VecDeque::new(), awaits_until, touched }
     }
 
-    /// Whose the key is now.
+    /// The owner of the key now.
     pub(super) fn owner(&self, now: Moment) -> Option<&OwnerToken> {
         self.held.as_ref().filter(|held| held.expires > now).map(|held| &held.owner)
     }
@@ -75,12 +75,12 @@ impl Entry {
         self.touched
     }
 
-    /// Whether anybody alive holds it or waits for it.
+    /// Whether the key has a living holder or waiter.
     pub(super) fn is_in_use(&self, now: Moment) -> bool {
         self.owner(now).is_some() || self.line.iter().any(|place| place.expires > now)
     }
 
-    /// The clients whose tokens stand here.
+    /// The clients of all tokens of this key.
     pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
         let owners = self
             .held
@@ -127,7 +127,7 @@ impl Entry {
         Ok(Acquired::Taken { retry_in: Some(retry_in), ahead: count(ahead) })
     }
 
-    /// Takes or refreshes the asker's place, if it wants one. Returns whether it is a new one.
+    /// Takes or refreshes the asker's place, if it wants one. Returns whether the place is new.
     fn enter(&mut self, now: Moment, wall: WallTime, ask: &Ask) -> Result<Option<bool>, Error> {
         let Some(terms) = ask.line.place() else { return Ok(None) };
         let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance } = terms;
@@ -135,7 +135,7 @@ impl Entry {
         let since = match self.position(&ask.owner) {
             Some(at) => self.line[at].since,
             None if self.line.len() >= PLACES_MAX => {
-                // The dead do not count: a line of them must not lock the living out.
+                // Dead places do not count: a line of them must not lock living waiters out.
                 self.line.retain(|place| place.expires > now);
                 if self.line.len() >= PLACES_MAX {
                     return Err(line_is_full(&ask.key));
@@ -186,7 +186,7 @@ impl Entry {
         Front { dead: 0, ..front }
     }
 
-    /// Makes somebody the owner, with `reserve` fresh fencing tokens.
+    /// Sets the owner, with `reserve` fresh fencing tokens.
     fn grant(&mut self, held: Held, reserve: u32) -> Option<FencingBlock> {
         let fencing = self.reserve(reserve);
         self.held = Some(Held { fencing, ..held });
@@ -206,7 +206,7 @@ impl Entry {
         Acquired::Granted { fencing: held.fencing }
     }
 
-    /// Makes the head the owner. Returns how long it has it.
+    /// Makes the head the owner. Returns the ttl of its lease.
     fn hand_over(
         &mut self,
         now: Moment,
@@ -300,15 +300,15 @@ impl Entry {
         else {
             return Evicted::Changed;
         };
-        // Whoever takes a number next must be above the evicted one, even if nobody is granted one
-        // before it.
+        // The next holder's number must be above the evicted one, even if nobody is granted a
+        // number before that holder.
         self.counter = self.counter.saturating_add(1).min(FencingToken::MAX);
         let lease = LeaseId { key: key.clone(), owner, claim: crate::store::Claim::Exclusive };
         self.release(now, wall, &lease, &Otherwise::Free, mail);
         Evicted::Evicted
     }
 
-    /// What is known, but for the records of the clients.
+    /// The state of the key, without the records of the clients.
     pub(super) fn snapshot(&self, now: Moment) -> Snapshot {
         let held = self.held.as_ref().filter(|held| held.expires > now);
         let living = || self.line.iter().filter(|place| place.expires > now);

@@ -1,4 +1,4 @@
-//! Leases in the memory of one process: the reference for every other store, and a store for tests
+//! Leases in the memory of one process. The reference for every other store, and a store for tests
 //! and examples.
 
 mod entry;
@@ -24,15 +24,14 @@ use crate::process::{PerProcess, Process};
 
 /// A store in the memory of this process. Clones share it.
 ///
-/// Everything is gone with the process, so it protects tasks of one program from one another and
-/// nothing else.
+/// Everything ends with the process, so it only protects tasks of one program from one another.
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// Where it was made. A fork makes a second store of it, which knows nothing of the first.
+    /// The process that made it. A fork makes a separate copy that knows nothing of the original.
     process: Process,
     host: Arc<dyn Host>,
     label: String,
@@ -40,25 +39,25 @@ struct Shared {
     sinks: Sinks,
 }
 
-/// Everything the store knows.
+/// The whole state of the store.
 #[derive(Default)]
 struct State {
     entries: BTreeMap<Key, Entry>,
     clients: HashMap<ClientId, ClientRecord>,
-    /// The highest counter of all entries that were forgotten: a counter that is new starts here.
+    /// The highest counter of all forgotten entries: a new counter starts here.
     counter_floor: u64,
     swept: Moment,
 }
 
 impl MemoryStore {
-    /// A store of its own, on the clock of `host`.
+    /// A new store on the clock of `host`.
     #[must_use]
     pub fn new(host: Arc<dyn Host>) -> Self {
         Self::labelled(host, "memory:".to_owned())
     }
 
-    /// The store of that name on the clock of `host`, shared by everything in this process that
-    /// asks for it while anybody uses it. Another host has another one: clocks do not mix.
+    /// The store of that name on the clock of `host`. The whole process shares it as long as it is
+    /// in use. Each host has its own stores, since clocks must not mix.
     #[must_use]
     pub fn shared(name: &str, host: Arc<dyn Host>) -> Self {
         type Named = Mutex<HashMap<(String, usize), Weak<Shared>>>;
@@ -67,9 +66,9 @@ impl MemoryStore {
         let mut named = NAMED
             .own()
             .lock()
-            // The map is whole at every moment: it is changed by single insertions.
+            // The map is valid at every moment, since single insertions change it.
             .unwrap_or_else(PoisonError::into_inner);
-        // A host that a living store holds cannot be another one at the same address.
+        // A living store holds its host, so no other host can have the same address.
         if let Some(shared) = named.get(&key).and_then(Weak::upgrade) {
             return Self { shared };
         }
@@ -91,11 +90,11 @@ impl MemoryStore {
         }
     }
 
-    /// Runs one atomic step at the present moment, then sends the hints that it caused.
+    /// Runs one atomic step now, then sends the hints of that step.
     ///
     /// # Errors
     ///
-    /// `Config` in a process that a fork made.
+    /// `Config` in the child of a fork.
     fn step<T>(
         &self,
         step: impl FnOnce(&mut State, Moment, &mut Vec<Mail>) -> T,
@@ -116,7 +115,7 @@ impl MemoryStore {
     }
 }
 
-/// A hint on its way.
+/// A hint to send.
 struct Mail {
     inbox: ClientId,
     hint: Hint,
@@ -145,7 +144,7 @@ impl State {
         Ok(answer)
     }
 
-    /// Forgets what nobody has used for [`FENCE_IDLE`]. Looks at everything, so only that often.
+    /// Forgets entries unused for [`FENCE_IDLE`]. Looks at all entries, so it runs only that often.
     fn sweep(&mut self, now: Moment) {
         if now.since(self.swept) < FENCE_IDLE {
             return;
@@ -223,7 +222,7 @@ impl Store for MemoryStore {
     }
 
     fn listen(&self, _: &ClientId) {
-        // Whoever watches is told.
+        // Every watcher gets hints anyway.
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,9 +1,9 @@
-//! Whether a node is a store of its own.
+//! Checks that a node is a separate store.
 //!
 //! Two URLs of one server, or of a primary and its replica, would make a majority of one. So before
-//! a node may vote, it takes a lease that nobody else has, and all others are looked at: whoever
-//! shows it too is the same store. A node that could not be asked is asked again, in the
-//! background.
+//! a node may vote, it must grant a lease under a unique name. Then the quorum inspects all other
+//! nodes: a node that shows this lease too is the same store. A node that does not answer is tried
+//! again in the background.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,10 +21,10 @@ use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Snapshot, Store};
 
-/// For how long a node keeps what it is tried by, if it cannot be told to let go.
+/// How long a node keeps the probe lease if its release does not arrive.
 const PROBE_TTL: Duration = Duration::from_secs(5);
 
-/// How often a node is tried that could not be asked.
+/// How often the quorum tries a node that did not answer.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
 
 impl<S: Store> Shared<S> {
@@ -35,7 +35,8 @@ impl<S: Store> Shared<S> {
         join_all(candidates.map(|node| self.admit(node))).await;
     }
 
-    /// Tries those that may not vote yet, in the background, if it is time.
+    /// Tries the nodes that may not vote yet, in the background, if the last try is long enough
+    /// ago.
     pub(super) fn admit_if_due(self: &Arc<Self>) {
         if self.nodes.iter().all(|node| !matches!(node.standing(), Standing::Candidate(_))) {
             return;
@@ -45,7 +46,7 @@ impl<S: Store> Shared<S> {
         if now < due || self.is_trying.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Made here: a task that is dropped before it has begun ends, too.
+        // Created before the task, so that its `drop` runs even if the task never starts.
         let trying = Trying(Arc::clone(self));
         self.host.spawn_io(Box::pin(async move {
             trying.0.admit_all().await;
@@ -58,7 +59,7 @@ impl<S: Store> Shared<S> {
             Ok(Some(other)) => Standing::Refused(same_store(&self.nodes[other].label)),
             Err(error) => Standing::Candidate(error),
         };
-        // Once: it is tried again every second.
+        // Logged only once, because the node is tried again every second.
         let is_known = self.nodes[node].standing().final_error().is_some();
         if let (false, Some(error)) = (is_known, standing.final_error()) {
             tracing::error!(node = self.nodes[node].label, cause = %error, "it may not vote");
@@ -66,7 +67,7 @@ impl<S: Store> Shared<S> {
         self.nodes[node].stand(standing);
     }
 
-    /// Which other node is the same store as this one.
+    /// Returns another node that is the same store as this one, if there is one.
     async fn is_same_as_another(&self, node: usize) -> Result<Option<usize>, Error> {
         let lease = self.probe();
         let ttl = Ttl::new(PROBE_TTL).expect("within bounds");
@@ -96,24 +97,25 @@ impl<S: Store> Shared<S> {
         self.nodes[node].answered_after(self.host.now().since(asked));
         let looks = self.nodes.iter().map(|other| other.store.inspect(lease.key.clone()));
         let looks = join_all(looks).await;
-        // Nobody waits for the answer: it would run out by itself.
+        // Nobody waits for the answer: without the release, the lease expires.
         drop(store.release(lease.clone(), Otherwise::Free));
         let owner = lease.owner.as_str().as_bytes();
         let is_there = |seen: Snapshot| seen.holders.iter().any(|holder| holder.token == owner);
         for (other, seen) in looks.into_iter().enumerate() {
             match seen.map(is_there) {
                 Ok(true) if other != node => return Ok(Some(other)),
-                // Without the right to look, say, it would not be seen to be another one.
+                // Without the right to inspect, for example, a duplicate would go unnoticed.
                 Err(error) if other == node => return Err(error),
                 Ok(false) if other == node => return Err(nothing_seen()),
-                // Who may not vote yet looks at this one before it may. Who votes does not.
+                // Before a node without a vote gets one, it is compared with this one. A node that
+                // already votes is not compared again.
                 Err(error) if self.nodes[other].is_admitted() => {
                     return Err(not_compared(&self.nodes[other].label, &error));
                 }
                 Ok(_) | Err(_) => {}
             }
         }
-        // What has run out meanwhile is seen nowhere, also where it was granted.
+        // By now the probe lease may have expired everywhere, even on the node that granted it.
         let is_there = self.host.now() < valid_until(asked, ttl);
         if is_there { Ok(None) } else { Err(nothing_seen()) }
     }
@@ -129,7 +131,7 @@ impl<S: Store> Shared<S> {
     }
 }
 
-/// That nodes are being tried.
+/// Marks that nodes are being tried, until it is dropped.
 struct Trying<S>(Arc<Shared<S>>);
 
 impl<S> Drop for Trying<S> {
@@ -140,12 +142,12 @@ impl<S> Drop for Trying<S> {
     }
 }
 
-/// What a node is told that has not been tried yet.
+/// The state of a node that has not been tried yet.
 pub(super) fn not_tried() -> Error {
     Error::new(ErrorKind::Unavailable, "it was not reached yet; nothing was asked")
 }
 
-/// It was slow, or this process was stopped for a while.
+/// The error if the probe lease is gone too early: the node was slow, or this process was stopped.
 fn nothing_seen() -> Error {
     Error::new(
         ErrorKind::Unavailable,

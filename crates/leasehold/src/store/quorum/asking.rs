@@ -1,4 +1,4 @@
-//! One ask of all nodes.
+//! One acquire request to all nodes.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::store::{Acquired, Ask, LeaseId, Line, Renewal, Renewed, Store};
 
-/// What a node answers: to the ask, or to being raised.
+/// The answer of a node to the request, or to a renewal that raises its counter.
 enum Answer {
     Acquired(Acquired),
     Raised(Renewed),
 }
 
-/// An ask that was submitted to all nodes.
+/// An acquire request that was submitted to all nodes.
 pub(super) struct Asking<S: Store> {
     shared: Arc<Shared<S>>,
     ask: Ask,
@@ -29,7 +29,7 @@ pub(super) struct Asking<S: Store> {
 }
 
 impl<S: Store> Asking<S> {
-    /// Submits it.
+    /// Submits the request.
     pub(super) fn submit(shared: &Arc<Shared<S>>, ask: Ask) -> Self {
         let mut ballot = Ballot::new(shared.nodes.len(), ask.reserve > 0);
         let mut answers = SideBySide::new(shared);
@@ -53,24 +53,26 @@ impl<S: Store> Asking<S> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it takes nothing back: whoever does so releases the token.
+    /// Dropping the future releases nothing: the caller must release the token.
     pub(super) async fn decided(mut self) -> Result<Acquired, Error> {
         loop {
             match self.ballot.verdict() {
                 Verdict::Open => {}
                 Verdict::Granted(fencing) => return Ok(self.granted(fencing)),
-                // Who waits goes on by the same token, and would keep what the rest grants.
+                // A waiter asks again with the same token, so it keeps the grants of the other
+                // nodes.
                 Verdict::Taken { .. } if self.waits() && self.ballot.is_waited_for() => {}
                 Verdict::Taken { retry_in, ahead } => {
                     self.hear_out();
                     return Ok(Acquired::Taken { retry_in, ahead });
                 }
                 Verdict::Split => {
-                    // On its way behind the ask, to every node that may have granted it.
+                    // Sent after the request, so it reaches every node that may have granted the
+                    // key.
                     drop(Leaving::submit(&self.shared, self.lease()));
                     return Ok(Acquired::Split { round_trip: self.shared.round_trip() });
                 }
-                // What the rest says tells whether anything was granted at all.
+                // The remaining answers tell whether any node granted the key.
                 Verdict::Quarantined(_) | Verdict::Failed if self.ballot.is_waited_for() => {}
                 Verdict::Quarantined(quarantine) => {
                     if self.ballot.may_be_known() {
@@ -91,7 +93,7 @@ impl<S: Store> Asking<S> {
         self.ask.line != Line::Stand
     }
 
-    /// It is taken, and who does not wait goes away: what the rest grants is given back.
+    /// The key is taken, and this client does not wait. Releases the grants of late nodes.
     fn hear_out(mut self) {
         let is_over = self.answers.is_empty() && !self.ballot.may_be_granted();
         if self.waits() || is_over {
@@ -140,7 +142,7 @@ impl<S: Store> Asking<S> {
         self.raise();
     }
 
-    /// Raises the counters of the nodes that are behind, where the key is still ours.
+    /// Raises the counters of the nodes that are behind, if they still grant the key to us.
     fn raise(&mut self) {
         let (behind, last) = self.ballot.behind();
         for number in behind {
@@ -166,8 +168,8 @@ impl<S: Store> Asking<S> {
         error::no_majority(&self.shared, &self.ballot).with_name(self.ask.key.as_str())
     }
 
-    /// It is ours. Nodes that voted for another are asked again when that vote ends. Grants that
-    /// come later are taken note of in the background.
+    /// Notes the grant. Nodes that voted for another client are asked again when that vote ends.
+    /// Later grants are handled in the background.
     fn granted(self, fencing: Option<FencingBlock>) -> Acquired {
         let known = Known::new(fencing, self.sent, self.ask.ttl);
         let now = self.shared.host.now();
@@ -180,14 +182,14 @@ impl<S: Store> Asking<S> {
         Acquired::Granted { fencing }
     }
 
-    /// Has a node asked again, if it voted for another.
+    /// Asks a node again if it voted for another client.
     fn fill(&self, node: usize) {
         if let Some(free_in) = self.ballot.free_in(node) {
             self.shared.fill(&self.lease(), node, Some(free_in));
         }
     }
 
-    /// Brings the counters of late nodes in step, for as long as the lease is there.
+    /// Raises the counters of late nodes while the lease is valid.
     async fn aftermath(mut self) {
         let owner = self.ask.owner.clone();
         while let Some((node, heard)) = self.answers.next_of(&owner).await {
@@ -200,7 +202,7 @@ impl<S: Store> Asking<S> {
 }
 
 fn no_fencing_tokens() -> Error {
-    // It has to be given back all the same.
+    // `Unknown`, because the grant must be released.
     Error::new(ErrorKind::Unknown, "it granted the key without a fencing token")
 }
 

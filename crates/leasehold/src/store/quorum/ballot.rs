@@ -1,21 +1,21 @@
-//! What the answers of the nodes to one ask amount to. Decides, and does nothing.
+//! Counts the answers of the nodes to one request, and decides. Has no side effects.
 //!
 //! | granted by | and | verdict |
 //! |---|---|---|
 //! | a majority, without fencing | – | granted |
-//! | a majority | a majority of the nodes counts up to the last fencing token, while they are ours | granted, with the fencing tokens from the highest first to the highest last |
-//! | a majority | fewer do | open: those behind are raised |
-//! | fewer, and the rest could still make it a majority | they are not late, or nobody has it | open |
+//! | a majority | a majority counts up to the last token | granted: highest first to highest last |
+//! | a majority | fewer nodes do | open: the nodes that are behind are raised |
+//! | fewer, a majority is possible | the rest is in time, or no other client has it | open |
 //! | none | a majority answered | taken |
-//! | some, and no majority can come of it | a majority answered | split |
-//! | the same | fewer answered, and those that are quarantined would make them a majority | quarantined |
+//! | some, and a majority is impossible | a majority answered | split |
+//! | the same | fewer answered, and the quarantined nodes would make a majority | quarantined |
 //! | the same | fewer answered | failed |
 //!
-//! Fencing: a node counts one up with each grant, and is raised only while it is ours. The nodes
-//! that count up to our last token when we are done, and the nodes whose grants the next owner
-//! counts by, are majorities, so they have one in common: there the next owner's grant comes later,
-//! and is higher. No clock is needed, and keys may vanish at any moment; a counter that goes back
-//! breaks it, see GUARANTEES.md.
+//! Fencing: a node counts up with each grant, and is raised only while it grants the key to us.
+//! When we are done, a majority of the nodes counts up to our last token. The next owner also needs
+//! the grants of a majority, so at least one node is in both. There, the next owner's grant comes
+//! later and has a higher number. This needs no clock, and keys may vanish at any moment. Only a
+//! counter that goes back breaks it, see GUARANTEES.md.
 
 use std::time::Duration;
 
@@ -24,18 +24,19 @@ use crate::core::tally::{Tally, Verdict as Majority};
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::store::Quarantine;
 
-/// What one node has said so far.
+/// The answer of one node so far.
 #[derive(Clone, Debug)]
 pub(super) enum NodeAnswer {
-    /// Nothing. `late`: it is not waited for where the others decide.
+    /// None yet. `late`: the ballot does not wait for it if the other nodes can decide.
     Open { late: bool },
-    /// It is ours there.
+    /// It granted the key to us.
     Granted(Granted),
-    /// It is another's there.
+    /// Another client has the key there.
     Taken { retry_in: Option<Duration>, ahead: u32 },
-    /// It grants nothing new, and cannot know whether it is another's. Counts as no answer.
+    /// It grants nothing new, and cannot know whether another client has the key. Counts as no
+    /// answer.
     Quarantined(Quarantine),
-    /// It has no answer, or has lost what it granted.
+    /// It gave no answer, or it lost the key after granting it.
     Failed(Error),
 }
 
@@ -43,13 +44,13 @@ pub(super) enum NodeAnswer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granted {
     block: Option<FencingBlock>,
-    /// How far its counter has come at least.
+    /// The lowest value that its counter can have now.
     counter: u64,
-    /// How far it is being raised.
+    /// The value that its counter is being raised to.
     raising: u64,
 }
 
-/// What the votes amount to.
+/// The result of the votes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Open,
@@ -59,7 +60,7 @@ pub(super) enum Verdict {
         ahead: u32,
     },
     Split,
-    /// Nothing is granted before so many nodes grant again.
+    /// Nothing can be granted until enough quarantined nodes grant again.
     Quarantined(Quarantine),
     Failed,
 }
@@ -71,13 +72,13 @@ pub(super) struct Ballot {
     votes: Vec<NodeAnswer>,
 }
 
-/// The last token of a block. One of none, which no store may answer, counts as one of one.
+/// The last token of a block. An empty block counts as a block of one; stores must not answer it.
 pub(super) fn last_of(block: FencingBlock) -> u64 {
     block.first.get() + u64::from(block.count.max(1)) - 1
 }
 
-/// No majority grants anything before so many nodes do that are quarantined, if these are needed:
-/// for each node that answers, whether it is.
+/// When enough nodes for a majority can grant again. `nodes`: the quarantine of each node that
+/// answers, if it has one.
 pub(super) fn merge_quarantines(
     nodes: impl Iterator<Item = Option<Quarantine>>,
     majority: usize,
@@ -97,7 +98,7 @@ impl Ballot {
         &self.votes
     }
 
-    /// How many nodes a majority are.
+    /// How many nodes make a majority.
     pub(super) fn majority(&self) -> usize {
         Tally::new(self.votes.len()).majority()
     }
@@ -125,10 +126,11 @@ impl Ballot {
         }
     }
 
-    /// A node whose key is ours counts up to the last of `block` now, at least; if that raised it,
-    /// it had `raised_from` for us until then. What it had begins above whatever it counted when it
-    /// was heard last only if it has granted the key since, perhaps to another and then to us
-    /// again, by an ask that arrived twice: what counts is the later grant.
+    /// Notes that the counter of a node that granted us the key is now at least at the last of
+    /// `block`. `raised_from`: the block we had there before, if this request raised the counter.
+    /// The node granted the key again in between if that block begins above the last counter we
+    /// know. Perhaps it granted the key to another client, and then to us because our request
+    /// arrived twice. The later grant counts.
     pub(super) fn raised(
         &mut self,
         node: usize,
@@ -143,13 +145,13 @@ impl Ballot {
         granted.counter = granted.counter.max(block.map_or(0, last_of));
     }
 
-    /// Whether a node has yet to answer, and is not late.
+    /// Whether a node has not answered yet and is not late.
     pub(super) fn is_waited_for(&self) -> bool {
         self.votes.iter().any(|vote| matches!(vote, NodeAnswer::Open { late: false }))
     }
 
-    /// When a node can vote again that voted for another, or is quarantined: at the latest, and
-    /// [`Duration::MAX`] if that vote has no end. `None` for any other node.
+    /// How long until a node that voted for another client, or is quarantined, can vote again, at
+    /// the latest. [`Duration::MAX`] if that vote has no end. `None` for any other node.
     pub(super) fn free_in(&self, node: usize) -> Option<Duration> {
         match &self.votes[node] {
             NodeAnswer::Taken { retry_in, .. } => Some(retry_in.unwrap_or(Duration::MAX)),
@@ -158,7 +160,7 @@ impl Ballot {
         }
     }
 
-    /// Whether a node has granted it, or may have.
+    /// Whether a node has granted the key, or may have.
     pub(super) fn may_be_granted(&self) -> bool {
         self.votes.iter().any(|vote| match vote {
             NodeAnswer::Granted(_) => true,
@@ -169,7 +171,7 @@ impl Ballot {
         })
     }
 
-    /// Whether a node knows something of the ask, or may come to.
+    /// Whether a node knows of the request, or may learn of it.
     pub(super) fn may_be_known(&self) -> bool {
         let is_open =
             |vote: &NodeAnswer| matches!(vote, NodeAnswer::Open { .. } | NodeAnswer::Taken { .. });
@@ -183,17 +185,18 @@ impl Ballot {
         })
     }
 
-    /// The fencing tokens that the grants so far amount to.
+    /// The fencing tokens of all grants so far, merged.
     fn block(&self) -> Option<FencingBlock> {
         let blocks = || self.grants().filter_map(|granted| granted.block);
         let first = blocks().map(|block| block.first.get()).max()?;
         let last = blocks().map(last_of).max()?;
-        // No longer than the longest block among them.
+        // At most as long as the longest block.
         let count = u32::try_from(last - first + 1).ok()?;
         Some(FencingBlock { first: FencingToken::new(first)?, count })
     }
 
-    /// The nodes that have to be raised before it is ours, and how far: once a majority granted.
+    /// The nodes whose counters must be raised before the grant counts, and the value to raise them
+    /// to. No nodes without a majority of grants.
     pub(super) fn behind(&mut self) -> (Vec<usize>, u64) {
         let block = self.block().filter(|_| self.grants().count() >= self.majority());
         let Some(last) = block.map(last_of) else { return (Vec::new(), 0) };
@@ -209,8 +212,7 @@ impl Ballot {
         (behind, last)
     }
 
-    /// Whether nothing stands in the way of a grant by `ours` of the nodes, while `open` may follow
-    /// and the others will not.
+    /// The verdict if `ours` nodes grant, `open` nodes may still answer, and the others refuse.
     fn majority_of(&self, ours: usize, open: usize) -> Majority {
         let nodes = self.votes.len();
         let tally = (0..ours).fold(Tally::new(nodes), |tally, _| tally.vote(true));
@@ -235,7 +237,7 @@ impl Ballot {
             Majority::Refused => {}
         }
         if granted + taken < self.majority() {
-            // Somebody may have it, and nobody can know.
+            // Another client may have the key, and we cannot know.
             self.missing_quarantine().map_or(Verdict::Failed, Verdict::Quarantined)
         } else if granted > 0 {
             Verdict::Split
@@ -244,7 +246,8 @@ impl Ballot {
         }
     }
 
-    /// Whether those that are quarantined are what is missing. One that is late is not waited for.
+    /// The quarantine, if the quarantined nodes are the ones that are missing. A late node does not
+    /// count.
     fn missing_quarantine(&self) -> Option<Quarantine> {
         let node = |vote: &NodeAnswer| match vote {
             NodeAnswer::Granted(_)
@@ -265,7 +268,7 @@ impl Ballot {
         if counted >= self.majority() { Verdict::Granted(Some(block)) } else { Verdict::Open }
     }
 
-    /// When a majority may be free, and the longest line.
+    /// When a majority may be free again, and the length of the longest line.
     fn taken_by_most(&self) -> Verdict {
         let taken = |vote: &NodeAnswer| match vote {
             NodeAnswer::Taken { retry_in, ahead } => {
@@ -318,7 +321,7 @@ mod tests {
             (vec![free()], Verdict::Granted(None)),
             (vec![down()], Verdict::Failed),
             (vec![free(), OPEN], Verdict::Open),
-            // Of two, both are needed.
+            // With two nodes, both are needed.
             (vec![free(), down()], Verdict::Failed),
             (vec![free(), taken(5)], Verdict::Split),
             (vec![free(), free(), OPEN], Verdict::Granted(None)),
@@ -327,11 +330,11 @@ mod tests {
             (vec![taken(9), endless, taken(5)], is_taken(Some(9))),
             (vec![down(), down(), OPEN], Verdict::Failed),
             (vec![free(), free(), OPEN, OPEN], Verdict::Open),
-            // Of four, two that say no are enough.
+            // With four nodes, two refusals are enough.
             (vec![free(), taken(1), taken(2), OPEN], Verdict::Split),
             (vec![taken(1), taken(2), OPEN, OPEN], Verdict::Failed),
             (vec![taken(1), taken(2), taken(3), OPEN], is_taken(Some(3))),
-            // One that is late is waited for, unless somebody has the key.
+            // The ballot waits for a late node unless another client has the key.
             (vec![free(), free(), LATE, LATE, LATE], Verdict::Open),
             (vec![free(), free(), taken(1), LATE, LATE], Verdict::Split),
             (vec![free(), free(), taken(1), OPEN, LATE], Verdict::Open),
@@ -367,9 +370,9 @@ mod tests {
             (vec![quarantined(7), quarantined(9), taken(5)], for_seconds(7)),
             (vec![quarantined(7), down(), free()], for_seconds(7)),
             (vec![quarantined(7), down(), taken(5)], for_seconds(7)),
-            // Too few for a majority, however long one waits.
+            // Too few nodes for a majority, however long we wait.
             (vec![quarantined(7), down(), down()], Verdict::Failed),
-            // The others are enough.
+            // The other nodes are enough.
             (vec![quarantined(7), free(), free()], Verdict::Granted(None)),
             (vec![quarantined(7), free(), LATE], Verdict::Open),
             (vec![quarantined(7), free(), taken(5)], Verdict::Split),
@@ -406,7 +409,7 @@ mod tests {
         ballot.raised(0, block(9, 1), block(4, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(9, 1)));
 
-        // Lost before it was raised: the third node may still come.
+        // A node lost the key before it was raised. The third node may still grant it.
         let mut ballot = Ballot::new(3, true);
         ballot.granted(0, block(4, 1));
         ballot.granted(2, block(9, 1));
@@ -425,7 +428,8 @@ mod tests {
         ballot.granted(0, block(1, 1));
         ballot.granted(2, block(2, 1));
         assert_eq!(ballot.behind(), (vec![0], 2));
-        // It was lost there, another was granted it with 2, and our ask came once more.
+        // The node lost the key and granted it to another client with 2. Then our request came
+        // again.
         ballot.raised(0, block(3, 1), None);
         assert_eq!(ballot.verdict(), Verdict::Open, "2 is another's");
         assert_eq!(ballot.behind(), (vec![2], 3));

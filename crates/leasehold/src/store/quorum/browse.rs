@@ -1,4 +1,4 @@
-//! The tools' view of all nodes.
+//! Lists and evicts locks over all nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::store::{
 };
 
 impl<S: Store> Browse for Quorum<S> {
-    /// Lists what any node knows. A majority has to answer, or a key that is held could be missing.
+    /// Lists the keys that any node knows. A majority must answer, or a held key could be missing.
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let shared = Arc::clone(&self.shared);
         let asked: Vec<_> = browsers(&shared)
@@ -40,7 +40,7 @@ impl<S: Store> Browse for Quorum<S> {
             if said.len() < shared.majority() {
                 return Err(error::not_evicted(&shared, evicted > 0, &failures));
             }
-            // Without its majority, its lease has ended.
+            // Without its majority, the lease has ended.
             let is_over = evicted > shared.nodes.len() - shared.majority();
             Ok(if is_over { Evicted::Evicted } else { Evicted::Changed })
         })
@@ -52,7 +52,7 @@ fn browsers<S: Store>(shared: &Shared<S>) -> impl Iterator<Item = (usize, &dyn B
     nodes.filter_map(|(number, node)| Some((number, node.store.browse()?)))
 }
 
-/// What the nodes say, and which of them failed.
+/// Returns the answers, and the errors with their nodes.
 async fn hear_all<T>(asked: Vec<(usize, BoxAnswer<T>)>) -> (Vec<T>, Vec<(usize, Error)>) {
     let answers = asked.into_iter().map(|(node, answer)| async move { (node, answer.await) });
     let (mut said, mut failures) = (Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ async fn hear_all<T>(asked: Vec<(usize, BoxAnswer<T>)>) -> (Vec<T>, Vec<(usize, 
     (said, failures)
 }
 
-/// One page of all, which ends where the first of those ends that go on.
+/// Merges the pages. The result ends where the first unfinished page ends.
 fn merge(pages: Vec<Page>) -> Page {
     let stopped = pages.iter().find_map(|page| page.stopped);
     let end = pages.iter().filter_map(|page| page.next.clone()).min();
@@ -73,7 +73,7 @@ fn merge(pages: Vec<Page>) -> Page {
     let is_within = |key: &Key| end.as_ref().is_none_or(|end| key <= end);
     let mut keys: Vec<Key> = keys.into_iter().filter(is_within).collect();
     let mut next = end;
-    // Nodes that look at all of their keys for a page are not to look once more for the next.
+    // Some nodes read all of their keys for one page. A larger page saves them a second read.
     let most = if next.is_some() { PAGE_KEYS_MAX } else { LISTING_KEYS_MAX };
     let is_cut = keys.len() > most;
     if is_cut {

@@ -5,10 +5,10 @@ use super::ballot::{Ballot, NodeAnswer};
 use super::node::{Node, Standing};
 use crate::core::error::{Error, ErrorKind};
 
-/// What stands before what the nodes say. The command breaks the line there, and at each `|`.
+/// Stands before the messages of the nodes. The command breaks the line there, and at each `|`.
 const SEE: &str = "see what the nodes say:";
 
-/// No majority granted a key, and not because others have it.
+/// The error if no majority granted a key, for another reason than that other clients have it.
 pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     let votes = ballot.votes();
     let failed = |vote: &NodeAnswer| match vote {
@@ -16,7 +16,7 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
         _ => None,
     };
     let kinds: Vec<_> = votes.iter().filter_map(failed).collect();
-    // What was or may be granted somewhere has to be given back by whoever asked.
+    // `Unknown` makes the caller release leftover grants.
     let may_be_granted = kinds.contains(&ErrorKind::Unknown)
         || votes
             .iter()
@@ -40,7 +40,7 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     )
 }
 
-/// No majority could be reached in the first place, or some node is of no use: `kind`.
+/// The error if too few nodes can be used, or if a node has an error that retrying cannot fix.
 pub(super) fn not_connected<S>(
     shared: &Shared<S>,
     failures: &[(usize, Error)],
@@ -63,7 +63,7 @@ pub(super) fn not_connected<S>(
     )
 }
 
-/// What each node says.
+/// The vote of each node, as text.
 fn said<S>(shared: &Shared<S>, votes: &[NodeAnswer]) -> impl Iterator<Item = String> {
     shared.nodes.iter().zip(votes).map(|(node, vote)| match vote {
         NodeAnswer::Granted(_) => format!("{} granted it", node.label),
@@ -74,7 +74,7 @@ fn said<S>(shared: &Shared<S>, votes: &[NodeAnswer]) -> impl Iterator<Item = Str
     })
 }
 
-/// A renewal that no majority has granted, though one may still have the lease.
+/// The error if no majority renewed a lease, although a majority may still have it.
 pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     Error::new(
         ErrorKind::Unknown,
@@ -88,8 +88,8 @@ pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     )
 }
 
-/// A release of which it cannot be said whether a majority had the lease: some released it, and
-/// some did not have it.
+/// The error if it is unknown whether a majority had the lease: some nodes released it, and some
+/// did not have it.
 pub(super) fn not_released<S>(
     shared: &Shared<S>,
     freed: usize,
@@ -109,14 +109,14 @@ pub(super) fn not_released<S>(
     )
 }
 
-/// No majority answered a look.
+/// The error if no majority answered an inspection or a listing.
 pub(super) fn not_seen<S>(shared: &Shared<S>, failures: &[(usize, Error)]) -> Error {
     let failures = with_those_not_asked(shared, failures);
     let kind = final_kind(&failures).unwrap_or(ErrorKind::Unavailable);
     unanswered(shared, kind, "answered; nothing was changed", &failures)
 }
 
-/// No majority answered an eviction, which is over where it was carried out.
+/// The error if no majority answered an eviction. Some nodes may have ended the lease.
 pub(super) fn not_evicted<S>(
     shared: &Shared<S>,
     is_ended_somewhere: bool,
@@ -134,7 +134,7 @@ pub(super) fn not_evicted<S>(
     unanswered(shared, kind, "answered the eviction; nothing was changed", &failures)
 }
 
-/// The nodes that failed, and those that may not vote.
+/// The nodes that failed, and the nodes that may not vote, with their errors.
 fn with_those_not_asked<'a, S>(
     shared: &'a Shared<S>,
     failures: &[(usize, Error)],
@@ -152,8 +152,8 @@ fn with_those_not_asked<'a, S>(
     shared.nodes.iter().enumerate().filter_map(of_node).collect()
 }
 
-/// The kind where no retry helps. Who is asked again may be answered where but one of them was
-/// merely out of reach.
+/// The kind of the error if no retry helps. A retry may help if at least one node was only out of
+/// reach.
 fn final_kind(failures: &[(&str, Error)]) -> Option<ErrorKind> {
     let is_final = failures.iter().all(|(_, error)| !error.is_retryable());
     let kinds: Vec<_> = failures.iter().map(|(_, error)| error.kind()).collect();
@@ -181,19 +181,19 @@ fn list_of(failures: &[(&str, Error)]) -> String {
     list(failures.iter().map(|(label, error)| at(label, error)))
 }
 
-/// The kind that says best what to do where nothing was granted: what no retry mends comes first.
+/// The kind that best says what to do if nothing was granted. Kinds that no retry fixes come first.
 fn most_telling(kinds: &[ErrorKind]) -> ErrorKind {
     let order = [ErrorKind::Config, ErrorKind::Denied, ErrorKind::Unsupported];
     order.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(ErrorKind::Unavailable)
 }
 
-/// What a node says, where it is named beside.
+/// The message of a node, for a place that already shows its name.
 pub(super) fn without_label<'a>(label: &str, error: &'a Error) -> &'a str {
     let text = error.message();
     text.strip_prefix(label).and_then(|text| text.strip_prefix(": ")).unwrap_or(text)
 }
 
-/// What a node says, by its name. The name of the lock is said once, for all of them.
+/// The message of a node, with its name. The list shows the name of the lock only once.
 fn at(label: &str, error: &Error) -> String {
     let text = error.message();
     if text.starts_with(label) { text.to_owned() } else { format!("{label}: {text}") }

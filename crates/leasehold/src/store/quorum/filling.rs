@@ -1,11 +1,11 @@
-//! Asking a node again for a lease that it does not have, once a majority has granted it.
+//! Asks a node again for a lease that it does not have, once a majority has granted it.
 //!
-//! A lease that few more than a majority have is lost to the next owner if few nodes forget it. So
-//! a node that voted for another is asked again when that vote ends, and a node that lost the lease
-//! when a majority has renewed it.
+//! If barely a majority has a lease, the next owner can get it as soon as a few nodes forget it. So
+//! a node that voted for another client is asked again when that vote ends. A node that lost the
+//! lease is asked again when a majority has renewed it.
 //!
-//! A vote may end long before its time: a client that did not get a majority gives its votes back
-//! after about a round trip. So the first pause is two round trips, and each is twice as long as
+//! A vote may end long before its time: a client that got no majority releases its votes after
+//! about one round trip. So the first pause is two round trips, and each pause is twice as long as
 //! the one before.
 
 use std::future::{Future, poll_fn};
@@ -28,12 +28,13 @@ use crate::store::{Acquired, Ask, LeaseId, Line, Otherwise, Renewal, Store};
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 impl<S: Store> Shared<S> {
-    /// Asks a node for a lease that it does not have, in the background, until the node has it, or
-    /// does not answer, or the lease ends. `free_in`: when the vote for another ends at the latest;
-    /// `None` if the node may be asked at once.
+    /// Asks a node for a lease in the background until the node grants it, fails, or the lease
+    /// ends. `free_in`: how long the node's vote for another client can last; `None` to ask at
+    /// once.
     ///
-    /// A strict node that has just forgotten refuses the lease until its quarantine is over, since
-    /// it cannot tell this ask from any other new one. That is safe, as a vote less always is.
+    /// A strict node that has just forgotten its leases refuses this one until its quarantine ends.
+    /// To the node, this is a new request like any other. That is safe, because a missing vote
+    /// always is.
     pub(super) fn fill(self: &Arc<Self>, lease: &LeaseId, node: usize, free_in: Option<Duration>) {
         let now = self.host.now();
         let Some(known) = self.leases.begin_filling(&lease.owner, node, now) else { return };
@@ -44,21 +45,21 @@ impl<S: Store> Shared<S> {
             node,
             pauses: pauses(self.nodes[node].round_trip(), known.kept_until.since(now)),
         };
-        // Not on the runtime of the caller, who may block it: the next renewal leaves a node alone
-        // that is being filled.
+        // Not on the runtime of the caller, because the caller may block it. The next renewal skips
+        // a node that is being filled.
         self.host.spawn(Box::pin(filling.run(free_in)));
     }
 }
 
-/// The pauses between the asks. Renewals are no further apart than the longest.
+/// The pauses between the requests. The longest is about the time between renewals.
 fn pauses(round_trip: Duration, left: Duration) -> Delays {
     let longest = (left / 3).max(PAUSE_MIN);
-    // The upper half of it is drawn from.
+    // `Backoff` draws from the upper half of this.
     let first = round_trip.saturating_mul(4).clamp(PAUSE_MIN * 2, longest.max(PAUSE_MIN * 2));
     Backoff { first, longest }.delays()
 }
 
-/// One node that is being asked for a lease. Between its asks it keeps no store alive.
+/// A node that is being asked for a lease. Between requests, it does not keep the store alive.
 struct Filling<S> {
     shared: Weak<Shared<S>>,
     host: Arc<dyn Host>,
@@ -82,7 +83,7 @@ impl<S: Store> Filling<S> {
                 }
                 Some(Ok(Acquired::Quarantined(quarantine))) => Some(quarantine.left),
                 Some(Ok(Acquired::Split { round_trip })) => Some(round_trip),
-                // It is out of reach, which the next renewal finds out as well, or the lease ended.
+                // The next renewal also finds out that the node is down.
                 Some(Err(_)) | None => return,
             };
         }
@@ -103,8 +104,8 @@ impl<S: Store> Filling<S> {
         self.answered(shared, shared.nodes[self.node].store.acquire(ask)).await
     }
 
-    /// Has the node count as far as the others. Best effort: the next grant is higher all the same,
-    /// by what the majority counts.
+    /// Raises the node's counter to our last token. Best effort: the next grant has a higher number
+    /// anyway, because a majority counts up to that token.
     async fn raise(&self, shared: &Shared<S>) {
         let Some((Known { fencing: Some(block), .. }, ttl)) = self.valid(shared) else { return };
         let renewal = Renewal {
@@ -118,15 +119,15 @@ impl<S: Store> Filling<S> {
         let _best_effort = self.answered(shared, answer).await;
     }
 
-    /// What is known of the lease while it is valid, and how long the other nodes still keep it.
+    /// The lease while it is valid, and how long the other nodes still keep it.
     fn valid(&self, shared: &Shared<S>) -> Option<(Known, Ttl)> {
         let now = shared.host.now();
         let known = shared.leases.valid(&self.lease.owner, now)?;
         Some((known, Ttl::new(known.kept_until.since(now)).ok()?))
     }
 
-    /// The answer to a request, unless the lease ends first. Where a server forgot a script, the
-    /// request may be sent once more while its answer is waited for.
+    /// The answer to a request, or `None` if the lease ends first. If a server forgot a script,
+    /// polling the future may send the request once more.
     async fn answered<T>(
         &self,
         shared: &Shared<S>,
@@ -141,10 +142,11 @@ impl<S: Store> Filling<S> {
         .await;
         if has_ended() {
             if shared.leases.is_let_go(&self.lease.owner) {
-                // It goes on, by this token: a release would spend it.
+                // The lease goes on without us. A release would end it.
                 return None;
             }
-            // Its release may have been sent before the request was: so one is sent behind it.
+            // The release of the lease may have been sent before this request. Send another after
+            // it.
             let store = &shared.nodes[self.node].store;
             drop(store.release(self.lease.clone(), Otherwise::Free));
             return None;

@@ -1,9 +1,9 @@
-//! The hints of all nodes as one.
+//! Merges the hints of all nodes.
 //!
-//! When a key becomes free, every node says so, each a little after the other. Who asks at the
-//! first word finds most nodes not there yet. So a hint is passed on once a majority has said the
-//! same, or after about a round trip. Each node tells the head of its own line: who is the head at
-//! most of them asks first, and the others by a random pause later.
+//! When a key becomes free, every node says so, each at a slightly different time. A client that
+//! asks after the first hint finds the key still taken on most nodes. So a hint is passed on once a
+//! majority has sent it, or after about a round trip. Each node tells the head of its own line. The
+//! waiter that is the head at most nodes asks first, and the others ask after a random pause.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,17 +15,17 @@ use crate::core::tally::Tally;
 use crate::host::{Host, random_u32};
 use crate::store::{Hint, HintSink};
 
-/// How many hints are gathered at a time. One more is passed on at once.
+/// How many hints are gathered at a time. Further hints are passed on at once.
 const GATHERED_MAX: usize = 4_096;
 
-/// Which key may be free; `None` that hints were missed.
+/// The key that may be free, or `None` if hints were missed.
 type About = Option<Key>;
 
-/// What was heard of one key.
+/// The hints about one key.
 #[derive(Default)]
 struct Gathered {
     nodes: u32,
-    /// Whether it was passed on.
+    /// Whether the hint was passed on.
     told: bool,
 }
 
@@ -56,13 +56,13 @@ impl Gathering {
         })
     }
 
-    /// Whether its client is still there.
+    /// Whether the client still exists.
     pub(super) fn is_wanted(&self) -> bool {
         self.client.strong_count() > 0
     }
 
     fn gathered(&self) -> MutexGuard<'_, HashMap<About, Gathered>> {
-        // The map is whole at every moment: it is changed by single insertions.
+        // Every change leaves the map complete, so it is valid even after a panic.
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +72,7 @@ impl Gathering {
         }
     }
 
-    /// A node says that something may be free.
+    /// Takes the hint of a node.
     fn hear(&self, node: usize, about: About) {
         let mut gathered = self.gathered();
         let is_full = gathered.len() >= GATHERED_MAX;
@@ -82,7 +82,7 @@ impl Gathering {
                 let is_first = matches!(entry, Entry::Vacant(_));
                 let heard = entry.or_default();
                 if heard.told && heard.nodes & (1 << node) != 0 {
-                    // Again, and so about something new.
+                    // A second hint of the same node, so it is about something new.
                     *heard = Gathered::default();
                 }
                 heard.nodes |= 1 << node;
@@ -128,7 +128,7 @@ impl HintSink for NodeHints {
     fn hint(&self, hint: Hint) {
         match hint {
             Hint::MaybeFree { key } => self.gathering.hear(self.node, Some(key)),
-            // No node may give the key away by itself, so one that says so is not believed.
+            // In a quorum no node may hand the key over, so this counts only as a free key.
             Hint::Granted { key, .. } => self.gathering.hear(self.node, Some(key)),
             Hint::Missed => self.gathering.hear(self.node, None),
             Hint::Wanted { .. } => {

@@ -1,7 +1,7 @@
-//! What a quorum remembers of the leases that it granted.
+//! The leases that a quorum granted.
 //!
-//! The nodes count apart, so none of them can say which fencing tokens a lease has. And a
-//! node that does not have a lease is asked for it only while the lease is surely valid.
+//! Each node counts by itself, so no node knows the fencing tokens of a lease. And a node that
+//! lacks a lease is asked for it only while the lease is certainly valid.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use crate::core::token::{FencingBlock, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 
-/// The leases by their owners. Those that were left to run out are dropped in passing.
+/// The leases by owner. Leases that expired are dropped in passing.
 #[derive(Default)]
 pub(super) struct Leases(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     leases: HashMap<OwnerToken, Known>,
-    /// At how many those that ran out are looked for.
+    /// The number of leases at which expired ones are removed.
     swept_at: usize,
 }
 
@@ -27,16 +27,16 @@ struct State {
 pub(super) struct Known {
     pub(super) fencing: Option<FencingBlock>,
     pub(super) valid_until: Moment,
-    /// Until when the nodes keep it at least that granted or renewed it last.
+    /// The nodes that granted or renewed it last keep it at least until then.
     pub(super) kept_until: Moment,
-    /// The nodes that are being asked for it again, a bit for each.
+    /// The nodes that are being asked for it again, one bit each.
     filling: u16,
-    /// Whether its client looks after it no longer.
+    /// Whether the client no longer looks after it.
     is_let_go: bool,
 }
 
 impl Known {
-    /// A lease that was asked for at `sent`.
+    /// A lease whose request was sent at `sent`.
     pub(super) fn new(fencing: Option<FencingBlock>, sent: Moment, ttl: Ttl) -> Self {
         Self {
             fencing,
@@ -54,23 +54,23 @@ const SWEPT_AT_MIN: usize = 1_024;
 
 impl Leases {
     fn state(&self) -> MutexGuard<'_, State> {
-        // The map is whole at every moment: it is changed by single insertions.
+        // Every change leaves the map complete, so it is valid even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lease was granted.
+    /// Notes a grant.
     pub(super) fn begin(&self, owner: OwnerToken, mut known: Known, now: Moment) {
         let mut state = self.state();
         if state.leases.len() >= state.swept_at {
             state.leases.retain(|_, known| known.valid_until > now);
             state.swept_at = (state.leases.len() * 2).max(SWEPT_AT_MIN);
         }
-        // It may have been asked for again by the same token.
+        // A repeated request with the same token may have begun the filling.
         known.filling = state.leases.get(&owner).map_or(0, |before| before.filling);
         state.leases.insert(owner, known);
     }
 
-    /// A renewal that left at `sent` was granted.
+    /// Notes a renewal that was sent at `sent`.
     pub(super) fn extend(&self, owner: &OwnerToken, sent: Moment, ttl: Ttl) {
         if let Some(known) = self.state().leases.get_mut(owner) {
             known.valid_until = known.valid_until.max(valid_until(sent, ttl));
@@ -78,8 +78,8 @@ impl Leases {
         }
     }
 
-    /// A node is about to be asked for a lease again. `None` if the lease is not valid, or the node
-    /// is being asked already.
+    /// Notes that a node is about to be asked for a lease again. `None` if the lease is not valid,
+    /// or the node is already being asked.
     pub(super) fn begin_filling(
         &self,
         owner: &OwnerToken,
@@ -94,44 +94,44 @@ impl Leases {
         is_first.then_some(*known)
     }
 
-    /// A node is not asked for a lease any more.
+    /// Notes that a node is no longer being asked for a lease.
     pub(super) fn end_filling(&self, owner: &OwnerToken, node: usize) {
         if let Some(known) = self.state().leases.get_mut(owner) {
             known.filling &= !(1 << node);
         }
     }
 
-    /// A lease has other fencing tokens from now on.
+    /// Notes the new fencing tokens of a lease.
     pub(super) fn count(&self, owner: &OwnerToken, fencing: Option<FencingBlock>) {
         if let Some(known) = self.state().leases.get_mut(owner) {
             known.fencing = fencing;
         }
     }
 
-    /// A lease ends, or may: no node is asked for it again from now on.
+    /// Notes that a lease ends, or may end. From now on, no node is asked for it again.
     pub(super) fn end(&self, owner: &OwnerToken) {
         self.state().leases.remove(owner);
     }
 
-    /// The client looks after a lease no longer: no node is asked for it again from now on. It goes
-    /// on without its client, so what was asked for is not given back either.
+    /// Notes that the client no longer looks after a lease. From now on, no node is asked for it
+    /// again. The lease goes on, so late grants of it are not released either.
     pub(super) fn let_go(&self, owner: &OwnerToken) {
         if let Some(known) = self.state().leases.get_mut(owner) {
             known.is_let_go = true;
         }
     }
 
-    /// Whether the client has let a lease go that may be valid.
+    /// Whether the client has let go of a lease that may still be valid.
     pub(super) fn is_let_go(&self, owner: &OwnerToken) -> bool {
         self.state().leases.get(owner).is_some_and(|known| known.is_let_go)
     }
 
-    /// What is known of a lease that the client looks after, whether it is still valid or not.
+    /// The lease, valid or not, if the client looks after it.
     pub(super) fn known(&self, owner: &OwnerToken) -> Option<Known> {
         self.state().leases.get(owner).copied().filter(|known| !known.is_let_go)
     }
 
-    /// What is known of a lease that is valid.
+    /// The lease, if it is valid and the client looks after it.
     pub(super) fn valid(&self, owner: &OwnerToken, now: Moment) -> Option<Known> {
         self.known(owner).filter(|known| known.valid_until > now)
     }

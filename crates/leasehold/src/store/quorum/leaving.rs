@@ -1,4 +1,4 @@
-//! Releasing a token at all nodes.
+//! One release at all nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,31 +16,31 @@ use crate::core::ttl::Ttl;
 use crate::host::random_u32;
 use crate::store::{LeaseId, Otherwise, Released, Store};
 
-/// For how long a release is tried again at a node that has not heard of it. Longer leases run out
-/// there by themselves.
+/// How long a release is retried at a node that has not answered. A longer lease expires there by
+/// itself.
 const RETRY_FOR: Duration = Duration::from_secs(10);
 
-/// The pauses in between.
+/// The pauses between the retries.
 const RETRY: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
 
-/// How many releases are tried again at a time, at all nodes together. One more runs out by itself.
+/// How many releases are retried at a time, over all nodes. Further leases expire by themselves.
 const RETRYING_MAX: usize = 1_024;
 
 /// How many releases are being tried again.
 pub(super) type Retrying = AtomicUsize;
 
-/// A release that was submitted to all nodes, behind whatever was asked before. Dropped, it goes on
-/// in the background.
+/// A release that was submitted to all nodes, after all earlier requests. If it is dropped, it goes
+/// on in the background.
 pub(super) struct Leaving<S: Store> {
     shared: Arc<Shared<S>>,
     release: Release,
     answers: SideBySide<S, Released>,
-    /// Where it has to be tried again.
+    /// The nodes where the release must be retried.
     unheard: Vec<usize>,
 }
 
-/// What every node is asked for, also when it is asked again.
+/// The request that every node gets, and every retry repeats.
 #[derive(Clone)]
 struct Release {
     lease: LeaseId,
@@ -48,12 +48,12 @@ struct Release {
 }
 
 impl<S: Store> Leaving<S> {
-    /// Submits it.
+    /// Submits a release that frees the key.
     pub(super) fn submit(shared: &Arc<Shared<S>>, lease: LeaseId) -> Self {
         Self::submit_as(shared, lease, Otherwise::Free)
     }
 
-    /// Submits it in that way. No node is asked for the lease again from now on.
+    /// Submits a release. From now on, no node is asked for the lease again.
     pub(super) fn submit_as(shared: &Arc<Shared<S>>, lease: LeaseId, otherwise: Otherwise) -> Self {
         shared.leases.end(&lease.owner);
         let mut answers = SideBySide::new(shared);
@@ -67,7 +67,7 @@ impl<S: Store> Leaving<S> {
         Self { shared: Arc::clone(shared), release, answers, unheard: Vec::new() }
     }
 
-    /// Waits until a majority has let go, or no majority can have had it.
+    /// Waits until a majority has released the lease, or until no majority can have had it.
     pub(super) async fn decided(mut self) -> Result<Released, Error> {
         let mut tally = Tally::new(self.shared.nodes.len());
         let mut failures = Vec::new();
@@ -84,12 +84,12 @@ impl<S: Store> Leaving<S> {
             if tally.verdict() == Verdict::Granted {
                 return Ok(Released::Freed);
             }
-            // No majority had it: the rest cannot change that.
+            // No majority had it, and the missing answers cannot change that.
             if not_held > self.shared.nodes.len() - tally.majority() {
                 return Ok(Released::NotHeld);
             }
         }
-        // Whoever hears that repeats it, if it matters. Both at once would be one too many.
+        // The caller gets the error and repeats the release. A retry here would be a second one.
         self.unheard.clear();
         let error = error::not_released(&self.shared, freed, not_held, &failures);
         Err(error.with_name(self.release.lease.key.as_str()))
@@ -118,7 +118,7 @@ impl<S: Store> Drop for Leaving<S> {
     }
 }
 
-/// What is left of a release that nobody waits for any more. Dropped, or at its end, it is over.
+/// The remaining part of a release that nobody waits for any more.
 struct Rest<S: Store> {
     shared: Arc<Shared<S>>,
     release: Release,
@@ -127,8 +127,8 @@ struct Rest<S: Store> {
 }
 
 impl<S: Store> Rest<S> {
-    /// Hears the rest, and tries it again where it was not heard of: at each node by itself, so
-    /// that one that is silent holds up no other.
+    /// Reads the remaining answers and retries where needed. Each node is retried separately, so a
+    /// silent node does not delay the others.
     async fn finish(self) {
         let Self { shared, release, mut answers, unheard } = self;
         let again = |node| retry(Arc::clone(&shared), release.clone(), node);
@@ -150,7 +150,7 @@ impl<S: Store> Rest<S> {
     }
 }
 
-/// Tries a release again at one node, until that has heard of it, or it is time to leave it.
+/// Retries a release at one node until the node answers or [`RETRY_FOR`] is over.
 async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) {
     let Some(_counted) = Counted::begin(&shared) else { return };
     let host = &shared.host;
@@ -173,7 +173,7 @@ fn has_to_be_tried_again(answer: &Result<Released, Error>) -> bool {
     answer.as_ref().is_err_and(may_be_repeated)
 }
 
-/// Counts a release that is being tried again at a node.
+/// Counts a release that is being retried at a node.
 struct Counted<S>(Arc<Shared<S>>);
 
 impl<S> Counted<S> {

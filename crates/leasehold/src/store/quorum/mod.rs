@@ -1,20 +1,20 @@
-//! A lock over several independent stores: whoever has a majority of them has it.
+//! A lock over several independent stores, of which a majority must grant it.
 //!
-//! As in [Redlock](https://redis.io/docs/latest/develop/use/patterns/distributed-locks/): a
-//! minority of the nodes may be down, slow, or cut off. All nodes are asked at once, and the answer
-//! is there with the majority; the rest is heard in the background. What may be left behind on a
-//! node is given back there, whatever becomes of the caller.
+//! As in [Redlock](https://redis.io/docs/latest/develop/use/patterns/distributed-locks/), a
+//! minority of the nodes may be down, slow, or cut off. The quorum asks all nodes at once and
+//! answers as soon as a majority decides. The other answers are read in the background. The quorum
+//! releases leftover grants on the nodes, even if the caller drops its future.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `ballot` | what the answers of the nodes to one ask amount to |
-//! | `asking`, `renewing`, `leaving` | one ask, renewal or release of all nodes |
-//! | `filling` | asking a node again for a lease that it does not have |
+//! | `ballot` | counts the answers of the nodes to one request |
+//! | `asking`, `renewing`, `leaving` | one acquire, renewal or release at all nodes |
+//! | `filling` | asks a node again for a lease that it does not have |
 //! | `side_by_side` | answers of several nodes, as they come |
-//! | `leases` | what is remembered of the leases that were granted |
-//! | `admission` | whether a node is a store of its own |
-//! | `hints` | the hints of all nodes as one |
-//! | `snapshot`, `browse` | what the nodes know, as one |
+//! | `leases` | the leases that this quorum granted |
+//! | `admission` | checks that a node is a separate store |
+//! | `hints` | the hints of all nodes, merged |
+//! | `snapshot`, `browse` | the state that the nodes report, merged |
 
 mod admission;
 mod asking;
@@ -56,22 +56,22 @@ use crate::core::tally::Tally;
 use crate::core::token::ClientId;
 use crate::host::Host;
 
-/// Leases that a majority of independent stores has to grant. Clones share it.
+/// Leases that a majority of independent stores has to grant. Clones share the same quorum.
 ///
-/// Validity windows do not overlap, whatever nodes are down, slow or cut off. A node that was
-/// restarted without its data, or whose clock stepped forward, has forgotten what it granted. Such
-/// nodes, and those that do not have the lease, have to be fewer than a majority together. Nodes
-/// that voted for another when a lease was granted get it when that vote ends, those that were out
-/// of reach by the next renewal. Fencing tokens rise as long as no node's counter goes back. See
-/// *Several stores* in GUARANTEES.md.
+/// Validity windows do not overlap, whichever nodes are down, slow or cut off. A node that was
+/// restarted without its data, or whose clock stepped forward, has forgotten its grants. Such nodes
+/// and the nodes without the lease must together be fewer than a majority. A node that voted for
+/// another client gets the lease when that vote ends. A node that was out of reach gets it with the
+/// next renewal. Fencing tokens rise as long as no node's counter goes back. See *Several stores*
+/// in GUARANTEES.md.
 ///
-/// All clients have to name the same nodes, in whatever order: nobody checks that. A Redis node
-/// with `strict=yes` in its URL notices by itself that it has forgotten, and gives no vote until
-/// what it forgot has run out.
+/// All clients must name the same nodes, in any order. Nothing checks this. A Redis node with
+/// `strict=yes` in its URL notices that it has forgotten its grants. It gives no vote until all of
+/// them have expired.
 ///
-/// Who waits is woken by every node, and asks all of them again: the order is that of arrival where
-/// nothing else happens, and not promised. An even number of nodes tolerates no more failures than
-/// one node less.
+/// Every node wakes the waiters, and a waiter then asks all nodes again. The order is usually the
+/// order of arrival, but this is not promised. An even number of nodes tolerates no more failures
+/// than one node less.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -97,11 +97,11 @@ struct Shared<S> {
     host: Arc<dyn Host>,
     nodes: Vec<Node<S>>,
     leases: Leases,
-    /// What takes the hints of the nodes, by client. The nodes know them weakly.
+    /// The sinks for the hints of the nodes, by client. The nodes hold weak references to them.
     sinks: Mutex<HashMap<ClientId, Vec<Arc<NodeHints>>>>,
-    /// How many releases are being told again.
+    /// How many releases are being retried.
     retrying: Retrying,
-    /// When nodes that may not vote yet were tried last, in nanoseconds.
+    /// When the nodes without a vote were last tried, in nanoseconds.
     tried_at: AtomicU64,
     is_trying: AtomicBool,
 }
@@ -119,29 +119,29 @@ impl<S> Shared<S> {
     }
 }
 
-/// The most nodes that a quorum has.
+/// The largest number of nodes in a quorum.
 pub const NODES_MAX: usize = 15;
 
 impl<S: Store> Quorum<S> {
-    /// A quorum of these stores, which must be independent of one another: no two of them the same
-    /// server, or a primary and its replica. That is tried out before a node may vote, by a lease
-    /// of a name of its own (`leasehold:probe:…`). A minority may be out of reach: it is tried
-    /// again, and votes from then on. One that does not answer is waited for as long as its store
-    /// waits, for a Redis server 1 s.
+    /// Connects a quorum of these stores. They must be independent: no two may be the same server,
+    /// or a primary and its replica. Before a node may vote, the quorum checks this with a lease
+    /// under a unique name (`leasehold:probe:…`). A minority may be out of reach: the quorum keeps
+    /// trying such nodes, and they vote once they answer. Connecting waits for a silent node as
+    /// long as its store does (1 s for a Redis server).
     ///
     /// # Errors
     ///
     /// [`Config`](ErrorKind::Config) for no stores, more than [`NODES_MAX`], or two that are the
-    /// same; [`Unavailable`](ErrorKind::Unavailable), or what the nodes say, if no majority could
-    /// be reached. `Config`, [`Denied`](ErrorKind::Denied) and
-    /// [`Unsupported`](ErrorKind::Unsupported) of a single node count also where a majority is
-    /// well: waiting does not mend them. A node that is found later to be the same as another is
-    /// logged as an error and never votes. That all nodes are strict, or none, is not checked here,
-    /// but where they are named by URLs.
+    /// same; [`Unavailable`](ErrorKind::Unavailable), or the error of the nodes, if no majority
+    /// could be reached. `Config`, [`Denied`](ErrorKind::Denied) or
+    /// [`Unsupported`](ErrorKind::Unsupported) of a single node is an error even if a majority
+    /// works, because retrying does not help. A node that is found later to be the same store as
+    /// another is logged as an error and never votes. Only quorums that are given as URLs are
+    /// checked for mixing strict and other nodes.
     ///
     /// # Cancel safety
     ///
-    /// What is left behind runs out in 5 seconds.
+    /// Leftover probe leases expire in 5 seconds.
     pub async fn connect(
         stores: impl IntoIterator<Item = S>,
         host: Arc<dyn Host>,
@@ -171,7 +171,8 @@ impl<S: Store> Quorum<S> {
         let standings = || shared.nodes.iter().map(Node::standing).enumerate();
         let failures: Vec<_> =
             standings().filter_map(|(node, standing)| Some((node, failure(standing)?))).collect();
-        // What waiting does not mend is said now, also by a minority.
+        // Errors that retrying cannot fix are reported now, even if only one node has such an
+        // error.
         let is_final = |(_, error): &&(usize, Error)| !error.is_retryable();
         let wrong = failures.iter().find(is_final).map(|(_, error)| error.kind());
         let reached = shared.nodes.len() - failures.len();
@@ -180,7 +181,7 @@ impl<S: Store> Quorum<S> {
             return Err(error::not_connected(&shared, &failures, kind));
         }
         for (node, error) in &failures {
-            // No `error`: the quorum answers all the same.
+            // Not `error!`: the quorum works without these nodes.
             tracing::warn!(node = shared.nodes[*node].label, cause = %error, "it is out of reach");
         }
         Ok(Self { shared })
@@ -200,13 +201,13 @@ impl<S: Store> Store for Quorum<S> {
         &self,
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        // A holder that asks for nothing else is to have the node that came back, too.
+        // A holder that only renews also needs a node that came back.
         self.shared.admit_if_due();
         Renewing::submit(&self.shared, renewal).decided()
     }
 
-    /// Nothing is kept for the client: nodes that keep it, and others that do not, would split the
-    /// votes. It asks again.
+    /// Frees the lease even if the client asked to keep it. Some nodes would keep it and others
+    /// would not, and that would split the votes. The client asks again.
     fn release(
         &self,
         lease: LeaseId,
@@ -223,7 +224,7 @@ impl<S: Store> Store for Quorum<S> {
         self.shared.admit_if_due();
         let looks = self.shared.nodes.iter().map(|node| match node.standing() {
             Standing::Admitted => Either::Left(node.store.inspect(key.clone())),
-            // What it shows is no vote: a replica shows what its primary has.
+            // Its snapshot is no vote: a replica shows the leases of its primary.
             Standing::Candidate(error) | Standing::Refused(error) => {
                 Either::Right(ready(Err(error)))
             }
@@ -261,7 +262,7 @@ impl<S: Store> Store for Quorum<S> {
             let sink: Arc<dyn HintSink> = sink.clone();
             node.store.watch(inbox, Arc::downgrade(&sink));
         }
-        // The map is whole at every moment: it is changed by single insertions.
+        // Every change leaves the map complete, so it is valid even after a panic.
         let mut watching = self.shared.sinks.lock().unwrap_or_else(PoisonError::into_inner);
         watching.retain(|_, sinks| sinks.first().is_some_and(|sink| sink.gathering.is_wanted()));
         watching.insert(inbox.clone(), sinks);
@@ -290,10 +291,10 @@ impl<S: Store> Store for Quorum<S> {
             reach: capabilities().map(|promised| promised.reach).min().unwrap_or(Reach::Process),
             browse: all(|promised| promised.browse),
             durable: all(|promised| promised.durable),
-            // What any of them does.
+            // One node that gives grants back is enough.
             gives_back: capabilities().any(|promised| promised.gives_back),
-            // No `line`, since each node would hand over to a head of its own. And no `reask`:
-            // what a late node grants is given back in the background.
+            // No `line`: each node would hand over to its own head of the line. No `reask`: the
+            // grants of late nodes are released in the background.
             ..Capabilities::NONE
         }
     }
@@ -314,7 +315,8 @@ impl<S: Store> fmt::Debug for Quorum<S> {
     }
 }
 
-/// Nodes that each made the head of their own line the owner would split the votes.
+/// The error for [`Line::Join`]. Each node would make the head of its own line the owner, and that
+/// would split the votes.
 fn no_line(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,

@@ -10,14 +10,14 @@ use crate::core::ttl::Ttl;
 /// The shortest time after which a node counts as late.
 const PATIENCE_MIN: Duration = Duration::from_millis(5);
 
-/// The round trip that is reckoned with where none was measured yet.
+/// The assumed round trip before the first measurement.
 const ROUND_TRIP_GUESSED: Duration = Duration::from_millis(1);
 
-/// A store, and what is known of it.
+/// A store, its round trip, and its right to vote.
 pub(super) struct Node<S> {
     pub(super) store: S,
     pub(super) label: String,
-    /// Its usual round trip in nanoseconds, a moving mean; zero until the first answer.
+    /// The usual round trip in nanoseconds, a moving mean. Zero until the first answer.
     usual: AtomicU64,
     standing: Mutex<Standing>,
 }
@@ -25,16 +25,16 @@ pub(super) struct Node<S> {
 /// Whether a node may vote.
 #[derive(Clone, Debug)]
 pub(super) enum Standing {
-    /// It is a store of its own.
+    /// It is a separate store.
     Admitted,
-    /// Not known yet, for this reason.
+    /// It could not be checked yet, for this reason.
     Candidate(Error),
     /// It is the same store as another node.
     Refused(Error),
 }
 
 impl Standing {
-    /// Why it may not vote, if waiting does not mend that.
+    /// The reason why it may not vote, if retrying does not help.
     pub(super) fn final_error(&self) -> Option<&Error> {
         let error = match self {
             Self::Admitted => return None,
@@ -63,20 +63,20 @@ impl<S> Node<S> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Standing> {
-        // It is whole at every moment: it is only ever replaced.
+        // The value is only ever replaced, so it is valid even after a panic.
         self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// It answered after that long.
+    /// Adds one measured round trip to the mean.
     pub(super) fn answered_after(&self, span: Duration) {
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
         let usual = self.usual.load(Ordering::Relaxed);
         let mean = if usual == 0 { span } else { usual - usual / 8 + span / 8 };
-        // Two at a time may lose one of them, which is as good.
+        // If two answers come at the same time, one may be lost. That does no harm.
         self.usual.store(mean.max(1), Ordering::Relaxed);
     }
 
-    /// Its usual round trip.
+    /// The usual round trip.
     pub(super) fn round_trip(&self) -> Duration {
         match self.usual.load(Ordering::Relaxed) {
             0 => ROUND_TRIP_GUESSED,
@@ -84,7 +84,7 @@ impl<S> Node<S> {
         }
     }
 
-    /// After how long it counts as late: four times its usual round trip, from 5 ms to ttl/10.
+    /// How long until it counts as late: four times its usual round trip, from 5 ms to ttl/10.
     pub(super) fn patience(&self, ttl: Ttl) -> Duration {
         let longest = (ttl.get() / 10).max(PATIENCE_MIN);
         match self.usual.load(Ordering::Relaxed) {

@@ -12,10 +12,10 @@ use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::store::{Renewal, Renewed, Store};
 
-/// What a node answers.
+/// The answer of a node.
 enum Answer {
     Renewed(Renewed),
-    /// To being raised.
+    /// The answer to a renewal that raises the counter.
     Raised(Renewed),
 }
 
@@ -25,10 +25,10 @@ pub(super) struct Renewing<S: Store> {
     renewal: Renewal,
     sent: Moment,
     ballot: Ballot,
-    /// The fencing tokens that the nodes speak of, from the highest first to the highest last.
+    /// All fencing tokens that the nodes report, from the highest first to the highest last.
     seen: Option<FencingBlock>,
     wanted: bool,
-    /// Who has lost the lease.
+    /// The nodes that lost the lease.
     lost: Vec<usize>,
     answers: SideBySide<S, Answer>,
 }
@@ -54,26 +54,26 @@ impl<S: Store> Renewing<S> {
         Self { shared, renewal, sent, ballot, seen, wanted: false, lost, answers }
     }
 
-    /// Waits until a majority has renewed it, or cannot any more.
+    /// Waits until a majority has renewed the lease, or no longer can.
     pub(super) async fn decided(mut self) -> Result<Renewed, Error> {
         loop {
             match self.ballot.verdict() {
                 Verdict::Open => {}
                 Verdict::Granted(reserved) => return Ok(self.renewed(reserved)),
-                // Whatever the rest says, too few have it still.
+                // Too few nodes still have the lease, whatever the others answer.
                 _ if self.lost.len() > self.shared.nodes.len() - self.ballot.majority() => {
-                    // What a minority still keeps is in the way of the next owner.
+                    // The nodes that still keep the lease would block the next owner.
                     drop(Leaving::submit(&self.shared, self.renewal.lease.clone()));
                     return Ok(Renewed::Lost);
                 }
-                // Those that failed may have it, and may answer the next time.
+                // Nodes that failed may still have the lease, and may answer next time.
                 Verdict::Taken { .. }
                 | Verdict::Split
                 | Verdict::Quarantined(_)
                 | Verdict::Failed => {}
             }
             let Some((node, heard)) = self.answers.next().await else { break };
-            // A lease that can still be renewed is worth waiting for those that are late.
+            // Also waits for late nodes, because the lease may still be renewed.
             if let Heard::Answer(answer) = heard {
                 self.hear(node, answer);
             }
@@ -103,8 +103,8 @@ impl<S: Store> Renewing<S> {
         }
     }
 
-    /// It is renewed. Nodes that lost it are asked for it again in the background: not before, or a
-    /// lease that somebody ended would come to life again.
+    /// Notes the renewal. Nodes that lost the lease are asked for it again in the background.
+    /// Asking them earlier could bring a lease back that somebody had ended.
     fn renewed(mut self, reserved: Option<FencingBlock>) -> Renewed {
         let owner = &self.renewal.lease.owner;
         self.shared.leases.extend(owner, self.sent, self.renewal.ttl);
@@ -114,7 +114,7 @@ impl<S: Store> Renewing<S> {
         if self.renewal.reserve > 0 || self.renewal.at_least.is_some() {
             self.shared.leases.count(owner, reserved.or(self.seen));
         }
-        // Who knows nothing of the lease, since another took it, believes the nodes.
+        // If this client did not acquire the lease, it takes the tokens that the nodes report.
         let known = self.shared.leases.known(owner);
         let fencing = known.map_or_else(|| reserved.or(self.seen), |known| known.fencing);
         let renewed = Renewed::Renewed { fencing, raised_from, wanted: self.wanted };
@@ -128,7 +128,7 @@ impl<S: Store> Renewing<S> {
         renewed
     }
 
-    /// Has the nodes that are behind count as far as the others, where the key is still ours.
+    /// Raises the counters of the nodes that are behind, if they still grant the key to us.
     fn raise_behind(&mut self) {
         let (behind, last) = self.ballot.behind();
         if self.renewal.reserve > 0 {
@@ -144,7 +144,7 @@ impl<S: Store> Renewing<S> {
         self.answers.push(node, self.renewal.ttl, Box::pin(answer));
     }
 
-    /// Gives back what the late nodes have lost.
+    /// Asks late nodes that lost the lease for it again.
     async fn aftermath(mut self) {
         let owner = self.renewal.lease.owner.clone();
         while let Some((node, heard)) = self.answers.next_of(&owner).await {
@@ -155,7 +155,7 @@ impl<S: Store> Renewing<S> {
     }
 }
 
-/// From the higher first to the higher last.
+/// The block from the higher first to the higher last token.
 fn both(one: Option<FencingBlock>, other: Option<FencingBlock>) -> Option<FencingBlock> {
     let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
     let first = one.first.max(other.first);

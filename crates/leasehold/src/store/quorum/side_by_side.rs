@@ -1,4 +1,4 @@
-//! Answers of several nodes, side by side.
+//! Reads the answers of several nodes side by side.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::core::ttl::Ttl;
 use crate::host::Sleep;
 use crate::store::BoxAnswer;
 
-/// What is heard of a node.
+/// An event of one node.
 pub(super) enum Heard<T> {
     Answer(Result<T, Error>),
-    /// It takes longer than usual; its answer may still come.
+    /// The node takes longer than usual. Its answer may still come.
     Late,
 }
 
-/// Requests to some nodes that have no answer yet.
+/// Requests to nodes that have not been answered yet.
 pub(super) struct SideBySide<S, T> {
     shared: Arc<Shared<S>>,
     pending: Vec<Pending<T>>,
-    /// Armed for the first of them to be late, once it is seen that they do not answer at once.
+    /// Set for the next node that becomes late. Armed only if no answer is there at once.
     timer: Option<(Moment, Sleep)>,
 }
 
@@ -31,7 +31,7 @@ struct Pending<T> {
     node: usize,
     answer: BoxAnswer<T>,
     sent: Moment,
-    /// From when on it counts as late; `None` once that was told.
+    /// When it becomes late; `None` once that was reported.
     late_at: Option<Moment>,
 }
 
@@ -41,7 +41,7 @@ impl<S, T> SideBySide<S, T> {
         Self { shared: Arc::clone(shared), pending, timer: None }
     }
 
-    /// Adds a request that was submitted just now.
+    /// Adds a request that was just submitted.
     pub(super) fn push(&mut self, node: usize, ttl: Ttl, answer: BoxAnswer<T>) {
         let sent = self.shared.host.now();
         let late_at = Some(sent + self.shared.nodes[node].patience(ttl));
@@ -53,18 +53,18 @@ impl<S, T> SideBySide<S, T> {
         self.pending.is_empty()
     }
 
-    /// The next answer, or that a node is late; `None` once there is nothing to wait for.
+    /// The next answer or late node; `None` if no request is open.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost.
+    /// No answer is lost.
     pub(super) async fn next(&mut self) -> Option<(usize, Heard<T>)> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// As [`next`](Self::next), until the lease of `owner` ends. A request whose answer is still
-    /// asked for may be sent once more, where the server forgot a script, and that must not happen
-    /// behind its release.
+    /// Like [`next`](Self::next), but only until the lease of `owner` ends. Polling an answer may
+    /// send its request once more if the server forgot a script. That must not happen after the
+    /// release.
     pub(super) async fn next_of(&mut self, owner: &OwnerToken) -> Option<(usize, Heard<T>)> {
         poll_fn(|context| match self.shared.leases.known(owner) {
             Some(_) => self.poll_next(context),

@@ -1,4 +1,4 @@
-//! What the nodes know of a key, as one.
+//! Merges the snapshots of all nodes.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::ballot::merge_quarantines;
 use crate::core::tally::Tally;
 use crate::store::{Holder, Snapshot, Vote};
 
-/// What one node shows, by its name; or why it shows nothing.
+/// The name of a node, and its snapshot or the reason why there is none.
 pub(super) type Seen = (String, Result<Snapshot, String>);
 
-/// Merges what the nodes show: the holder is who has a majority of them, and its lease ends when
-/// the majority does.
+/// Merges the snapshots. The holder is the owner that a majority shows. Its lease ends when fewer
+/// than a majority of nodes still have it.
 pub(super) fn merge(seen: Vec<Seen>) -> Snapshot {
     let majority = Tally::new(seen.len()).majority();
     let votes = seen.iter().map(vote).collect();
@@ -20,7 +20,7 @@ pub(super) fn merge(seen: Vec<Seen>) -> Snapshot {
     let holders = holder(&shown, majority).into_iter().collect();
     let quarantine = merge_quarantines(shown.iter().map(|snapshot| snapshot.quarantine), majority);
     let waiting = shown.iter().map(|snapshot| snapshot.waiting).max().unwrap_or_default();
-    // In the order of the node that shows most.
+    // The order of the node that shows most waiters.
     let longest = shown.into_iter().max_by_key(|snapshot| snapshot.waiters.len());
     let waiters = longest.map(|snapshot| snapshot.waiters).unwrap_or_default();
     Snapshot { holders, waiters, waiting, fencing, votes, quarantine }
@@ -30,7 +30,7 @@ fn vote((node, shown): &Seen) -> Vote {
     let holder = match shown {
         Ok(snapshot) => match (snapshot.holders.first(), &snapshot.quarantine) {
             (Some(holder), _) => Ok(Some(holder.token.clone())),
-            // That nobody holds it there is not for such a node to say.
+            // A quarantined node cannot know that nobody holds the key.
             (None, Some(quarantine)) => Err(quarantine.to_string()),
             (None, None) => Ok(None),
         },
@@ -44,9 +44,9 @@ fn holder(shown: &[Snapshot], majority: usize) -> Option<Holder> {
     let of = |token: &[u8]| holders().filter(|holder| holder.token == token).collect::<Vec<_>>();
     let votes = holders().map(|holder| of(&holder.token)).find(|votes| votes.len() >= majority)?;
     let mut left: Vec<Option<Duration>> = votes.iter().map(|holder| holder.ttl_left).collect();
-    // The longest first, and of those without an end first of all.
+    // The longest first. Leases without an end come before all others.
     left.sort_unstable_by_key(|left| Reverse(left.unwrap_or(Duration::MAX)));
-    // The one that knows most of its holder.
+    // The node that knows most about its holder.
     let best = votes.iter().max_by_key(|holder| (holder.client.is_some(), holder.fencing_last()));
     best.map(|holder| Holder { ttl_left: left[majority - 1], ..Holder::clone(holder) })
 }
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(left(vec![free(), quarantined(9), free()]), None);
         assert_eq!(left(vec![quarantined(7), free(), quarantined(9)]), Some(7));
         assert_eq!(left(vec![quarantined(7), quarantined(5), quarantined(9)]), Some(7));
-        // Those that are down are told of as such.
+        // With too many nodes down, the quarantine is not the reason.
         let down = merged(vec![Ok(quarantined(7)), Err("down".into()), Err("down".into())]);
         assert_eq!(down.quarantine, None);
         let why = down.votes[0].holder.as_ref().expect_err("quarantined");

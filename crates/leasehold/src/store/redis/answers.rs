@@ -1,10 +1,10 @@
-//! The answers of a handshake, read one by one and held to a bound.
+//! Reads the answers of a handshake one by one, up to a size limit.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// The most bytes that a server may answer to all of it. What it says of protected mode takes 1 KB.
+/// The most bytes of all answers together. The text about protected mode takes 1 KB.
 pub(super) const ANSWER_MAX: usize = 16 * 1024;
 
 /// Why there is no answer.
@@ -13,7 +13,7 @@ pub(super) enum Silence {
     Nonsense,
 }
 
-/// The answers that come in.
+/// The answers that have arrived.
 #[derive(Default)]
 pub(super) struct Answers {
     bytes: Vec<u8>,
@@ -22,8 +22,8 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// The next one: a line, which begins with its mark, or a text, which begins with `$`. Of a
-    /// list it is the line that says how long it is.
+    /// The next answer: a line, which begins with its type character, or a text, which begins with
+    /// `$`. Of a list, only the line with its length.
     pub(super) async fn next(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -50,7 +50,7 @@ impl Answers {
     }
 }
 
-/// The first answer in `bytes`, by its mark, and where it ends; `None` if it is not whole yet.
+/// The first answer in `bytes` with its type character, and its end; `None` if it is incomplete.
 fn whole(bytes: &[u8]) -> Result<Option<(String, usize)>, Silence> {
     let Some(mark) = bytes.first() else { return Ok(None) };
     if !matches!(mark, b'+' | b'-' | b'$' | b':' | b'*') {

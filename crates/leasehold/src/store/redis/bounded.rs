@@ -1,22 +1,22 @@
-//! What a server sends, held to the protocol and to bounds before anything is made of it.
+//! Checks the answers of a server against the protocol and size limits before they are parsed.
 //!
-//! The crate `redis` keeps an answer until it is whole, however long it grows, and understands more
-//! than is ever asked for. So what comes in is followed here: an answer that is not of the protocol
-//! that was agreed on, or that goes beyond a bound, ends the connection.
+//! The crate `redis` keeps an answer until it is complete, however long it grows, and accepts types
+//! that we never ask for. So the bytes are checked here first. An answer that is not in the agreed
+//! protocol, or exceeds a limit, ends the connection.
 
 use std::io;
 
-/// The longest answer, in bytes. The longest of ours are a few hundred KB: the keys of one step of
-/// a scan.
+/// The longest answer, in bytes. The longest expected answers, one step of a scan, have a few
+/// hundred KB.
 pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The most values in one answer: each takes some 50 bytes of memory, and three on the wire.
+/// The most values in one answer. Each takes about 50 bytes of memory, but only three on the wire.
 pub(super) const ANSWER_VALUES_MAX: usize = 1 << 16;
 
-/// How deep arrays may lie in arrays.
+/// How deep arrays may be nested.
 const DEPTH_MAX: usize = 8;
 
-/// Why an answer is not taken.
+/// Why an answer is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     NotTheProtocol,
@@ -35,33 +35,33 @@ impl From<Refused> for io::Error {
     }
 }
 
-/// How far the answer that comes in just now has come.
+/// The state of the answer that is arriving.
 #[derive(Default)]
 pub(super) struct Answer {
-    /// Whether it may be of RESP3 too, as far as that is ever asked for.
+    /// Whether RESP3 types are allowed, as far as we ever ask for them.
     resp3: bool,
     at: At,
     bytes: usize,
     values: usize,
-    /// How many values are missing in each of the arrays that are open, the outermost first.
+    /// How many values are missing in each open array, the outermost first.
     open: Vec<usize>,
 }
 
-/// What the next byte belongs to.
+/// The meaning of the next byte.
 #[derive(Clone, Copy, Default)]
 enum At {
-    /// It says of which kind a value is.
+    /// The type of a value.
     #[default]
     Mark,
-    /// The rest of a line, after a byte that is a carriage return or not.
+    /// The rest of a line. `cr`: whether the last byte was a carriage return.
     Line { cr: bool },
     /// A length.
     Length { of: Of, minus: bool, length: usize, cr: bool },
-    /// So many bytes, with the end of the line.
+    /// This many bytes, including the end of the line.
     Body { left: usize },
 }
 
-/// What has a length.
+/// The types that have a length.
 #[derive(Clone, Copy)]
 enum Of {
     Bytes,
@@ -70,12 +70,13 @@ enum Of {
 }
 
 impl Answer {
-    /// One of RESP3.
+    /// An answer in RESP3.
     pub(super) fn of_resp3() -> Self {
         Self { resp3: true, ..Self::default() }
     }
 
-    /// Follows these bytes. An error says after how many of them a whole answer ended last.
+    /// Checks these bytes. An error includes the number of bytes up to the end of the last whole
+    /// answer.
     pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, (usize, Refused)> {
         let mut whole = 0;
         while let Some(one) =
@@ -86,7 +87,8 @@ impl Answer {
         Ok(whole)
     }
 
-    /// Follows these bytes to the end of an answer: after how many of them it comes, if it does.
+    /// Checks these bytes up to the end of an answer. Returns its position, if the answer ends
+    /// here.
     pub(super) fn follow_one(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refused> {
         let mut at = 0;
         while at < bytes.len() {
@@ -114,7 +116,7 @@ impl Answer {
         Ok(None)
     }
 
-    /// Takes one byte that is in no body.
+    /// Takes one byte that is outside of a body.
     fn take(&mut self, byte: u8) -> Result<(), Refused> {
         match &mut self.at {
             At::Mark => {
@@ -152,7 +154,7 @@ impl Answer {
         Ok(())
     }
 
-    /// The length of an array, a map or of bytes; `None` where there is nothing.
+    /// Takes the length of an array, a map or bytes; `None` for a null value.
     fn length_is(&mut self, of: Of, length: Option<usize>) -> Result<(), Refused> {
         match (of, length) {
             (Of::Array | Of::Map, Some(count @ 1..)) => {
@@ -189,7 +191,8 @@ impl Answer {
 mod tests {
     use super::*;
 
-    /// Follows bytes in pieces of that length: how many belong to whole answers, and the refusal.
+    /// Checks bytes in pieces of that length. Returns how many belong to whole answers, and the
+    /// refusal.
     fn followed(bytes: &[u8], piece: usize) -> (usize, Option<Refused>) {
         let (mut answer, mut seen, mut whole) = (Answer::default(), 0, 0);
         for piece in bytes.chunks(piece) {

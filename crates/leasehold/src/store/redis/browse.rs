@@ -1,4 +1,4 @@
-//! What people and tools may do: list locks, and end the lease of another.
+//! Lists locks and evicts leases, for people and tools.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -19,21 +19,21 @@ use crate::store::{BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, Page, Stopped, 
 /// How many keys the server looks at in one step of a scan.
 const SCAN_STEP: u64 = 1_000;
 
-/// How many steps a scan may take: enough for 50 million keys. It is the server that says when a
-/// scan is over.
+/// How many steps a scan may take, enough for 50 million keys. The server alone says when a scan is
+/// complete.
 const SCAN_STEPS_MAX: u64 = 50_000;
 
-/// For how long a listing may go on.
+/// How long a listing may take.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// About how many names are looked at side by side: as many as a step of a scan finds.
+/// About how many names are looked at side by side: as many as one step of a scan finds.
 const LOOKED_AT_ONCE: usize = 1_000;
 
 impl Browse for RedisStore {
-    /// The server has no list of locks, so a listing looks at every key of its database, once, and
-    /// is a single page. It stops after 50 million keys or 10 seconds. Found are locks that have
-    /// companions of ours: a fencing counter or a line. A foreign or unfenced lock is found by its
-    /// full name only.
+    /// The server has no list of locks, so a listing reads every key of its database once and
+    /// returns one page. It stops after 50 million keys or 10 seconds. It finds locks with a
+    /// companion key of ours, such as a fencing counter or a line. Other locks are found only by
+    /// their full name.
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let shared = Arc::clone(&self.shared);
         let pattern = pattern.to_owned();
@@ -71,7 +71,7 @@ impl Shared {
         Ok(Page::new(self.living(named.into_iter().collect()).await?, None))
     }
 
-    /// The names that match and come after the cursor, by one look at every key of the database.
+    /// Returns the matching names after the cursor. Reads every key of the database once.
     async fn scan(&self, pattern: &str, cursor: Option<&Key>) -> Result<Page, Error> {
         let glob = glob(pattern);
         let begun = self.host.now();
@@ -115,20 +115,20 @@ impl Shared {
                 stopped = Some(Stopped::Time(SCAN_TIME_MAX));
                 break;
             }
-            // A server that answers at once must not keep the runtime from everything else.
+            // A server that answers at once must not block the rest of the runtime.
             give_way().await;
         }
         Ok(Page { stopped, ..Page::new(listed.into_iter().collect(), None) })
     }
 
-    /// Those of them that somebody holds or waits for.
+    /// The names that somebody holds or waits for.
     async fn living(&self, names: Vec<Key>) -> Result<Vec<Key>, Error> {
         let looks = names.into_iter().map(|key| {
             let answer = self.asks.submit(LIMIT, Scripted::new(Step::Living(key.clone())));
             async move {
                 let living = match answer.await {
                     Ok(answer) => reply::living(&key, &answer)?,
-                    // What somebody else keeps beside it is no line of ours.
+                    // A key of another type beside the lock is not a line of ours.
                     Err(error) if error.kind() == ErrorKind::Config => false,
                     Err(error) => return Err(error.with_name(key.as_str())),
                 };
@@ -148,7 +148,7 @@ fn strange_scan() -> Error {
     )
 }
 
-/// Where to go on, and the keys found.
+/// The next cursor, and the keys found.
 fn scanned(answer: Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     let Value::Array(parts) = answer else { return None };
     let Ok([Value::Bytes(next), Value::Array(keys)]) = <[Value; 2]>::try_from(parts) else {
@@ -161,15 +161,14 @@ fn scanned(answer: Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     Some((next, keys.collect()))
 }
 
-/// What the names of the companions of matching locks match, in the server's own patterns. It may
-/// match more.
+/// A server pattern for the companions of matching locks. It may match more.
 fn glob(pattern: &str) -> String {
     let mut glob = String::from("*");
     for character in pattern.chars() {
         match character {
-            // One of our characters may be several bytes, which is what the server counts.
+            // A character may be several bytes, and the server counts bytes.
             '?' => glob.push('*'),
-            // What is special for the server and not for us.
+            // These are special for the server, but not for us.
             '[' | ']' | '^' | '\\' => glob.extend(['\\', character]),
             _ => glob.push(character),
         }

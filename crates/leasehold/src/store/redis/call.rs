@@ -1,4 +1,4 @@
-//! The requests of the contract as calls of scripts.
+//! Turns requests of the store contract into script calls.
 
 use super::keys::Keys;
 use super::known::ServerProcess;
@@ -13,8 +13,8 @@ use crate::core::line::Stance;
 use crate::core::ttl::Ttl;
 use crate::store::{Ask, Claim, LeaseId, Otherwise, PlaceTerms, Renewal, Snapshot};
 
-/// One step at one lock. `cold`: the server may have forgotten the counter of the key, or gone back
-/// with it, since this client used it last.
+/// One step at one lock. `cold`: since this client last used it, the fencing counter of the key may
+/// have been lost or set back.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Call<'a> {
     Acquire {
@@ -26,7 +26,7 @@ pub(super) enum Call<'a> {
         renewal: &'a Renewal,
         cold: bool,
     },
-    /// `wakes`: it hands nothing over, whoever stands in line.
+    /// `wakes`: the release never hands the key over, even if somebody waits.
     Release {
         lease: &'a LeaseId,
         otherwise: &'a Otherwise,
@@ -46,27 +46,27 @@ pub(super) enum Call<'a> {
     },
 }
 
-/// How an ask finds out whether the server has forgotten what it granted.
+/// How a strict request finds out whether the server has forgotten its leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strictly<'a> {
-    /// Which process answers at the connection that it is sent on.
+    /// The server process at the other end of the connection.
     pub(super) process: &'a ServerProcess,
-    /// What happens if that is another one than before.
+    /// The terms that apply if it is another process than before.
     pub(super) strict: Strict,
 }
 
 impl<'a> Call<'a> {
-    /// The call by the hash of its script: all that a server needs that has seen the script.
+    /// The call by the hash of its script, for a server that has seen the script.
     pub(super) fn by_hash(self) -> Command {
         self.complete(self.script().by_hash())
     }
 
-    /// The call with its script, for a server that does not know it.
+    /// The call with the whole script, for a server that has not seen it.
     pub(super) fn in_full(self) -> Command {
         self.complete(self.script().in_full())
     }
 
-    /// What it is about.
+    /// The key of the lock.
     pub(super) fn key(self) -> &'a Key {
         match self {
             Self::Acquire { ask, .. } => &ask.key,
@@ -76,7 +76,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The script that carries it out.
+    /// The script that does the step.
     pub(super) fn script(self) -> &'static Script {
         match self {
             Self::Acquire { strictly: Some(_), .. } if self.is_plain() => &ACQUIRE_PLAIN_STRICTLY,
@@ -92,7 +92,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether there is nothing to take or release but the lock itself.
+    /// Whether the lock has no companion keys that matter here.
     fn is_plain(self) -> bool {
         match self {
             Self::Acquire { ask, .. } => ask.claim == Claim::Plain && ask.reserve == 0,
@@ -103,7 +103,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Adds keys and arguments, as the headers of the scripts have them.
+    /// Adds keys and arguments, as the headers of the scripts list them.
     fn complete(self, command: Command) -> Command {
         let keys = Keys::of(self.key());
         let is_strict = matches!(self, Self::Acquire { strictly: Some(_), .. });
@@ -148,14 +148,14 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The ask for a lock with nothing beside it, without a script. It is answered with what the key
-/// was before, so that a repeated ask can be told from one that finds the key taken.
+/// An acquire request without a script, for a lock without companion keys. Its answer is the old
+/// value of the key. So a repeated request looks different from a request that finds the key taken.
 pub(super) fn set(ask: &Ask) -> Command {
     let command = Command::new("SET").arg(ask.key.as_str()).arg(ask.owner.as_str());
     command.arg("NX").arg("GET").arg("PX").number(millis(ask.ttl))
 }
 
-/// What strict.lua reads: the last three arguments, whatever else there is.
+/// Adds the last three arguments, which strict.lua reads.
 fn strict(command: Command, strictly: Option<Strictly<'_>>) -> Command {
     let Some(Strictly { process, strict }) = strictly else { return command };
     let quarantine = strict.quarantine().as_nanos().div_ceil(1_000_000);
@@ -170,7 +170,7 @@ fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
         .number(ask.reserve.into())
         .number(cold.into());
     let command = match ask.note.as_ref().map(|note| note.why.as_deref()) {
-        // An empty reason is one too.
+        // An empty reason is a reason too.
         Some(Some(why)) => command.joined(&["=", why]),
         Some(None) => command.arg("-"),
         None => command.arg(""),
@@ -185,12 +185,12 @@ fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
     };
     let numbers = [millis(waiter_ttl), millis(handed_ttl), ask_no.into()].map(Digits::of);
     let [waiter_ms, handed_ms, ask_no] = numbers.each_ref().map(Digits::as_str);
-    // One argument, since the server pays for each.
+    // One argument, because the server is slower with each one.
     command.joined(&[stance, waiter_ms, "|", handed_ms, "|", ask_no, "|", inbox.as_str()])
 }
 
-/// Whole milliseconds, rounded up: a server must not keep a lease for less than its holder counts
-/// on.
+/// Whole milliseconds, rounded up, so that the server never keeps a lease for less than its holder
+/// expects.
 fn millis(ttl: Ttl) -> u64 {
     u64::try_from(ttl.get().as_nanos().div_ceil(1_000_000)).expect("a ttl is at most 48 h")
 }
@@ -221,7 +221,7 @@ mod tests {
         Ask { key, owner, claim, ttl: ttl(10_000), line, note, reserve: 1 }
     }
 
-    /// What follows the keys.
+    /// Compares the arguments after the keys.
     #[track_caller]
     fn assert_args(call: Call<'_>, expected: &[&str]) {
         let command = call.by_hash();

@@ -1,4 +1,4 @@
-//! Opens connections, over TCP and at sockets of this machine.
+//! Opens connections, over TCP and to sockets of this machine.
 
 use std::fmt;
 use std::io;
@@ -19,51 +19,58 @@ use super::url::{Address, Endpoint};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::beside;
 
-/// A silent connection is probed after this time.
+/// How long a connection is silent before it is probed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
-/// And again after this time.
+/// The time between probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// Until so many probes had no answer, which ends it.
+/// How many probes without an answer end the connection.
 const KEEPALIVE_PROBES: u32 = 3;
 
 /// Opens connections to one Redis or Valkey server.
 ///
-/// It speaks RESP2, and needs no right but `AUTH`, `SELECT` (for a database other than 0), `INFO`
-/// (for strict terms, and for a majority of replicas), `WAIT` or `WAITAOF` (for copies) and those
-/// for what is sent over it. The addresses of a host name are tried in the order in which the
-/// system gives them, one after the other: the caller's limit is for all of them.
+/// It uses RESP2, or RESP3 for messages if the server allows it. Besides the rights for the
+/// requests of the store, it needs only these:
+///
+/// - `AUTH` for a login
+/// - `SELECT` for a database other than 0
+/// - `INFO` for strict terms, and for a majority of replicas
+/// - `WAIT` or `WAITAOF` for copies
+///
+/// The addresses of a host name are tried one by one, in the order that the system returns. The
+/// caller's time limit covers all of them.
 ///
 /// | URL | server |
 /// |---|---|
-/// | `redis://[[user]:password@]host[:port][/db][?strict=yes]` | over TCP; port 6379 and database 0 if not named |
-/// | `unix:/path[?db=N][&strict=yes]`, `unix://[user]:password@/path[?db=N]` | a socket of this machine |
+/// | `redis://[[user]:password@]host[:port][/db][?strict=yes]` | TCP; default `:6379/0` |
+/// | `unix:/path[?db=N][&strict=yes]` | a socket of this machine |
+/// | `unix://[user]:password@/path[?db=N]` | the same, with a login |
 ///
-/// User, password and path are percent-encoded. Behind all of it, as `?strict=yes`, may stand on
-/// which [`Terms`] the server is used:
+/// User, password and path are percent-encoded. Options such as `?strict=yes` set the [`Terms`] on
+/// which the server is used:
 ///
 /// | option | meaning | for |
 /// |---|---|---|
-/// | `strict=yes` | a server that may have forgotten grants nothing new for 65 s | all clients alike |
-/// | `replicas=K`, `replicas=majority` | so many replicas have to confirm a grant | all clients alike |
-/// | `fsync=yes` | a grant has to be on disk | all clients alike |
-/// | `confirm=yes` | a waiter asks before it believes that a lock was handed to it: one round trip | each client |
+/// | `strict=yes` | a server that may have forgotten grants nothing new for 65 s | all clients |
+/// | `replicas=K`, `replicas=majority` | so many replicas must confirm a grant | all clients |
+/// | `fsync=yes` | a grant must be on disk | all clients |
+/// | `confirm=yes` | a waiter asks before it believes a hand-over: one round trip | each client |
 #[derive(Clone)]
 pub struct RedisConnector {
     address: Arc<Address>,
 }
 
 impl RedisConnector {
-    /// Reads a URL. Nothing is connected yet.
+    /// Reads a URL. Does not connect yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for a URL that is not understood. The message says why, and never
-    /// shows the password.
+    /// [`ErrorKind::Config`] for an invalid URL. The message says why, and never shows the
+    /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self { address: Arc::new(Address::parse(url)?) })
     }
 
-    /// On other terms than those of the URL: for tests that cannot wait for a minute.
+    /// Uses other terms than the URL, for tests that cannot wait for a minute.
     #[doc(hidden)]
     #[must_use]
     pub fn on_terms(self, terms: Terms) -> Self {
@@ -138,8 +145,8 @@ async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, Error> {
     Err(unreachable(what, "start the server, or correct host and port in the URL", failure))
 }
 
-/// The addresses of a host. A name is resolved on a thread of its own: where none can start, that
-/// is an error here, and a panic in the runtime.
+/// Resolves a host name on a thread of its own. If that thread cannot start, this returns an error,
+/// where the runtime would panic.
 async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -148,7 +155,7 @@ async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     beside("leasehold-dns", move || Ok((host, port).to_socket_addrs()?.collect())).await
 }
 
-/// Requests leave at once, and a peer that vanished is noticed.
+/// Sends requests without delay, and notices a peer that vanished.
 fn configured(stream: TcpStream) -> io::Result<TcpStream> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
@@ -181,7 +188,7 @@ fn unreachable(what: &str, next: &str, cause: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
 
-/// Makes an open stream a connection.
+/// Turns an open stream into a connection.
 async fn establish<S>(mut stream: S, address: &Address) -> Result<Connected, Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -205,7 +212,7 @@ mod tests {
     use super::*;
     use crate::store::redis::link::{Command, Link, LinkError, Value};
 
-    /// A connection whose input and output run, and the server's end of it.
+    /// A connection with running I/O, and the server's end of it.
     async fn connected() -> (Arc<dyn Link>, JoinHandle<()>, DuplexStream) {
         let (ours, mut server) = tokio::io::duplex(4096);
         let address = Address::parse("redis://h").expect("a good URL");
@@ -239,7 +246,7 @@ mod tests {
         const COUNT: u64 = 10_000;
         let (link, _io, mut server) = connected().await;
         let mut answers: Vec<_> = (0..COUNT).map(|number| link.submit(echo(number))).collect();
-        // The last is asked for its answer first.
+        // The last answer is awaited first.
         answers.reverse();
         let serve = async {
             let numbers = read_echoes(&mut server, 10_000).await;
@@ -267,7 +274,7 @@ mod tests {
             Poll::Ready(unpolled)
         })
         .await;
-        // The first three are polled by nobody, so they are in the queue or nowhere.
+        // Nobody polls the first three, so they are in the queue or lost.
         let _last = link.submit(echo(4));
         assert_eq!(read_echoes(&mut server, 4).await, [1, 2, 3, 4]);
         drop(unpolled);
@@ -356,7 +363,7 @@ mod tests {
             "HTTP/1.1 400 Bad Request\r\n",
             ":1x\r\n",
             "$3\r\nabcde\r\n",
-            // Of RESP3, which nobody asked for.
+            // RESP3, which was not asked for.
             "%1\r\n+a\r\n+b\r\n",
             "*1\r\n,1.5\r\n",
             &"*1\r\n".repeat(1000),
@@ -378,7 +385,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_closes_breaks_what_is_under_way_in_the_middle_of_a_reply_or_before() {
-        // The last announces more than there is memory for.
+        // The last reply announces more values than fit into memory.
         for reply in ["", "$10\r\nabc", ":1\r\n", ":1\r\n$5", "*4000000000000000000\r\n:1\r\n"] {
             let (link, io, mut server) = connected().await;
             let _first = link.submit(echo(1));

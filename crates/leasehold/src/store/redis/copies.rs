@@ -1,9 +1,9 @@
-//! How many copies of a grant there have to be before it counts: a `WAIT` right behind the command,
-//! on the same connection, so that it waits for that very write.
+//! How many copies a grant needs before it counts. The store asks for them with a `WAIT` directly
+//! after the command, on the same connection.
 //!
-//! A server counts for `WAIT` what the connection wrote before it: on any other connection, and on
-//! one made anew, it would find nothing to wait for and say yes at once. So the two are submitted
-//! together, under the lock of the wire, and answered together.
+//! `WAIT` only waits for earlier writes of its own connection. On any other connection, and on a
+//! new one, it would find no write and succeed at once. So the lock of the wire keeps both commands
+//! together, and their answers are read together.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,30 +15,31 @@ use super::known::Known;
 use super::link::{Command, LinkError, LinkFuture, Value};
 use crate::core::error::{Error, ErrorKind};
 
-/// The longest time that is waited for copies. A probe of a connection has to wait for so long
-/// behind an ask, and must not take the server for silent.
+/// The longest time to wait for copies. A probe behind such a request must wait that long too,
+/// before it takes the server for silent.
 pub(super) const WITHIN_MAX: Duration = Duration::from_millis(500);
 
-/// How many copies of a grant or a renewal there have to be, or it does not count. The default is
-/// none: it counts as soon as the server has it in its memory.
+/// How many copies a grant or a renewal needs before it counts. The default is none: it counts as
+/// soon as it is in the memory of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copies {
-    /// How many replicas have to confirm it. Default: none.
+    /// How many replicas must confirm it. Default: none.
     pub replicas: Replicas,
-    /// Whether it has to be on the disk of the server, and on that of so many replicas. Default:
-    /// no.
+    /// Whether it must be on the disk of the server, and on the disks of that many replicas.
+    /// Default: no.
     pub fsync: bool,
 }
 
-/// How many replicas have to confirm a grant.
+/// How many replicas must confirm a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Replicas {
-    /// So many.
+    /// This many.
     Count(u8),
-    /// As many as make a majority of the server and its replicas together, but one at least. They
-    /// are counted when a connection is made: a replica that is away then is not.
+    /// Enough for a majority of the server and its replicas together, but at least one. The
+    /// replicas are counted when a connection is made, so a replica that is away then does not
+    /// count.
     Majority,
 }
 
@@ -49,23 +50,23 @@ impl Default for Replicas {
 }
 
 impl Copies {
-    /// Copies on so many replicas, and on disk or not.
+    /// Copies on so many replicas, on disk or not.
     #[must_use]
     pub const fn new(replicas: Replicas, fsync: bool) -> Self {
         Self { replicas, fsync }
     }
 
-    /// Whether anything but the memory of the server is wanted.
+    /// Whether the memory of the server alone is not enough.
     #[must_use]
     pub fn is_any(self) -> bool {
         self != Self::default()
     }
 
-    /// What has to follow a write that is answered within `limit`: `None` if it counts by itself.
+    /// The confirmation that must follow a write with this `limit`; `None` if it needs no copies.
     pub(super) fn confirmation(self, known: &Known, limit: Duration) -> Option<Confirmation> {
         let replicas = match self.replicas {
             Replicas::Count(count) => count.into(),
-            // A wire on such terms has no connection without the number.
+            // With such terms, every connection knows the number of replicas.
             Replicas::Majority => known.replicas().unwrap_or(1).div_ceil(2).max(1),
         };
         let within = (limit / 2).clamp(Duration::from_millis(1), WITHIN_MAX);
@@ -73,7 +74,7 @@ impl Copies {
     }
 }
 
-/// What is asked right behind a write: that there are copies of it.
+/// The request for copies directly after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Confirmation {
     replicas: u32,
@@ -83,14 +84,14 @@ pub(super) struct Confirmation {
 
 impl Confirmation {
     pub(super) fn command(self) -> Command {
-        // Zero would mean for ever.
+        // Zero would mean no limit.
         let ms = u64::try_from(self.within.as_millis()).expect("half a second at most").max(1);
         let command =
             if self.fsync { Command::new("WAITAOF").arg("1") } else { Command::new("WAIT") };
         command.number(self.replicas.into()).number(ms)
     }
 
-    /// Reads its answer.
+    /// Reads the answer.
     fn verdict(self, answer: Result<Value, LinkError>) -> Result<Confirmed, LinkError> {
         let (local, replicas) = match answer {
             Ok(Value::Int(replicas)) if !self.fsync => (1, replicas),
@@ -112,7 +113,7 @@ impl Confirmation {
                 };
                 return Ok(Err(Shortfall { kind, what, next, said: Some(text) }));
             }
-            // The write went out before it, and nobody knows how far that came.
+            // The write was sent before, and nobody knows whether it arrived.
             Err(LinkError::NotSent { reason } | LinkError::Broken { reason }) => {
                 return Err(LinkError::Broken { reason });
             }
@@ -140,27 +141,27 @@ fn strange() -> Shortfall {
     short(what, "see whether this is a Redis or Valkey server")
 }
 
-/// Whether there are copies enough.
+/// Whether there are enough copies.
 pub(super) type Confirmed = Result<(), Shortfall>;
 
-/// There are not copies enough of a write, as far as the server knows.
+/// The error that a write has too few copies, as far as the server knows.
 #[derive(Debug)]
 pub(super) struct Shortfall {
     kind: ErrorKind,
     what: String,
-    /// What to do about it.
+    /// The advice to the user.
     next: &'static str,
     said: Option<String>,
 }
 
 impl Shortfall {
-    /// A grant, which was given back.
+    /// The error for a grant that was released.
     pub(super) fn granted(self) -> Error {
         let state = "; what the server had was given back, ";
         self.told("not granted: ", state, ", and try again")
     }
 
-    /// A grant, which could not be given back.
+    /// The error for a grant that could not be released.
     pub(super) fn left_behind(self, cause: Error) -> Error {
         let message = format!(
             "granted, but {}; whether it was given back is not known, inspect the lock, or wait \
@@ -170,13 +171,13 @@ impl Shortfall {
         Error::new(ErrorKind::Unknown, message).with_source(cause)
     }
 
-    /// A renewal.
+    /// The error for a renewal.
     pub(super) fn renewed(self) -> Error {
         let state = "; the holder may act until its deadline, ";
         self.told("renewed on the server, but ", state, ", it is renewed again until then")
     }
 
-    /// A lease that was to go on by another token.
+    /// The error for a lease that was kept under another token.
     pub(super) fn kept(self) -> Error {
         self.told("kept for the next, but ", "; release both tokens, and ", "")
     }
@@ -191,16 +192,16 @@ impl Shortfall {
     }
 }
 
-/// What came back for a request.
+/// The answer to a request.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) value: Value,
-    /// Whether there are copies enough of what it wrote; so it is where none were asked for.
+    /// Whether there are enough copies of the write. `Ok` if none were asked for.
     pub(super) confirmed: Confirmed,
 }
 
-/// The answer to a command, and to the confirmation behind it if there is one. Refused, there is
-/// nothing to confirm.
+/// The answers to a command and to its request for copies, if there is one. A refused command needs
+/// no copies.
 pub(super) struct Replying {
     answer: LinkFuture<Result<Value, LinkError>>,
     value: Option<Value>,
@@ -329,7 +330,7 @@ mod tests {
         }
     }
 
-    /// The write has left by then, so nobody knows.
+    /// The write was sent before, so its outcome is unknown.
     #[test]
     fn a_connection_that_ends_before_both_are_answered_leaves_the_outcome_open() {
         let asked = confirmation(Copies::new(Replicas::Count(1), false), None, 1_000);

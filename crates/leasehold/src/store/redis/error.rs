@@ -1,29 +1,28 @@
-//! From what a server says, or fails to say, to what a caller should do about it.
+//! Turns a refusal or a missing answer into advice for the caller.
 //!
-//! The kind is also the answer to whether a request may have taken effect:
-//! [`ErrorKind::Unknown`] if it may, any other kind if it surely granted nothing. Servers check
-//! rights, memory, role and slots before a command, and inside a script before its first write; our
-//! scripts write the lock last. What is refused for one of these reasons is therefore not applied,
-//! at most a counter or a place was touched on the way. An error that is not in the table may have
-//! ended a script halfway.
+//! The kind also says whether a request may have taken effect: [`ErrorKind::Unknown`] if it may
+//! have, any other kind if it granted nothing. Servers check rights, memory, role and slots before
+//! a command, and in a script before its first write. Our scripts write the lock last. So a request
+//! that is refused for such a reason is not applied, although it may have changed a counter or a
+//! place. An error that is not in the table may have stopped a script halfway.
 
 use std::fmt;
 
 use super::link::LinkError;
 use crate::core::error::{Error, ErrorKind};
 
-/// How much of what a server said is repeated, in characters.
+/// How much of a server's text is repeated, in characters.
 const SAID_MAX: usize = 300;
 
-/// What a refusal means. `code` is the first word of the answer, `text` is all of it.
+/// The error for a refusal. `code` is the first word of the answer, `text` is all of it.
 pub(super) fn refusal(code: &str, text: &str) -> Error {
     let (kind, message) = explain(code, text);
-    // Where in a script of ours it was met says nothing to a user, unless nothing else is known.
+    // The position in our script does not help users, unless nothing else is known.
     let said = if kind == ErrorKind::Unknown { text } else { without_script(code, text) };
     Error::new(kind, message).with_source(Said::new(said))
 }
 
-/// What it means that a request has no answer.
+/// The error for a request without an answer.
 pub(super) fn no_answer(error: &LinkError) -> Error {
     match error {
         LinkError::Refused { code, text } => refusal(code, text),
@@ -45,7 +44,7 @@ pub(super) fn no_answer(error: &LinkError) -> Error {
     }
 }
 
-/// What a server said, as the cause of an error.
+/// The text of the server, as the cause of an error.
 #[derive(Debug)]
 pub(super) struct Said(String);
 
@@ -63,13 +62,13 @@ impl fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
-/// What a server said, without the arguments of a command that it does not know: they may be a
-/// password or an owner token.
+/// The text of the server, without the arguments of an unknown command: they may be a password or
+/// an owner token.
 pub(super) fn without_arguments(text: &str) -> &str {
     text.split(", with args").next().unwrap_or_default()
 }
 
-/// What comes from outside, fit for messages.
+/// Text from outside, escaped and shortened for messages.
 fn shown(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars().take(SAID_MAX) {
@@ -92,9 +91,8 @@ fn explain(code: &str, text: &str) -> (ErrorKind, String) {
     (kind_and_message.0, kind_and_message.1.to_owned())
 }
 
-/// What stands behind the wrapping that Redis before 7.0 puts around an error inside a script, once
-/// or twice: `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command
-/// not allowed …`.
+/// The error inside a script, without the one or two prefixes that Redis before 7.0 adds:
+/// `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command …`.
 fn inside_script<'a>(code: &'a str, text: &'a str) -> (&'a str, &'a str) {
     fn unwrapped(after: &str) -> Option<&str> {
         let (line, inner) = after.trim_start().split_once(':')?;
@@ -115,8 +113,8 @@ fn inside_script<'a>(code: &'a str, text: &'a str) -> (&'a str, &'a str) {
     if code == "ERR" { wrapped().unwrap_or((code, text)) } else { (code, text) }
 }
 
-/// What a server said, without what it says of the script in which it was met: before 7.0 in front
-/// of it, since then behind it, as in `… script: 74ea…, on @user_script:112.`
+/// The text of the server without the position in the script. Redis before 7.0 adds it in front,
+/// later versions add it at the end, as in `… script: 74ea…, on @user_script:112.`
 fn without_script<'a>(code: &'a str, text: &'a str) -> &'a str {
     let (_, inner) = inside_script(code, text);
     inner.split(" script: ").next().unwrap_or_default()
@@ -125,13 +123,13 @@ fn without_script<'a>(code: &'a str, text: &'a str) -> &'a str {
 const UNKNOWN: &str = "the server answered with an error that Leasehold does not know; the request \
                        may have taken effect, see the cause, and inspect the lock";
 
-/// Refusals that their first word tells.
+/// Refusals that are known by their first word.
 fn by_code(code: &str) -> Option<(ErrorKind, &'static str)> {
     to_be_put_right(code)
         .or_else(|| to_be_waited_for(code).map(|text| (ErrorKind::Unavailable, text)))
 }
 
-/// Refusals that stay until somebody changes something.
+/// Refusals that last until somebody changes something.
 fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
     Some(match code {
         "WRONGTYPE" => (
@@ -164,7 +162,7 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
     })
 }
 
-/// Refusals that may be over when asked again.
+/// Refusals that may be over after a while.
 fn to_be_waited_for(code: &str) -> Option<&'static str> {
     Some(match code {
         "LOADING" => "the server is loading its data; nothing was changed, try again in a moment",
@@ -205,7 +203,7 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
     })
 }
 
-/// Refusals that begin with `ERR` and are told by their text.
+/// Refusals that begin with `ERR` and are known by their text.
 fn by_text(text: &str) -> (ErrorKind, String) {
     let says = |words: &str| text.to_ascii_lowercase().contains(words);
     let (kind, message) = if says("the user executing the script can't") || says("no permissions") {
@@ -235,7 +233,7 @@ fn by_text(text: &str) -> (ErrorKind, String) {
              changed, name the user, or take the password out of the URL",
         )
     } else if says("from script") || says("@user_script") {
-        // Somewhere in a script: it may have written before.
+        // The error is somewhere in a script, which may have written before.
         (ErrorKind::Unknown, UNKNOWN)
     } else if says("unknown command") {
         return (ErrorKind::Unsupported, unsupported(text));
@@ -245,7 +243,7 @@ fn by_text(text: &str) -> (ErrorKind, String) {
     (kind, message.to_owned())
 }
 
-/// Which right is missing, as far as the text tells.
+/// Names the missing right, as far as the text tells.
 fn denied(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let what = if let Some(command) = quoted(text) {
@@ -271,7 +269,7 @@ fn unsupported(text: &str) -> String {
     )
 }
 
-/// The name of a command, which servers put into quotes.
+/// The name of a command, which servers quote.
 fn quoted(text: &str) -> Option<&str> {
     let (_, after) = without_arguments(text).split_once(['\'', '`'])?;
     let name = &after[..after.find(['\'', '`'])?];
@@ -289,7 +287,7 @@ mod tests {
         refusal(text.split(' ').next().expect("a first word"), text)
     }
 
-    /// What the server says (Redis 7.0 unless noted), kind, part of the message
+    /// Answer of the server (Redis 7.0 unless noted), kind, part of the message
     const REFUSALS: &[(&str, ErrorKind, &str)] = &[
         (
             "WRONGTYPE Operation against a key holding the wrong kind of value script: a, on \
@@ -418,7 +416,7 @@ mod tests {
             ErrorKind::Unsupported,
             "`EVALSHA`",
         ),
-        // What may have stopped a script halfway.
+        // These may have stopped a script halfway.
         (
             "ERR Unknown Redis command called from script script: a, on @user_script:1.",
             ErrorKind::Unknown,

@@ -1,10 +1,9 @@
-//! The handshake on a connection: who we are, which database, whether a server is there, whether
-//! the database is strict, and, where that matters, which process it is and whether it can tell of
-//! copies.
+//! The handshake on a connection: logs in, selects the database, and checks that a server answers.
+//! It also checks whether the database is strict. If the terms need it, it asks for the identity of
+//! the process, and whether the server can confirm copies.
 //!
-//! Spoken here and not by the client crate, which answers a refused password without what the
-//! server said, and takes any other error in its place, such as too many clients, for a wrong
-//! password.
+//! The client crate's own handshake hides the server's text when a password is refused. It also
+//! reports other errors, such as too many clients, as a wrong password.
 
 #[cfg(test)]
 mod tests;
@@ -22,11 +21,11 @@ use super::terms::Terms;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 
-/// Logs in, chooses the database, and has the server answer once. All in one round trip.
+/// Logs in, selects the database, and waits for one answer of the server, all in one round trip.
 ///
 /// # Errors
 ///
-/// `Denied`, `Config` or `Unavailable`: nothing was asked of the server yet.
+/// `Denied`, `Config` or `Unavailable`: no request was sent yet.
 pub(super) async fn handshake(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
@@ -34,20 +33,22 @@ pub(super) async fn handshake(
     exchange(stream, address, None).await.map(drop)
 }
 
-/// What a server said of itself, where the terms want to know it.
+/// Facts about a server, as far as the terms need them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerFacts {
-    /// Which process it is.
+    /// The run id of the process.
     pub(super) run_id: Option<Arc<str>>,
-    /// Whose data it has.
+    /// The replication id of its data.
     pub(super) replid: Option<Arc<str>>,
-    /// How many replicas it has.
+    /// The number of its replicas.
     pub(super) replicas: Option<u32>,
 }
 
-/// As [`handshake`], and asks in the same round trip what the terms want to know: the `run_id` and
-/// the `master_replid` of the server where they are strict, where they are not, whether others are
-/// strict there, and where they want copies, whether it can tell of them.
+/// Like [`handshake`], and asks for what the terms need, in the same round trip:
+///
+/// - strict terms: the `run_id` and the `master_replid` of the server
+/// - other terms: whether the other clients are strict
+/// - terms with copies: whether the server can confirm copies
 pub(super) async fn handshake_on_terms(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: &Address,
@@ -62,7 +63,7 @@ async fn exchange(
 ) -> Result<ServerFacts, Error> {
     let mut words = Vec::with_capacity(128);
     let steps = write(address, terms, &mut words);
-    // A server that has no room says so and closes, maybe before it has read a word.
+    // A server without room says so and closes, perhaps before it has read anything.
     let written = stream.write_all(&words).await;
     let mut answers = Answers::default();
     let mut heard = ServerFacts::default();
@@ -76,8 +77,8 @@ async fn exchange(
     if answers.is_empty() { Ok(heard) } else { Err(no_redis()) }
 }
 
-/// Writes what is said, and returns what each answer will be to. Without terms nobody asks for a
-/// lock here.
+/// Writes the requests, and returns the step for each answer. Without terms, the connection is not
+/// used for locks.
 fn write(address: &Address, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<Step> {
     let mut steps = Vec::with_capacity(8);
     if let Some(password) = &address.password {
@@ -103,7 +104,7 @@ fn write(address: &Address, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<St
         redis::cmd("EXISTS").arg(keys::EPOCH).write_packed_command(words);
         steps.push(Step::Epoch);
     }
-    // What this connection has not written it need not wait for, so both are answered at once.
+    // This connection has written nothing, so the server answers both without waiting.
     if terms.copies.fsync {
         redis::cmd("WAITAOF").arg(1).arg(0).arg(1).write_packed_command(words);
         steps.extend([Step::WaitAof, Step::Count, Step::Count]);
@@ -118,12 +119,12 @@ fn write(address: &Address, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<St
     steps
 }
 
-/// A line of what INFO says.
+/// The value of a line in the answer to INFO.
 fn line_of<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// An id in what INFO says: a line of its own.
+/// An id in the answer to INFO, on a line of its own.
 fn id_in(info: &str, name: &str) -> Option<Arc<str>> {
     let id = line_of(info, name)?;
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -137,18 +138,18 @@ enum Step {
     Ping,
     Info,
     Replid,
-    /// Whether clients are strict here.
+    /// Whether the clients here are strict.
     Epoch,
     Wait,
-    /// Answered with two numbers.
+    /// The answer is two numbers.
     WaitAof,
-    /// One of them.
+    /// One of the two numbers.
     Count,
     Replication,
 }
 
 impl Step {
-    /// Takes in what the server says, if it went along. `answer` begins with its mark.
+    /// Reads an answer, which begins with its type character.
     fn hear(self, answer: &str, heard: &mut ServerFacts) -> Result<(), Error> {
         let is_fit = match self {
             Self::Wait | Self::Count | Self::Epoch => answer.starts_with([':', '-']),
@@ -174,7 +175,7 @@ impl Step {
         Ok(())
     }
 
-    /// Whether the server went along.
+    /// Whether the server accepted the request.
     fn check(self, answer: &str) -> Result<(), Error> {
         let Some(text) = answer.strip_prefix('-') else {
             return Ok(());
@@ -182,11 +183,11 @@ impl Step {
         let code = text.split(' ').next().unwrap_or_default();
         let error = refusal(code, text);
         match (self, error.kind()) {
-            // A user may lack the right to PING, or the command may be renamed: it is a Redis that
-            // says so.
+            // A user may lack the right to PING, or the command may be renamed. Such an answer
+            // still comes from a Redis server.
             (Self::Ping, ErrorKind::Unsupported) => Ok(()),
             (Self::Ping, ErrorKind::Denied) if code == "NOPERM" => Ok(()),
-            // A user who may not look there, or a server that keeps the key elsewhere.
+            // The user may not read the key, or the server keeps the key elsewhere.
             (Self::Epoch, ErrorKind::Denied | ErrorKind::Config | ErrorKind::Unsupported) => Ok(()),
             (Self::Epoch, ErrorKind::Unknown) => Ok(()),
             (Self::Epoch, _) if matches!(code, "CLUSTERDOWN" | "TRYAGAIN") => Ok(()),
@@ -234,7 +235,7 @@ impl Step {
 }
 
 impl Step {
-    /// Why the server will not tell of copies.
+    /// The error if the server cannot confirm copies.
     fn no_copies(self, code: &str, text: &str, error: Error) -> Error {
         let is_absent = text.contains("unknown command");
         let (kind, what, next) = match (self, error.kind()) {
@@ -280,7 +281,7 @@ impl Step {
     }
 }
 
-/// `Config`: it will not say so by asking again.
+/// `Config`, because retrying does not help.
 pub(super) fn no_replicas() -> Error {
     Error::new(
         ErrorKind::Config,
@@ -290,7 +291,7 @@ pub(super) fn no_replicas() -> Error {
     )
 }
 
-/// `Config`: it will not say so by asking again.
+/// `Config`, because retrying does not help.
 pub(super) fn no_run_id() -> Error {
     Error::new(
         ErrorKind::Config,
@@ -300,7 +301,7 @@ pub(super) fn no_run_id() -> Error {
     )
 }
 
-/// `Config`: the others rely on one another.
+/// `Config`, because the strict clients rely on each other.
 fn not_strict() -> Error {
     Error::new(
         ErrorKind::Config,
@@ -315,13 +316,13 @@ const CORRECT_URL: &str = "see the cause, and correct the URL";
 
 const ALLOW_INFO: &str = "allow the user `+info`";
 
-/// What the server does not go along with, and what to do next.
+/// The error for a refused request, with the next step for the user.
 fn refused(kind: ErrorKind, what: &str, next: &str, text: &str) -> Error {
     let message = format!("{what}; nothing was asked, {next}");
     Error::new(kind, message).with_source(Said::new(text))
 }
 
-/// `Config`: what answers there will not become a Redis by asking again.
+/// `Config`, because retrying does not turn it into a Redis server.
 fn no_redis() -> Error {
     Error::new(
         ErrorKind::Config,

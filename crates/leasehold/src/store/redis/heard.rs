@@ -1,28 +1,28 @@
-//! What a server sends on a connection for messages, told apart: news, and answers.
+//! Sorts the values that a server sends on a connection for messages.
 //!
-//! | sent | it is |
+//! | value | it is |
 //! |---|---|
-//! | `message`, as an array of RESP2 or a push of RESP3 | news |
-//! | `invalidate`, a push: keys, or nothing for all keys | news |
-//! | `subscribe`, as either | an answer |
-//! | another push | nothing: RESP3 has them skipped |
-//! | another array | nonsense |
+//! | `message`, as an array (RESP2) or a push (RESP3) | news |
+//! | `invalidate`, a push with keys, or with nothing for all keys | news |
+//! | `subscribe`, as an array or a push | an answer |
+//! | another push | ignored, as RESP3 demands |
+//! | another array | invalid |
 //! | anything else | an answer |
 
 use redis::{PushKind, Value};
 
 use super::link::{Message, News};
 
-/// One thing that came in.
+/// One received value.
 #[derive(Debug, PartialEq)]
 pub(super) enum Heard {
-    /// Unasked.
+    /// The server was not asked for it.
     News(Vec<News>),
-    /// What was asked first is answered.
+    /// The answer to the oldest request.
     Answer(Value),
-    /// Nothing that concerns anybody.
+    /// A value to ignore.
     Nothing,
-    /// Nothing after it can be trusted.
+    /// Invalid data. Nothing after it can be trusted.
     Nonsense,
 }
 
@@ -50,7 +50,7 @@ fn published(data: Vec<Value>) -> Heard {
     else {
         return Heard::Nonsense;
     };
-    // Nobody listens to a channel whose name is no text.
+    // A channel name that is not text cannot be one of ours.
     String::from_utf8(channel).map_or(Heard::Nothing, |channel| {
         Heard::News(vec![News::Published(Message { channel, payload })])
     })

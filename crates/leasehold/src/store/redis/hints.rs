@@ -1,11 +1,11 @@
-//! The one connection on which a client is told what it waits for.
+//! The connection on which a client receives hints.
 //!
-//! It is opened when somebody first waits, and closed with the store. One that is lost is made
-//! again if anybody takes hints still. After every subscription its client is told
-//! [`Hint::Missed`]: what was published before was said to nobody.
+//! The first waiter opens it. It is closed with the store. A lost connection is made again if any
+//! client still takes hints. After every subscription, its client is told [`Hint::Missed`], because
+//! nobody received earlier messages.
 //!
-//! Holders that are no clients of ours publish nothing. Where the server tells of changed keys, it
-//! is asked on the same connection to do so for theirs.
+//! Holders with other client software publish nothing. If the server can track keys, it is asked on
+//! the same connection to report changes of their keys.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -28,54 +28,54 @@ use crate::host::{Host, random_u32};
 use crate::store::sinks::Sinks;
 use crate::store::{Hint, HintSink, within};
 
-/// How long it may take to connect, and to have a subscription confirmed.
+/// The time limit for connecting, and for each subscription.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
 
-/// The pauses between failed attempts; meanwhile everybody polls.
+/// The pauses between failed attempts. Meanwhile, waiters poll.
 const RECONNECT: Backoff =
     Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(5) };
 
-/// How long after the end of a runtime hints are taken on the host's thread.
+/// How long after the end of a runtime the connection is opened again on the host's thread.
 const GOES_ON_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a missing right is taken for granted: it may be given, or a password be set right.
+/// How long the client does not try again after a refusal. Meanwhile, somebody may grant the right
+/// or correct the password.
 const DENIED_FOR: Duration = Duration::from_mins(1);
 
-/// From how many inboxes on it is looked whether their clients are still there.
+/// From this many inboxes on, the client checks for inboxes of clients that are gone.
 const INBOXES_LOOKED_AT: usize = 256;
 
-/// Where hints come in, and go from there.
+/// Receives the hints of the server and passes them to the clients.
 pub(super) struct Hints {
     host: Arc<dyn Host>,
     connector: Arc<dyn Connector>,
-    /// Whether no message that hands a key over is believed.
+    /// Whether every message that hands a key over needs to be confirmed.
     confirms: bool,
     sinks: Sinks,
     state: Mutex<State>,
-    /// Another inbox is to be listened to or another key to be asked about, or the store is gone.
+    /// Wakes the task: there is a new inbox or a key to track, or the store is gone.
     news: Arc<Notify>,
-    /// Whether any key was ever tracked: else no grant has to look.
+    /// Whether any key was ever tracked. If not, grants need not look for tracked keys.
     has_tracked: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     inboxes: BTreeMap<ClientId, Listening>,
-    /// With how many inboxes to look again whether their clients are still there.
+    /// The number of inboxes for the next check for clients that are gone.
     look_at: usize,
     running: bool,
-    /// Where the task runs: on the host's thread once the runtime of those who wait did not carry
-    /// it through.
+    /// Where the task runs. It moves to the host's thread if the runtime of the waiters drops it.
     home: Home,
-    /// The user has no right to subscribe: until then everybody polls, and then it is tried again.
+    /// The user may not subscribe. Until then, waiters poll; then the client tries again.
     denied_until: Option<Moment>,
-    /// `None` where the server does not tell of changed keys.
+    /// `None` if the server does not report changed keys.
     tracked: Option<Tracked>,
 }
 
 impl State {
-    /// Nobody is listened to, and no task runs. Whoever decides that does it under the same lock:
-    /// a listener that came in between would be forgotten.
+    /// Forgets all inboxes and the task. The caller must hold the lock from its decision on, or a
+    /// new listener could be forgotten.
     fn end(&mut self) {
         self.running = false;
         self.inboxes.clear();
@@ -106,12 +106,12 @@ impl Hints {
         self.sinks.watch(inbox, sink);
     }
 
-    /// Tells a client of this process.
+    /// Passes a hint to a client of this process.
     pub(super) fn send(&self, inbox: &ClientId, hint: Hint) {
         self.sinks.send(inbox, hint);
     }
 
-    /// From now on messages for `inbox` are listened to. Once they are, it is told `Missed`.
+    /// Subscribes to the messages for `inbox`. Once that is done, the inbox is told `Missed`.
     pub(super) fn listen(self: &Arc<Self>, inbox: &ClientId) {
         let mut state = self.state();
         if state.denied_until.is_some_and(|until| self.host.now() < until) {
@@ -136,10 +136,10 @@ impl Hints {
         home.spawn(&self.host, Box::pin(task));
     }
 
-    /// Somebody who is no client of ours holds `key`, and the client of `inbox` is the first of
-    /// ours who waits for it: it is told when the key changes.
+    /// Asks the server to tell `inbox` when `key` changes. The holder uses other client software,
+    /// and this client is the first of ours that waits.
     ///
-    /// Nothing is missed where there is no connection yet: who waits asks again once there is.
+    /// Without a connection, nothing is lost: the waiters ask again once there is one.
     pub(super) fn track(&self, key: &Key, inbox: &ClientId) {
         let now = self.host.now();
         let mut state = self.state();
@@ -149,7 +149,7 @@ impl Hints {
         }
     }
 
-    /// Who waited for `key` has it.
+    /// The waiter of this process has got `key`.
     pub(super) fn granted(&self, key: &Key) {
         if self.has_tracked.load(Ordering::Relaxed)
             && let Some(tracked) = &mut self.state().tracked
@@ -173,7 +173,7 @@ impl Hints {
         self.sinks.send(inbox, Hint::Missed);
     }
 
-    /// On a new connection no key is tracked.
+    /// Starts without tracked keys, because a new connection has none.
     fn connected(&self, tracks: bool) {
         self.state().tracked = tracks.then(Tracked::default);
     }
@@ -215,8 +215,8 @@ impl Hints {
         }
     }
 
-    /// Anybody who may publish can say that a key was handed over. What is not believed makes the
-    /// waiter ask: no ask has the number 0.
+    /// Anybody who may publish can claim that a key was handed over. If the claim is not believed,
+    /// the hint gets the number 0, which no request has, so the waiter asks the server.
     fn as_far_as_believed(&self, hint: Hint) -> Hint {
         match hint {
             Hint::Granted { key, owner, fencing, .. }
@@ -228,8 +228,8 @@ impl Hints {
         }
     }
 
-    /// The connection is gone: nobody is listened to. Returns whether anybody still wants to be. If
-    /// not, the task ends by that: who listens from now on starts another.
+    /// The connection is gone, and with it all subscriptions. Returns whether any client still
+    /// wants hints. If not, the task ends, and the next listener starts another one.
     fn disconnected(&self) -> bool {
         let mut state = self.state();
         let goes_on = self.disconnect(&mut state);
@@ -252,13 +252,13 @@ impl Hints {
         state.end();
         let was_denied = state.denied_until.replace(until).is_some();
         drop(state);
-        // Once is enough to know it.
+        // Log it only once.
         if !was_denied {
             tracing::warn!(cause = %error, "no right to be told; waiting goes on by polling");
         }
     }
 
-    /// Whether most inboxes are of clients that are gone.
+    /// Whether most inboxes belong to clients that are gone.
     fn is_overgrown(&self) -> bool {
         let mut state = self.state();
         let all = state.inboxes.len();
@@ -270,8 +270,8 @@ impl Hints {
         all > 2 * living
     }
 
-    /// The task was dropped with its runtime: it begins anew on the host's thread after a while,
-    /// since who keeps a lease idle does not ask again.
+    /// The task was dropped with its runtime. It starts again on the host's thread after a while,
+    /// because a holder that keeps a lease idle does not ask again.
     fn dropped(self: &Arc<Self>) {
         let mut state = self.state();
         let goes_on = state.home == Home::Asker && self.disconnect(&mut state);
@@ -284,8 +284,8 @@ impl Hints {
         state.end();
     }
 
-    /// Not at once: most runtimes end with their process, which is not to open one more connection
-    /// on its way out.
+    /// Not at once: most runtimes end together with their process. That process should not open one
+    /// more connection.
     fn go_on_later(self: &Arc<Self>) {
         let sleep = self.host.sleep_until(self.host.now() + GOES_ON_AFTER);
         let hints = Arc::downgrade(self);
@@ -309,7 +309,7 @@ impl Drop for Hints {
     }
 }
 
-/// The task behind the connection. It does not keep the hints alive.
+/// The task behind the connection. It does not keep [`Hints`] alive.
 struct Running {
     hints: Weak<Hints>,
     news: Arc<Notify>,
@@ -350,7 +350,7 @@ impl Running {
         }
     }
 
-    /// Listens for as long as it can.
+    /// Listens until the connection or the store is gone.
     async fn serve(
         &self,
         host: &Arc<dyn Host>,
@@ -380,7 +380,7 @@ impl Running {
         }
     }
 
-    /// Asks the server for all that is wanted of it.
+    /// Asks the server for all wanted inboxes and keys.
     async fn ask(
         &self,
         host: &Arc<dyn Host>,
@@ -395,7 +395,7 @@ impl Running {
             if let Some(hints) = self.hints.upgrade() {
                 hints.confirmed(&inbox);
                 if hints.is_overgrown() {
-                    // Another connection listens for the living alone.
+                    // A new connection listens only for the clients that are left.
                     return Err(Ended::Disconnected);
                 }
             }
@@ -421,7 +421,7 @@ impl Running {
         Ok(())
     }
 
-    /// Carries out what needs messages to be taken meanwhile, since its answer is among them.
+    /// Waits for an answer and takes messages meanwhile, because the answer comes among them.
     async fn attend<T>(
         &self,
         messages: &mut dyn Messages,
@@ -455,7 +455,7 @@ impl Running {
     }
 }
 
-/// Why nobody listens any more.
+/// Why the task stopped listening.
 enum Ended {
     StoreGone,
     Disconnected,
@@ -464,7 +464,7 @@ enum Ended {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The runtime of whoever waited may be gone, or do no input and output.
+        // The runtime of the waiter may be gone, or may have no I/O.
         if !self.has_ended
             && let Some(hints) = self.hints.upgrade()
         {

@@ -1,16 +1,16 @@
-//! On which runtime a connection is served.
+//! The runtime that serves a connection.
 
 use std::sync::Arc;
 
 use crate::host::{Host, Task};
 
-/// Where the task of a connection runs.
+/// The runtime on which the task of a connection runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Home {
-    /// On the runtime of whoever asks first, so that an answer wakes no other thread.
+    /// The runtime of the first caller, so that an answer wakes no other thread.
     #[default]
     Asker,
-    /// On the host's own thread, whatever becomes of the user's.
+    /// The host's own thread, which outlives the user's runtime.
     Host,
 }
 
@@ -20,7 +20,7 @@ impl Home {
         match self {
             Self::Asker => host.spawn_io(task),
             Self::Host => {
-                // Spawned from the host's own thread, it stays there.
+                // A task that is spawned from the host's own thread stays there.
                 let there = Arc::clone(host);
                 host.spawn(Box::pin(async move { there.spawn_io(task) }));
             }

@@ -1,21 +1,21 @@
-//! What the keys of a lock and the channels of clients are called on the server, and the way back.
+//! The names of the keys of a lock and of the channels of clients.
 //!
-//! The lock is the name as given, so that other libraries meet us on it. Its companions hash to the
-//! same slot of a cluster, by the cluster's rule: what stands between the first `{` and the first
-//! `}` after it decides, if that is anything, and else the whole name.
+//! The lock has the name that the user gave, so that other libraries use the same key. Its
+//! companions hash to the same slot of a cluster. By the cluster's rule, the text between the first
+//! `{` and the next `}` decides the slot. If there is no such text, the whole name decides.
 
 use super::link::Command;
 use crate::core::key::Key;
 use crate::core::token::ClientId;
 
-/// What the companions of a lock end in, in the order of KEYS in every script.
+/// The endings of the companion keys of a lock, in the order of KEYS in every script.
 const COMPANIONS: [&str; 5] = ["fence", "grant", "line", "ends", "places"];
 
-/// How many keys a script is given: the lock and its companions.
+/// How many keys a script gets: the lock and its companions.
 const KEYS: u64 = 1 + COMPANIONS.len() as u64;
 
-/// In which process of a strict server its data was last seen, and until when it grants nothing
-/// new; one for each database.
+/// The key of the epoch of a strict server. It has the process that the data was last seen in, and
+/// the end of the quarantine. There is one for each database.
 pub(super) const EPOCH: &str = ":lh:epoch";
 
 const INBOX: &str = ":lh:inbox:";
@@ -32,7 +32,7 @@ pub(super) struct Keys<'a> {
 impl<'a> Keys<'a> {
     pub(super) fn of(key: &'a Key) -> Self {
         let lock = key.as_str();
-        // `t:` keeps the companions of `{a}` apart from those of `a`.
+        // With `t:`, the companions of `{a}` differ from those of `a`.
         let (before, after) =
             if hash_tag(lock).is_some() { ("", ":lh:t:") } else { ("{", "}:lh:") };
         Self { lock, before, after }
@@ -43,22 +43,22 @@ impl<'a> Keys<'a> {
         [self.before, self.lock, self.after, COMPANIONS[0]].concat()
     }
 
-    /// Adds how many keys there are, and the keys, as EVAL takes them.
+    /// Adds the number of keys and the keys, as EVAL expects them.
     pub(super) fn add_to(self, command: Command) -> Command {
         self.add_companions_to(command.number(KEYS))
     }
 
-    /// Adds that there is one key, and the lock.
+    /// Adds the lock as the only key.
     pub(super) fn add_lock_to(self, command: Command) -> Command {
         command.number(1).arg(self.lock)
     }
 
-    /// As [`add_to`](Self::add_to), and behind them what a strict server is told by.
+    /// Like [`add_to`](Self::add_to), with the epoch of a strict server as the last key.
     pub(super) fn add_strictly_to(self, command: Command) -> Command {
         self.add_companions_to(command.number(KEYS + 1)).arg(EPOCH)
     }
 
-    /// As [`add_lock_to`](Self::add_lock_to), and behind it what a strict server is told by.
+    /// Like [`add_lock_to`](Self::add_lock_to), with the epoch of a strict server as the last key.
     pub(super) fn add_lock_strictly_to(self, command: Command) -> Command {
         command.number(2).arg(self.lock).arg(EPOCH)
     }
@@ -68,17 +68,17 @@ impl<'a> Keys<'a> {
         command.arg(self.lock).branching(&companions, &COMPANIONS)
     }
 
-    /// Whether all of them hash to one slot of a cluster, whatever the slots. Only odd names with a
-    /// `}` and no hash tag do not.
+    /// Whether all keys hash to the same slot of a cluster. Only unusual names with a `}` but
+    /// without a hash tag do not.
     #[cfg_attr(not(test), expect(dead_code, reason = "only a cluster has slots"))]
     pub(super) fn one_slot(self) -> bool {
         self.before.is_empty() || !self.lock.contains('}')
     }
 }
 
-/// The lock beside which a key is kept; `None` if it is no companion of ours.
+/// The lock of a companion key; `None` if the key is not one of ours.
 pub(super) fn lock_of(companion: &str) -> Option<Key> {
-    // The mark comes last: nothing after it contains another.
+    // Use the last mark: the ending does not contain another one.
     let (lock, name) = companion.rsplit_once(":lh:")?;
     let (lock, name, tagged) = match name.strip_prefix("t:") {
         Some(name) => (lock, name, true),
@@ -88,12 +88,12 @@ pub(super) fn lock_of(companion: &str) -> Option<Key> {
     (COMPANIONS.contains(&name) && hash_tag(lock).is_some() == tagged).then_some(key)
 }
 
-/// The channel at which a client takes hints.
+/// The channel on which a client receives hints.
 pub(super) fn inbox(client: &ClientId) -> String {
     [INBOX, client.as_str()].concat()
 }
 
-/// Whose inbox a channel is.
+/// The client that a channel belongs to.
 pub(super) fn client_of_inbox(channel: &str) -> Option<ClientId> {
     ClientId::new(channel.strip_prefix(INBOX)?)
 }
@@ -103,7 +103,7 @@ pub(super) fn add_record(command: Command, client: &ClientId) -> Command {
     command.joined(&[RECORD, client.as_str()])
 }
 
-/// What decides the slot of a name, if that is not the whole name.
+/// The part of a name that decides its slot, if it is not the whole name.
 fn hash_tag(name: &str) -> Option<&str> {
     let (tag, _) = name.split_once('{')?.1.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
@@ -144,14 +144,14 @@ mod tests {
         all(name).iter().map(|kept| slot(kept)).collect()
     }
 
-    /// Names of the characters that decide, and any others.
+    /// Names of characters that matter, and any others.
     fn name() -> impl Strategy<Value = String> {
         let parts = ["{", "}", "a", "b", ":", "lh", ":lh:", "t:", "ü", " ", "fence"];
         let odd = vec(select(parts.to_vec()), 1..10).prop_map(|parts| parts.concat());
         prop_oneof![9 => odd, 1 => any::<String>()]
     }
 
-    /// Those of them that a lock can have.
+    /// Names that a lock can have.
     fn key() -> impl Strategy<Value = Key> {
         name().prop_filter_map("no name of a lock", |name| Key::new(name).ok())
     }
@@ -190,8 +190,7 @@ mod tests {
         }
     }
 
-    /// From the specification of Redis Cluster, and what its documentation shows for
-    /// `CLUSTER KEYSLOT`.
+    /// From the specification of Redis Cluster, and from the examples for `CLUSTER KEYSLOT`.
     #[test]
     fn slots_are_those_of_redis_cluster() {
         let table = [
@@ -208,13 +207,13 @@ mod tests {
         for (one, other) in [("{user1000}.following", "user1000"), ("foo{bar}{zap}", "bar")] {
             assert_eq!(slot(one), slot(other));
         }
-        // The first `{` and the first `}` after it, even if there is nothing between them.
+        // The first `{` and the next `}`, even if there is nothing between them.
         for (name, hashed) in [("foo{}{bar}", "foo{}{bar}"), ("foo{{bar}}zap", "{bar")] {
             assert_eq!(hash_tag(name).unwrap_or(name), hashed);
         }
     }
 
-    /// A name with a `}` and no hash tag is the one kind that no companion can follow to its slot.
+    /// A companion cannot share the slot of a name with a `}` but without a hash tag.
     #[test]
     fn a_name_that_is_said_to_be_scattered_is() {
         for name in ["a}b", "{}a", "{}{a}", "}", "a}{b"] {

@@ -1,5 +1,5 @@
-//! What a client knows of the server at the other end of one connection. It starts over with every
-//! connection: behind it may be another server, or one that forgot.
+//! The state of the server, as far as it is known on one connection. Every connection starts
+//! without any: it may lead to another server, or to one that forgot its data.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,56 +7,56 @@ use std::sync::Arc;
 use super::scripts::Script;
 use crate::core::key::Key;
 
-/// How many warm keys are remembered. Beyond, all are forgotten, which costs one look at the
-/// server's clock with the next grant of each.
+/// How many warm keys are remembered. Beyond that, all are forgotten. The next grant of each key
+/// then reads the server's clock once.
 const WARM_KEYS_MAX: usize = 16_384;
 
-/// Which process answers, and whose data it has.
+/// Identifies a server process and its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerProcess {
-    /// It changes with every start.
+    /// The run id changes with every start.
     pub(super) run_id: Arc<str>,
-    /// It changes with every start too, and when the server was a replica and is a primary again.
+    /// The replication id changes with every start, and when a replica becomes a primary again.
     pub(super) replid: Arc<str>,
 }
 
 #[derive(Default)]
 pub(super) struct Known {
-    /// Which process answers, where that was asked.
+    /// The process that answers, if the terms need it.
     process: Option<ServerProcess>,
-    /// How many replicas it had when the connection was made, where that was asked.
+    /// How many replicas the server had when the connection was made, if the terms need it.
     replicas: Option<u32>,
-    /// One bit per script.
+    /// The scripts that the server has, one bit each.
     scripts: u32,
     warm: HashSet<Key>,
     plain: PlainAsk,
 }
 
-/// How a lock is asked for that has nothing beside it.
+/// How to ask for a lock without companion keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PlainAsk {
-    /// By a script at first: where scripts are not allowed, nobody could release what a command
-    /// has taken.
+    /// The first time, with a script. Where scripts are forbidden, a command could take a lock that
+    /// nobody can release.
     #[default]
     Untried,
-    /// By a command: scripts are allowed.
+    /// With a command, because scripts are allowed.
     Command,
-    /// By a script: the server is older than the command.
+    /// With a script, because the server is too old for the command.
     Script,
 }
 
 impl Known {
-    /// What is known of a connection that has just been made.
+    /// The state of a new connection.
     pub(super) fn new(process: Option<ServerProcess>, replicas: Option<u32>) -> Self {
         Self { process, replicas, ..Self::default() }
     }
 
-    /// The server at the other end; `None` where it was not asked.
+    /// The server process; `None` if the terms do not need it.
     pub(super) fn process(&self) -> Option<&ServerProcess> {
         self.process.as_ref()
     }
 
-    /// How many replicas the server had at first; `None` where it was not asked.
+    /// How many replicas the server had at first; `None` if the terms do not need it.
     pub(super) fn replicas(&self) -> Option<u32> {
         self.replicas
     }
@@ -66,40 +66,40 @@ impl Known {
         self.scripts & script.bit() != 0
     }
 
-    /// The script was sent in full: whatever comes after it on this connection finds it there.
+    /// The script was sent in full, so later calls on this connection can use its hash.
     pub(super) fn sent_script(&mut self, script: &Script) {
         self.scripts |= script.bit();
     }
 
-    /// The server said that it does not have the script after all.
+    /// The server said that it does not have the script.
     pub(super) fn lacks_script(&mut self, script: &Script) {
         self.scripts &= !script.bit();
     }
 
-    /// How a lock is asked for that has nothing beside it.
+    /// How to ask for a lock without companion keys.
     pub(super) fn plain_ask(&self) -> PlainAsk {
         self.plain
     }
 
-    /// The server carried a script out, so it does others.
+    /// The server ran a script, so it allows scripts.
     pub(super) fn allows_scripts(&mut self) {
         if self.plain == PlainAsk::Untried {
             self.plain = PlainAsk::Command;
         }
     }
 
-    /// The server does not know `SET` with `NX` and `GET`, which is of Redis 7.0.
+    /// The server does not know `SET` with both `NX` and `GET`, which came with Redis 7.0.
     pub(super) fn lacks_plain_ask(&mut self) {
         self.plain = PlainAsk::Script;
     }
 
-    /// Whether the fencing counter of a key was lifted to the server's clock on this connection.
-    /// Until then the server may have come back with an old one.
+    /// Whether the fencing counter of a key was raised to the server's clock on this connection.
+    /// Before that, the server may have come back with an old counter.
     pub(super) fn is_warm(&self, key: &Key) -> bool {
         self.warm.contains(key)
     }
 
-    /// The counter of a key was lifted.
+    /// The fencing counter of a key was raised.
     pub(super) fn warmed(&mut self, key: &Key) {
         if self.warm.len() == WARM_KEYS_MAX {
             self.warm.clear();

@@ -1,5 +1,4 @@
-//! What the store needs of a connection: the seam for simulation, and for connections that users
-//! bring.
+//! The connections that the store needs. Simulations and users can bring their own.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -9,70 +8,71 @@ use std::sync::Arc;
 use super::terms::Terms;
 use crate::core::error::{Error, ErrorKind};
 
-/// A future of a link, boxed.
+/// The boxed future of a link.
 pub type LinkFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Opens connections to one server.
 pub trait Connector: Send + Sync + 'static {
-    /// Connects, and makes the connection ready: authenticated, on the right database, and answered
-    /// by the server, since an open port is not yet one. Polled where network input and output can
-    /// be done; the caller limits the time.
+    /// Connects, logs in, selects the database, and waits for an answer of the server, because an
+    /// open port alone proves nothing. The future is polled where network I/O works. The caller
+    /// limits the time.
     ///
     /// # Errors
     ///
-    /// `Unavailable`, `Denied`, `Config` or `Unsupported`: nothing was asked yet.
+    /// `Unavailable`, `Denied`, `Config` or `Unsupported`. No request was sent.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes whatever it has opened.
+    /// Dropping the future closes everything that it has opened.
     fn connect(&self) -> LinkFuture<Result<Connected, Error>>;
 
-    /// Connects to where messages come in. No channel is listened to yet. Polled and limited as
-    /// [`connect`](Self::connect).
+    /// Connects for messages. No channel is subscribed yet. The future is polled and limited like
+    /// that of [`connect`](Self::connect).
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect).
+    /// Like [`connect`](Self::connect).
     ///
     /// # Cancel safety
     ///
-    /// As [`connect`](Self::connect).
+    /// Like [`connect`](Self::connect).
     fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>>;
 
-    /// Which server this is, for messages and logs: without a password.
+    /// The name of the server for messages and logs, without a password.
     fn label(&self) -> String;
 
-    /// What all clients of that server have to agree on. Under strict terms each connection has to
-    /// name its server ([`Connected::run_id`], [`Connected::replid`]), and where they want a
-    /// majority of its replicas, to count these ([`Connected::replicas`]). That others are strict
-    /// where these terms are not is for [`connect`](Self::connect) to find out, as `RedisConnector`
-    /// does by the key `:lh:epoch`.
+    /// The terms that all clients of the server must agree on.
+    ///
+    /// - With strict terms, each connection must name its server ([`Connected::run_id`],
+    ///   [`Connected::replid`]).
+    /// - With a majority of replicas, each connection must count them ([`Connected::replicas`]).
+    /// - Without strict terms, [`connect`](Self::connect) must fail if other clients are strict.
+    ///   `RedisConnector` checks the key `:lh:epoch` for this.
     fn terms(&self) -> Terms;
 }
 
-/// A connection that has just been made.
+/// A new connection.
 #[non_exhaustive]
 pub struct Connected {
-    /// Where requests go.
+    /// Takes the requests.
     pub link: Arc<dyn Link>,
-    /// Moves the bytes. It has to be polled for anything to happen, ends with the connection, and
-    /// ends the connection when it is dropped: whatever is under way then is answered
-    /// [`Broken`](LinkError::Broken).
+    /// Does the I/O of the connection, and must be polled. It ends with the connection. Dropping it
+    /// ends the connection: requests under way are then answered [`Broken`](LinkError::Broken).
     pub io: LinkFuture<()>,
-    /// The `run_id` of the server, asked for on this very connection: it tells one process of a
-    /// server from the next. `None` where the [terms](Connector::terms) are not strict.
+    /// The `run_id` of the server, asked for on this very connection. It differs for each process
+    /// of a server. `None` if the [terms](Connector::terms) are not strict.
     pub run_id: Option<Arc<str>>,
-    /// The `master_replid` of the server, asked for on this very connection: it changes where the
-    /// server took over the data of another one. `None` where the terms are not strict.
+    /// The `master_replid` of the server, asked for on this very connection. It changes when the
+    /// server takes over the data of another server. `None` if the terms are not strict.
     pub replid: Option<Arc<str>>,
-    /// How many replicas the server has, asked for on this connection. `None` where the
-    /// [terms](Connector::terms) do not want a majority of them.
+    /// The number of replicas of the server, asked for on this connection. `None` if the
+    /// [terms](Connector::terms) do not ask for a majority of them.
     pub replicas: Option<u32>,
 }
 
 impl Connected {
-    /// A connection of which nothing more is known, as the default [terms](Connector::terms) want
-    /// it. Set the other fields where they want more.
+    /// A connection for the default [terms](Connector::terms). Set the other fields if the terms
+    /// need them.
     #[must_use]
     pub fn new(link: Arc<dyn Link>, io: LinkFuture<()>) -> Self {
         Self { link, io, run_id: None, replid: None, replicas: None }
@@ -87,9 +87,9 @@ impl fmt::Debug for Connected {
 
 /// One connection.
 pub trait Link: Send + Sync + 'static {
-    /// Sends a request. It is in the queue of the connection when this returns: what is submitted
-    /// first reaches the server first. Called under a lock of the store: it must not block, wait or
-    /// call back.
+    /// Sends a request. It is in the queue of the connection when this returns, so requests reach
+    /// the server in the order of these calls. The store calls this under a lock: it must not
+    /// block, wait or call back.
     ///
     /// # Errors
     ///
@@ -97,17 +97,17 @@ pub trait Link: Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future may take a request back that was not yet written; the store keeps it
-    /// until the answer where that must not be.
+    /// Dropping the future may cancel a request that was not written yet. The store keeps the
+    /// future until the answer if that must not happen.
     fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>>;
 }
 
 /// A connection on which messages come in.
 #[non_exhaustive]
 pub struct Subscriber {
-    /// What is listened to.
+    /// Adds channels and keys.
     pub channels: Box<dyn Channels>,
-    /// What comes in.
+    /// Receives messages.
     pub messages: Box<dyn Messages>,
 }
 
@@ -125,34 +125,35 @@ impl fmt::Debug for Subscriber {
     }
 }
 
-/// What a [`Subscriber`] listens to.
+/// The channels and keys of a [`Subscriber`].
 pub trait Channels: Send + 'static {
-    /// Listens to one more channel; ends once the server has confirmed it.
+    /// Subscribes to a channel. Ends when the server has confirmed it.
     ///
     /// # Errors
     ///
-    /// `Denied` if the user has no right to; `Unavailable` if the connection is gone.
+    /// `Denied` if the user has no right to it; `Unavailable` if the connection is gone.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future may leave the channel listened to.
+    /// Dropping the future may leave the channel subscribed.
     fn add(
         &mut self,
         channel: &str,
     ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>>;
 
-    /// Whether the server says here when keys change that [`track`](Self::track) names. It does not
-    /// unless this is overridden.
+    /// Whether the server reports changes of the keys that [`track`](Self::track) names. The
+    /// default is no.
     fn tracks(&self) -> bool {
         false
     }
 
-    /// Has the server say once, by [`News::Changed`], that a key was set, deleted, given another
-    /// end, or that it expired. Ends once that is certain; whether the key is there then.
+    /// Asks the server to report the next change of a key once, by [`News::Changed`]. A change is
+    /// when the key is set, deleted, given another expiry, or expires. Ends when the server has
+    /// confirmed it, and returns whether the key exists.
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add); `Unsupported` if this connection does not [`tracks`](Self::tracks).
+    /// Like [`add`](Self::add); `Unsupported` if [`tracks`](Self::tracks) is false.
     ///
     /// # Cancel safety
     ///
@@ -166,10 +167,10 @@ pub trait Channels: Send + 'static {
     }
 }
 
-/// What comes in on a [`Subscriber`].
+/// The messages of a [`Subscriber`].
 pub trait Messages: Send + 'static {
-    /// What comes next; `None` once the connection is gone. Has to be polled for
-    /// [`Channels::add`] and [`Channels::track`] to end.
+    /// The next message; `None` once the connection is gone. [`Channels::add`] and
+    /// [`Channels::track`] only end while this is polled.
     ///
     /// # Cancel safety
     ///
@@ -177,11 +178,11 @@ pub trait Messages: Send + 'static {
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>>;
 }
 
-/// What a server says unasked.
+/// A message that a server sends without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum News {
-    /// Something was published on a channel that is listened to.
+    /// A message on a subscribed channel.
     Published(Message),
     /// This key has changed, and is no longer tracked.
     Changed(Vec<u8>),
@@ -193,25 +194,26 @@ pub enum News {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// Where it was published.
+    /// The channel.
     pub channel: String,
-    /// What.
+    /// The content.
     pub payload: Vec<u8>,
 }
 
 impl Message {
-    /// What was published where.
+    /// A message with this content on this channel.
     #[must_use]
     pub fn new(channel: impl Into<String>, payload: impl Into<Vec<u8>>) -> Self {
         Self { channel: channel.into(), payload: payload.into() }
     }
 }
 
-/// What an ask in line takes, the longest of the usual commands: it grows no buffer.
+/// The size of an acquire request with a place in line, the longest common command. It needs no
+/// larger buffer.
 const USUAL_BYTES: usize = 512;
 const USUAL_ARGUMENTS: usize = 24;
 
-/// One command: its name, and its arguments.
+/// A command: its name and its arguments.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
     bytes: Vec<u8>,
@@ -219,14 +221,14 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command without arguments yet.
+    /// A command without arguments.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { bytes: Vec::with_capacity(USUAL_BYTES), ends: Vec::with_capacity(USUAL_ARGUMENTS) }
             .arg(name)
     }
 
-    /// With one more argument.
+    /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, argument: impl AsRef<[u8]>) -> Self {
         self.bytes.extend_from_slice(argument.as_ref());
@@ -234,7 +236,7 @@ impl Command {
         self
     }
 
-    /// With one more argument, made of these parts.
+    /// Adds an argument that consists of these parts.
     #[must_use]
     pub(super) fn joined(mut self, parts: &[&str]) -> Self {
         for part in parts {
@@ -244,7 +246,7 @@ impl Command {
         self
     }
 
-    /// With one more argument for each of `ends`: `before`, and that.
+    /// Adds one argument for each of `ends`, which consists of `before` and that end.
     #[must_use]
     pub(super) fn branching(mut self, before: &[&str], ends: &[&str]) -> Self {
         let start = self.bytes.len();
@@ -262,7 +264,7 @@ impl Command {
         self
     }
 
-    /// With a number as one more argument.
+    /// Adds a number as an argument.
     #[must_use]
     pub fn number(self, number: u64) -> Self {
         self.arg(Digits::of(number).as_str())
@@ -275,8 +277,8 @@ impl Command {
     }
 }
 
-/// A number in decimal. By hand: the formatting of the standard library takes three times as long,
-/// and every request has half a dozen numbers.
+/// A number in decimal. Written by hand, because the standard library takes three times as long,
+/// and every request has about six numbers.
 pub(super) struct Digits {
     digits: [u8; 20],
     first: usize,
@@ -301,17 +303,17 @@ impl Digits {
 
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The arguments are left out: there are owner tokens among them.
+        // Without the arguments, because some are owner tokens.
         let name = self.args().next().map(String::from_utf8_lossy);
         write!(f, "Command({}, {} arguments)", name.unwrap_or_default(), self.ends.len() - 1)
     }
 }
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
-    /// Nothing.
+    /// No value.
     Nil,
     /// A number.
     Int(i64),
@@ -326,7 +328,7 @@ impl fmt::Debug for Value {
         match self {
             Self::Nil => f.write_str("Nil"),
             Self::Int(number) => write!(f, "{number}"),
-            // Left out: it may be an owner token.
+            // Without the bytes, because they may be an owner token.
             Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
             Self::Array(values) => f.debug_list().entries(values).finish(),
         }
@@ -337,22 +339,22 @@ impl fmt::Debug for Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The server refused it, by an answer that begins with a `code` such as `NOPERM`.
+    /// The server refused the request. Its answer begins with a `code` such as `NOPERM`.
     Refused {
         /// The first word of the answer.
         code: String,
-        /// The whole of it.
+        /// The whole answer.
         text: String,
     },
-    /// It never left: the connection was gone before.
+    /// The request was not sent, because the connection was gone.
     NotSent {
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// The connection ended, or spoke nonsense, after the request may have left: it may take
-    /// effect.
+    /// The connection ended or got invalid data after the request may have been sent. The request
+    /// may take effect.
     Broken {
-        /// What happened.
+        /// The cause.
         reason: String,
     },
 }

@@ -1,10 +1,10 @@
-//! A connection on which messages come in, read no further ahead than they are taken.
+//! A connection for messages. It reads only as far as messages are taken.
 //!
-//! It speaks RESP3 where the server does, and has the server tell of changed keys where that is
-//! allowed; else RESP2, and messages only.
+//! It uses RESP3 if the server does, and asks the server to track keys if that is allowed.
+//! Otherwise it uses RESP2 and receives only published messages.
 //!
-//! Served here and not by the client crate, whose subscribers know of no keys and queue messages
-//! without a limit. The crate makes values of what is bounded here.
+//! The client crate's subscribers cannot track keys, and they queue messages without a limit. So
+//! the connection is served here, and the crate only parses bytes that were checked before.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ use super::url::Address;
 use super::values::Values;
 use crate::core::error::{Error, ErrorKind};
 
-/// Makes an open stream a connection on which messages come in.
+/// Turns an open stream into a connection for messages.
 pub(super) async fn establish<S>(mut stream: S, address: &Address) -> Result<Subscriber, Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -44,7 +44,7 @@ where
         loop {
             tokio::select! {
                 biased;
-                // Nothing is listened to yet; this moves the answers.
+                // Nothing is subscribed yet. This moves the answers.
                 news = messages.next() => if news.is_none() { return Err(gone()) },
                 chosen = &mut choosing => break chosen?,
             }
@@ -60,7 +60,7 @@ fn gone() -> Error {
     )
 }
 
-/// What was asked and is not answered yet, first one first; `None` once the connection is gone.
+/// The open requests, oldest first; `None` once the connection is gone.
 struct Asked(Mutex<Option<VecDeque<oneshot::Sender<Value>>>>);
 
 impl Default for Asked {
@@ -74,14 +74,14 @@ impl Asked {
         self.0.lock().expect("nothing panics while it holds this")
     }
 
-    /// One more is asked.
+    /// Adds a request.
     fn add(&self) -> Result<oneshot::Receiver<Value>, Error> {
         let (answering, answer) = oneshot::channel();
         self.lock().as_mut().ok_or_else(gone)?.push_back(answering);
         Ok(answer)
     }
 
-    /// The first is answered. Returns whether anything was asked.
+    /// Answers the oldest request. Returns whether there was one.
     fn answer(&self, value: Value) -> bool {
         let first = self.lock().as_mut().and_then(VecDeque::pop_front);
         match first {
@@ -96,15 +96,15 @@ impl Asked {
 
 struct RedisChannels<S> {
     stream: WriteHalf<S>,
-    /// What is not written yet.
+    /// Bytes that are not written yet.
     outgoing: Vec<u8>,
     asked: Arc<Asked>,
     tracks: bool,
 }
 
 impl<S: AsyncWrite> RedisChannels<S> {
-    /// RESP3 and told of changed keys, or what the server allows of it. It may refuse each: an old
-    /// server, a missing right, a command that was renamed.
+    /// Asks for RESP3 and key tracking. The server may refuse each: it is old, the user lacks the
+    /// right, or the command was renamed.
     async fn choose_protocol(&mut self) -> Result<(), Error> {
         let hello = self.send(redis::cmd("HELLO").arg(3))?;
         let tracking = self.send(redis::cmd("CLIENT").arg("TRACKING").arg("ON"))?;
@@ -168,7 +168,7 @@ impl<S: AsyncWrite + Send + 'static> Channels for RedisChannels<S> {
         &mut self,
         key: &str,
     ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
-        // Whatever reads a key has it tracked. This does so without a look at owner tokens.
+        // The server tracks every key that is read. EXISTS reads it without its owner token.
         let exists = redis::cmd("EXISTS").arg(key).take();
         Box::pin(async move {
             match self.ask(&exists).await? {
@@ -181,7 +181,7 @@ impl<S: AsyncWrite + Send + 'static> Channels for RedisChannels<S> {
 
 struct RedisMessages<S> {
     values: Values<ReadHalf<S>>,
-    /// Come in, and not taken yet: the keys of one push.
+    /// News that are not taken yet: the keys of one push.
     news: VecDeque<News>,
     asked: Arc<Asked>,
 }
@@ -218,7 +218,7 @@ impl<S: AsyncRead> RedisMessages<S> {
 
 impl<S> Drop for RedisMessages<S> {
     fn drop(&mut self) {
-        // Nobody moves answers any more.
+        // No answers are moved any more.
         *self.asked.lock() = None;
     }
 }
@@ -235,11 +235,11 @@ mod tests {
     /// How much the pipe between client and server holds.
     const PIPE: usize = 4096;
 
-    /// What is asked first, behind a PING.
+    /// The first requests after PING.
     const CHOICE: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n\
                           *3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n";
 
-    /// As servers answer it that know of neither, and those that do both.
+    /// The answers of a server that knows neither command, and of a server that knows both.
     const OLD: &str = "-ERR unknown command `HELLO`\r\n-ERR Unknown subcommand\r\n";
     const NEW: &str = "%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*0\r\n+OK\r\n";
 
@@ -269,7 +269,7 @@ mod tests {
         (subscriber, server)
     }
 
-    /// Takes one request.
+    /// Reads one request.
     async fn read_subscribe(server: &mut DuplexStream) {
         const REQUEST: &[u8] = b"*2\r\n$9\r\nSUBSCRIBE\r\n$5\r\ninbox\r\n";
         let mut request = [0; REQUEST.len()];
@@ -384,9 +384,9 @@ mod tests {
         }
     }
 
-    /// Writes while there is room, and returns how much that was.
+    /// Writes while there is room, and returns how many bytes that were.
     async fn write_while_it_is_read(server: &mut DuplexStream, bytes: &[u8]) -> usize {
-        /// Turns of the one thread without progress: nobody reads any more.
+        /// Turns of the only thread without progress. After these, nobody reads.
         const STILL: usize = 1_000;
         let (mut written, mut still) = (0, 0);
         while written < bytes.len() && still < STILL {

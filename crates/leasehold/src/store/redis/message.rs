@@ -1,12 +1,12 @@
-//! What scripts publish to the inboxes of clients.
+//! Messages that scripts publish to the inboxes of clients.
 //!
 //! | payload | hint |
 //! |---|---|
 //! | `g ask_no first count owner key` | the key was handed to this owner |
-//! | `w key` | another client waits for it |
-//! | `f key` | it may be free |
+//! | `w key` | another client waits for the key |
+//! | `f key` | the key may be free |
 //!
-//! Anybody who may publish can forge them, so they are read like any input.
+//! Anybody who may publish can forge messages, so they are checked like any input.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub(super) fn hint(payload: &[u8]) -> Option<Hint> {
     }
 }
 
-/// How far the clocks of a server and of this machine may be apart for a message to be believed.
+/// How far the clocks of a server and of this machine may differ before messages are not believed.
 const CLOCKS_APART_MAX: Duration = Duration::from_hours(24);
 
-/// Whether a server may have given these fencing tokens to somebody just now: a hand-over lifts the
-/// counter to the clock of the server, which is about ours.
+/// Whether a server may have issued these fencing tokens just now. A hand-over raises the counter
+/// to the server's clock, which must be close to ours.
 pub(super) fn is_of_now(fencing: Option<FencingBlock>, wall: WallTime) -> bool {
     let Some(FencingBlock { first, count }) = fencing else { return true };
     let apart = |token: u64| Duration::from_micros(token.abs_diff(wall.as_unix_micros()));
@@ -39,7 +39,7 @@ pub(super) fn is_of_now(fencing: Option<FencingBlock>, wall: WallTime) -> bool {
 }
 
 fn granted(text: &str) -> Option<Hint> {
-    // The key comes last: it may contain spaces.
+    // The key comes last, because it may contain spaces.
     let mut words = text.splitn(5, ' ');
     let ask_no = number(words.next()?)?.try_into().ok()?;
     let (first, count) = (number(words.next()?)?, number(words.next()?)?);
@@ -55,7 +55,7 @@ fn granted(text: &str) -> Option<Hint> {
     Some(Hint::Granted { key, owner, fencing, ask_no })
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// A number of digits only. `parse` alone would accept a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(hint(b"w \xff"), None);
     }
 
-    /// Whatever comes in, nothing panics, and what is read is what was said.
+    /// Reading never panics, and whatever is read agrees with the payload.
     #[test]
     fn damaged_payloads_are_read_as_they_are_or_not_at_all() {
         let mut state = 7_u64;

@@ -1,10 +1,10 @@
-//! Redis and Valkey.
+//! Leases on a Redis or Valkey server.
 //!
-//! A lock is a string key with an owner token and an expiry, as in the recipe that most other
-//! clients follow, so that they contend with us correctly. All else lives in companion keys beside
-//! it: the line, the fencing counter, what a holder says of itself.
+//! A lock is a string key that holds an owner token and has an expiry. Most other clients use the
+//! same recipe, so they exclude our clients correctly. Everything else is in companion keys: the
+//! line, the fencing counter, and details about the holder.
 //!
-//! Time is the server's: a step of its clock moves the end of every lease. See GUARANTEES.md.
+//! The server's clock counts. If it jumps, the end of every lease moves. See GUARANTEES.md.
 
 mod answers;
 mod bounded;
@@ -76,14 +76,15 @@ use crate::core::validity::command_limit;
 use crate::host::Host;
 use crate::process::Process;
 
-/// How long a request may take that no ttl limits.
+/// The time limit of requests that have no ttl.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Leases on one Redis or Valkey server. Clones share its connections.
 ///
-/// Asks and releases share one connection, in the order in which they were made, so that a client
-/// never meets its own old lease. Renewals have one of their own, opened with the first of them, on
-/// a thread that no user's task can block. Hints come on a third, opened when somebody first waits.
+/// Acquires and releases share one connection and keep their order, so a client never meets its own
+/// old lease. Renewals have a second connection, which the first renewal opens. It is served by a
+/// thread that no user task can block. Hints arrive on a third connection, opened for the first
+/// waiter.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), leasehold::Error> {
@@ -103,7 +104,8 @@ pub struct RedisStore {
 }
 
 struct Shared {
-    /// Where it was opened. What a fork copied shares its connections with the original.
+    /// The process that opened the store. After a fork, the copy shares its connections with the
+    /// original.
     process: Process,
     host: Arc<dyn Host>,
     label: String,
@@ -113,18 +115,18 @@ struct Shared {
     hints: Arc<Hints>,
     records: Records,
     spent: Spent,
-    /// Somebody was told that this user may not publish.
+    /// Whether the missing right to publish was logged.
     told_of_mute: AtomicBool,
 }
 
 impl RedisStore {
-    /// Connects to the server that `url` names, as [`RedisConnector`] reads it.
+    /// Connects to the server at `url`, which [`RedisConnector`] describes.
     ///
     /// # Errors
     ///
-    /// [`Config`](crate::ErrorKind::Config) for a URL that is not understood or a database that is
-    /// not there, [`Unsupported`](crate::ErrorKind::Unsupported) for a server that a lock cannot be
-    /// kept on, [`Denied`](crate::ErrorKind::Denied) for wrong credentials,
+    /// [`Config`](crate::ErrorKind::Config) for an invalid URL or a missing database,
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a server that cannot keep locks,
+    /// [`Denied`](crate::ErrorKind::Denied) for wrong credentials,
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if the server could not be reached.
     ///
     /// # Cancel safety
@@ -134,11 +136,11 @@ impl RedisStore {
         Self::connect_with(RedisConnector::new(url)?, host).await
     }
 
-    /// As [`connect`](Self::connect), over connections of your own making.
+    /// Like [`connect`](Self::connect), with your own connector.
     ///
     /// # Errors
     ///
-    /// What the connector says.
+    /// The errors of the connector.
     ///
     /// # Cancel safety
     ///
@@ -152,8 +154,8 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// A store that is connected to with the first request, over connections of your own making: it
-    /// need not be there yet, as a node of a [`Quorum`](crate::store::Quorum) may be down.
+    /// Creates a store that connects with its first request, with your own connector. The server
+    /// may be down at first, for example as a node of a [`Quorum`](crate::store::Quorum).
     pub fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
         let connector: Arc<dyn Connector> = Arc::new(connector);
         let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
@@ -172,19 +174,19 @@ impl RedisStore {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Whether it notices that its server has forgotten what it granted.
+    /// Whether the store refuses grants for a while after its server has forgotten its leases.
     pub(crate) fn is_strict(&self) -> bool {
         self.shared.terms.strict.is_some()
     }
 
-    /// Connects, unless it is connected already.
+    /// Connects, unless there is a connection already.
     pub(crate) async fn reach(&self) -> Result<(), Error> {
         self.shared.asks.connect().await
     }
 }
 
 impl RedisStore {
-    /// Asks for a lock with nothing beside it.
+    /// Asks for a lock without companion keys.
     fn acquire_plain(
         &self,
         ask: Ask,
@@ -209,8 +211,8 @@ impl RedisStore {
                     return shared.confirmed(granted, reply.confirmed, lease, limit).await;
                 }
                 Set::Taken => return Ok(Acquired::Taken { retry_in: None, ahead: 0 }),
-                // The command leaves the key as it is, and the lease of who asks again is to last
-                // for the whole ttl.
+                // The command did not change the key. A repeated request must restart the whole
+                // ttl, so ask again with the script.
                 Set::Before => {
                     let again = Scripted::new(Step::Acquire(ask)).on(&terms);
                     let again = shared.asks.submit_to_confirm(limit, again);
@@ -226,12 +228,12 @@ impl RedisStore {
 }
 
 impl Shared {
-    /// Refuses to use a copy that a fork made.
+    /// Refuses to work in a forked copy of the process.
     fn check_here(&self, key: &Key) -> Result<(), Error> {
         self.process.check().map_err(|error| error.with_name(key.as_str()))
     }
 
-    /// Looks whether the server is quarantined. Another one than a strict server never is.
+    /// Looks whether the server is quarantined. Only a strict server can be.
     fn quarantine(&self) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
         let looking = self.terms.strict.map(|strict| quarantine::look(strict, &self.asks));
         async move {
@@ -242,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// That answer, unless it is a grant that does not count: that is given back.
+    /// Returns the answer. A grant without enough copies is released, and is an error.
     async fn confirmed(
         &self,
         answer: Acquired,
@@ -264,7 +266,7 @@ impl Shared {
         Err(error.with_name(key.as_str()))
     }
 
-    /// Where messages cannot be published, nobody is woken: say so once.
+    /// Logs once that this user may not publish, so that waiters are not woken.
     fn notice_muteness(&self, mute: bool) {
         if mute && !self.told_of_mute.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -275,7 +277,7 @@ impl Shared {
     }
 }
 
-/// A hand-over is a grant too, see [`Terms::hand_over`].
+/// The error for [`Line::Join`] where a hand-over is not allowed, see [`Terms::hand_over`].
 fn no_line(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -287,8 +289,8 @@ fn no_line(key: &Key) -> Error {
 
 impl Store for RedisStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        // What a quorum tries its nodes by has a name that was made up just now: nobody can have
-        // been granted it before the server forgot.
+        // A probe of a quorum uses a new name, so nobody can have held its key before the server
+        // forgot. Such a request needs no terms.
         let terms = if ask.key.is_probe() { Terms::default() } else { self.shared.terms };
         let refused = match (&ask.line, terms.hand_over()) {
             (Line::Join { .. }, false) => Err(no_line(&ask.key)),
@@ -362,7 +364,7 @@ impl Store for RedisStore {
                 confirmed.map_err(|shortfall| named(shortfall.renewed()))?;
             }
             Ok(match renewed {
-                // Nothing is noted of such a lease, so the script takes it for one that has the
+                // There is no note about such a lease, so the script counts it as the owner of the
                 // last token of a counter that others left beside the key.
                 Renewed::Renewed { wanted, .. } if is_plain => {
                     Renewed::Renewed { fencing: None, raised_from: None, wanted }
@@ -455,7 +457,7 @@ impl Store for RedisStore {
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        // To end the connections of a copy would end those of the original.
+        // Closing the connections of a forked copy would close those of the original.
         if !self.shared.process.is_this() {
             std::mem::forget(Arc::clone(&self.shared));
         }

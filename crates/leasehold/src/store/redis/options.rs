@@ -1,19 +1,19 @@
-//! The options of a URL: what stands behind its `?`, read and written.
+//! Reads and writes the options of a URL, which come after its `?`.
 
 use super::copies::{Copies, Replicas};
 use super::terms::{Strict, Terms};
 
-/// What stands behind the `?` of a URL.
+/// The options of a URL.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
-    /// A database.
+    /// The database.
     pub(super) db: Option<String>,
     pub(super) terms: Terms,
 }
 
 impl Options {
-    /// Reads them, or says what is wrong: one that is not known, that comes twice, or whose value
-    /// is none. What all clients have to agree on is not guessed.
+    /// Reads the options. Refuses unknown options, repeated options, and invalid values. Nothing is
+    /// guessed, because all clients must use the same terms.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let mut options = Self::default();
         let mut seen = Vec::new();
@@ -56,7 +56,7 @@ const UNKNOWN: &str = "there is no such option, there are `strict`, `replicas`, 
                        `USER:PASSWORD@` before the host or the path";
 
 impl Terms {
-    /// The terms as the options of a URL, with `&` between them.
+    /// The terms as options of a URL, with `&` between them.
     pub(super) fn label(&self) -> String {
         let Self { strict, copies: Copies { replicas, fsync }, confirm } = self;
         let mut options = Vec::new();

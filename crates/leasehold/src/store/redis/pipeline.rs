@@ -1,8 +1,8 @@
 //! One connection: requests go out and answers come in, in the same order.
 //!
-//! Whoever submits writes to a buffer, and one task moves the bytes: whatever was submitted until
-//! its turn leaves in one write. No library's connection is used for it, since a request through
-//! one cost as much as all the rest of a lock.
+//! Callers write to a buffer, and one task does the I/O. All requests up to its turn leave in one
+//! write. We do not use a library's connection, because one request through it cost as much as all
+//! the rest of a lock.
 
 use std::collections::VecDeque;
 use std::future::{Future, ready};
@@ -21,12 +21,12 @@ use super::resp;
 /// How much is read at once.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A buffer that grew beyond this is not kept.
+/// A buffer that has grown larger is dropped.
 const KEPT_BYTES: usize = 256 * 1024;
 
 type Reply = Result<Value, LinkError>;
 
-/// The end of a connection at which requests are submitted.
+/// The side of a connection that takes requests.
 pub(super) struct Pipeline {
     state: Mutex<State>,
 }
@@ -35,15 +35,15 @@ pub(super) struct Pipeline {
 struct State {
     /// Requests that are not written yet.
     out: Vec<u8>,
-    /// Who waits for the answers, the first one first.
+    /// The callers that wait for answers, the first one first.
     waiting: VecDeque<oneshot::Sender<Reply>>,
-    /// Wakes the task that moves the bytes, while it has nothing to write.
+    /// Wakes the task that does the I/O while it has nothing to write.
     writer: Option<Waker>,
     ended: bool,
 }
 
 impl Pipeline {
-    /// A connection over an open stream, and the task that moves its bytes until it ends.
+    /// Opens a connection over a stream. Returns it with the task that does its I/O until it ends.
     pub(super) fn open<S>(stream: S) -> (Arc<Self>, LinkFuture<()>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -63,7 +63,7 @@ impl Pipeline {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing under it panics half way.
+        // Nothing panics halfway under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,17 +102,17 @@ fn broken(why: Option<&str>) -> LinkError {
     LinkError::Broken { reason: why.unwrap_or("the connection failed").to_owned() }
 }
 
-/// Moves the bytes of one connection. Ends with it, and ends it when dropped.
+/// Does the I/O of one connection. Ends with the connection, and ends it when dropped.
 struct Mover<S> {
     pipeline: Arc<Pipeline>,
     stream: S,
     writing: Vec<u8>,
     written: usize,
     chunk: Box<[u8]>,
-    /// The beginning of an answer that is not whole yet.
+    /// The beginning of an incomplete answer.
     partial: Vec<u8>,
     answer: Answer,
-    /// What ended the connection.
+    /// The reason why the connection ended.
     why: Option<String>,
 }
 
@@ -121,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Mover<S> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // What comes in may have been said before the server closed, so it is read first.
+        // Read first: the server may have sent answers before it closed.
         let ended = match this.read(cx) {
             Poll::Ready(ended) => Some(ended),
             Poll::Pending => match this.write(cx) {
@@ -136,8 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Mover<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
-    /// Writes until there is nothing to write, or the other side does not take it. Returns why it
-    /// failed.
+    /// Writes until the buffer is empty or the other side takes no more. Returns an error, if any.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
             if self.written == self.writing.len() {
@@ -160,7 +159,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
         }
     }
 
-    /// Reads until there is nothing to read. Returns why the connection is over.
+    /// Reads until there is nothing to read. Returns why the connection ended.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
             let mut chunk = ReadBuf::new(&mut self.chunk);
@@ -177,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
         }
     }
 
-    /// Gives what was just read to those who wait for it.
+    /// Passes new bytes to the callers that wait for them.
     fn take_in(&mut self, count: usize) -> Result<(), String> {
         let chunk = &self.chunk[..count];
         let (whole, refused) = match self.answer.follow(chunk) {
@@ -203,15 +202,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
     }
 }
 
-/// Gives whole answers to those who wait for them.
+/// Passes whole answers to the callers that wait for them.
 fn hand_out(pipeline: &Pipeline, mut answers: &[u8]) -> Result<(), String> {
     while !answers.is_empty() {
         let reply = resp::take(&mut answers);
         let is_nonsense = matches!(reply, Err(LinkError::Broken { .. }));
-        // Each under the lock on its own: who is woken may submit the next request at once.
+        // Lock for each answer, because a woken caller may submit its next request at once.
         let waiting = pipeline.state().waiting.pop_front();
         let was_asked = waiting.is_some();
-        // Who does not wait any more needs no answer.
+        // A caller that gave up needs no answer.
         let _gone = waiting.map(|waiting| waiting.send(reply));
         if is_nonsense || !was_asked {
             return Err(resp::NONSENSE.to_owned());
@@ -228,7 +227,7 @@ impl<S> Drop for Mover<S> {
         (state.out, state.writer) = (Vec::new(), None);
         drop(state);
         for waiting in waiting {
-            // Who does not wait any more needs no answer.
+            // A caller that gave up needs no answer.
             let _gone = waiting.send(Err(broken(self.why.as_deref())));
         }
     }
@@ -278,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Gives the task that moves the bytes its turn.
+    /// Polls the I/O task once.
     async fn moved(io: &mut LinkFuture<()>) {
         let turn = poll_fn(|cx| Poll::Ready(io.as_mut().poll(cx).is_pending()));
         assert!(turn.await, "the connection goes on");

@@ -1,4 +1,4 @@
-//! Whether a strict server is quarantined, for whoever looks and asks for no lock.
+//! Reads whether a strict server is quarantined, without asking for a lock.
 
 use std::future::Future;
 use std::mem;
@@ -14,8 +14,8 @@ use super::{LIMIT, keys, reply};
 use crate::core::error::Error;
 use crate::store::Quarantine;
 
-/// Looks. A server of which the next ask would find that it has forgotten counts: its quarantine
-/// has not begun, and lies ahead as a whole.
+/// Reads the quarantine. If the next acquire request would find that the server has forgotten its
+/// leases, the quarantine has not begun yet, and its whole length is left.
 pub(super) fn look(
     strict: Strict,
     asks: &Wire,
@@ -34,13 +34,14 @@ pub(super) fn look(
     }
 }
 
-/// The error, about the epoch if that is what is wrong. No key of the lock's is read, so that it is
-/// no other's type.
+/// The error, which names the epoch if that key has the wrong type. The request reads no other key,
+/// so no other key can have caused it.
 fn explained(heard: &Heard, error: Error) -> Error {
     if heard.no_hash { no_epoch().with_source(error) } else { error }
 }
 
-/// The decision of strict.lua, on what HMGET, INFO and TIME answer; it writes nothing. Change both.
+/// The same decision as in strict.lua, from the answers to HMGET, INFO and TIME. Writes nothing.
+/// Change both together.
 fn conclude(
     strict: Strict,
     run_id: Option<&str>,
@@ -61,7 +62,7 @@ fn conclude(
     Some(reply::to_quarantine(Duration::from_millis(left), strict.quarantine()))
 }
 
-/// Whether a server of which INFO says that has the data that was seen under that replication id.
+/// Whether, by the answer to INFO, the server still has the data that was seen under `replid`.
 fn goes_on(replid: &Value, replication: &Value) -> bool {
     let Value::Bytes(info) = replication else { return false };
     let info = String::from_utf8_lossy(info);
@@ -71,13 +72,13 @@ fn goes_on(replid: &Value, replication: &Value) -> bool {
         || id("master_replid2:").is_some_and(was_no_replica)
 }
 
-/// The answer to TIME.
+/// Reads the answer to TIME.
 fn millis(time: &Value) -> Option<u64> {
     let [Value::Bytes(seconds), Value::Bytes(micros)] = listed(time)? else { return None };
     whole(seconds)?.checked_mul(1_000)?.checked_add(whole(micros)? / 1_000)
 }
 
-/// Digits as a number, or the greatest that there is.
+/// Digits as a number, or the greatest number.
 fn whole(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     is_number.then(|| str::from_utf8(digits).ok()?.parse().ok()).map(|it| it.unwrap_or(u64::MAX))
@@ -87,16 +88,16 @@ fn listed<const N: usize>(value: &Value) -> Option<&[Value; N]> {
     if let Value::Array(values) = value { values.as_array() } else { None }
 }
 
-/// What is known of an answer beside what it says.
+/// Facts about an answer that are not in it.
 #[derive(Default)]
 struct Heard {
-    /// Which process it is of.
+    /// The run id of the process that gave the answer.
     run_id: Option<Arc<str>>,
-    /// It says that the epoch is no hash.
+    /// Whether the server said that the epoch is not a hash.
     no_hash: bool,
 }
 
-/// In which process the data was last seen, asked of a process that is known.
+/// Asks for the process that the data was last seen in, on a connection to a known process.
 struct Epoch {
     heard: Arc<Mutex<Heard>>,
 }
@@ -109,7 +110,7 @@ impl Epoch {
 
 impl Request for Epoch {
     fn command(&mut self, known: &mut Known) -> Command {
-        // That of the connection that it is sent on last, if it is sent more than once.
+        // If it is sent more than once, the last connection counts.
         self.heard().run_id = known.process().map(|process| Arc::clone(&process.run_id));
         Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid")
     }
@@ -138,7 +139,7 @@ mod tests {
         let info = |replid, before| {
             bytes(&format!("# R\r\nmaster_replid:{replid}\r\nmaster_replid2:{before}\r\n"))
         };
-        // run, until, what is seen by process `a` at 100 s and 7 ms
+        // run, until, result for process `a` at 100 s and 7 ms
         for (run, until, seen) in [
             (bytes("a"), Value::Nil, None),
             (bytes("a"), bytes("105007"), left(5_000)),
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(conclude(strict, Some("a"), &Value::Nil, &same, &time), ahead);
         let odd = Value::Array(vec![bytes("a"), bytes("105007"), bytes("c")]);
         assert_eq!(conclude(strict, Some("a"), &odd, &same, &Value::Nil), ahead);
-        // what INFO says, what is seen where the data was seen last as `c`
+        // answer to INFO, result for data that was last seen as `c`
         for (replication, seen) in [
             (info("c", "00"), None),
             (info("c", "d"), None),
@@ -178,7 +179,7 @@ mod tests {
         }
     }
 
-    /// A cluster's refusals are of the same kind.
+    /// A cluster's refusals have the same kind.
     #[test]
     fn only_the_wrong_type_is_taken_for_a_broken_epoch() {
         for (code, no_hash) in

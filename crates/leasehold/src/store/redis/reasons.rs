@@ -1,10 +1,10 @@
-//! Why a script granted nothing, in words.
+//! The errors for scripts that granted nothing.
 
 use super::keys::Keys;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 
-/// `Unavailable`: another connection may lead to the right server.
+/// `Unavailable`, because another connection may lead to the right server.
 pub(super) fn misled() -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -14,7 +14,7 @@ pub(super) fn misled() -> Error {
     )
 }
 
-/// `Config`: whose data it is the server cannot know.
+/// `Config`, because the server cannot know whose data it is.
 pub(super) fn no_epoch() -> Error {
     Error::new(
         ErrorKind::Config,
@@ -24,7 +24,7 @@ pub(super) fn no_epoch() -> Error {
     )
 }
 
-/// `Config`: no clock is so far, so somebody has written the counter.
+/// `Config`: no clock is that far ahead, so somebody else has written the counter.
 pub(super) fn no_tokens(key: &Key) -> Error {
     let counter = Keys::of(key).fence();
     let message = format!(

@@ -1,6 +1,6 @@
-//! What clients say of themselves, as it is kept on the server: one text per client, `host`, `pid`
-//! (and behind a blank the ttl of its leases in milliseconds, if it says so), `user` and `command`,
-//! a line each.
+//! The record of a client on the server. It is one text of four lines: `host`, `pid`, `user` and
+//! `command`. If the client has told the ttl of its leases, that comes after `pid` and a space, in
+//! milliseconds.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::link::{Command, Value};
 use crate::core::token::{ClientId, client_of};
 use crate::store::{ClientRecord, FENCE_IDLE, Snapshot};
 
-/// The longest text that is read as a record, in bytes. What clients write is shorter.
+/// The longest text that is read as a record, in bytes. Clients write shorter ones.
 const RECORD_BYTES_MAX: usize = 4_096;
 
-/// The command that writes a record, or keeps it for longer.
+/// The command that writes a record or extends its life.
 pub(super) fn write(record: &ClientRecord) -> Command {
     let ClientRecord { id, host, pid, user, command, ttl } = record;
     let ttl = ttl.map(|ttl| format!(" {}", ttl.as_millis())).unwrap_or_default();
-    // Only the last line may itself have lines.
+    // Only the last field may contain line breaks.
     let line = |text: &str| text.replace('\n', " ");
     let idle_ms = u64::try_from(FENCE_IDLE.as_millis()).expect("some minutes");
     add_record(Command::new("SET"), id)
@@ -26,7 +26,7 @@ pub(super) fn write(record: &ClientRecord) -> Command {
         .number(idle_ms)
 }
 
-/// The clients that a snapshot speaks of, each once.
+/// The clients in a snapshot, each once.
 pub(super) fn clients_of(snapshot: &Snapshot) -> Vec<ClientId> {
     let holders = snapshot.holders.iter().filter_map(|holder| client_of(&holder.token));
     let waiters = snapshot.waiters.iter().filter_map(|waiter| waiter.id.clone());
@@ -36,12 +36,12 @@ pub(super) fn clients_of(snapshot: &Snapshot) -> Vec<ClientId> {
     clients
 }
 
-/// The command that reads the records of `clients`, at least one.
+/// The command that reads the records of `clients`, which must not be empty.
 pub(super) fn read(clients: &[ClientId]) -> Command {
     clients.iter().fold(Command::new("MGET"), add_record)
 }
 
-/// Puts the records that were read into the snapshot. One that is missing or strange is left out.
+/// Adds the records to the snapshot. Missing or invalid records are left out.
 pub(super) fn fill(snapshot: &mut Snapshot, clients: &[ClientId], reply: &Value) {
     let Value::Array(texts) = reply else { return };
     let records: HashMap<&ClientId, ClientRecord> = clients

@@ -1,4 +1,4 @@
-//! Who the clients are: one short-lived record for each, written beside the locks.
+//! Writes and reads a short-lived record about each client.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,18 +13,17 @@ use crate::core::token::{ClientId, OwnerToken};
 use crate::host::Host;
 use crate::store::{ClientRecord, FENCE_IDLE, Snapshot};
 
-/// How often a record is written again while its client is active: often enough that one lost
-/// write does no harm.
+/// How often an active client writes its record again. One lost write does no harm.
 const REFRESH_EVERY: Duration = FENCE_IDLE.checked_div(3).expect("three is not zero");
 
-/// How many clients one store writes records for; a process usually has one.
+/// How many clients one store writes records for. A process usually has one.
 const CLIENTS_MAX: usize = 1_024;
 
 pub(super) struct Records {
     host: Arc<dyn Host>,
     clients: Arc<Mutex<HashMap<ClientId, Client>>>,
     denied: Arc<AtomicBool>,
-    /// When the first of them is due, in nanoseconds: most renewals need to know no more.
+    /// When the first record is due, in nanoseconds. Most renewals check only this.
     due: Arc<AtomicU64>,
 }
 
@@ -38,8 +37,7 @@ impl Records {
         Self { host, clients: Arc::default(), denied: Arc::default(), due: Arc::default() }
     }
 
-    /// Writes a record that is new, or was written long ago. It goes before whatever is submitted
-    /// next.
+    /// Writes a record if it is new or was written long ago. It is sent before any later request.
     pub(super) fn write_if_due(&self, record: &Arc<ClientRecord>, wire: &Wire) {
         let mut clients = lock(&self.clients);
         if !clients.contains_key(&record.id) {
@@ -57,7 +55,7 @@ impl Records {
         self.write(client, wire);
     }
 
-    /// Writes the record of a client that holds something again, if it was written long ago.
+    /// Writes the record of a holder again if it was written long ago.
     pub(super) fn refresh_if_due(&self, owner: &OwnerToken, wire: &Wire) {
         if self.host.now() < Moment::from_nanos(self.due.load(Ordering::Acquire)) {
             return;
@@ -99,7 +97,7 @@ impl Records {
         }));
     }
 
-    /// Adds what the clients in a snapshot say of themselves.
+    /// Adds the records of the clients in a snapshot.
     pub(super) async fn fill_in(&self, snapshot: &mut Snapshot, wire: &Wire) -> Result<(), Error> {
         let clients = record::clients_of(snapshot);
         if clients.is_empty() {
@@ -107,7 +105,7 @@ impl Records {
         }
         match wire.submit(LIMIT, Box::new(Plain(record::read(&clients)))).await {
             Ok(records) => record::fill(snapshot, &clients, &records),
-            // Who may look at locks need not be allowed to know the clients.
+            // A user who may inspect locks may lack the right to read the records.
             Err(error) if error.kind() == ErrorKind::Denied => {}
             Err(error) => return Err(error),
         }

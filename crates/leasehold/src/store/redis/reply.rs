@@ -1,7 +1,7 @@
-//! The replies of scripts as answers of the contract.
+//! Turns the replies of scripts into answers of the store contract.
 //!
-//! A server may be another than it seems, so nothing in a reply is trusted: what is not of the
-//! agreed shape is no answer.
+//! The server may not be a real one, so every reply is checked. A reply of another shape is an
+//! error.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::store::{
     Acquired, Evicted, Holder, Quarantine, Released, Renewed, Snapshot, Waiter, line_is_full,
 };
 
-/// What acquire.lua says of a holder that is no client of ours.
+/// The reply of acquire.lua for a holder that is not one of our clients.
 const FOREIGNER: &[u8] = b"?";
 
-/// An answer, and what the step says beside it.
+/// An answer, and further facts from the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answered<T> {
     /// The answer.
     pub(super) answer: T,
-    /// The client that holds the key for which the asker has just taken a place: it is to be told
-    /// that the key is wanted.
+    /// The client that holds the key, if the caller has just taken a place. It must be told that
+    /// the key is wanted.
     pub(super) holder: Option<ClientId>,
-    /// Whether who holds the key is no client of ours, and no place is before that of the asker.
+    /// Whether the holder is not one of our clients, and the caller is the first in line.
     pub(super) is_first_behind_a_foreigner: bool,
-    /// Whether a hint for another client was not allowed.
+    /// Whether the user may not publish hints to other clients.
     pub(super) hints_denied: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
     }
 }
 
-/// Whether strict.lua says that the connection leads to another process than it was made to.
+/// Whether strict.lua says that the connection leads to another process than at first.
 pub(super) fn was_misled(reply: &Value) -> bool {
     is_misled(items(reply))
 }
@@ -88,27 +88,27 @@ const fn is_misled(reply: &[Value]) -> bool {
     matches!(reply, [Value::Int(5)])
 }
 
-/// A quarantine of a length, by what is left of it. Where that is more, the clock was set back
-/// since it began, or somebody has set its end: since when it lasts is not known.
+/// A quarantine of the length `of`. If `left` is longer, the clock was set back, or somebody has
+/// changed the end. Then the beginning is unknown.
 pub(super) fn to_quarantine(left: Duration, of: Duration) -> Quarantine {
     Quarantine { since: of.checked_sub(left), left }
 }
 
-/// What a plain ask by a command is answered.
+/// The answer to an acquire request by command, for a lock without companion keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Set {
-    /// The key was free, and is the asker's.
+    /// The key was free. The caller has it now.
     Done,
-    /// It was the asker's before.
+    /// The caller had the key before.
     Before,
-    /// It is another's.
+    /// Another owner has the key.
     Taken,
     /// This is the reply of a script.
     Scripted,
 }
 
-/// Reads the reply of `SET` with `NX` and `GET`: what the key was before. The replies of
-/// acquire.lua are of other types.
+/// Reads the reply of `SET` with `NX` and `GET`, which is the old value of the key. The replies of
+/// acquire.lua have other types.
 pub(super) fn set(owner: &OwnerToken, reply: &Value) -> Set {
     match reply {
         Value::Nil => Set::Done,
@@ -165,7 +165,7 @@ pub(super) fn evicted(key: &Key, reply: &Value) -> Result<Answered<Evicted>, Err
     }
 }
 
-/// Reads the reply of inspect.lua. The records of the clients are kept elsewhere.
+/// Reads the reply of inspect.lua. The records of the clients are read separately.
 pub(super) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
     let [token, Value::Int(ttl_left), counter, grant, Value::Int(waiting), Value::Array(waiters)] =
         items(reply)
@@ -197,15 +197,15 @@ pub(super) fn living(key: &Key, reply: &Value) -> Result<bool, Error> {
     }
 }
 
-/// Whether a step that asked for fencing tokens got some: the reply of acquire.lua, renew.lua or
-/// release.lua has a block in it. Only then the counter was looked at.
+/// Whether a step that asked for fencing tokens got some. If so, the reply of acquire.lua,
+/// renew.lua or release.lua contains a block. Only then has the script read the counter.
 pub(super) fn has_fencing(reply: &Value) -> bool {
     matches!(items(reply), [Value::Int(1 | 3), Value::Int(_), Value::Int(1..), ..])
 }
 
 fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Value) -> Holder {
     let [first, count, since, why, idle] = items(grant) else {
-        // Nothing is noted: it has the last token, unless it is a foreigner.
+        // There is no note: one of our clients has the last token, and others have none.
         let first = counter.filter(|_| client_of(token).is_some());
         return Holder {
             ttl_left: millis(ttl_left),
@@ -232,12 +232,12 @@ fn waiter(owner: &Value, since: &Value) -> Waiter {
     Waiter { id, client: None, since: number(since).map(WallTime::from_unix_micros) }
 }
 
-/// What is in a list; nothing if it is none.
+/// The items of a list; none if it is not a list.
 fn items(value: &Value) -> &[Value] {
     if let Value::Array(values) = value { values } else { &[] }
 }
 
-/// A block of fencing tokens, or none; `None` if there is no such block.
+/// A block of fencing tokens, or none; `None` if the numbers are invalid.
 fn block(first: i64, count: i64) -> Option<Option<FencingBlock>> {
     if count == 0 {
         return Some(None);
@@ -249,7 +249,7 @@ fn block(first: i64, count: i64) -> Option<Option<FencingBlock>> {
         .map(|first| Some(FencingBlock { first, count }))
 }
 
-/// A time left; `None` if there is no end to it.
+/// The time left; `None` if there is no end.
 fn millis(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }

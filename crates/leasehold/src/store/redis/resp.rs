@@ -1,9 +1,9 @@
-//! RESP2, the protocol of Redis: a command as bytes, and bytes as an answer.
+//! RESP2, the protocol of Redis: writes commands as bytes, and reads answers.
 
 use super::error::without_arguments;
 use super::link::{Command, Digits, LinkError, Value};
 
-/// Why a connection whose server says something else is ended.
+/// The reason why a connection with invalid data is ended.
 pub(super) const NONSENSE: &str = "the server answered what is not Redis's protocol";
 
 /// Appends a command.
@@ -17,7 +17,7 @@ pub(super) fn write(command: &Command, out: &mut Vec<u8>) {
 }
 
 fn write_head(mark: u8, count: usize, out: &mut Vec<u8>) {
-    // Most have one digit or two, and every request has a dozen of them.
+    // Most counts have one or two digits, and every request has a dozen of them.
     match u8::try_from(count) {
         Ok(count @ ..=9) => out.extend_from_slice(&[mark, b'0' + count, b'\r', b'\n']),
         Ok(count @ 10..=99) => {
@@ -31,8 +31,8 @@ fn write_head(mark: u8, count: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes the first answer off `bytes`, which begin with a whole one. What is no answer is
-/// [`Broken`](LinkError::Broken); an error is one, wherever in the answer it stands.
+/// Takes the first answer off `bytes`, which must begin with a whole one. Invalid data is
+/// [`Broken`](LinkError::Broken). An error anywhere in the answer makes the whole answer an error.
 pub(super) fn take(bytes: &mut &[u8]) -> Result<Value, LinkError> {
     let (&mark, rest) = bytes.split_first().ok_or_else(nonsense)?;
     let end = rest.windows(2).position(|pair| pair == b"\r\n").ok_or_else(nonsense)?;
@@ -58,7 +58,7 @@ pub(super) fn take(bytes: &mut &[u8]) -> Result<Value, LinkError> {
     }
 }
 
-/// All of it, also behind an error: the next answer begins after it.
+/// Takes the whole array, even after an error, because the next answer begins behind it.
 fn take_array(count: usize, bytes: &mut &[u8]) -> Result<Value, LinkError> {
     let mut values = Vec::with_capacity(count.min(bytes.len()));
     let mut first_error = None;

@@ -1,4 +1,4 @@
-//! A script call as a request on the wire.
+//! A request that calls a script.
 
 use super::call::{Call, Strictly, set};
 use super::copies::{Confirmation, Copies};
@@ -12,8 +12,8 @@ use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::store::{Ask, Claim, LeaseId, Otherwise, Renewal};
 
-/// How often a request is sent before it is an error that the script is absent, since somebody may
-/// flush them at any time, or that the server is another one.
+/// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
+/// may change.
 const TRIES_MAX: u32 = 3;
 
 /// One step at one lock, kept until it is answered.
@@ -38,7 +38,7 @@ impl Step {
         }
     }
 
-    /// For how long the lease is that it may grant.
+    /// The ttl of the lease that the step may grant.
     fn grants(&self) -> Option<Ttl> {
         match self {
             Self::Acquire(ask) => Some(ask.ttl),
@@ -51,8 +51,8 @@ impl Step {
         }
     }
 
-    /// The key from whose counter it takes fencing tokens as its client has known it. An eviction
-    /// and a hand-over lift the counter by themselves.
+    /// The key, if the step reserves fencing tokens for this client. Evictions and hand-overs raise
+    /// the counter to the clock in any case.
     fn counted(&self) -> Option<&Key> {
         match self {
             Self::Acquire(ask) => (ask.reserve > 0).then_some(&ask.key),
@@ -68,8 +68,8 @@ impl Step {
     }
 }
 
-/// Calls a script by its hash where the server has it, and in full where it has not. A lock with
-/// nothing beside it is asked for by a command.
+/// Calls a script by its hash if the server has it, otherwise in full. A lock without companion
+/// keys is acquired by a command if the server allows that.
 pub(super) struct Scripted {
     step: Step,
     cold: bool,
@@ -77,13 +77,13 @@ pub(super) struct Scripted {
     plain: Plain,
     strict: Option<Strict>,
     copies: Copies,
-    /// Whether a release hands nothing over.
+    /// Whether a release never hands the key over.
     wakes: bool,
-    /// Which process answers at the connection that it was sent on last.
+    /// The server process of the connection on which it was last sent.
     process: Option<ServerProcess>,
 }
 
-/// Whether it is an ask for a lock with nothing beside it, and by what it was sent.
+/// Whether it is a request for a lock without companion keys, and how it was sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plain {
     No,
@@ -92,25 +92,25 @@ enum Plain {
 }
 
 impl Scripted {
-    /// A step by a script.
+    /// A step that is done by a script.
     pub(super) fn new(step: Step) -> Box<Self> {
         let (cold, tries, plain, wakes) = (false, 0, Plain::No, false);
         let (strict, copies, process) = (None, Copies::default(), None);
         Box::new(Self { step, cold, tries, plain, strict, copies, wakes, process })
     }
 
-    /// On those terms.
+    /// Applies the terms.
     pub(super) fn on(mut self: Box<Self>, terms: &Terms) -> Box<Self> {
         (self.strict, self.copies) = (terms.strict, terms.copies);
         self.wakes = !terms.hand_over();
         if terms.strict.is_some() {
-            // A command cannot look whether the server has forgotten.
+            // A command cannot check whether the server has forgotten its leases.
             self.plain = Plain::No;
         }
         self
     }
 
-    /// An ask.
+    /// An acquire request.
     pub(super) fn ask(ask: Ask) -> Box<Self> {
         let is_plain = ask.claim == Claim::Plain && ask.reserve == 0;
         let plain = if is_plain { Plain::ByScript } else { Plain::No };
@@ -143,7 +143,7 @@ impl Request for Scripted {
             }
             self.plain = Plain::ByScript;
         }
-        // Only a strict ask finds out that its server took over the data of another meanwhile.
+        // Only a strict acquire notices that its server has taken over the data of another one.
         let may_be_old = self.strict.is_some() && !matches!(self.step, Step::Acquire(_));
         self.cold = self.step.counted().is_some_and(|key| may_be_old || !known.is_warm(key));
         self.process = known.process().cloned();
@@ -161,10 +161,10 @@ impl Request for Scripted {
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
         let retry = match code {
-            // It was there when the connection was made or later. A process that took another's
-            // place behind a connection does not have it, and would believe the run id of the other
-            // if it has its data. To renew and to release goes on as ever: a lease must not hang on
-            // a new connection where somebody else has the server forget its scripts.
+            // The server had this script on this connection, so another process may have replaced
+            // it. With the same data, that process would accept the old run id: use a new
+            // connection. Renewals and releases must not depend on one just because somebody else
+            // has flushed the scripts.
             "NOSCRIPT" if self.strict.is_some() && matches!(self.step, Step::Acquire(_)) => {
                 Retry::Elsewhere
             }
@@ -235,7 +235,7 @@ mod tests {
         ServerProcess { run_id: run_id.into(), replid: replid.into() }
     }
 
-    /// What makes the mode safe: no ask names the process of a connection before.
+    /// Strict mode relies on this: no request names the process of an earlier connection.
     #[test]
     fn a_strict_ask_names_the_process_of_the_connection_that_it_is_sent_on() {
         let mut ask = plain().on(&Strict::STANDARD.into());

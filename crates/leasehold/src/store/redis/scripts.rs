@@ -1,4 +1,4 @@
-//! The scripts that carry out the steps of the store, each in one piece on the server.
+//! The scripts that do the steps of the store, each atomically on the server.
 
 use super::link::Command;
 use super::sha1::sha1_hex;
@@ -10,8 +10,8 @@ pub(super) struct Script {
     bit: u32,
 }
 
-/// Joins files of `lua/` to a script. What comes first costs every step, what comes after an
-/// answer costs that step nothing.
+/// Joins files of `lua/` into a script. Code that runs before an answer costs time in every step.
+/// Code after the answer costs that step nothing.
 macro_rules! script {
     ($number:literal: $($file:literal),+) => {
         Script::new($number, concat!($(include_str!(concat!("lua/", $file))),+))
@@ -60,18 +60,18 @@ impl Script {
         Self { source, hash: sha1_hex(source.as_bytes()), bit: 1 << number }
     }
 
-    /// Tells the scripts apart in a set of them.
+    /// The bit of the script in a set of scripts.
     pub(super) const fn bit(&self) -> u32 {
         self.bit
     }
 
-    /// Begins a call by the hash of the script: a server that has not seen the script since it
-    /// started refuses that with `NOSCRIPT`, and has done nothing.
+    /// Begins a call by the hash of the script. A server that has not seen the script since its
+    /// start refuses the call with `NOSCRIPT` and does nothing.
     pub(super) fn by_hash(&self) -> Command {
         Command::new("EVALSHA").arg(self.hash)
     }
 
-    /// Begins a call that carries the script: the server remembers it for calls by hash.
+    /// Begins a call with the whole script, which the server remembers for calls by hash.
     pub(super) fn in_full(&self) -> Command {
         Command::new("EVAL").arg(self.source)
     }

@@ -1,7 +1,7 @@
-//! The name under which a server knows a script: the SHA-1 of its source.
+//! The SHA-1 of a script, by which a server knows it.
 //!
-//! Nothing is protected by it: a wrong one would cost one more request. It is computed when this
-//! crate is compiled, and small enough to be no reason for a dependency.
+//! It protects nothing: a wrong hash would cost one more request. It is computed when this crate is
+//! compiled, and is too small to be worth a dependency.
 
 /// The SHA-1 of `text` as 40 hexadecimal digits.
 pub(super) const fn sha1_hex(text: &[u8]) -> [u8; 40] {
@@ -16,7 +16,7 @@ pub(super) const fn sha1_hex(text: &[u8]) -> [u8; 40] {
     hex(state)
 }
 
-/// The sixteen words of the block at `start`, the first of the eighty of its schedule.
+/// The schedule of eighty words for the block at `start`. The first sixteen are its text.
 const fn words(text: &[u8], start: usize, is_last: bool) -> [u32; 80] {
     let mut words = [0_u32; 80];
     let mut at = 0;
@@ -37,7 +37,7 @@ const fn words(text: &[u8], start: usize, is_last: bool) -> [u32; 80] {
     words
 }
 
-/// One block, as FIPS 180-4 has it.
+/// Processes one block, as in FIPS 180-4.
 const fn mix(state: [u32; 5], mut words: [u32; 80]) -> [u32; 5] {
     let [mut a, mut b, mut c, mut d, mut e] = state;
     let mut round = 0;

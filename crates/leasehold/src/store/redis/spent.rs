@@ -1,4 +1,4 @@
-//! Owner tokens whose grants this store has given back by itself.
+//! Owner tokens whose grants this store has released by itself.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,16 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 
-/// How many are remembered, those of the last shortfalls of copies. Whoever asks on by an older one
-/// has waited for longer than that many shortfalls take.
+/// How many tokens are remembered, the newest ones. A caller that still uses an older token has
+/// waited for longer than that many shortfalls take.
 const SPENT_MAX: usize = 1_024;
 
-/// What was given back for want of copies, latest last. Such a release may come late, or twice, and
-/// would end what the same token was granted meanwhile: a token that was released is spent.
+/// Tokens whose grants were released because there were too few copies, newest last. Such a release
+/// may arrive late or twice. It would then end a newer grant of the same token, so the token must
+/// not be used again.
 ///
-/// A session goes on by a fresh token where a store gives back. A quorum asks each of its nodes by
-/// one token for as long as it waits, and gives a lease to a node that lacks it by the token of
-/// that lease.
+/// A session then goes on with a fresh token. A quorum, though, asks each node with the same token
+/// for as long as it waits. It also uses the token of the lease when it asks a node that lacks it.
 #[derive(Default)]
 pub(super) struct Spent(Mutex<VecDeque<(Key, OwnerToken)>>);
 
@@ -29,7 +29,7 @@ impl Spent {
         spent.push_back((key, token));
     }
 
-    /// Refuses a token that is spent for that key.
+    /// Refuses a token that must not be used again for that key.
     pub(super) fn check(&self, key: &Key, token: &OwnerToken) -> Result<(), Error> {
         if !self.lock().iter().any(|spent| spent.0 == *key && spent.1 == *token) {
             return Ok(());
@@ -40,7 +40,7 @@ impl Spent {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Key, OwnerToken)>> {
-        // It is whole at every moment: it is changed by single insertions and removals.
+        // Every change leaves the list complete, so it is valid even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

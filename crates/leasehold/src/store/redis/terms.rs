@@ -1,13 +1,13 @@
-//! On which terms a server is used, beside where it is. Its URL says it:
+//! The terms on which a server is used. Its URL sets them:
 //!
 //! | option | what it means |
 //! |---|---|
-//! | `strict=yes` | a server that may have forgotten what it granted grants nothing for a while |
-//! | `replicas=2`, `replicas=majority` | a grant that so many replicas do not confirm is given back |
-//! | `fsync=yes` | so is one that is not on disk |
+//! | `strict=yes` | a server that may have forgotten its leases grants nothing for a while |
+//! | `replicas=2`, `replicas=majority` | a grant is released if fewer replicas confirm it |
+//! | `fsync=yes` | a grant is released if it is not on disk |
 //! | `confirm=yes` | a message that hands a lock over is confirmed by a request |
 //!
-//! All clients have to agree on the first three. Whether to confirm is for each to decide.
+//! All clients must use the same first three. Each client chooses `confirm` for itself.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 
-/// On which terms a server is used. All of its clients have to agree on them: a client with other
-/// terms is outside of what they promise one another.
+/// The terms on which a server is used. All of its clients must agree on [`strict`](Self::strict)
+/// and [`copies`](Self::copies), or the promises of these terms do not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Terms {
-    /// Whether the server is quarantined when it has forgotten what it granted. Default: no.
+    /// Whether the server is quarantined after it has forgotten its leases. Default: no.
     pub strict: Option<Strict>,
-    /// How many copies of a grant there have to be. Default: none.
+    /// How many copies a grant needs. Default: none.
     pub copies: Copies,
-    /// Whether a waiter asks the server before it believes a message that hands the lock over: for
-    /// servers where others may read the keys of locks and publish messages. It costs one round
-    /// trip for each lock that is handed over. Each client decides for itself. Default: no.
+    /// Whether a waiter asks the server before it believes a message that hands the lock over. Use
+    /// it if others may read the keys of locks and publish messages. It costs one round trip for
+    /// each hand-over. Each client chooses for itself. Default: no.
     pub confirm: bool,
 }
 
@@ -43,8 +43,8 @@ impl From<Copies> for Terms {
     }
 }
 
-/// The strict mode: a server that restarted, forgot its data, or took another one's place grants
-/// nothing new for as long as anything that was granted before may last.
+/// The strict mode: a server that restarted, lost its data, or replaced another server grants
+/// nothing new until every earlier lease must have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strict {
     ttl_max: Duration,
@@ -52,13 +52,13 @@ pub struct Strict {
 }
 
 impl Strict {
-    /// What `strict=yes` means: leases of at most 60 s, and a quarantine of 65 s. The 5 s more
-    /// are for a clock of the server that is stepped forward meanwhile.
+    /// The values for `strict=yes`: leases of at most 60 s, and a quarantine of 65 s. The other 5 s
+    /// cover forward jumps of the server's clock.
     pub const STANDARD: Self =
         Self { ttl_max: Duration::from_mins(1), quarantine: Duration::from_secs(65) };
 
-    /// With other times, for tests that cannot wait for a minute. Clients with different ones do
-    /// not exclude each other.
+    /// Other times, for tests that cannot wait for a minute. Clients with different times do not
+    /// exclude each other.
     ///
     /// # Panics
     ///
@@ -76,7 +76,7 @@ impl Strict {
         self.ttl_max
     }
 
-    /// For how long nothing new is granted.
+    /// How long nothing new is granted.
     #[must_use]
     pub const fn quarantine(self) -> Duration {
         self.quarantine
@@ -84,13 +84,13 @@ impl Strict {
 }
 
 impl Terms {
-    /// Whether a release may grant the key to the next in line. It can see neither whether the
-    /// server has forgotten, nor can it take the key back where there are not copies enough.
+    /// Whether a release may grant the key to the next waiter. A hand-over cannot check whether the
+    /// server has forgotten its leases, and cannot take the key back if there are too few copies.
     pub(super) fn hand_over(&self) -> bool {
         self.strict.is_none() && !self.copies.is_any()
     }
 
-    /// That a lease may last so long, lock delay included.
+    /// Checks that a lease may last this long, lock delay included.
     pub(super) fn allow(&self, ttl: Ttl, key: &Key) -> Result<(), Error> {
         let Some(strict) = self.strict.filter(|strict| ttl.get() > strict.ttl_max) else {
             return Ok(());
@@ -109,7 +109,7 @@ impl Terms {
 mod tests {
     use super::*;
 
-    /// The whole promise of the quarantine: nothing outlives it.
+    /// The core promise of the quarantine: no lease outlives it.
     #[test]
     fn no_lease_of_a_strict_server_outlives_its_quarantine() {
         let strict = Strict::STANDARD;

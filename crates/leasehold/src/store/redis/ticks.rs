@@ -1,9 +1,9 @@
-//! Limits on many answers by few timers.
+//! Watches the time limits of many answers with few timers.
 //!
-//! An answer usually comes before its limit by a factor of a thousand, and a timer for each would
-//! cost more than the rest of the request. So there is one limit, the earliest: when it has passed,
-//! whoever waits looks at the clock. It is looked at with every tick, and there are ticks only
-//! while somebody waits.
+//! An answer usually comes a thousand times sooner than its limit, so one timer each would cost
+//! more than the rest of the request. Instead, only the earliest limit is watched, and each tick
+//! checks it. When it has passed, all waiters check the clock. There are ticks only while somebody
+//! waits.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -16,14 +16,14 @@ use tokio::sync::Notify;
 use crate::core::moment::Moment;
 use crate::host::Host;
 
-/// The time between two ticks, and how late a limit may be noticed. As long as the shortest limit
-/// that a command has.
+/// The time between two ticks. A limit may be noticed that much later. As long as the shortest
+/// limit of any command.
 const TICK: Duration = Duration::from_millis(25);
 
 pub(super) struct Ticks {
     host: Arc<dyn Host>,
     passed: Notify,
-    /// The earliest limit of those who wait, in nanoseconds.
+    /// The earliest limit of all waiters, in nanoseconds.
     earliest: AtomicU64,
     waiting: AtomicUsize,
     ticking: AtomicBool,
@@ -55,7 +55,8 @@ impl Ticks {
                 output = &mut future => return Some(output),
                 () = poll_fn(|cx| {
                     let passed = passed.as_mut().poll(cx);
-                    // Only now: whoever takes the limit away must find it waiting.
+                    // Not earlier: the tick that takes the limit away must find this waiter
+                    // registered.
                     waiting.0.limit(deadline);
                     passed
                 }) => {}
@@ -66,13 +67,13 @@ impl Ticks {
         }
     }
 
-    /// Has the limit looked at.
+    /// Adds a limit to watch.
     fn limit(self: &Arc<Self>, deadline: Moment) {
         self.earliest.fetch_min(deadline.as_nanos(), Ordering::AcqRel);
         self.start();
     }
 
-    /// Wakes who waits, if a limit has passed. They set the next one.
+    /// Wakes all waiters if a limit has passed. They set the next one.
     fn tick(&self) {
         let earliest = Moment::from_nanos(self.earliest.load(Ordering::Acquire));
         if self.host.now() >= earliest {
@@ -81,7 +82,7 @@ impl Ticks {
         }
     }
 
-    /// Starts the ticks, unless they go on already.
+    /// Starts the ticks, unless they are running.
     fn start(self: &Arc<Self>) {
         if self.ticking.swap(true, Ordering::AcqRel) {
             return;
@@ -94,8 +95,8 @@ impl Ticks {
                 if ticks.waiting.load(Ordering::Acquire) > 0 {
                     continue;
                 }
-                // Swapped and not stored: whoever found the ticks still going did so before this,
-                // and is seen to wait below. The look below could overtake a store.
+                // A swap, not a store: if a waiter found the ticks still running, it did so before
+                // the swap, and the check below sees it. A store could take effect after the check.
                 ticks.ticking.swap(false, Ordering::AcqRel);
                 if ticks.waiting.load(Ordering::Acquire) == 0
                     || ticks.ticking.swap(true, Ordering::AcqRel)
@@ -107,7 +108,7 @@ impl Ticks {
     }
 }
 
-/// Counts somebody who waits.
+/// Counts a waiter.
 struct Waiting<'a>(&'a Arc<Ticks>);
 
 impl<'a> Waiting<'a> {

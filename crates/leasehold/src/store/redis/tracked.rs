@@ -1,15 +1,15 @@
-//! Which keys the server is asked to tell of, and who waits for them.
+//! The keys that the server tracks for us, and their waiters.
 //!
-//! Those are the keys that somebody holds who is no client of ours: when such a holder releases,
-//! nothing is published.
+//! These are keys whose holder uses other client software. Such a holder publishes nothing when it
+//! releases.
 //!
-//! | a key is | an ask finds it taken | it is asked about | it changes |
+//! | a key is | an ask finds it taken | the server is asked | it changes |
 //! |---|---|---|---|
-//! | not known, or quiet | wanted | - | - |
+//! | unknown, or quiet | wanted | - | - |
 //! | wanted | - | tracked | - |
-//! | tracked | - | - | quiet, and who waits for it is told |
+//! | tracked | - | - | quiet, and its waiters are told |
 //!
-//! A key that changes all the time, and is taken still, stays quiet for a while: it is then polled.
+//! A key that changes often but stays taken is quiet for a while. Then its waiters poll.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 
-/// The most keys at a time. For others there is polling.
+/// The most tracked keys. The waiters of other keys poll.
 const KEYS_MAX: usize = 1_000;
 
-/// From when on nobody waits for a key any more for which nobody has asked: who waits asks at least
-/// every second.
+/// After this time without a request for a key, nobody waits for it: waiters ask at least every
+/// second.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 
-/// How often a key is told of in vain in [`SPAN`] at most. A holder may renew its lease every
-/// millisecond, and a server forgets keys when it has too many.
+/// How often a change may be reported in [`SPAN`] without a grant. A holder may renew its lease
+/// every millisecond, and a server drops tracked keys when it has too many.
 const TOLD_MAX: u32 = 8;
 const SPAN: Duration = Duration::from_secs(1);
 
@@ -41,7 +41,7 @@ struct Waited {
     stage: Stage,
     inboxes: BTreeSet<ClientId>,
     asked_at: Moment,
-    /// Since when it is counted how often it is told of.
+    /// The start of the current count.
     counted_since: Moment,
     told: u32,
 }
@@ -54,7 +54,7 @@ enum Stage {
 }
 
 impl Tracked {
-    /// An ask of `inbox` found a key taken. Returns whether the key is to be asked about.
+    /// A request of `inbox` found a key taken. Returns whether to ask the server to track it.
     pub(super) fn want(&mut self, key: &Key, inbox: &ClientId, now: Moment) -> bool {
         if !self.keys.contains_key(key) && !self.has_room(now) {
             return false;
@@ -82,7 +82,7 @@ impl Tracked {
         true
     }
 
-    /// A key to ask about. From now on changes are told.
+    /// The next key to track. From now on, its changes are reported.
     pub(super) fn next_wanted(&mut self) -> Option<Key> {
         let key = self.wanted.pop_front()?;
         if let Some(waited) = self.keys.get_mut(&key) {
@@ -91,7 +91,7 @@ impl Tracked {
         Some(key)
     }
 
-    /// A key has changed. Returns who is to be told.
+    /// A key has changed. Returns the clients to tell.
     pub(super) fn changed(&mut self, key: &Key) -> BTreeSet<ClientId> {
         match self.keys.get_mut(key) {
             Some(waited) if waited.stage == Stage::Tracked => {
@@ -99,19 +99,20 @@ impl Tracked {
                 waited.told += 1;
                 std::mem::take(&mut waited.inboxes)
             }
-            // Late, doubled, forged, or of a key for which nobody has waited for long.
+            // The report is late, repeated or forged, or nobody has waited for the key for a long
+            // time.
             _ => BTreeSet::new(),
         }
     }
 
-    /// Whoever was told of a key was not told in vain.
+    /// A waiter got the key, so the reports were useful.
     pub(super) fn granted(&mut self, key: &Key) {
         if let Some(waited) = self.keys.get_mut(key) {
             waited.told = 0;
         }
     }
 
-    /// The keys whose changes are told.
+    /// The keys whose changes are reported.
     pub(super) fn tracked(&self) -> Vec<Key> {
         let tracked = self.keys.iter().filter(|(_, waited)| waited.stage == Stage::Tracked);
         tracked.map(|(key, _)| key.clone()).collect()
@@ -167,7 +168,7 @@ mod tests {
     fn a_key_that_changes_in_vain_all_the_time_is_polled_for_the_rest_of_a_second() {
         let (mut tracked, a, anna) = (Tracked::default(), key("a"), inbox("annaannaanna"));
         for ms in 0..3_000 {
-            // Within the last second, it is granted now and then.
+            // In the third second, the key is granted now and then.
             let told = ms >= 2_000 || ms % 1_000 < u64::from(TOLD_MAX);
             if ms >= 2_000 && ms % 5 == 0 {
                 tracked.granted(&a);

@@ -1,17 +1,16 @@
-//! From a URL to the address of a server.
+//! Reads the URL of a server.
 //!
 //! | URL | server |
 //! |---|---|
-//! | `redis://host`, `redis://host:6379/0` | over TCP; without a port 6379, without a database 0 |
-//! | `redis://[::1]:6379` | over TCP; an IPv6 address stands in brackets |
-//! | `redis://:password@host`, `redis://user:password@host` | over TCP, authenticated |
-//! | `unix:/path`, `unix:///path`, `unix:/path?db=2` | at a socket of this machine |
-//! | `unix://user:password@/path?db=2` | at a socket of this machine, authenticated |
-//! | `redis://host?strict=yes`, `unix:/path?db=2&replicas=1` | on the terms that `terms.rs` names |
+//! | `redis://host`, `redis://host:6379/0` | TCP; 6379 and 0 are the default port and database |
+//! | `redis://[::1]:6379` | TCP; an IPv6 address needs brackets |
+//! | `redis://:password@host`, `redis://user:password@host` | TCP, with a login |
+//! | `unix:/path`, `unix:///path`, `unix:/path?db=2` | a socket of this machine |
+//! | `unix://user:password@/path?db=2` | a socket of this machine, with a login |
+//! | `redis://host?strict=yes`, `unix:/path?db=2&replicas=1` | with the terms in `terms.rs` |
 //!
-//! User, password and path are percent-encoded. What could be meant in two ways is refused, and a
-//! message never repeats any part of the URL but its scheme: what stands in the wrong place may be
-//! the password.
+//! User, password and path are percent-encoded. Ambiguous URLs are refused. Messages repeat only
+//! the scheme of a URL, because a misplaced part may be the password.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -25,22 +24,22 @@ use crate::core::error::{Error, ErrorKind};
 
 const DEFAULT_PORT: u16 = 6379;
 
-/// The longest path of a socket that the systems take, in bytes: the end mark needs one of 108.
+/// The longest path of a socket that systems accept, in bytes. The end mark takes one of 108.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Where a server is, and as whom to talk to it.
+/// The address of a server, and the login.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) endpoint: Endpoint,
     /// `None` is the default user of the server.
     pub(super) username: Option<String>,
-    /// `None`: nothing is authenticated.
+    /// `None` means no login.
     pub(super) password: Option<String>,
     pub(super) db: u32,
     pub(super) terms: Terms,
 }
 
-/// Where a server is.
+/// The network address or the socket of a server.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Endpoint {
     /// A name or an address, without brackets, and a port.
@@ -54,7 +53,7 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// `Config`, with what is wrong and how it is written right, but without the URL.
+    /// `Config`, with the mistake and the right form, but without the URL.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
         let scheme = scheme.to_ascii_lowercase();
@@ -113,7 +112,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// What follows `redis:`.
+/// Reads the part after `redis:`.
 fn tcp(rest: &str) -> Result<Address, &'static str> {
     let Some(rest) = rest.strip_prefix("//") else {
         return Err("two slashes follow `redis:`, write `redis://HOST:PORT/DB`");
@@ -140,12 +139,12 @@ fn read_options(options: Option<&str>) -> Result<Options, &'static str> {
     options.map_or_else(|| Ok(Options::default()), Options::parse)
 }
 
-/// What stands before the `?`, and what follows it.
+/// The text before the `?`, and the text after it.
 fn split_options(text: &str) -> (&str, Option<&str>) {
     text.split_once('?').map_or((text, None), |(base, options)| (base, Some(options)))
 }
 
-/// What follows `unix:`.
+/// Reads the part after `unix:`.
 fn unix(rest: &str) -> Result<Address, &'static str> {
     let (credentials, rest) = match rest.strip_prefix("//") {
         None => (None, rest),
@@ -175,8 +174,8 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
     Ok(Address { endpoint: Endpoint::Unix(path.into()), username, password, db, terms })
 }
 
-/// The part with user, password and host, and what follows it. All that could have come there by a
-/// password which is not encoded is refused by its name.
+/// The part with user, password and host, and the rest. If an unencoded password may have cut it,
+/// the error names the character.
 fn split_authority(rest: &str) -> Result<(&str, &str), &'static str> {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
@@ -193,13 +192,13 @@ fn split_authority(rest: &str) -> Result<(&str, &str), &'static str> {
     }
 }
 
-/// User and password.
+/// Reads user and password.
 fn userinfo(text: &str) -> Result<(Option<String>, Option<String>), &'static str> {
     match text.split_once(':') {
         Some(("", "")) => Ok((None, None)),
         Some(("", password)) => Ok((None, Some(decode(password)?))),
         Some((user, password)) => Ok((Some(decode(user)?), Some(decode(password)?))),
-        // Other clients read a single word as a user, and then do not authenticate at all.
+        // Other clients read a single word as a user, and then do not log in at all.
         None => Err("a password is missing: write `USER:PASSWORD@`, or `:PASSWORD@` without user"),
     }
 }
@@ -248,7 +247,7 @@ fn database(text: &str) -> Result<u32, &'static str> {
     db.ok_or("its database is not a number, the first one is 0")
 }
 
-/// Text without its percent-encoding.
+/// Decodes percent-encoded text.
 fn decode(text: &str) -> Result<String, &'static str> {
     let mut after_percent = text.split('%').skip(1);
     let is_code = |part: &str| {
@@ -359,7 +358,7 @@ mod tests {
         }
     }
 
-    /// URL, what the message says.
+    /// URL, part of the message.
     const WRONG: &[(&str, &str)] = &[
         ("", "`redis://` or `unix:`"),
         ("secret", "`redis://` or `unix:`"),

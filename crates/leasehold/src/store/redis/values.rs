@@ -1,4 +1,4 @@
-//! What comes in on a stream, value by value, and no further ahead than it is taken.
+//! Reads the values of a stream one by one, and only as far as they are taken.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,16 +11,16 @@ use super::bounded::Answer;
 /// How many bytes are read at a time.
 const READ: usize = 8 * 1024;
 
-/// A buffer that has grown beyond this by a long message is let go of after it.
+/// A buffer that has grown larger for a long message is dropped after it.
 pub(super) const BUFFER_KEPT: usize = 64 * 1024;
 
 /// The values of one stream, within the bounds of [`bounded`](super::bounded).
 pub(super) struct Values<S> {
     stream: S,
     buffer: Vec<u8>,
-    /// Where in the buffer the next value begins.
+    /// The position in the buffer where the next value begins.
     begun: usize,
-    /// Up to where it was followed.
+    /// The position up to which the bytes were checked.
     seen: usize,
     answer: Answer,
     ended: bool,
@@ -32,12 +32,12 @@ impl<S: AsyncRead + Unpin> Values<S> {
         Self { stream, buffer, begun: 0, seen: 0, answer, ended: false }
     }
 
-    /// Nothing is read any more.
+    /// Stops reading.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// The next value; `None` once the stream has ended, or sends what is none.
+    /// The next value; `None` once the stream has ended or sent invalid data.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Value>> {
         while !self.ended {
             match self.answer.follow_one(&self.buffer[self.seen..]) {
@@ -54,7 +54,7 @@ impl<S: AsyncRead + Unpin> Values<S> {
         Poll::Ready(None)
     }
 
-    /// Reads on, once nothing in the buffer is whole.
+    /// Reads more bytes when the buffer has no whole value.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.seen = self.buffer.len() - self.begun;
         self.buffer.drain(..self.begun);

@@ -1,17 +1,17 @@
-//! Bells: how a process that waits is woken by the process that hands it a key.
+//! Bells: how the process that hands over a key wakes the next holder's process.
 //!
-//! SQLite wakes nobody in another process. So a client that waits hangs up a *bell*: a named pipe,
-//! called after the client, in a directory beside the file. Whoever hands a key over writes one
-//! byte to the bell of the next holder, after the commit. Only the next holder wakes up.
+//! SQLite cannot wake another process. So a waiting client hangs up a *bell*: a named pipe with the
+//! client's name, in a directory beside the file. The process that hands a key over writes one byte
+//! to the bell of the next holder, after the commit. Only the next holder wakes up.
 //!
-//! A bell also tells whether its process lives: the kernel refuses to open a pipe that nobody
-//! reads. So a waiter that died costs nothing when its turn comes.
+//! A bell also tells whether its process lives: the kernel refuses to open a pipe for writing that
+//! nobody reads. So a dead waiter costs nothing when its turn comes.
 //!
-//! inotify would not do: by default a user may have 128 instances of it, so the 129th waiter would
-//! be deaf. Every commit would wake every waiter as well.
+//! inotify is no alternative. By default a user may have 128 instances of it, so waiter 129 would
+//! hear nothing. Also, every commit would wake every waiter.
 //!
-//! Nothing depends on a bell. Waiters also ask, and look at the file, now and then. Where no pipe
-//! can be made, the process looks every few milliseconds instead, see `waits`.
+//! Nothing depends on a bell. Waiters also ask and look at the file now and then. If no pipe can be
+//! made, the process looks every few milliseconds instead, see `waits`.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -27,23 +27,23 @@ use crate::core::token::ClientId;
 /// How many bells one sweep looks at.
 const SWEPT_MAX: usize = 1_000;
 
-/// The directory beside the file in which the bells hang.
+/// The directory beside the file for the bells.
 #[derive(Clone, Debug)]
 pub(super) struct Belfry {
     path: PathBuf,
-    /// Who may read and write the file may ring.
+    /// The permissions of a bell: whoever may use the file may ring it.
     mode: u32,
 }
 
 impl Belfry {
-    /// The one beside the file at `path`, which other processes of that file find too.
+    /// The directory for the file at `path`. Other processes of that file find the same one.
     pub(super) fn beside(path: &Path, file_mode: u32) -> Self {
         let mut beside = path.as_os_str().to_owned();
         beside.push("-bells");
         Self { path: beside.into(), mode: file_mode & 0o666 }
     }
 
-    /// Opens the directory; makes it where it is missing.
+    /// Opens the directory. Makes it if it is missing.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
         let open = || rustix::fs::open(&self.path, flags, Mode::empty());
@@ -55,7 +55,7 @@ impl Belfry {
         match rustix::fs::mkdir(&self.path, mode) {
             Ok(()) => {
                 let dir = open()?;
-                // Whatever the mask of this process is.
+                // Sets the mode despite the umask of this process.
                 rustix::fs::fchmod(&dir, mode)?;
                 Ok(dir)
             }
@@ -69,24 +69,24 @@ impl Belfry {
     }
 }
 
-/// What is found where a bell should hang.
+/// The result of looking for a bell.
 #[derive(Debug)]
 enum Found {
     /// Its process reads it.
     Living(File),
     /// Its process is gone.
     Dead,
-    /// There is none, or none that this process may ring.
+    /// There is none, or this process may not ring it.
     Nothing,
 }
 
-/// The bells of one handle, and the way to those of others.
+/// The bells of one handle, and access to the bells of others.
 #[derive(Debug)]
 pub(super) struct Bells {
     belfry: Belfry,
-    /// Whether this handle hangs bells up. It rings those of others in any case.
+    /// Whether this handle hangs up bells. It rings those of others in any case.
     is_on: bool,
-    /// What all bells of this handle are names of.
+    /// The pipe of this handle. All its bells are names of it.
     pipe: Option<Pipe>,
     names: HashSet<ClientId>,
 }
@@ -95,36 +95,36 @@ pub(super) struct Bells {
 struct Pipe {
     file: File,
     id: (u64, u64),
-    /// Whether the store's thread has it yet.
+    /// Whether the store's thread listens to it.
     is_listened_to: bool,
 }
 
 impl Bells {
-    /// `is_on`: whether the host can wait for a pipe.
+    /// `is_on` tells whether the host can wait for a pipe.
     pub(super) fn new(belfry: Belfry, is_on: bool) -> Self {
         Self { belfry, is_on, pipe: None, names: HashSet::new() }
     }
 
-    /// Whether those who wait here are woken by bells.
+    /// Whether bells wake the waiters of this handle.
     pub(super) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Gives bells up: this handle looks at the file from now on.
+    /// Stops using bells: this handle looks at the file from now on.
     pub(super) fn turn_off(&mut self, cause: &io::Error) {
         tracing::debug!(%cause, "no bell can be hung up, so the file is looked at instead");
         self.is_on = false;
         self.take_down();
     }
 
-    /// Hangs the bell of a client up that is about to wait, unless it hangs there already. Before
-    /// others can see its place: who hands it a key must find the bell.
+    /// Hangs up the bell of a client that will wait, unless it hangs there. Call it before others
+    /// can see the client's place: the process that hands it the key must find the bell.
     pub(super) fn hang(&mut self, inbox: &ClientId) {
         if !self.is_on || self.hangs(inbox) {
             return;
         }
         if self.names.contains(inbox) {
-            // Somebody took it away. The others may be gone too.
+            // Somebody removed it. The others may be gone too.
             self.take_down();
         }
         let hung = match self.names.iter().next() {
@@ -137,7 +137,7 @@ impl Bells {
         }
     }
 
-    /// Whether the bell of that client is the one that was hung up.
+    /// Whether the bell of that client is still the one we hung up.
     fn hangs(&self, inbox: &ClientId) -> bool {
         let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
         self.names.contains(inbox)
@@ -147,7 +147,7 @@ impl Bells {
 
     fn make_pipe(&mut self, inbox: &ClientId) -> io::Result<()> {
         self.belfry.open()?;
-        // Under another name until somebody reads it: others take a pipe without a reader away.
+        // Under another name until we read it: other processes remove a pipe without a reader.
         let new = self.belfry.path.join(format!(".{}", inbox.as_str()));
         let mode = Mode::from_raw_mode(self.belfry.mode);
         let make = || rustix::fs::mkfifoat(CWD, &new, mode);
@@ -158,7 +158,8 @@ impl Bells {
             }
             made => made?,
         }
-        // For writing too: else each writer that closes it would look like the end of the pipe.
+        // Open it for writing too. Otherwise the pipe would seem to end each time a writer closes
+        // it.
         let file = options().read(true).write(true).open(&new)?;
         rustix::fs::fchmod(&file, mode)?;
         let metadata = file.metadata()?;
@@ -168,7 +169,7 @@ impl Bells {
         Ok(())
     }
 
-    /// Takes all bells of this handle down, since nobody waits any more.
+    /// Removes all bells of this handle: nobody waits any more.
     pub(super) fn take_down(&mut self) {
         for inbox in self.names.drain() {
             let _gone = std::fs::remove_file(self.belfry.bell(&inbox));
@@ -176,12 +177,12 @@ impl Bells {
         self.pipe = None;
     }
 
-    /// Whether there is a pipe that the store's thread does not listen to yet.
+    /// Whether the store's thread must start listening to a new pipe.
     pub(super) fn has_new_pipe(&self) -> bool {
         self.pipe.as_ref().is_some_and(|pipe| !pipe.is_listened_to)
     }
 
-    /// That pipe, once.
+    /// The new pipe, once.
     pub(super) fn new_pipe(&mut self) -> Option<io::Result<File>> {
         let pipe = self.pipe.as_mut().filter(|pipe| !pipe.is_listened_to)?;
         pipe.is_listened_to = true;
@@ -207,15 +208,15 @@ impl Bells {
         !self.names.contains(inbox) && matches!(self.find(inbox), Found::Dead)
     }
 
-    /// Rings the bell of a client, if it has one in another handle. Never waits: a pipe that is
-    /// full has rung.
+    /// Rings the bell of a client, if another handle has it. Never waits: a full pipe has been rung
+    /// before.
     pub(super) fn ring(&self, inbox: &ClientId) {
         if self.names.contains(inbox) {
             return;
         }
         if let Found::Living(mut bell) = self.find(inbox) {
-            // With a reader of our own, the other may go: a pipe without one sends a signal that
-            // ends programs.
+            // Open a reader of our own, since the other may go. Writing to a pipe without a reader
+            // sends a signal that ends programs.
             let reader = options().read(true).open(self.belfry.bell(inbox));
             if reader.is_ok() {
                 let _rung = bell.write(b"!");
@@ -223,7 +224,7 @@ impl Bells {
         }
     }
 
-    /// Takes away what processes left behind that are gone.
+    /// Removes the bells of processes that are gone.
     pub(super) fn sweep(&self) {
         let Ok(bells) = std::fs::read_dir(&self.belfry.path) else { return };
         for bell in bells.flatten().take(SWEPT_MAX) {

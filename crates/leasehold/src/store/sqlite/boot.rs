@@ -1,14 +1,16 @@
-//! Whether the moments in a file are those of our clock, and what becomes of it if they are not.
+//! Compares the clock of a file with our clock, and adapts the file after a restart.
 //!
-//! Moments count from the boot of the machine. A file's clock goes on if nothing in it is later
-//! than now, and either its boot id is ours, or its boot began when ours did. The second is for
-//! containers that show a boot id of their own: all processes of one kernel agree on when it
-//! began, which is the wall clock less the steady clock, and moves only if the wall clock is set.
+//! Moments count from the boot of the machine. The clock of a file continues if two things hold.
+//! Nothing in the file is later than now. And its boot id is ours, or its boot began when ours did.
+//! The begin matters for containers that show their own boot id. All processes of one kernel agree
+//! on it: the wall clock less the steady clock, which moves only if the wall clock is set.
 //!
-//! Either mistake is harmless. Where the clock goes on and we think it does not, the living keep
-//! at least the time they had, and those who wait take new places; then the file knows us. Where it
-//! does not and we think it does, all its holders are dead, and their leases end on our clock:
-//! since nothing was granted later than now, within their ttl.
+//! Both possible mistakes are harmless:
+//!
+//! - The clock continues and we think it does not: living leases keep at least the time they had,
+//!   and waiters take new places. Then the file has our boot id.
+//! - The clock does not continue and we think it does: all its holders are dead. Their leases end
+//!   on our clock within their ttl, since nothing was granted later than now.
 
 use std::time::Duration;
 
@@ -20,11 +22,11 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
 
-/// How far apart, in µs, two processes of one boot may see its begin: what reading two clocks one
-/// after the other takes, and a leap second. A boot takes longer.
+/// How far apart, in µs, two processes of one boot may see its begin. Covers reading two clocks one
+/// after the other, and a leap second. A restart takes longer.
 const BEGAN_TOLERANCE: u64 = 2_000_000;
 
-/// The id of this boot of the machine, which changes when the steady clock starts anew.
+/// The id of this boot of the machine. It changes when the steady clock restarts.
 pub(super) fn boot_id() -> Result<String, Error> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
         Error::new(
@@ -37,13 +39,13 @@ pub(super) fn boot_id() -> Result<String, Error> {
     Ok(id.trim().to_owned())
 }
 
-/// A clock: of a file, or ours.
+/// A clock: ours or that of a file.
 #[derive(Clone, Debug)]
 struct Clock {
     boot_id: String,
-    /// When that boot began, in µs of the wall clock, by which it may be before 1970.
+    /// When the boot began, in µs of the wall clock. May be before 1970 if that clock is wrong.
     began: i64,
-    /// The latest moment in the file; or now.
+    /// The latest moment in the file, or now for our clock.
     latest: i64,
 }
 
@@ -53,7 +55,7 @@ impl Clock {
         Self { boot_id: boot_id.to_owned(), began: wall - now / 1_000, latest: now }
     }
 
-    /// Reads that of a file. Looks at all moments in it only if not all is as `ours` expects.
+    /// Reads the clock of a file. Looks at all its moments only if something differs from `ours`.
     fn of_file(conn: &Connection, ours: &Self) -> rusqlite::Result<Self> {
         const META: &str = "SELECT boot_id, boot_began, opened FROM meta";
         const LATEST: &str = "SELECT max(
@@ -70,7 +72,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Whether `ours` is the same clock, later.
+    /// Whether `ours` is the same clock at a later moment.
     fn goes_on_as(&self, ours: &Self) -> bool {
         let same_boot =
             self.boot_id == ours.boot_id || self.began.abs_diff(ours.began) <= BEGAN_TOLERANCE;
@@ -81,25 +83,25 @@ impl Clock {
         self.began.abs_diff(ours.began) <= BEGAN_TOLERANCE
     }
 
-    /// Notes in the file that we use it.
+    /// Writes our clock into the file.
     fn note(&self, conn: &Connection) -> rusqlite::Result<()> {
         const SQL: &str = "UPDATE meta SET boot_id = ?1, boot_began = ?2, opened = ?3";
         conn.execute(SQL, params![self.boot_id, self.began, self.latest]).map(|_| ())
     }
 }
 
-/// Notes that we use the file, and starts its clock anew if it is not ours.
+/// Writes our clock into the file. Adapts the file first if its clock is not ours.
 ///
-/// To note it is the first write of the connection, which syncs a log that is new to the disk: so
-/// it is done here, and not by the first caller who locks something. But it makes nobody wait who
-/// only wants to look while another process has the file locked.
+/// This is the first write of the connection, which syncs a new log to the disk. So it happens here
+/// and not in the first lock. A caller that only wants to look does not wait for it while another
+/// process has the file locked.
 pub(super) fn enter(
     conn: &mut Connection,
     boot_id: &str,
     host: &dyn Host,
     busy: &BusyLimit,
 ) -> rusqlite::Result<()> {
-    // Always in this order: what others write after the first look is not later than the second.
+    // In this order: nothing that others write after the first read is later than the second.
     let file = Clock::of_file(conn, &Clock::ours(boot_id, host))?;
     let ours = Clock::ours(boot_id, host);
     if file.goes_on_as(&ours) {
@@ -119,13 +121,12 @@ pub(super) fn enter(
     transaction.commit()
 }
 
-/// Carries a file over from an earlier boot: its leases run out on our own clock, nobody waits any
-/// more, and every counter is lifted above what a write that the power cut took away may have
-/// given out.
+/// Carries a file over from an earlier boot. Its leases run out on our clock, and its waiters are
+/// removed. Every counter is raised above the numbers of writes that a power loss may have undone.
 ///
-/// A lease keeps the time that it had left at `latest`, the last moment of the earlier boot that
-/// the file knows. So one that had ended stays ended. If the clock went on after all, no lease is
-/// shortened, since `latest` is not later than now.
+/// A lease keeps the time it had left at `latest`, the last known moment of the earlier boot. So a
+/// lease that had ended stays ended. If the clock continued after all, no lease is shortened, since
+/// `latest` is not later than now.
 fn start_anew(conn: &Connection, latest: i64, now: i64, wall: i64) -> rusqlite::Result<()> {
     conn.execute(
         "UPDATE locks SET version = version + 1, touched = ?1,

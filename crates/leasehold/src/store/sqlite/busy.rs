@@ -1,8 +1,8 @@
 //! How long a connection waits for other processes that have the file locked.
 //!
-//! SQLite's own handler sleeps for up to 100 ms at a time, in which a short lease ends while the
-//! file is free most of the time. Here whoever is first in the queue at the `gate` tries every
-//! 100 µs, so that among processes which are all well, nobody waits for long.
+//! SQLite's own handler sleeps for up to 100 ms at a time. A short lease could end in that time
+//! although the file is mostly free. Here the first in the queue at the `gate` tries every 100 µs.
+//! So nobody waits long as long as all processes run normally.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,17 +14,17 @@ use super::gate::Gate;
 use crate::core::moment::Moment;
 use crate::host::{Host, SystemHost, pause};
 
-/// How many tries come soon: others keep the file for a few µs at a time.
+/// How many tries come soon: others lock the file for a few µs at a time.
 const SOON_TRIES: i32 = 20;
 const SOON: Duration = Duration::from_micros(50);
 const LATER: Duration = Duration::from_micros(100);
 
-/// After how long one who queues tries all the same: whoever has the gate may be stopped.
+/// How long a queued process waits before it tries anyway: the owner of the gate may be stopped.
 const QUEUES_FOR: Duration = Duration::from_millis(100);
 
-/// Until when a connection waits; not at all from the beginning.
+/// Until when a connection waits. Zero at first: it does not wait.
 ///
-/// In real time: what ends the wait is another process. Where the host may not block, it does not
+/// Counts real time, since another process ends the wait. If the host may not block, it does not
 /// wait at all.
 pub(super) struct BusyLimit(Arc<Waiting>);
 
@@ -34,7 +34,7 @@ struct Waiting {
 }
 
 impl BusyLimit {
-    /// Has `conn` wait as long as the limit says, from now on.
+    /// Makes `conn` wait as long as the limit allows, from now on.
     pub(super) fn install(conn: &mut Connection, gate: Gate) -> rusqlite::Result<Self> {
         let waiting = Arc::new(Waiting { until: AtomicU64::new(0), gate });
         let shared = Arc::clone(&waiting);
@@ -42,7 +42,7 @@ impl BusyLimit {
         Ok(Self(waiting))
     }
 
-    /// All that follows together waits for `limit` at most; for zero it does not even sleep.
+    /// Sets the limit of all following tries together. With zero they do not even sleep.
     pub(super) fn set(&self, limit: Duration) {
         self.set_until(until(limit));
     }
@@ -51,14 +51,14 @@ impl BusyLimit {
         self.0.until.store(until.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The file was had, or given up: the next one may try.
+    /// The tries ended: lets the next process try.
     pub(super) fn is_over(&self) {
         self.0.gate.leave();
     }
 }
 
 impl Waiting {
-    /// Waits for a moment, or in the queue; tells whether to try again.
+    /// Waits for a moment, or in the queue. Returns whether to try again.
     fn wait(&self, tries: i32) -> bool {
         let until = Moment::from_nanos(self.until.load(Ordering::Relaxed));
         if !self.gate.may_wait() {
@@ -69,19 +69,19 @@ impl Waiting {
             return false;
         }
         match self.gate.enter(left.min(QUEUES_FOR)) {
-            // Nobody else who queues tries now.
+            // Nobody else in the queue tries now.
             Some(true) | None => wait(tries, until),
             Some(false) => true,
         }
     }
 }
 
-/// When a wait ends that begins now.
+/// When a wait of `limit` ends that begins now.
 pub(super) fn until(limit: Duration) -> Moment {
     if limit.is_zero() { Moment::from_nanos(0) } else { SystemHost.now() + limit }
 }
 
-/// Waits for a moment after that many `tries`; tells whether to try again.
+/// Waits for a moment after `tries` tries. Returns whether to try again.
 pub(super) fn wait(tries: i32, until: Moment) -> bool {
     if until.as_nanos() == 0 {
         return false;

@@ -1,4 +1,4 @@
-//! How the store's thread hears its bells.
+//! Listens to the bells on the store's thread.
 
 use std::fs::File;
 use std::future::pending;
@@ -6,7 +6,7 @@ use std::io;
 
 use tokio::net::unix::pipe::Receiver;
 
-/// How many bytes one look takes out of a pipe. They all say the same.
+/// How many bytes one read takes from a pipe. They all mean the same.
 const TAKEN_MAX: usize = 256;
 
 /// Listens to the pipe of a handle, if there is one.
@@ -14,18 +14,18 @@ const TAKEN_MAX: usize = 256;
 pub(super) struct Ear(Option<Receiver>);
 
 impl Ear {
-    /// Listens to this pipe from now on, and to no other. Only on the store's thread.
+    /// Listens to this pipe from now on, and to no other. Call it only on the store's thread.
     pub(super) fn listen(&mut self, pipe: File) -> io::Result<()> {
         self.0 = None;
         self.0 = Some(Receiver::from_file(pipe)?);
         Ok(())
     }
 
-    /// Ends when a bell rang.
+    /// Ends when a bell rings.
     ///
     /// # Cancel safety
     ///
-    /// A bell that rang meanwhile is heard the next time.
+    /// The next call notices a bell that rang meanwhile.
     pub(super) async fn rung(&self) {
         let Some(pipe) = &self.0 else { return pending().await };
         loop {

@@ -1,5 +1,5 @@
-//! The connection, and how jobs are carried out on it: a batch in one transaction, one job alone by
-//! one conditional statement where that is enough.
+//! The connection, and how it runs jobs: a batch in one transaction, a single job by one
+//! conditional statement if that is enough.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::host::Host;
 use crate::store::Hint;
 use crate::store::sinks::Sinks;
 
-/// After how many jobs the log is carried over into the file: some 10 MiB. SQLite would do it
-/// inside the commit that happens to be due, and so make one caller wait for the disk.
+/// After how many jobs the log is checkpointed into the file: some 10 MiB. SQLite would do it
+/// inside a commit, and make that caller wait for the disk.
 const LOGGED_MAX: usize = 2_000;
 
-/// From which length on a log that others left behind is carried over.
+/// The length of a left-over log from which it is checkpointed.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
-/// The connection, and everything that belongs to it.
+/// The connection and its state.
 pub(super) struct Engine {
     host: Arc<dyn Host>,
     conn: Connection,
@@ -40,7 +40,7 @@ pub(super) struct Engine {
     bells: Bells,
     effects: Vec<Effect>,
     purge_at: Moment,
-    /// How many jobs may have left something in the log.
+    /// How many jobs may have written to the log.
     logged: usize,
 }
 
@@ -70,17 +70,17 @@ impl Engine {
         }
     }
 
-    /// When to look for what others did; `None` while nobody waits.
+    /// When to look for changes by other processes; `None` while nobody waits.
     pub(super) fn look_due(&self) -> Option<Moment> {
         self.waits.due()
     }
 
-    /// Whether there is more to do than to answer: what the store's thread is for.
+    /// Whether there is work for the store's thread besides requests.
     pub(super) fn needs_care(&self, now: Moment) -> bool {
         self.purge_at <= now || self.logged >= LOGGED_MAX || self.bells.has_new_pipe()
     }
 
-    /// Lets the store's thread hear the bells of this handle.
+    /// Makes the store's thread listen to the bells of this handle.
     pub(super) fn give_ear(&mut self, ear: &mut Ear) {
         let listened = self.bells.new_pipe().map(|pipe| ear.listen(pipe?));
         if let Some(Err(cause)) = listened {
@@ -89,8 +89,7 @@ impl Engine {
         }
     }
 
-    /// Carries a job out now, if that takes no waiting. Gives it back if another process has the
-    /// file locked.
+    /// Runs a job now if that needs no waiting. Returns it if another process has the file locked.
     pub(super) fn serve_at_once(&mut self, job: Box<dyn AnyJob>) -> Option<Box<dyn AnyJob>> {
         if !self.file.is_still_there() {
             job.fail(self.file.moved());
@@ -113,8 +112,8 @@ impl Engine {
         }
     }
 
-    /// Carries a batch out, and sends the answers once they are committed. Where another process
-    /// keeps the file locked, each job waits as long as it may.
+    /// Runs a batch, and sends the answers after its commit. If another process has the file
+    /// locked, each job waits as long as its limit allows.
     pub(super) fn serve(&mut self, batch: &mut Vec<Box<dyn AnyJob>>) {
         if !self.file.is_still_there() {
             for job in batch.drain(..) {
@@ -141,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// Tries to carry a batch out.
+    /// Tries to run a batch.
     fn attempt(
         &mut self,
         batch: &mut [Box<dyn AnyJob>],
@@ -158,7 +157,7 @@ impl Engine {
         self.effects.clear();
         self.logged += batch.len();
         if let [job] = batch {
-            // On its own, a statement that fails may have failed while it committed.
+            // A single statement commits by itself, so it may have failed while it committed.
             let done = job
                 .quick(&mut self.turn())
                 .map_err(|error| SqlFailure::new(error, Stage::Commit))?;
@@ -171,15 +170,15 @@ impl Engine {
             Err(error) => (Err(error), Stage::Before),
         };
         result.map_err(|error| {
-            // Whatever it says, nothing is kept of a transaction that was not committed; and if it
-            // is still open, nothing more is done in it.
+            // An uncommitted transaction leaves nothing behind, whatever the error says. Nothing
+            // more may run in it if it is still open.
             let _ = self.leave_transaction();
             SqlFailure::new(error, stage)
         })
     }
 
-    /// Rolls a transaction back that is still open. Also before each attempt: a job that panicked
-    /// left its own, in which the next ones would be answered but never committed.
+    /// Rolls back an open transaction. Also runs before each attempt: a job that panicked left its
+    /// transaction open. Later jobs would be answered in it but never committed.
     fn leave_transaction(&self) -> rusqlite::Result<()> {
         if self.conn.is_autocommit() { Ok(()) } else { self.execute("ROLLBACK") }
     }
@@ -199,13 +198,13 @@ impl Engine {
         self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
     }
 
-    /// A turn at the present moment: read when the file is ours, not when the job came.
+    /// A turn at the present moment: read after the file is locked, not when the job came.
     fn turn(&mut self) -> Turn<'_> {
         let Self { host, conn, records, effects, bells, .. } = self;
         Turn { conn, now: host.now(), wall: host.wall(), records, effects, bells }
     }
 
-    /// Does what follows from a batch that is committed.
+    /// Applies the effects of a committed batch.
     fn deliver(&mut self) {
         if self.effects.is_empty() {
             return;
@@ -214,7 +213,7 @@ impl Engine {
         for effect in self.effects.drain(..) {
             match effect {
                 Effect::Mail(inbox, hint) => {
-                    // Those who hold notice at their next renewal who waits for it.
+                    // Holders learn about waiters at their next renewal.
                     if !matches!(hint, Hint::Wanted { .. }) && !self.sinks.has(&inbox) {
                         self.bells.ring(&inbox);
                     }
@@ -236,7 +235,7 @@ impl Engine {
         self.take_bells_down();
     }
 
-    /// Looks for what other processes did, if it is time to, or if a bell rang.
+    /// Looks for changes by other processes, if that is due or a bell rang.
     pub(super) fn look_if_due(&mut self, is_rung: bool) {
         let now = self.host.now();
         if is_rung || self.waits.due().is_some_and(|due| due <= now) {
@@ -247,21 +246,21 @@ impl Engine {
         }
     }
 
-    /// Where nobody waits, no bell hangs.
+    /// Removes the bells if nobody waits.
     fn take_bells_down(&mut self) {
         if self.waits.is_empty() {
             self.bells.take_down();
         }
     }
 
-    /// Forgets what is idle, and keeps the log short, if it is time to.
+    /// Forgets idle locks and keeps the log short, when due.
     pub(super) fn take_care(&mut self) {
         let now = self.host.now();
         if self.purge_at <= now {
             self.purge_at = now + purge::LOOK_EVERY;
             self.records.prune(now);
-            // Nobody waits for it, and it makes nobody wait: if the file is locked, the next run
-            // will do.
+            // Nobody waits for this and it makes nobody wait. If the file is locked, the next run
+            // does it.
             self.busy.set(Duration::ZERO);
             match purge::run_if_due(&mut self.conn, now) {
                 Ok(true) => self.bells.sweep(),
@@ -272,8 +271,8 @@ impl Engine {
         if self.logged >= LOGGED_MAX {
             self.logged = 0;
             self.busy.set(Duration::ZERO);
-            // The first write after it begins the log anew, and syncs it to the disk: that one is
-            // ours, so that no caller waits for the disk on its own thread.
+            // The first write after this starts a new log and syncs it to the disk. Do that write
+            // here, so that no caller waits for the disk.
             let done = self
                 .conn
                 .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))

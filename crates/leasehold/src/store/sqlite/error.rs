@@ -1,4 +1,4 @@
-//! From what SQLite says to what a caller should do about it.
+//! Turns SQLite errors into errors that tell the caller what to do.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::core::error::{Error, ErrorKind};
 /// Why a step has no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It was refused for a reason of its own. Nothing else in its batch is touched by that.
+    /// The step was refused. The rest of its batch is not affected.
     Refused(Error),
-    /// SQLite failed, and the whole batch with it.
+    /// SQLite failed, and with it the whole batch.
     Sql(rusqlite::Error),
 }
 
@@ -21,16 +21,16 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
-/// How far a batch had come when SQLite failed.
+/// How far a batch was when SQLite failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It was rolled back, or never began.
+    /// It was rolled back, or did not begin.
     Before,
-    /// It was being written for good.
+    /// It was committing.
     Commit,
 }
 
-/// A failure of SQLite that every job of a batch is told.
+/// A failure of SQLite, reported to every job of a batch.
 #[derive(Clone, Debug)]
 pub(super) struct SqlFailure {
     pub(super) cause: Arc<rusqlite::Error>,
@@ -42,24 +42,24 @@ impl SqlFailure {
         Self { cause: Arc::new(cause), stage }
     }
 
-    /// Whether another process kept the file locked for longer than the limit.
+    /// Whether another process had the file locked longer than the limit.
     pub(super) fn is_busy(&self) -> bool {
         is_busy(&self.cause)
     }
 
-    /// What one caller is told. `label` names the store.
+    /// The error for one caller. `label` names the store.
     pub(super) fn to_error(&self, label: &str) -> Error {
         let (kind, message) = explain(self.cause.sqlite_error_code(), self.stage);
         Error::new(kind, format!("{label}: {message}")).with_source(Arc::clone(&self.cause))
     }
 }
 
-/// Whether the file was locked by another process.
+/// Whether another process had the file locked.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// What happened, in what state the locks are, and what to do.
+/// Says what happened, in what state the locks are, and what to do.
 fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
     match code {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (

@@ -1,4 +1,4 @@
-//! The file of a store: where it may lie, who may read it, and whether it is still the same.
+//! The file of a store: where it may be, who may read it, and whether it is still the same.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,13 +10,13 @@ use rustix::fs::{Access, AtFlags, StatxAttributes, StatxFlags};
 use super::bells::Belfry;
 use crate::core::error::{Error, ErrorKind};
 
-/// A file that was checked, and which one it was.
+/// A checked file with its identity.
 #[derive(Clone, Debug)]
 pub(super) struct StoreFile {
     path: PathBuf,
     id: FileId,
-    /// The log and the shared memory beside it, which SQLite finds by their path alone. Processes
-    /// that have the same file but not the same companions do not see one another.
+    /// The log and the shared memory beside it. SQLite finds them by path only. Processes with the
+    /// same file but other companions do not see one another.
     companions: [PathBuf; 2],
     companion_ids: [Option<FileId>; 2],
     belfry: Belfry,
@@ -26,10 +26,10 @@ pub(super) struct StoreFile {
 type FileId = (u64, u64);
 
 impl StoreFile {
-    /// Checks `path`, and makes an empty file where there is none, for this user only.
+    /// Checks `path`, and makes an empty file if there is none, for this user only.
     ///
-    /// Never opens a file that is there: closing it again would drop the locks that another
-    /// connection of this process has on it (POSIX file locks belong to the process).
+    /// Never opens an existing file. Closing it again would drop the locks that another connection
+    /// of this process has on it: POSIX file locks belong to the process.
     pub(super) fn prepare(path: &Path) -> Result<Self, Error> {
         let path = std::path::absolute(path).map_err(|error| cannot(path, "be used", error))?;
         refuse_left_companions(&path)?;
@@ -56,13 +56,12 @@ impl StoreFile {
         Ok(Self { path, id, companions: companions(&real), companion_ids: [None; 2], belfry })
     }
 
-    /// Whether there are a log and a shared memory beside it.
+    /// Whether a log and a shared memory exist beside the file.
     pub(super) fn has_companions(&self) -> bool {
         self.companions.iter().all(|path| path.exists())
     }
 
-    /// Remembers which companions the file has: from the first look of a connection into the file
-    /// to its end they stay the same.
+    /// Remembers the companions of the file. They stay the same while a connection uses the file.
     pub(super) fn remember_companions(&mut self) -> Result<(), Error> {
         for (id, path) in self.companion_ids.iter_mut().zip(&self.companions) {
             *id = Some(file_id(path).map_err(|_| moved(&self.path))?);
@@ -70,7 +69,7 @@ impl StoreFile {
         if self.is_still_there() { Ok(()) } else { Err(moved(&self.path)) }
     }
 
-    /// How long the log beside it is.
+    /// The length of the log beside the file.
     pub(super) fn log_bytes(&self) -> u64 {
         std::fs::metadata(&self.companions[0]).map_or(0, |metadata| metadata.len())
     }
@@ -79,13 +78,13 @@ impl StoreFile {
         &self.path
     }
 
-    /// Where those hang up bells who wait.
+    /// The directory for the bells of waiters.
     pub(super) fn belfry(&self) -> &Belfry {
         &self.belfry
     }
 
-    /// Refuses to go on with a file that was deleted, moved or replaced, or whose companions were:
-    /// other processes would meet at other ones, and both sides would grant the same keys.
+    /// Whether the file and its companions are still in place: not deleted, moved or replaced.
+    /// Otherwise other processes would use other files, and both sides would grant the same keys.
     pub(super) fn is_still_there(&self) -> bool {
         let is_same = |path: &Path, id: Option<FileId>| file_id(path).ok() == id;
         is_same(&self.path, Some(self.id))
@@ -93,7 +92,7 @@ impl StoreFile {
             && is_same(&self.companions[1], self.companion_ids[1])
     }
 
-    /// What is answered once the file is not there any more.
+    /// The error after the file was moved or deleted.
     pub(super) fn moved(&self) -> Error {
         moved(&self.path)
     }
@@ -125,11 +124,11 @@ fn companions(path: &Path) -> [PathBuf; 2] {
     })
 }
 
-/// Refuses companions without a file, or of an empty one: somebody may still work with them, on a
-/// file that was moved away, and would share them with a new one.
+/// Refuses companions whose file is missing or empty. Somebody may still use them with a file that
+/// was moved away, and would then share them with a new file.
 fn refuse_left_companions(path: &Path) -> Result<(), Error> {
     let real = path.canonicalize();
-    // In this order: where a file becomes a store just now, its companions come after its content.
+    // In this order: a file that becomes a store just now gets its content before its companions.
     let Some(left) =
         companions(real.as_deref().unwrap_or(path)).into_iter().find(|path| path.exists())
     else {
@@ -159,8 +158,7 @@ fn check_access(path: &Path, real: &Path) -> Result<(), Error> {
     })
 }
 
-/// Refuses a file that can be reached by a second path, beside which others would look for its
-/// companions.
+/// Refuses a file with a second path: others would look for its companions there.
 fn refuse_second_paths(path: &Path) -> Result<(), Error> {
     let in_stat = |error: rustix::io::Errno| cannot(path, "be examined", error.into());
     let links = rustix::fs::stat(path).map_err(in_stat)?.st_nlink;
@@ -183,7 +181,7 @@ fn refuse_second_paths(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether something is mounted at `path`. Kernels before 5.8 do not tell.
+/// Whether `path` is a mount point. Kernels before 5.8 do not tell.
 fn is_mount_root(path: &Path) -> rustix::io::Result<bool> {
     match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
         Ok(stat) => Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
@@ -201,7 +199,7 @@ fn create(path: &Path) -> Result<(), Error> {
     if let Err(error) = std::fs::metadata(parent)
         && error.kind() == io::ErrorKind::NotFound
     {
-        // Made up from a typing error, it would be a store that nobody else looks into.
+        // With a typing error in the path, we would make a store that nobody else uses.
         return Err(refused(
             path,
             &format!(
@@ -213,7 +211,7 @@ fn create(path: &Path) -> Result<(), Error> {
     refuse_network(parent)?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
-        // Another process was faster, which is as good.
+        // Another process was faster, which is fine.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(cannot(path, &format!("be created in {}", parent.display()), error)),
     }
@@ -234,13 +232,13 @@ fn refuse_network(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The magic number of a file system, which has 32 bits whatever the type that carries it.
+/// The magic number of a file system. It has 32 bits, whatever type carries it.
 fn file_system_magic(f_type: impl Into<i128>) -> u32 {
     u32::try_from(f_type.into() & 0xffff_ffff).expect("32 bits were taken")
 }
 
-/// What a file system that other machines or programs may share is called, by its magic number
-/// (statfs(2) and linux/magic.h); `None` if it is local.
+/// The name of a file system that other machines or programs may share, by its magic number
+/// (statfs(2) and linux/magic.h). `None` if it is local.
 fn shared_file_system(magic: u32) -> Option<&'static str> {
     Some(match magic {
         0x0000_6969 => "NFS",

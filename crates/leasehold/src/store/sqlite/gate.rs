@@ -1,14 +1,14 @@
-//! The queue of those who wait for the file, over all processes.
+//! The queue of processes that wait for the file.
 //!
-//! SQLite has one writer, and whoever finds the file locked tries again: whom that serves is a
-//! lottery. Hundreds who try keep the processor from the one who writes. So only one of them tries,
-//! the one who has the *gate*: a `flock` on the directory of the bells. The kernel queues the
-//! others, in order, and they sleep.
+//! SQLite has one writer. Processes that find the file locked try again, and chance decides which
+//! succeeds. Hundreds of trying processes take the processor from the writer. So only one of them
+//! tries, the owner of the *gate*: a `flock` on the directory of the bells. The kernel queues the
+//! others in order, and they sleep.
 //!
-//! The gate protects nothing. Who finds the file free at the first try needs none, and who has
-//! waited for the gate for long tries without it: its holder may be stopped. A blocking `flock` has
-//! no limit, so a thread of its own waits in it, started when it is first needed. Where nobody can
-//! start one, everybody tries as before.
+//! The gate protects nothing. A process that finds the file free at once does not need it. A
+//! process that waits long for the gate tries without it, since the owner may be stopped. A
+//! blocking `flock` has no time limit, so a separate thread waits in it, started when first needed.
+//! If no thread can start, every process tries without a queue.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,11 @@ use rustix::fs::{FlockOperation, flock};
 use super::bells::Belfry;
 use crate::host::Host;
 
-/// One process's place at the gate.
+/// The access of one handle to the gate.
 pub(super) struct Gate {
     host: Arc<dyn Host>,
     belfry: Belfry,
-    /// None before it was needed.
+    /// `None` until it is needed.
     shared: Mutex<Option<Arc<Shared>>>,
 }
 
@@ -35,12 +35,12 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Somebody waits here to have it.
+    /// A thread of this handle waits for the gate.
     is_wanted: bool,
-    /// This process has it.
+    /// This handle has the gate.
     is_ours: bool,
     has_clerk: bool,
-    /// The clerk stands in the kernel's queue.
+    /// The clerk waits in the kernel's queue.
     is_queued: bool,
     is_broken: bool,
     is_closed: bool,
@@ -51,13 +51,13 @@ impl Gate {
         Self { host, belfry, shared: Mutex::new(None) }
     }
 
-    /// Whether others may go on while this thread waits.
+    /// Whether this thread may block. Not in a simulation, which has only one.
     pub(super) fn may_wait(&self) -> bool {
         self.host.may_block()
     }
 
-    /// Waits for the gate, for `limit` at most, and tells whether that was any use: `None` where
-    /// there is no gate. Whoever is told `Some(false)` keeps its place in the queue.
+    /// Waits for the gate for at most `limit`. Returns whether this handle has it; `None` if there
+    /// is no gate. After `Some(false)`, the handle keeps its place in the queue.
     pub(super) fn enter(&self, limit: Duration) -> Option<bool> {
         let shared = self.shared()?;
         let mut state = shared.state();
@@ -77,7 +77,7 @@ impl Gate {
         if !state.has_clerk {
             let clerk = Arc::clone(&shared);
             let queue = Box::pin(async move { clerk.queue() });
-            // Short of threads, everybody tries as if there were no gate.
+            // Without a thread, every process tries as if there were no gate.
             self.host.spawn_blocking("leasehold-gate", queue).ok()?;
             state.has_clerk = true;
         }
@@ -94,7 +94,7 @@ impl Gate {
         if state.is_broken { None } else { Some(state.is_ours) }
     }
 
-    /// Lets the next one through.
+    /// Lets the next process through.
     pub(super) fn leave(&self) {
         if let Some(shared) = &*self.lock() {
             let mut state = shared.state();
@@ -125,7 +125,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the clerk does: it stands in the kernel's queue for the others of its process.
+    /// The work of the clerk: it waits in the kernel's queue for this handle.
     fn queue(&self) {
         loop {
             let mut state = self
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(other.enter(EVENTUALLY), Some(true));
             other.leave();
         }
-        // Who queued and gave up lets the next one through.
+        // A handle that queued and gave up lets the next one through.
         assert_eq!(one.enter(EVENTUALLY), Some(true));
         assert_eq!(other.enter(Duration::from_millis(1)), Some(false));
         other.leave();

@@ -15,9 +15,9 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::store::{Ask, Hint, PlaceTerms, line_is_full};
 
-/// The front of a line after its dead places were dropped.
+/// The front of a line after its dead places were removed.
 pub(super) struct FrontRows {
-    /// Who stands there, as the decisions see it.
+    /// The front, in the terms of the decisions.
     pub(super) front: Front,
     /// The number and the owner of the first place, whatever its state.
     pub(super) first: Option<(i64, String)>,
@@ -30,7 +30,7 @@ fn stance_of(sql: i64) -> Stance {
     if sql == WATCHING { Stance::Watching } else { Stance::Joined }
 }
 
-/// Takes or refreshes the asker's place, if it joins the line. Returns when the place ends.
+/// Takes or refreshes the asker's place, if it joins the line. Returns the place.
 pub(super) fn enter(
     turn: &Turn<'_>,
     row: &mut LockRow,
@@ -106,8 +106,8 @@ impl NewPlace<'_> {
             .optional()
     }
 
-    /// Returns the number of the last ask. Never shortens the life of a place, and an ask that was
-    /// overtaken changes no number.
+    /// Returns the number of the last ask. Never shortens the life of a place. An ask that was
+    /// overtaken does not lower the number.
     fn refresh(&self, turn: &Turn<'_>, found: &FoundPlace) -> rusqlite::Result<u32> {
         const SQL: &str = "UPDATE places SET stance = ?3, expires = ?4, handed_ttl = ?5,
                 reserve = ?6, ask_no = ?7, inbox = ?8, why = ?9
@@ -149,8 +149,8 @@ impl NewPlace<'_> {
     }
 }
 
-/// Makes sure that the line takes one more place. The dead do not count: a line of them must not
-/// lock the living out.
+/// Makes sure that the line can take one more place. Dead places do not count: a line of them must
+/// not lock living waiters out.
 fn make_room(turn: &Turn<'_>, row: &LockRow, key: &Key) -> Result<(), Failure> {
     const DROP: &str = "DELETE FROM places WHERE key = ?1 AND expires <= ?2";
     const COUNT: &str = "SELECT count(*) FROM places WHERE key = ?1";
@@ -163,15 +163,16 @@ fn make_room(turn: &Turn<'_>, row: &LockRow, key: &Key) -> Result<(), Failure> {
     if living < sql_count(PLACES_MAX) { Ok(()) } else { Err(Failure::Refused(line_is_full(key))) }
 }
 
-/// How many places a line has at most, told by its ends alone: counting takes long in a long line.
+/// The most places that a line can have, computed from its two ends. Counting takes long in a long
+/// line.
 fn span(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<i64> {
     const SQL: &str = "SELECT ifnull((SELECT max(seq) FROM places WHERE key = ?1)
         - (SELECT min(seq) FROM places WHERE key = ?1) + 1, 0)";
     turn.conn.prepare_cached(SQL)?.query_row([key.as_str()], |row| row.get(0))
 }
 
-/// How many places are ahead of the one at `seq`, or of a new one, at most: told by the ends of the
-/// line alone.
+/// The most places that can be ahead of the one at `seq`, or of a new one, computed from the ends
+/// of the line.
 fn ahead_at_most(turn: &Turn<'_>, key: &Key, seq: Option<i64>) -> rusqlite::Result<u32> {
     const SQL: &str = "SELECT ifnull(?2, (SELECT max(seq) + 1 FROM places WHERE key = ?1))
         - (SELECT min(seq) FROM places WHERE key = ?1)";
@@ -187,8 +188,8 @@ pub(super) fn leave(turn: &mut Turn<'_>, key: &Key, owner: &str) -> rusqlite::Re
     call_up(turn, key, left)
 }
 
-/// Tells those to ask who have come near the front, now that `left` places are gone: they asked
-/// rarely until now.
+/// Tells waiters to ask that came near the front when `left` places went. They asked rarely until
+/// now.
 fn call_up(turn: &mut Turn<'_>, key: &Key, left: usize) -> rusqlite::Result<()> {
     const SQL: &str = "SELECT inbox FROM places WHERE key = ?1 ORDER BY seq LIMIT ?2 OFFSET ?3";
     if left == 0 {
@@ -205,7 +206,7 @@ fn call_up(turn: &mut Turn<'_>, key: &Key, left: usize) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Drops the dead places at the front, as many as one step may, and shows who stands there.
+/// Removes dead places at the front, as many as one step may, and returns the new front.
 pub(super) fn drop_dead(turn: &mut Turn<'_>, key: &Key) -> rusqlite::Result<FrontRows> {
     const FIND: &str = "SELECT seq, expires, stance, owner, inbox FROM places WHERE key = ?1
         ORDER BY seq LIMIT ?2";
@@ -220,7 +221,7 @@ pub(super) fn drop_dead(turn: &mut Turn<'_>, key: &Key) -> rusqlite::Result<Fron
         .collect::<rusqlite::Result<Vec<(i64, Moment, Stance, String, String)>>>()?;
     let is_dead =
         |inbox: &str| ClientId::new(inbox).is_some_and(|inbox| turn.bells.is_dead(&inbox));
-    // Up to the first who lives: nobody behind is looked at.
+    // Only up to the first living place: later places are not checked.
     let living = |(_, expires, stance, _, inbox): &(i64, Moment, Stance, String, String)| {
         let is_over = *expires > turn.now && is_dead(inbox);
         (if is_over { turn.now } else { *expires }, *stance)
@@ -234,7 +235,7 @@ pub(super) fn drop_dead(turn: &mut Turn<'_>, key: &Key) -> rusqlite::Result<Fron
     Ok(FrontRows { front, first })
 }
 
-/// Makes the head at `seq` the owner. Returns how long it has the key.
+/// Makes the head at `seq` the owner. Returns the ttl of its lease.
 pub(super) fn hand_over(
     turn: &mut Turn<'_>,
     row: &mut LockRow,

@@ -15,19 +15,19 @@ use crate::core::token::{FencingBlock, FencingToken};
 /// The row of one lock. An idle lock keeps its row, and so its counter, for a while.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LockRow {
-    /// The version that was read, and that the next write replaces; 0 while there is no row.
+    /// The version that was read, which the next write replaces. 0 if there is no row.
     version: i64,
     pub(super) counter: u64,
-    /// The holder, also one whose lease has ended.
+    /// The holder, even if its lease has ended.
     pub(super) held: Option<Held>,
-    /// Until when newcomers give way to the head that a release has woken. Kept while nobody holds
-    /// the lock, where the end of the lease is otherwise.
+    /// Until when newcomers give way to a head that a release has woken. Stored in `expires` while
+    /// nobody holds the lock.
     pub(super) awaits_until: Moment,
-    /// Whether there are places in the line, dead ones too.
+    /// Whether the line has places, dead ones included.
     pub(super) has_line: bool,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) owner: String,
@@ -40,7 +40,7 @@ pub(super) struct Held {
 }
 
 impl LockRow {
-    /// Reads the row; an empty one where there is none.
+    /// Reads the row. Returns an empty one if there is none.
     pub(super) fn find(conn: &Connection, key: &Key) -> rusqlite::Result<Self> {
         const SQL: &str = "SELECT version, counter, owner, expires, ttl, since_wall, fence_first,
                 fence_count, why, idle, EXISTS (SELECT 1 FROM places WHERE places.key = locks.key)
@@ -81,7 +81,7 @@ impl LockRow {
         self.held.as_ref().filter(|held| held.expires > now)
     }
 
-    /// Whose the key is, seen by `owner`.
+    /// The holder of the key, from the view of `owner`.
     pub(super) fn holding(&self, now: Moment, owner: &str) -> Holding {
         match self.living(now) {
             None => Holding::Free,
@@ -90,12 +90,12 @@ impl LockRow {
         }
     }
 
-    /// How long the lease still lives.
+    /// The remaining time of the lease.
     pub(super) fn time_left(&self, now: Moment) -> Duration {
         self.held.as_ref().map_or(Duration::ZERO, |held| held.expires.since(now))
     }
 
-    /// Whether one who was woken is awaited. Not by what a strange file says beyond that.
+    /// Whether a woken waiter is awaited. Ignores longer times, which only a damaged file has.
     pub(super) fn awaits_head(&self, now: Moment) -> bool {
         self.awaits_until > now && self.awaits_until <= now + GIVES_WAY_FOR
     }
@@ -104,13 +104,13 @@ impl LockRow {
         Seen { version: self.version, owner: self.held.as_ref().map(|held| held.owner.clone()) }
     }
 
-    /// Whether the next fencing token can be taken without looking further.
+    /// Whether the counter has begun, so that the next fencing token needs no other read.
     pub(super) fn is_seeded(&self) -> bool {
         self.counter != 0
     }
 
-    /// Takes the next `reserve` fencing tokens. A counter that is new begins at the wall clock, or
-    /// where that of a forgotten lock may have ended: higher than any before in both cases.
+    /// Takes the next `reserve` fencing tokens. A new counter begins at the wall clock or at the
+    /// floor of forgotten locks, whichever is higher. Both are above all earlier tokens.
     pub(super) fn reserve(
         &mut self,
         turn: &Turn<'_>,
@@ -134,7 +134,7 @@ impl LockRow {
         Ok(())
     }
 
-    /// Raises the counter to `at_least`; tells whether it was lower.
+    /// Raises the counter to `at_least`. Returns whether it was lower.
     pub(super) fn raise(
         &mut self,
         turn: &Turn<'_>,
@@ -148,8 +148,8 @@ impl LockRow {
         Ok(raised)
     }
 
-    /// Writes the row, if it is still the one that was read. Always so inside a transaction that
-    /// may write.
+    /// Writes the row, unless it changed since it was read. It cannot change inside a transaction
+    /// that may write.
     pub(super) fn store(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<bool> {
         if !self.exists() {
             return self.insert(turn, key);
@@ -167,8 +167,8 @@ impl LockRow {
         const SQL: &str = "INSERT INTO locks (key, version, counter, owner, expires, ttl,
                 since_wall, fence_first, fence_count, why, idle, touched)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
-        // Versions go on from the clock, so that a row which was forgotten and made anew is never
-        // taken for the one that somebody read before.
+        // Versions of a new row begin at the clock. So a row that was forgotten and made again is
+        // never mistaken for the old one.
         let version = turn.wall_sql().max(1);
         let inserted = self.write(turn, key, SQL, version)?;
         if inserted {
@@ -197,7 +197,7 @@ impl LockRow {
         Ok(changed == 1)
     }
 
-    /// Notes that the line got one more place, so that nobody grants by what it read before.
+    /// Notes a new place in the line, so that nobody grants based on what it read before.
     pub(super) fn bump(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<()> {
         const SQL: &str = "UPDATE locks SET version = ?2 + 1, touched = ?3 WHERE key = ?1";
         if !self.exists() {
@@ -214,18 +214,18 @@ impl LockRow {
     }
 }
 
-/// The highest counter of all locks that were forgotten.
+/// The highest counter of all forgotten locks.
 fn floor(turn: &Turn<'_>) -> rusqlite::Result<u64> {
     const SQL: &str = "SELECT counter_floor FROM meta";
     turn.conn.prepare_cached(SQL)?.query_row([], |row| row.get(0)).map(number)
 }
 
-/// A number that we wrote, which is never negative.
+/// A number that this library wrote; it is never negative.
 pub(super) fn number(sql: i64) -> u64 {
     u64::try_from(sql).unwrap_or(0)
 }
 
-/// The fencing tokens of a lease, as its row has them.
+/// The fencing tokens of a lease, from its row.
 fn fencing(first: Option<i64>, count: Option<u32>) -> Option<FencingBlock> {
     Some(FencingBlock { first: FencingToken::new(number(first?))?, count: count? })
 }

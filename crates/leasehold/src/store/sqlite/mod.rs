@@ -1,22 +1,21 @@
 //! Leases in one SQLite file, shared by the processes of one user on one machine.
 //!
-//! One connection carries all requests of a handle out, in the order in which they came: several
-//! at once in one transaction, one alone by one conditional statement.
-//! Time is the steady clock of the machine, which all its processes share; the file remembers the
-//! boot to which its moments belong.
+//! One connection runs all requests of a handle in order: several together in one transaction, a
+//! single one by one conditional statement. Time is the steady clock of the machine, which all its
+//! processes share. The file records the boot that its moments belong to.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `file` | where a store may lie |
-//! | `schema` | its tables; opening |
-//! | `boot` | whether its clock is ours |
+//! | `file` | checks where the file is |
+//! | `schema` | the tables; opening a file |
+//! | `boot` | compares the file's clock with ours |
 //! | `busy`, `gate` | waiting for other processes |
-//! | `worker` | who carries requests out: the caller, or the store's thread in batches |
-//! | `engine` | the connection, and how requests are carried out on it |
+//! | `worker` | runs requests: on the caller's thread, or in batches on the store's thread |
+//! | `engine` | the connection, and how it runs requests |
 //! | `step` | the atomic steps, over the rows in `lock_row` and `line_rows` |
-//! | `waits` | noticing other processes |
-//! | `bells`, `ear` | being woken by them |
-//! | `purge` | forgetting what is idle |
+//! | `waits` | notices changes by other processes |
+//! | `bells`, `ear` | wake-ups by other processes |
+//! | `purge` | forgets idle locks |
 
 mod bells;
 mod boot;
@@ -64,50 +63,50 @@ use crate::core::validity::command_limit;
 use crate::host::Host;
 use crate::process::{PerProcess, Process};
 
-/// How many requests wait at most for the store's thread. One more is answered `Unavailable`.
+/// The most requests that wait for the store's thread. A further one is answered `Unavailable`.
 pub const QUEUE_MAX: usize = 100_000;
 
 /// A store in one SQLite file. Clones share its connection and its thread.
 ///
 /// The locks reach every process of the machine that opens the same file, which must be on a local
-/// disk; leases and counters outlive all of them. A process that is stopped inside a transaction
-/// makes all others wait, and after a second at most answer `Unavailable`.
+/// disk. Leases and counters outlive the processes. A process that is stopped inside a transaction
+/// makes all others wait. Their requests then fail with `Unavailable` after the busy limit.
 #[derive(Clone)]
 pub struct SqliteStore {
-    /// Where it was opened. What a fork copied shares no locks with the original, and trusts them.
+    /// The process that opened it. A forked copy has none of the file locks, but SQLite believes
+    /// that it has.
     process: Process,
     host: Arc<dyn Host>,
     label: Arc<str>,
     sinks: Arc<Sinks>,
-    /// Before `jobs`: the store's thread ends when the last sender is gone, and should be the last
-    /// to let go of the connection, since closing it can take long.
+    /// Before `jobs`: the store's thread ends when the last sender is dropped. It should be the
+    /// last owner of the connection, since closing it can take long.
     desk: Arc<Desk>,
     jobs: mpsc::Sender<Box<dyn AnyJob>>,
 }
 
 impl SqliteStore {
-    /// Opens the store in the file at `path`, on the clock of `host`. Makes the file, readable by
-    /// this user only, where it is missing. Its directory has to be there.
+    /// Opens the store in the file at `path`, on the clock of `host`. Makes the file if it is
+    /// missing, for this user only. Its directory must exist.
     ///
-    /// Blocks while it reads the file, waits in all for a second at most for other processes that
-    /// have it locked, and syncs the log to the disk if it is new. Openings of one process wait for
-    /// one another.
+    /// Blocks while it reads the file. Waits at most a second in all for other processes that have
+    /// the file locked, and syncs a new log to the disk. A process opens stores one at a time.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if the directory of the file does not exist, or if the file is on a
-    /// network or FUSE file system, is a directory, is not a store, or was written by a newer
-    /// version; such a file is left as it is.
-    /// [`ErrorKind::Denied`] if this user may not write it or its directory;
-    /// [`ErrorKind::Unavailable`] if it is locked, or the disk is full or broken.
+    /// - [`ErrorKind::Config`] if the directory does not exist. Also if the file is on a network or
+    ///   FUSE file system, is a directory, is not a store, or was written by a newer version. Such
+    ///   a file stays unchanged.
+    /// - [`ErrorKind::Denied`] if this user may not write the file or its directory.
+    /// - [`ErrorKind::Unavailable`] if the file is locked, or the disk is full or broken.
     pub fn open(path: &Path, host: Arc<dyn Host>) -> Result<Self, Error> {
         Self::open_in_boot(path, host, &boot::boot_id()?)
     }
 
-    /// Opens it as if the machine's boot had that id.
+    /// Opens it as if this boot of the machine had that id.
     fn open_in_boot(path: &Path, host: Arc<dyn Host>, boot_id: &str) -> Result<Self, Error> {
-        // One at a time: making a file ends with closing it, which drops the locks that this
-        // process has on it, so nobody else may have opened it meanwhile.
+        // One at a time. Making a file ends with closing it, which drops all locks of this process
+        // on it. So nobody else may open it meanwhile.
         static OPENING: PerProcess<Mutex<()>> = PerProcess::new();
         if let Some(other) = OPENING.inherited_from() {
             return Err(forked(path, other));
@@ -133,7 +132,7 @@ impl SqliteStore {
         Ok(Self { process: Process::this(), host, label, sinks, desk, jobs })
     }
 
-    /// Sends a step on its way now, and returns a future that waits for its answer.
+    /// Submits a step now, and returns a future of its answer.
     fn submit<S: Step>(
         &self,
         limit: Duration,
@@ -176,7 +175,7 @@ impl SqliteStore {
         })
     }
 
-    /// Checks a claim, then sends a step on its way.
+    /// Checks a claim, then submits a step.
     fn submit_exclusive<S: Step>(
         &self,
         limit: Duration,
@@ -192,8 +191,8 @@ impl SqliteStore {
     }
 }
 
-/// SQLite keeps the locks that a process has on a file in tables of its own, and a fork copies
-/// these, but not the locks.
+/// SQLite keeps a table of the file locks of its process. A fork copies the table, but not the
+/// locks.
 fn forked(path: &Path, from: Process) -> Error {
     Error::new(
         ErrorKind::Config,
@@ -206,7 +205,7 @@ fn forked(path: &Path, from: Process) -> Error {
     )
 }
 
-/// The store's thread ended, which it does only if something in it panicked.
+/// The error after the store's thread ended, which happens only after a panic.
 fn gone(label: &str, kind: ErrorKind, state: &str) -> Error {
     Error::new(
         kind,
@@ -214,7 +213,7 @@ fn gone(label: &str, kind: ErrorKind, state: &str) -> Error {
     )
 }
 
-/// How long the future of a step lives: one step may need two commands.
+/// How long the future of a step may take: a step may need two commands.
 fn limit(ttl: Ttl) -> Duration {
     2 * command_limit(ttl)
 }
@@ -256,7 +255,7 @@ impl Store for SqliteStore {
     }
 
     fn listen(&self, _: &ClientId) {
-        // Who watches is told what this process does; of others a renewal tells.
+        // Watchers get hints from this process. Renewals tell about other processes.
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -296,7 +295,7 @@ impl Browse for SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        // SQLite forbids a forked process to close a connection that the other process opened.
+        // SQLite forbids a forked process to close a connection of its parent.
         if !self.process.is_this() {
             std::mem::forget((Arc::clone(&self.desk), self.jobs.clone()));
         }

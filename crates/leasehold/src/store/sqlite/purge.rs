@@ -1,4 +1,4 @@
-//! Forgetting what nobody has used for long, a little at a time.
+//! Forgets idle locks and clients, a few at a time.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::store::FENCE_IDLE;
 /// How many locks one run looks at: about a millisecond of work.
 const ROWS_MAX: usize = 1_000;
 
-/// How long the file is left alone after a run that came to its end.
+/// The pause after a run that reached the end.
 const PASS_EVERY: Duration = Duration::from_secs(60);
 
-/// How long it is left alone after a run that did not.
+/// The pause after a run that did not.
 const RUN_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a process waits before it looks whether a run is due.
+/// How long a process waits before it checks whether a run is due.
 pub(super) const LOOK_EVERY: Duration = RUN_EVERY;
 
-/// Deletes locks that have been idle for [`FENCE_IDLE`], with the dead places in their lines, and
-/// clients that have been silent for as long and are named nowhere. The highest counter of what was
-/// deleted becomes the floor under which no new counter begins.
+/// Deletes locks that have been idle for [`FENCE_IDLE`], with the dead places in their lines. Also
+/// deletes clients that have been silent for as long and that no lock or place names. The highest
+/// deleted counter becomes the floor for new counters.
 ///
-/// Where the last run ended stands in the file, so that all processes together look at it once.
-/// Tells whether a run was due.
+/// The file records where the last run ended, so all processes share the work. Returns whether a
+/// run was due.
 pub(super) fn run_if_due(conn: &mut Connection, now: Moment) -> rusqlite::Result<bool> {
     if Pass::due(conn, now)?.is_none() {
         return Ok(false);
@@ -39,7 +39,7 @@ pub(super) fn run_if_due(conn: &mut Connection, now: Moment) -> rusqlite::Result
     transaction.commit().map(|()| true)
 }
 
-/// Where a pass stands: it goes over all locks, then over all clients.
+/// The position of a pass: it goes through all locks, then through all clients.
 #[derive(Debug, PartialEq, Eq)]
 enum Pass {
     Locks { after: String },
@@ -49,7 +49,7 @@ enum Pass {
 impl Pass {
     const BEGIN: Self = Self::Locks { after: String::new() };
 
-    /// Reads where the last run stopped, if it is time for the next.
+    /// Reads where the last run stopped, if the next is due.
     fn due(conn: &Connection, now: Moment) -> rusqlite::Result<Option<Self>> {
         const SQL: &str = "SELECT purge_after, clients_after FROM meta WHERE purge_due <= ?1";
         let mut statement = conn.prepare_cached(SQL)?;
@@ -92,14 +92,14 @@ impl Pass {
     }
 }
 
-/// Refreshes the clients that are named at the locks of a run, before they count as silent.
+/// Refreshes the clients that the locks of this run name, so that they do not count as silent.
 fn refresh_clients(
     conn: &Connection,
     after: &str,
     last: Option<&str>,
     now: Moment,
 ) -> rusqlite::Result<()> {
-    // The id of a client stands behind the first 23 characters of its tokens.
+    // The client id follows the first 23 characters of a token.
     const SQL: &str = "UPDATE clients SET seen = ?3 WHERE seen <= ?3 - ?4 AND id IN (
         SELECT substr(owner, 24) FROM locks
             WHERE owner IS NOT NULL AND key > ?1 AND (?2 IS NULL OR key <= ?2)
@@ -136,9 +136,8 @@ fn forget_locks(
     Ok(())
 }
 
-/// Forgets the silent among the next clients after `after`, of whom nothing says that they live: a
-/// pass over the locks has just refreshed all that are named there. Returns where to go on; `None`
-/// at the end.
+/// Forgets silent clients among those after `after`. A pass over the locks has just refreshed every
+/// client that a lock or place names. Returns where to continue; `None` at the end.
 fn forget_clients(conn: &Connection, after: &str, now: Moment) -> rusqlite::Result<Option<String>> {
     const LAST: &str = "SELECT id FROM clients WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET ?2";
     const SQL: &str = "DELETE FROM clients WHERE id > ?1 AND (?2 IS NULL OR id <= ?2)
@@ -153,7 +152,7 @@ fn forget_clients(conn: &Connection, after: &str, now: Moment) -> rusqlite::Resu
     Ok(last)
 }
 
-/// The text in the first row of an answer, if there is one.
+/// The text in the first row of a result, if there is one.
 fn text(
     conn: &Connection,
     sql: &str,

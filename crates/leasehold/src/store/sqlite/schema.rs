@@ -1,4 +1,4 @@
-//! The tables of a store, and how a file becomes one.
+//! The tables of a store, and how a file becomes a store.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,30 +16,34 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::{Moment, WallTime};
 use crate::host::{Host, pause};
 
-/// What marks a file as ours: `LsHd`.
+/// Marks a file as a Leasehold store: `LsHd`.
 pub(super) const APPLICATION_ID: i32 = 0x4c73_4864;
 
-/// The version of the tables. A file of a newer one is refused.
+/// The version of the tables. A file with a newer version is refused.
 pub(super) const USER_VERSION: i32 = 1;
 
 /// How long opening waits in all for other processes that have the file locked.
 const OPEN_BUSY_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often opening tries to turn the journal into a write-ahead log, while others open it too.
+/// How often opening tries to switch to a write-ahead log while others open the file too.
 const JOURNAL_TRIES: usize = 50;
 
-/// How often a file is looked at before it is taken for another program's.
+/// How often a file is read before it counts as another program's.
 const PROBE_TRIES: usize = 3;
 
-/// How many prepared statements are kept: more than there are.
+/// How many prepared statements are cached: more than there are.
 const STATEMENTS_MAX: usize = 64;
 
-/// Moments are nanoseconds of the steady clock of the boot in `meta`; `since_wall` is microseconds
-/// of the wall clock, for people. `version` rises with every change of a lock and with every new
-/// place in its line. A `counter` of 0 was never used: it begins at the wall clock, or at the
-/// `counter_floor` under which tokens of forgotten locks may have been given. `boot_began` is in
-/// microseconds of the wall clock, and `opened` the moment of the last opening, see `boot`. Of a
-/// lock without an owner, `expires` is until when newcomers give way to who was woken.
+/// The tables of a store.
+///
+/// - Moments are nanoseconds of the steady clock of the boot in `meta`.
+/// - `since_wall` and `boot_began` are microseconds of the wall clock. `opened` is the moment of
+///   the last opening, see `boot`.
+/// - `version` rises with every change of a lock and with every new place in its line.
+/// - A `counter` of 0 is unused. It begins at the wall clock or at `counter_floor`, the highest
+///   counter of forgotten locks.
+/// - For a lock without an owner, `expires` is the time until which newcomers give way to a woken
+///   waiter.
 const TABLES: &str = "
 CREATE TABLE locks (
     key TEXT NOT NULL PRIMARY KEY,
@@ -103,7 +107,8 @@ pub(super) fn open(
     let in_sql = |error| sql_error(path, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(in_sql)?;
-    // First of all: two processes that open a new file at once meet already at the journal mode.
+    // First of all: processes that open a new file together already meet when they set the journal
+    // mode.
     let gate = Gate::new(Arc::clone(host), file.belfry().clone());
     let busy = BusyLimit::install(&mut conn, gate).map_err(in_sql)?;
     busy.set_until(until);
@@ -123,7 +128,7 @@ pub(super) fn open(
     Ok((conn, busy))
 }
 
-/// What stands at the beginning of a file.
+/// The marks of a file.
 struct Marks {
     application_id: i32,
     user_version: i32,
@@ -134,7 +139,7 @@ impl Marks {
     fn read(conn: &Connection) -> rusqlite::Result<Self> {
         let application_id = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
         let user_version = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        // What is marked needs no second look.
+        // A marked file needs no further check.
         let tables = match application_id {
             0 => conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?,
             _ => 0,
@@ -142,7 +147,7 @@ impl Marks {
         Ok(Self { application_id, user_version, tables })
     }
 
-    /// Whether the file is still to be made a store; refuses one that belongs to somebody else.
+    /// Whether the file must still be made a store. Refuses a file of another program.
     fn is_new(&self, path: &Path) -> Result<bool, Error> {
         match (self.application_id, self.tables) {
             (APPLICATION_ID, _) if self.user_version > USER_VERSION => Err(refused(
@@ -164,14 +169,15 @@ fn not_ours(path: &Path) -> Error {
     refused(path, "is not a Leasehold store; choose another path")
 }
 
-/// Looks at a file without locking it or leaving anything beside it, since it may be another
-/// program's. A store's marks are in the file itself from its first moment, see `create_tables`.
+/// Reads the marks of a file without locking it and without leaving files beside it, since it may
+/// belong to another program. The marks of a store are in the file itself from its first moment,
+/// see `create_tables`.
 ///
-/// Without a lock, a file that others are writing to can look damaged. That says nothing: what
-/// follows opens it properly, and sees for itself.
+/// Without a lock, a file that others write to can look damaged. That is no reason to refuse it:
+/// opening it properly comes next.
 ///
-/// One that becomes a store just now can look foreign, half of it read before and half after: so
-/// what would be refused is looked at again.
+/// A file that becomes a store at this moment can look foreign if it is read half before and half
+/// after. So a file is read again before it is refused.
 fn probe(path: &Path) -> Result<(), Error> {
     for _ in 1..PROBE_TRIES {
         if probe_once(path).is_ok() {
@@ -210,14 +216,15 @@ fn immutable_uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-/// Makes sure that nobody uses the file if its log or its shared memory is missing: whoever does
-/// has those that were deleted, and would not see us, nor we what it holds.
+/// Makes sure that nobody uses the file if its log or its shared memory is missing. Such a process
+/// would still use the deleted companions. It would not see our locks, and we would not see its
+/// locks.
 fn refuse_lost_companions(file: &StoreFile, until: Moment) -> Result<(), Error> {
     let mut tries = 0;
     while !file.has_companions() {
         match is_alone(file.path()) {
             Ok(()) => return Ok(()),
-            // It may be somebody who is about to make them.
+            // Another process may be about to make them.
             Err(error) if is_busy(&error) => {}
             Err(error) => return Err(sql_error(file.path(), error)),
         }
@@ -236,8 +243,8 @@ fn refuse_lost_companions(file: &StoreFile, until: Moment) -> Result<(), Error> 
     Ok(())
 }
 
-/// Whether no other connection uses the file: one that keeps a log holds a lock for as long as it
-/// lives, which nobody but the only one gets exclusively.
+/// Whether no other connection uses the file. A connection with a log holds a lock as long as it
+/// lives, so only a single connection gets the exclusive lock.
 fn is_alone(path: &Path) -> rusqlite::Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
@@ -246,11 +253,11 @@ fn is_alone(path: &Path) -> rusqlite::Result<()> {
     conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// Makes a new file a store, in one transaction of the old kind of journal: so its marks and
-/// tables are in the file itself, where a probe sees them, and not in a log beside it.
+/// Makes a new file a store, in one transaction with the old kind of journal. So the marks and
+/// tables are in the file itself, where `probe` sees them, and not in a log beside it.
 fn create_tables(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<(), Error> {
     let in_sql = |error| sql_error(path, error);
-    // In one transaction: between two statements of their own another process may make the tables.
+    // In one transaction: another process may make the tables between two separate statements.
     let look = conn.transaction().map_err(in_sql)?;
     let is_new = Marks::read(&look).map_err(in_sql)?.is_new(path)?;
     drop(look);
@@ -276,7 +283,7 @@ fn create_tables(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<()
 fn set_journal(conn: &mut Connection) -> rusqlite::Result<()> {
     for _ in 1..JOURNAL_TRIES {
         match conn.pragma_update(None, "journal_mode", "wal") {
-            // Changing the journal does not wait for others; taking the file does.
+            // Changing the journal mode does not wait for others, but a transaction does.
             Err(error) if is_busy(&error) => {
                 conn.transaction_with_behavior(TransactionBehavior::Immediate)?.rollback()?;
             }
@@ -290,22 +297,22 @@ fn sql_error(path: &Path, error: rusqlite::Error) -> Error {
     SqlFailure::new(error, Stage::Before).to_error(&format!("sqlite:{}", path.display()))
 }
 
-/// A moment as SQL keeps it. SQL integers are signed; 292 years after boot is far enough.
+/// A moment for SQL. SQL integers are signed; 292 years after boot are enough.
 pub(super) fn sql_moment(at: Moment) -> i64 {
     i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A time of day as SQL keeps it.
+/// A time of day for SQL.
 pub(super) fn sql_wall(at: WallTime) -> i64 {
     i64::try_from(at.as_unix_micros()).unwrap_or(i64::MAX)
 }
 
-/// A number of rows as SQL takes it.
+/// A number of rows for SQL.
 pub(super) fn sql_count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A span as SQL keeps it.
+/// A duration for SQL.
 pub(super) fn sql_span(span: Duration) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }

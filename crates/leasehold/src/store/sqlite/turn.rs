@@ -1,4 +1,4 @@
-//! One turn at the file: what a step sees, and what it leaves to be done once it is committed.
+//! The context of a step, and its effects after the commit.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, OwnerToken};
 use crate::store::{ClientRecord, FENCE_IDLE, Hint, Note};
 
-/// What a step works with.
+/// The context of a step.
 pub(super) struct Turn<'a> {
     pub(super) conn: &'a Connection,
     pub(super) now: Moment,
@@ -22,16 +22,16 @@ pub(super) struct Turn<'a> {
     pub(super) bells: &'a mut Bells,
 }
 
-/// What follows from a step once it is committed, and is forgotten if it is rolled back.
+/// An effect of a step. It happens after the commit, and never if the step is rolled back.
 #[derive(Debug)]
 pub(super) enum Effect {
-    /// A hint goes out, if its inbox is in this process.
+    /// Send a hint to this inbox.
     Mail(ClientId, Hint),
     /// A client of this process waits in line.
     Waits(Key, Waiting),
-    /// That owner waits no more.
+    /// That owner no longer waits.
     Settled(Key, OwnerToken),
-    /// A lease was ended by a person, for this reason.
+    /// An operator ended a lease, for this reason.
     Evicted(Key, Option<OwnerToken>, String),
     /// The record of a client was written.
     Recorded(ClientId),
@@ -45,13 +45,13 @@ pub(super) struct Waiting {
     pub(super) stance: Stance,
     pub(super) ask_no: u32,
     pub(super) until: Moment,
-    /// Whether it is so far back in the line that it is called once it comes near.
+    /// Whether it is so far back that the store tells it when it comes near.
     pub(super) is_far: bool,
-    /// The state of the lock that the answer spoke of.
+    /// The state of the lock at the time of the answer.
     pub(super) seen: Seen,
 }
 
-/// A state of a lock, enough to see whether it changed since.
+/// A summary of a lock's state: enough to see whether it has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) version: i64,
@@ -67,12 +67,12 @@ impl Turn<'_> {
         sql_wall(self.wall)
     }
 
-    /// The record that an ask brings along, if it is time to write it.
+    /// The client record of an ask, if it is due to be written.
     pub(super) fn due_record<'n>(&self, note: Option<&'n Note>) -> Option<&'n ClientRecord> {
         note?.client.as_deref().filter(|record| self.records.is_due(&record.id, self.now))
     }
 
-    /// Writes what a client says of itself: once in a while, not with each grant.
+    /// Writes the record of a client. This happens now and then, not with each grant.
     pub(super) fn record(&mut self, record: &ClientRecord) -> rusqlite::Result<()> {
         const SQL: &str = "INSERT INTO clients (id, host, pid, user, command, seen)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -93,7 +93,7 @@ impl Turn<'_> {
     }
 }
 
-/// When this process wrote the record of which client.
+/// When this process last wrote the record of each client.
 #[derive(Debug, Default)]
 pub(super) struct Records(HashMap<ClientId, Moment>);
 
@@ -107,7 +107,7 @@ impl Records {
         self.0.insert(client, now);
     }
 
-    /// Forgets what is due anyway, so that clients that are gone take no room.
+    /// Forgets entries that are due anyway, so that dead clients take no memory.
     pub(super) fn prune(&mut self, now: Moment) {
         self.0.retain(|_, written| now.since(*written) < FENCE_IDLE / 2);
     }

@@ -1,9 +1,10 @@
-//! Who waits in this process, and how changes by other processes are noticed for them.
+//! The waiters of this process, and how it notices changes by other processes.
 //!
-//! Whoever hands a key to another process rings its bell, see `bells`. Then, and once in a while in
-//! case that was lost, a process that waits looks at the locks that it waits for. `PRAGMA
-//! data_version` tells it for about a microsecond whether anybody else has committed since. Where
-//! there are no bells, it looks every few milliseconds. A process that does not wait does not look.
+//! The process that hands a key over rings the bell of the next holder's process, see `bells`. A
+//! waiting process then looks at the locks that it waits for. It also looks now and then, in case a
+//! bell was lost. `PRAGMA data_version` tells it within about a microsecond whether another process
+//! has committed since. Without bells, it looks every few milliseconds. A process without waiters
+//! does not look.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,19 +20,19 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::store::Hint;
 
-/// How often a process looks for changes by others that began to wait just now. A waiter is woken
-/// half of this late on average.
+/// How often a process without bells looks when a waiter has just arrived. It notices a change
+/// after half of this on average.
 pub(super) const LOOK_EVERY_MIN: Duration = Duration::from_millis(4);
 
-/// How often a process looks that has waited for long. To wake a thread costs some 50 µs, and a
-/// look as much again, so looking more often would cost still more than half a percent of a core.
+/// How often it looks after a long wait. Waking a thread costs about 50 µs, and a look as much
+/// again. Looking more often would cost more than half a percent of a core.
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(18);
 
-/// How often a process looks that has a bell: in case that whoever should have rung it died between
-/// the commit and that. Sooner than a lease that was handed over ends.
+/// How often a process with bells looks. The process that should ring may die after its commit.
+/// Shorter than the life of a lease that was handed over.
 const LOOK_RARELY: Duration = Duration::from_secs(2);
 
-/// How often to look after `waited`: the longer it took so far, the less a moment more matters.
+/// How often to look after `waited`: after a long wait, a little more delay matters less.
 fn look_every(waited: Duration) -> Duration {
     (waited / 32).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX)
 }
@@ -39,11 +40,11 @@ fn look_every(waited: Duration) -> Duration {
 /// The places in line whose clients are in this process.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    /// In order, as are their places: what is told in which order follows from nothing else.
+    /// In order, as are the places, so that hints always go out in the same order.
     keys: BTreeMap<Key, KeyWaits>,
-    /// `data_version` at the last look; `None` if there was none since somebody began to wait.
+    /// `data_version` at the last look. `None` if there was no look since the first waiter came.
     data_version: Option<i64>,
-    /// When the last of them began to wait.
+    /// When the latest of them began to wait.
     began: Moment,
     due: Moment,
     /// Whether bells wake them.
@@ -76,23 +77,23 @@ impl Waits {
         self.keys.is_empty()
     }
 
-    /// There are no bells any more.
+    /// Bells no longer work: look often from now on.
     pub(super) fn look_often(&mut self, now: Moment) {
         self.has_bells = false;
         self.due = self.due.min(now + LOOK_EVERY_MIN);
     }
 
-    /// A client took or refreshed a place; `has_bells`: and is woken by a bell.
+    /// A client took or refreshed a place. `has_bells` tells whether a bell wakes it.
     pub(super) fn waits(&mut self, key: Key, waiting: Waiting, now: Moment, has_bells: bool) {
         self.has_bells = has_bells;
         let look_every = if has_bells { LOOK_RARELY } else { LOOK_EVERY_MIN };
         if self.keys.is_empty() {
-            // Others may have committed between that answer and the first look.
+            // Others may commit between that answer and the first look.
             self.data_version = None;
             self.due = now + look_every;
         }
         let Waiting { owner, inbox, stance, ask_no, until, is_far, seen } = waiting;
-        // What others of this process have seen of the lock stays: they are still to be told.
+        // Keep what other waiters of this process saw last: they must still be told of changes.
         let waits =
             self.keys.entry(key).or_insert_with(|| KeyWaits { seen, places: BTreeMap::new() });
         let place = Place { inbox, stance, ask_no, until, is_far };
@@ -102,7 +103,7 @@ impl Waits {
         }
     }
 
-    /// That owner waits no more.
+    /// That owner no longer waits.
     pub(super) fn settled(&mut self, key: &Key, owner: &OwnerToken) {
         if let Some(waits) = self.keys.get_mut(key) {
             waits.places.remove(owner);
@@ -112,8 +113,8 @@ impl Waits {
         }
     }
 
-    /// Looks for what other processes changed, and returns the hints that follow. If the file
-    /// cannot be read, everybody who waits is told to ask again.
+    /// Looks for changes by other processes and returns the resulting hints. If the file cannot be
+    /// read, all waiters are told to ask again.
     pub(super) fn look(&mut self, conn: &Connection, now: Moment) -> Vec<(ClientId, Hint)> {
         let waited = now.since(self.began);
         self.due = now + if self.has_bells { LOOK_RARELY } else { look_every(waited) };
@@ -160,7 +161,7 @@ impl Waits {
 }
 
 impl KeyWaits {
-    /// Tells those to ask who were far back in the line and have come near.
+    /// Tells waiters to ask that were far back in the line and have come near.
     fn call_up(
         &mut self,
         conn: &Connection,
@@ -176,7 +177,7 @@ impl KeyWaits {
         Ok(())
     }
 
-    /// Compares what was seen of a lock with what it is now.
+    /// Compares the last seen state of a lock with the current one.
     fn compare(
         &mut self,
         key: &Key,

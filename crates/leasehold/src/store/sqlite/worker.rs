@@ -1,12 +1,14 @@
-//! Who carries jobs out, and where: at once on the caller's thread, or in batches on the store's.
+//! Runs jobs: at once on the caller's thread, or in batches on the store's thread.
 //!
-//! A lock and a release take a few microseconds each, several times less than it takes to wake
-//! another thread. So a caller carries its own job out if nobody is at the file, neither here nor
-//! in another process. It never waits for them, and hardly ever for the disk: the log is synced to
-//! it only when it begins anew, which is done while opening and by the store's thread. (If another
-//! process carried the log over just now, the next caller begins it anew.) In all other cases, for
-//! renewals, which come many at once, and for all that is asked on the host's own thread, which
-//! serves every client of the process and must wait for no disk, jobs queue for the store's thread.
+//! A lock or a release takes a few microseconds, much less than waking another thread. So the
+//! caller runs its own job if nobody else uses the file, in this process or another. It never waits
+//! for others, and hardly ever for the disk. The log is synced only when it starts anew, which
+//! happens while opening and on the store's thread. (If another process has just checkpointed the
+//! log, the next caller starts it anew.)
+//!
+//! In all other cases, jobs queue for the store's thread. So do renewals, which come in large
+//! numbers. So do all requests on the host's own thread: it serves every client of the process, and
+//! must not wait for a disk.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -19,15 +21,15 @@ use super::step::AnyJob;
 use crate::core::moment::Moment;
 use crate::host::{Host, is_own_thread};
 
-/// How many jobs one transaction takes at most.
+/// The most jobs in one transaction.
 const BATCH_MAX: usize = 1_024;
 
-/// What callers and the store's thread share.
+/// The state that callers share with the store's thread.
 pub(super) struct Desk {
     engine: Mutex<Engine>,
-    /// How many jobs are queued and not answered. Who asks at once must not overtake them.
+    /// How many jobs are queued without an answer. Direct calls must not overtake them.
     queued: AtomicUsize,
-    /// Wakes the store's thread for what is no job.
+    /// Wakes the store's thread for work other than jobs.
     care: Notify,
 }
 
@@ -36,7 +38,7 @@ impl Desk {
         Self { engine: Mutex::new(engine), queued: AtomicUsize::new(0), care: Notify::new() }
     }
 
-    /// Carries a job out on this thread, if that takes no waiting; else gives it back.
+    /// Runs a job on this thread, if that needs no waiting. Otherwise returns it.
     pub(super) fn serve_at_once(
         &self,
         host: &dyn Host,
@@ -50,7 +52,7 @@ impl Desk {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Some(job),
         };
-        // Only looked at with the engine in hand: what was queued before this is then answered.
+        // Checked only under the engine's lock: jobs that were queued earlier are answered by then.
         if self.queued.load(Ordering::Acquire) > 0 {
             return Some(job);
         }
@@ -58,7 +60,7 @@ impl Desk {
         let left = engine.serve_at_once(job);
         let is_sooner = engine.look_due().is_some_and(|now| due.is_none_or(|due| now < due));
         let needs_care = is_sooner || engine.needs_care(host.now());
-        // Or the store's thread would wake up only to wait for the engine.
+        // Unlock first, or the store's thread would wake up only to wait for the engine.
         drop(engine);
         if needs_care {
             self.care.notify_one();
@@ -66,32 +68,32 @@ impl Desk {
         left
     }
 
-    /// Counts a job that is about to be queued.
+    /// Counts a job that will be queued.
     pub(super) fn enter(&self) {
         self.queued.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Discounts jobs that were answered, or not queued after all.
+    /// Subtracts jobs that were answered, or not queued after all.
     pub(super) fn leave(&self, jobs: usize) {
         self.queued.fetch_sub(jobs, Ordering::AcqRel);
     }
 
     fn engine(&self) -> MutexGuard<'_, Engine> {
-        // A job that panicked has left its transaction, which the next one rolls back.
+        // A job that panicked left its transaction open. The next job rolls it back.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the store's thread wakes up for.
+/// The events that wake the store's thread.
 enum Event {
     Job(Box<dyn AnyJob>),
     Care,
-    /// A bell rang: another process may have handed something over.
+    /// A bell rang: another process may have handed a key over.
     Rung,
     Closed,
 }
 
-/// Serves until every handle of the store is gone and every job is done.
+/// Runs until every handle of the store is gone and every job is done.
 pub(super) async fn work(
     host: Arc<dyn Host>,
     desk: Arc<Desk>,

@@ -1,4 +1,4 @@
-//! What Lua and the server hand to one another.
+//! The functions that connect Lua and the server.
 
 use std::error::Error;
 use std::fmt;
@@ -13,17 +13,16 @@ use crate::simulation::redis::commands::{Known, Need, Run};
 use crate::simulation::redis::reply::{Refusal, Reply};
 use crate::simulation::redis::{Server, lock, numbers};
 
-/// What Lua calls the file that prepares it.
+/// The name of the setup file in Lua.
 pub(super) const SETUP_NAME: &str = "=setup";
 
-/// A script under way.
+/// The script that is running.
 #[derive(Debug, Default)]
 pub(in crate::simulation::redis) struct Running {
     hash: Option<Arc<str>>,
-    /// Whether it has called a command that writes, whatever came of that. From then on it is not
-    /// stopped for want of memory.
+    /// Whether it has called a command that writes, even without success. After that, a full memory
+    /// does not stop the script.
     has_written: bool,
-    /// The words of the command that it calls.
     arguments: Arguments,
 }
 
@@ -47,7 +46,7 @@ impl Running {
 }
 
 impl Server {
-    /// Carries out a command of a script.
+    /// Runs a command of a script.
     fn execute_for_script(&mut self, arguments: &Arguments) -> Result<Reply, Refusal> {
         let Some(known) = Known::find(arguments.at(0)) else {
             return Err(Refusal::fixed("ERR Unknown Redis command called from script"));
@@ -67,7 +66,7 @@ impl Server {
     }
 }
 
-/// What scripts are given, as `setup.lua` names it.
+/// The functions that `setup.lua` receives, in its order.
 pub(super) fn functions(
     lua: &Lua,
     server: &Arc<Mutex<Server>>,
@@ -100,7 +99,7 @@ pub(super) fn functions(
     ))
 }
 
-/// Runs a script. So many of the arguments behind their number are its keys.
+/// Runs a script. The first `keys` arguments after the number of keys are its keys.
 pub(super) fn run(
     lua: &Lua,
     run: &Function,
@@ -117,7 +116,7 @@ pub(super) fn run(
     match called {
         Ok((true, value)) => from_lua(&value),
         Ok((false, Value::String(text))) => Err(Refusal::new(text.to_string_lossy())),
-        // What Lua cannot catch, such as that there is no memory left.
+        // An error that Lua cannot catch, for example no memory left.
         Ok((false, _)) => Err(Refusal::fixed("ERR Error running script")),
         Err(error) => Err(Refusal::new(format!("ERR Error running script: {error}"))),
     }
@@ -155,7 +154,7 @@ fn push(arguments: &mut Arguments, word: &Value) -> Result<(), Refusal> {
 }
 
 fn push_number(arguments: &mut Arguments, number: f64) {
-    // Every whole number so small has no more than 16 digits, and is written with all of them.
+    // Every whole number up to here has at most 16 digits, and is written with all of them.
     const PLAIN_MAX: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= PLAIN_MAX {
         arguments.push((number as i64).to_string().as_bytes());
@@ -164,7 +163,7 @@ fn push_number(arguments: &mut Arguments, number: f64) {
     }
 }
 
-/// A reply as scripts see it.
+/// Converts a reply for a script.
 fn into_lua(lua: &Lua, reply: Reply) -> LuaResult<Value> {
     let tagged = |name: &str, text: &str| {
         let table = lua.create_table_with_capacity(0, 1)?;
@@ -187,7 +186,7 @@ fn into_lua(lua: &Lua, reply: Reply) -> LuaResult<Value> {
     }
 }
 
-/// What a script returns, as clients see it.
+/// Converts the result of a script for clients.
 fn from_lua(value: &Value) -> Result<Reply, Refusal> {
     Ok(match value {
         Value::String(text) => Reply::Bytes(text.as_bytes().to_vec()),
@@ -217,25 +216,25 @@ fn table_from_lua(table: &Table) -> Result<Reply, Refusal> {
     Ok(Reply::Array(replies))
 }
 
-/// A number without what stands behind its point. What no integer can hold becomes the least of
-/// them, as processors have it.
+/// Drops the fraction of a number. A number that does not fit becomes the smallest integer, as on
+/// real processors.
 fn truncated(number: f64) -> i64 {
     let fits = number >= i64::MIN as f64 && number < i64::MAX as f64;
     if fits { number as i64 } else { i64::MIN }
 }
 
-/// The refusal that is in an error, if one of ours is.
+/// The refusal inside an error, if it is one of ours.
 fn refusal_in(error: &Value) -> Option<Refusal> {
     let Value::Error(error) = error else { return None };
     let mut error = error.as_ref();
-    // Each function of ours that it passed has put its own around it.
+    // Each of our functions that the error passed has wrapped it once.
     while let mlua::Error::CallbackError { cause, .. } = error {
         error = cause;
     }
     error.downcast_ref::<Raised>().map(|raised| raised.0.clone())
 }
 
-/// What a client is told of an error in a script: the refusal, the script, and the line.
+/// The error text of a script for a client: the refusal, the script and the line.
 fn describe(lua: &Lua, error: &Value, hash: &str) -> String {
     let text = match (refusal_in(error), error) {
         (Some(refusal), _) => refusal.text().to_owned(),
@@ -245,7 +244,7 @@ fn describe(lua: &Lua, error: &Value, hash: &str) -> String {
         (None, Value::Error(error)) => format!("ERR {error}"),
         (None, other) => format!("ERR {}", other.to_string().unwrap_or_default()),
     };
-    // The innermost function of the script itself.
+    // The innermost function that belongs to the script.
     let place = (1..).map_while(|level| lua.inspect_stack(level, place_of)).flatten().next();
     match place {
         Some((source, line)) => format!("{text} script: {hash}, on {source}:{line}."),
@@ -253,7 +252,7 @@ fn describe(lua: &Lua, error: &Value, hash: &str) -> String {
     }
 }
 
-/// The source and the line of a function, if it is one of a script.
+/// The source and the line of a function, if it belongs to a script.
 fn place_of(function: &Frame) -> Option<(String, usize)> {
     let source = function.source();
     let is_script = source.what != "C" && source.source.as_deref() != Some(SETUP_NAME);

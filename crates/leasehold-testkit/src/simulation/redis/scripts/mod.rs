@@ -1,4 +1,4 @@
-//! Calls of scripts: which there are, and how one is run.
+//! Script calls: finds the script and runs it.
 
 mod bridge;
 
@@ -15,18 +15,18 @@ use super::{Server, lock};
 
 pub(super) use self::bridge::Running;
 
-/// What a command comes to, and which script ran if one did.
+/// The result of a command, and the name of the script that ran, if any.
 pub(super) type Called = (Result<Reply, Refusal>, Option<Arc<str>>);
 
-/// Prepares Lua as the server does: no input or output, no chance, and globals that nobody adds to.
-/// What it returns runs one script.
+/// Prepares Lua as the server does: no input or output, no random numbers, and no new globals.
+/// Returns the function that runs a script.
 const SETUP: &str = include_str!("setup.lua");
 
-/// The scripts that a server has seen, and the Lua that they run in.
+/// The scripts that a server has seen, and the Lua state that they run in.
 pub(super) struct Scripts {
     lua: Lua,
     run: Function,
-    /// By hash. Only ever asked for one of them, so that their order is nobody's business.
+    /// By hash. Used only for lookups, so the random order of the map does no harm.
     compiled: HashMap<String, Compiled>,
 }
 
@@ -41,7 +41,7 @@ impl Scripts {
     pub(super) fn new(server: &Arc<Mutex<Server>>) -> Self {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new()).expect("these libraries are safe");
-        // Scripts leave little behind: looking for it is worth it once there is ten times as much.
+        // Scripts leave little garbage, so collection can wait until memory has grown ten times.
         lua.gc_inc(1_000, 200, 0);
         let bridge = bridge::functions(&lua, server).expect("there is memory for some functions");
         let setup = lua.load(SETUP).set_name(bridge::SETUP_NAME).set_mode(ChunkMode::Text);
@@ -53,7 +53,7 @@ impl Scripts {
         self.compiled.clear();
     }
 
-    /// Carries out EVAL, EVALSHA or SCRIPT.
+    /// Runs EVAL, EVALSHA or SCRIPT.
     pub(super) fn execute(&mut self, server: &Mutex<Server>, arguments: &Arguments) -> Called {
         if arguments.is(0, "SCRIPT") {
             return (self.manage(arguments), None);
@@ -67,7 +67,7 @@ impl Scripts {
         }
     }
 
-    /// The script that is called, and how many of the arguments are keys.
+    /// The script that a command calls, and how many of its arguments are keys.
     fn find(&mut self, arguments: &Arguments) -> Result<(Compiled, usize), Refusal> {
         let keys = arguments.integer(2)?;
         let Ok(keys) = usize::try_from(keys) else {
@@ -90,7 +90,7 @@ impl Scripts {
         self.compiled.get(hash).or_else(|| self.compiled.get(&hash.to_ascii_lowercase()))
     }
 
-    /// Compiles a script, if that has not been done.
+    /// Compiles a script that is new.
     fn learn(&mut self, text: &[u8]) -> Result<&Compiled, Refusal> {
         let hash = sha1_hex(text);
         if !self.compiled.contains_key(&hash) {
@@ -139,7 +139,7 @@ impl Scripts {
     }
 }
 
-/// What the last of the files calls itself that a script was put together from: `-- NAME.lua: ...`.
+/// The name of a script: that of the last file in it, from a line `-- NAME.lua: ...`.
 pub(in crate::simulation) fn name_of(text: &[u8]) -> Option<Arc<str>> {
     let lines = str::from_utf8(text).ok()?.lines();
     let headers = lines.filter_map(|line| line.strip_prefix("-- ")?.split_once(".lua:"));

@@ -1,4 +1,4 @@
--- setup.lua: prepares Lua for scripts as the server does, and returns what runs one.
+-- setup.lua: prepares Lua for scripts as the server does, and returns the function that runs one.
 -- KEYS  none
 -- ARGV  call, call_without_raising, as_text, describe: functions of the bridge
 -- replies  a function of a script, its KEYS and its ARGV
@@ -11,7 +11,7 @@ function redis.status_reply(text)
   return { ok = text }
 end
 
--- The first word is a code where there are more.
+-- If there are several words, the first one is the code.
 function redis.error_reply(text)
   if text:sub(1, 1) == '-' then
     text = text:sub(2)
@@ -19,7 +19,7 @@ function redis.error_reply(text)
   return { err = string_find(text, ' ', 1, true) and text or 'ERR ' .. text }
 end
 
--- What a script catches of an error is its text, also where that was raised in a table.
+-- A script that catches an error gets its text, even if the error was raised as a table.
 local function caught(ok, ...)
   if ok then
     return true, ...

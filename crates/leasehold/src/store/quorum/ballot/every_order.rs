@@ -1,10 +1,12 @@
-//! Every order in which two acquisitions can go over three nodes. The fencing tokens of one are all
-//! above those of the other, and those of the later one where they follow each other.
+//! Tries every order in which two acquisitions can run over three nodes. The fencing tokens of one
+//! must all be above those of the other. If one acquisition follows the other, its tokens must be
+//! higher.
 //!
-//! A lock vanishes at any moment, the ask of one arrives once more, and a node reserves one token
-//! or two. What is asked of a node takes as long as it likes; its answer is there at once, since
-//! nothing is decided before it. That a lock vanished is seen by the next who comes, so it is done
-//! by that one: a node that has somebody may have nobody as well.
+//! A lock may vanish at any moment, one request of the first acquisition may arrive twice, and a
+//! node reserves one or two tokens. A request may take any time to reach its node. Its answer
+//! arrives at once: nothing is decided before it arrives, so a delay changes nothing. A lock
+//! vanishes in the same step as the next request that would notice it. So a node that has a holder
+//! may also have none.
 
 use std::collections::HashSet;
 
@@ -18,7 +20,7 @@ const NODES: usize = 3;
 struct World {
     nodes: [Node; NODES],
     tries: [Try; 2],
-    /// How often an ask of the first may still arrive once more.
+    /// How many more requests of the first acquisition may arrive twice.
     repeats: u64,
 }
 
@@ -35,24 +37,24 @@ struct Held {
     last: u64,
 }
 
-/// One acquisition, by an owner token of its own.
+/// One acquisition, with its own owner token.
 #[derive(Clone)]
 struct Try {
     ballot: Ballot,
-    /// Which nodes have answered its ask.
+    /// The nodes that have answered its request.
     asked: [bool; NODES],
-    /// How far the nodes are to be raised whom it has asked to.
+    /// The values to which it has asked nodes to raise their counters.
     raises: [Option<u64>; NODES],
-    /// Above which token it has to be, once it has begun.
+    /// Its tokens must be above this one. `None` until it begins.
     above: Option<u64>,
     done: Option<(u64, u64)>,
 }
 
-/// What may happen next.
+/// A possible next step.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Begins,
-    /// The ask arrives, or arrives `again`, which nobody hears of.
+    /// The request arrives. If `again`, it arrives a second time, and nobody reads that answer.
     Asks {
         node: usize,
         finds_it: bool,
@@ -82,7 +84,7 @@ impl Try {
         }
     }
 
-    /// What matters for what comes, at one node.
+    /// The part of the state at one node that influences later steps.
     fn at(&self, node: usize) -> [u64; 5] {
         let ballot = match &self.ballot.votes[node] {
             _ if self.done.is_some() => [0; 4],
@@ -99,7 +101,7 @@ impl Try {
 }
 
 impl World {
-    /// The same for worlds that have the same future, whatever their nodes are called.
+    /// Equal for worlds with the same future, in whatever order their nodes are.
     fn key(&self) -> Vec<u64> {
         let mut nodes: Vec<[u64; 14]> = Vec::with_capacity(NODES);
         for (number, node) in self.nodes.iter().enumerate() {
@@ -215,8 +217,8 @@ fn block(first: u64, last: u64) -> Option<FencingBlock> {
     Some(FencingBlock { first: FencingToken::new(first)?, count })
 }
 
-/// Goes through all worlds that can come of these counters. Returns in how many of them both are
-/// done.
+/// Tries all worlds that can follow from these counters. Returns how many of them have both
+/// acquisitions done.
 fn go_through(counters: [u64; NODES]) -> usize {
     let nodes = counters.map(|counter| Node { counter, held: None });
     let begin = World { nodes, tries: [Try::new(), Try::new()], repeats: 1 };

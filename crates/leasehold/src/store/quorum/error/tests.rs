@@ -1,4 +1,4 @@
-//! What is said when no majority answers, word by word.
+//! The exact errors when no majority answers.
 
 use super::*;
 use crate::host::SystemHost;
@@ -12,7 +12,7 @@ async fn three() -> Quorum<MemoryStore> {
     Quorum::connect(nodes, SystemHost::shared()).await.expect("all are there")
 }
 
-/// The nodes from the second on fail with these kinds.
+/// Errors of these kinds, for the nodes from the second on.
 fn failures(kinds: &[ErrorKind]) -> Vec<(usize, Error)> {
     let error = |kind: &ErrorKind| Error::new(*kind, format!("it is {kind}"));
     kinds.iter().map(error).enumerate().map(|(number, error)| (number + 1, error)).collect()
@@ -60,7 +60,7 @@ async fn an_eviction_without_a_majority_says_whether_a_lease_may_have_ended() {
     }
 }
 
-/// Each node is counted once, also where neither bound is met although most of them answered.
+/// Each node is counted once, even if most nodes answered and neither bound is met.
 #[tokio::test]
 async fn a_release_without_a_majority_says_how_each_node_took_it() {
     use ErrorKind::{Denied, Unavailable, Unknown};

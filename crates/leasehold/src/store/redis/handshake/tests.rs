@@ -1,4 +1,4 @@
-//! What is said first, and what comes of each answer.
+//! The requests of a handshake, and the outcome of each answer.
 
 use std::error::Error as _;
 
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, DuplexStream};
 use super::*;
 use crate::store::redis::answers::ANSWER_MAX;
 
-/// What is sent and what comes of it, by a URL and by what the server answers before it closes.
+/// The requests and the outcome, for a URL and the answers of a server that then closes.
 async fn answered(url: &str, answers: &[u8]) -> (String, Result<ServerFacts, Error>) {
     async fn serve(mut server: DuplexStream, answers: &[u8]) -> String {
         server.write_all(answers).await.expect("there is room");
@@ -78,7 +78,7 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
     }
 }
 
-/// URL, answer, kind, what the message says is wrong, and what it says to do next.
+/// URL, answer, kind, the described mistake, and the next step in the message.
 const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
     (
         "redis://h",
@@ -358,7 +358,7 @@ async fn each_refusal_of_a_connection_says_what_to_do_and_shows_no_password() {
     }
 }
 
-/// Users with the rights of before, and servers with slots.
+/// Users without the newer rights, and servers with slots.
 #[tokio::test]
 async fn who_cannot_look_whether_others_are_strict_is_let_in() {
     for answer in [

@@ -30,7 +30,7 @@ fn inbox() -> ClientId {
     ClientId::new("Nn23PXTR8zL5").expect("an id")
 }
 
-/// Its task has decided that nobody wants to be told, and is not gone yet.
+/// The task has decided that nobody wants hints, but it has not ended yet.
 #[test]
 fn who_listens_while_the_task_ends_is_listened_to() {
     let hints = Hints::new(Arc::new(SystemHost), Arc::new(Silent));

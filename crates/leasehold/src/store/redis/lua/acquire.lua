@@ -1,5 +1,5 @@
--- acquire.lua: grants the key, or puts the asker in line, where acquire_at_once.lua did not answer.
--- Decides as `decide_ask` in core/line.rs.
+-- acquire.lua: grants the key, or puts the client in line, if acquire_at_once.lua did not answer.
+-- Decides like `decide_ask` in core/line.rs.
 -- KEYS, ARGV, replies  as acquire_at_once.lua says
 
 local reserve, cold = tonumber(ARGV[3]), ARGV[4] == '1'
@@ -15,7 +15,7 @@ local function grant(line)
   if count > 0 then
     keep_counter(ttl)
   end
-  -- Since when is worth a note where the key is met for the first time, and not each time.
+  -- A start without a reason is noted only when the client meets the key for the first time.
   call('DEL', GRANT)
   note_grant(owner, ttl, first, count, (cold or why ~= '-') and why or '')
   if line then
@@ -43,13 +43,13 @@ local function ahead()
   return call('ZRANK', LINE, owner) or call('ZCARD', LINE)
 end
 
--- In its last millisecond a lease has none left; zero would mean that asking at once may help.
+-- In its last millisecond, a lease has no time left. Zero would mean that asking at once may help.
 local function lease_left()
   local left = call('PTTL', LOCK)
   return left < 0 and -1 or math.max(left, 1)
 end
 
--- The client that made an owner token, if one of ours did: 22 characters, a dot, 12 characters.
+-- The client in an owner token of ours, which has 22 characters, a dot, and 12 characters.
 local function client_of(token)
   local client = string.match(token, '^[A-Za-z0-9_%-]+%.([A-Za-z0-9_%-]+)$')
   return client and #client == 12 and #token == 35 and client or ''
@@ -91,10 +91,10 @@ if head == UNEXAMINED then
   return { 0, 0, ahead(), '', 0 }
 end
 local is_behind = head ~= NOBODY and place.owner ~= owner
--- A strict ask, which has more keys, hands nothing over: whoever joined a line here did so on other
--- terms.
+-- A strict request, which has an epoch, hands nothing over: waiters that joined a line here have
+-- other terms.
 if is_behind and head == JOINED and not EPOCH and place.reserve > 0 and is_at_its_end() then
-  -- It is told so when it asks.
+  -- The head gets the error when it asks.
   return { 0, GIVES_WAY_MS, ahead(), '', line.wake(place) }
 end
 if is_behind and head == JOINED and not EPOCH then

@@ -3,8 +3,8 @@
 -- ARGV  none of its own
 -- replies  none of its own
 
--- Numbers beyond 14 digits lose some where Lua turns them into text by itself, and a command takes
--- twice as long with a number as with text.
+-- Lua itself turns numbers with more than 14 digits into text without their last digits. And a
+-- command with a number takes twice as long as with text.
 local function whole(number)
   return string.format('%.0f', number)
 end
@@ -18,40 +18,42 @@ local function now_us()
   return clock
 end
 
--- The highest number given so far; 0 where it was forgotten, or is no number.
+-- The highest number given so far; 0 if the counter is missing or is not a number.
 local function counted()
   return tonumber(string.match(call('GET', FENCE) or '', '^[1-9]%d*$') or 0)
 end
 
--- Whether no number is left that all who are given one can tell from the next. No clock is so far,
--- so somebody has written the counter.
+-- Whether the counter has no exact higher number left. No clock is that far ahead, so somebody else
+-- has written the counter.
 local function is_at_its_end()
   return counted() >= FENCING_MAX
 end
 
--- Gives a key that was just written its end. Who has no right to leaves no key without one.
+-- Sets the time to live of a key that was just written. If that is forbidden, deletes a key that
+-- would never expire.
 local function expire(key, ms)
   local expired = redis.pcall('PEXPIRE', key, ms)
   if type(expired) == 'table' and expired.err then
     if call('PTTL', key) == -1 then
       call('DEL', key)
     end
-    -- The same error once more, for the caller.
+    -- Raises the same error again, for the caller.
     call('PEXPIRE', key, ms)
   end
 end
 
--- The counter outlives the lease, and what is in flight when it ends.
+-- The counter outlives the lease and all requests under way at its end.
 local function keep_counter(lease_ms)
   call('PEXPIRE', FENCE, lease_ms > FENCE_IDLE_MS and whole(lease_ms) or FENCE_IDLE)
 end
 
--- As far as a block may begin before the clock: a millisecond, in which no server comes back.
+-- How far before the clock a block may begin: one millisecond. No server restarts that fast.
 local LEAP_MAX = 1000
 
--- Raises the counter to the clock, or by one where it is ahead of that: higher than whatever was
--- given before it was set back. The block ends there, since none must run ahead of the clock. Where
--- the counter is missing it is one number: that may have been deleted this very moment.
+-- Raises the counter to the clock, or by one if it is ahead of the clock. The result is higher than
+-- any number that was given before the counter was set back. The block ends at the clock, because
+-- no number may run ahead of it. Without a counter, the block has one number, because the counter
+-- may have just been deleted.
 local function leap(reserve)
   local counter = counted()
   local last = math.max(counter + 1, now_us())
@@ -63,8 +65,8 @@ local function leap(reserve)
   return last - count + 1, count
 end
 
--- Reserves up to `reserve` fencing tokens. `cold`: the counter may have been forgotten or set back
--- since it was used last. Whoever calls this calls `keep_counter` after it.
+-- Reserves up to `reserve` fencing tokens. `cold`: since its last use, the counter may have been
+-- forgotten or set back. Call `keep_counter` afterwards.
 local function take(reserve, cold)
   if reserve == 0 then
     return 0, 0

@@ -1,15 +1,15 @@
--- evict.lua: ends another's lease if its owner is still the one that was seen.
+-- evict.lua: ends another client's lease if its owner is still the given one.
 -- KEYS  lock, fence, grant, line, ends, places
--- ARGV  the owner token that was seen: any bytes; and `wake`, if nothing is handed over
--- replies  {1, denied} ended; denied: 1 if a hint for another client was not allowed
---          {0} the owner is another one by now
+-- ARGV  the owner token that was seen, any bytes; and `wake`, if nothing may be handed over
+-- replies  {1, denied} ended; denied: 1 if the user may not publish a hint for another client
+--          {0} the key has another owner now
 local seen = ARGV[1]
 if call('GET', LOCK) ~= seen then
   return { 0 }
 end
 
--- Whoever takes a number next must be above the evicted one, even if nobody is granted one before
--- it. First a command that the server's memory limit does not stop: then none is stopped.
+-- The next fencing token must be above those of the evicted holder, even if this step grants none.
+-- Start with a command that is allowed at the server's memory limit: then the later ones are too.
 keep_counter(0)
 leap(1)
 local line = open_line()

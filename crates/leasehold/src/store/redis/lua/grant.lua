@@ -1,19 +1,19 @@
--- grant.lua: what is known of the holder beside its token; shared by what grants and renews.
+-- grant.lua: details about the holder; shared by scripts that grant or renew.
 -- KEYS  grant, fence
 -- ARGV  none of its own
 -- replies  none of its own
 
--- Writes down, where nothing is yet, what the lock does not say: since when, why, and which fencing
--- tokens. Most grants have nothing to say: one fencing token, which is the counter, and no reason.
+-- Notes the start, the reason and the fencing tokens, if the lock and the counter do not show them.
+-- Most grants need no note: they have one fencing token, which is the counter, and no reason.
 local function note_grant(owner, ttl_ms, first, count, why)
-  -- Beside a counter, a holder without fencing tokens would be taken for one that has the last.
+  -- If there is a counter, a holder without a note would count as the owner of the last token.
   if why ~= '' or count > 1 or (count == 0 and call('EXISTS', FENCE) == 1) then
     call('HSET', GRANT, 'o', owner, 'f', whole(first), 'n', count, 's', whole(now_us()), 'w', why)
     expire(GRANT, whole(ttl_ms))
   end
 end
 
--- Whether something is noted of this holder. What was noted of another goes.
+-- Whether there is a note about this holder. Deletes a note about another one.
 local function is_noted(owner)
   if call('HGET', GRANT, 'o') == owner then
     return true
@@ -22,16 +22,15 @@ local function is_noted(owner)
   return false
 end
 
--- Notes that the holder has other fencing tokens now. Whoever calls this sets the time to live
--- after it.
+-- Notes the new fencing tokens of the holder. The caller sets the time to live afterwards.
 local function note_block(owner, first, count)
   if is_noted(owner) or count ~= 1 then
     call('HSET', GRANT, 'o', owner, 'f', whole(first), 'n', count)
   end
 end
 
--- Notes that the holder has another token now, and other fencing tokens. Whoever calls this sets
--- the time to live after it.
+-- Notes the new owner token of the holder, and its new fencing tokens. The caller sets the time to
+-- live afterwards.
 local function bequeath(owner, heir, first, count)
   if is_noted(owner) or count ~= 1 then
     call('HSET', GRANT, 'o', heir, 'f', whole(first), 'n', count)
@@ -39,8 +38,8 @@ local function bequeath(owner, heir, first, count)
   end
 end
 
--- Notes whether the holder keeps the lease with no guard in use. Whoever calls this sets the time
--- to live after it.
+-- Notes whether the holder keeps the lease with no guard in use. The caller sets the time to live
+-- afterwards.
 local function note_idle(owner, first, count, idle)
   if not idle then
     call('HDEL', GRANT, 'i')
@@ -50,8 +49,7 @@ local function note_idle(owner, first, count, idle)
   call('HSET', GRANT, 'o', owner, 'f', whole(first), 'n', count, 'i', '1')
 end
 
--- The fencing tokens of the holder, none where the counter was forgotten; and whether it is noted
--- as idle.
+-- The fencing tokens of the holder, none if the counter was forgotten; and whether it is idle.
 local function block_of(owner)
   local counter = counted()
   local noted = call('HMGET', GRANT, 'o', 'f', 'n', 'i')
@@ -62,7 +60,7 @@ local function block_of(owner)
   end
   if is_ours then
     local first, count = tonumber(noted[2]) or 0, tonumber(noted[3]) or 0
-    -- What was left behind by an earlier lease of the same owner ends below the counter.
+    -- The note of an earlier lease of the same owner ends below the counter.
     if count == 0 or first + count - 1 == counter then
       return first, count, is_idle
     end
@@ -70,9 +68,9 @@ local function block_of(owner)
   return counter, 1, is_idle
 end
 
--- Restarts the time to live, and never shortens it. The lock comes first: a script that has begun
--- to write may go on at the server's memory limit, where SET and INCR could not begin. Returns what
--- is left, as a number and as text.
+-- Restarts the time to live, and never shortens it. The lock comes first: at the server's memory
+-- limit, a script that has begun to write may go on, but may not begin with SET or INCR. Returns
+-- the time left, as a number and as text.
 local function lift(ttl_ms)
   local lease_ms = math.max(call('PTTL', LOCK), ttl_ms)
   local lease = whole(lease_ms)

@@ -1,7 +1,7 @@
--- hand_over_at_once.lua: hands the key to the head of the line, if that is alive, may be made the
--- owner, and wants one fencing token, which is the clock. As `hand_over` of line.lua does, but
--- without functions, since a waiter waits for this step. Every other release is answered by
--- release.lua.
+-- hand_over_at_once.lua: hands the key to the head of the line. The head must be alive, must have
+-- joined, and must want one fencing token, which is the clock. Does the same as `hand_over` of
+-- line.lua, but without functions, because a waiter waits for this step. release.lua answers all
+-- other requests.
 -- KEYS, ARGV, replies  as release_at_once.lua says
 local hands_over = ARGV[2] ~= 'wake' and ARGV[6] ~= 'wake'
 local may_hand_over = is_held and has_line and hands_over

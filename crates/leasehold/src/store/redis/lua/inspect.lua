@@ -1,10 +1,10 @@
--- inspect.lua: what is known of a key, for people and tools. Writes nothing.
+-- inspect.lua: reads the state of a key, for people and tools. Writes nothing.
 -- KEYS  lock, fence, grant, line, ends, places
 -- ARGV  how many waiters to list at most
 -- replies  {token, ttl_left_ms, counter, grant, waiting, waiters}
 --   token: of the holder, or nil; ttl_left_ms: -1 if its lease has no end; counter: text, or nil
---   grant: {first, count, since_us, why, idle} as texts or nils, if something is noted, or nil
---   waiting: how many wait in all; waiters: owner token and since_us (text) of each, in turn
+--   grant: {first, count, since_us, why, idle} as texts or nils, if there is a note, or nil
+--   waiting: the number of all waiters; waiters: owner token and since_us (text) of each, in order
 local SHOWN_MAX = tonumber(ARGV[1])
 local PAGE = 100
 

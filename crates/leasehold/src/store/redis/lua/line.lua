@@ -1,9 +1,9 @@
--- line.lua: who waits for the key, and handing it over; shared by what ends leases and asks.
+-- line.lua: the waiters for a key, and handing it over; shared by scripts that end leases or ask.
 -- KEYS  line, ends, places, and those of the holder
 -- ARGV  none of its own
 -- replies  none of its own
 
--- Who is at the front of a line, beside a watching place, `w`.
+-- The result for the front of the line: one of these, or `w` for a watching place.
 local JOINED, NOBODY, UNEXAMINED = 'j', 'nobody', 'unexamined'
 local REAPED_MAX = 8
 local REAPED = '8'
@@ -11,14 +11,14 @@ local FULL_REAPED_MAX = 100
 local GIVES_WAY_MS = 20
 local GIVES_WAY = '20'
 
--- Publishes a hint to a client; 1 if that is not allowed, which changes nothing else.
+-- Publishes a hint to a client. Returns 1 if that is forbidden, which changes nothing else.
 local function tell(client, hint)
   local told = redis.pcall('PUBLISH', ':lh:inbox:' .. client, hint)
   return type(told) == 'table' and told.err and 1 or 0
 end
 
--- Opens the line for this step. One function, so that the many steps that find no line do not pay
--- for what is in it.
+-- Opens the line for this step. One function, so that steps without a line do not pay for defining
+-- the inner ones.
 local function open_line()
   local arrived = now_us()
   local now_ms = math.floor(arrived / 1000)
@@ -50,8 +50,8 @@ local function open_line()
     end
   end
 
-  -- Whether there is room for one place more. The dead do not count: a line of them must not lock
-  -- the living out.
+  -- Whether there is room for one more place. If the line is full, removes some expired places, so
+  -- that they do not lock out living waiters.
   local function has_room()
     if call('ZCARD', LINE) < PLACES_MAX then
       return true
@@ -60,7 +60,7 @@ local function open_line()
     return call('ZCARD', LINE) < PLACES_MAX
   end
 
-  -- Appends an owner to the line, behind the last even if the clock went back.
+  -- Appends an owner to the end of the line, even if the clock went back.
   local function append(owner)
     local last = call('ZRANGE', LINE, '-1', '-1', 'WITHSCORES')[2] or 0
     call('ZADD', LINE, whole(math.max(arrived, last + 1)), owner)
@@ -68,7 +68,7 @@ local function open_line()
 
   local line = { remove = remove }
 
-  -- Takes or refreshes the place of an asker. Returns whether it is a new one; nil if the line is
+  -- Takes or refreshes the place of a waiter. Returns whether the place is new; nil if the line is
   -- full.
   function line.enter(owner, asked, waiter_ttl)
     local is_new = not call('ZSCORE', LINE, owner)
@@ -89,7 +89,7 @@ local function open_line()
       asked.inbox,
       asked.why,
     }
-    -- Each with its end before the next is written: any of these may be forbidden to the user.
+    -- Sets the time to live of each key before the next write, because the user may lack a right.
     call('HSET', PLACES, owner, table.concat(place, '|'))
     expire(PLACES, keep_ms)
     call('ZADD', ENDS, ends, owner)
@@ -107,7 +107,7 @@ local function open_line()
     return place and place.ends > now_ms and place
   end
 
-  -- Drops the dead places at the front. Returns who stands behind them, and that place.
+  -- Drops expired places at the front. Returns the kind of the first living place, and the place.
   function line.front()
     local owners = call('ZRANGE', LINE, '0', '1')
     local head, place = NOBODY, owners[1] and living(owners[1])
@@ -133,16 +133,16 @@ local function open_line()
     return head, place
   end
 
-  -- Tells the head that the key is free, and has newcomers give way to it for a while. Returns
-  -- whether it could not be told.
+  -- Tells the head that the key is free, and holds newcomers back for a while. Returns 1 if the
+  -- message is forbidden.
   function line.wake(head)
     call('HSET', GRANT, 'a', '1')
     expire(GRANT, GIVES_WAY)
     return tell(head.inbox, 'f ' .. LOCK)
   end
 
-  -- Makes the head the owner. Returns whether it could not be told. Its counter leaps, since
-  -- whoever gives the key away need not know what the server forgot.
+  -- Makes the head the owner. Returns 1 if its hint is forbidden. Raises the counter to the clock,
+  -- because the client that gives the key away may not know that the server forgot the counter.
   function line.hand_over(head)
     if head.is_alone then
       call('DEL', GRANT, LINE, ENDS, PLACES)
@@ -152,7 +152,7 @@ local function open_line()
     end
     local first, count = take(head.reserve, true)
     note_grant(head.owner, head.handed_ttl, first, count, head.why)
-    -- It leapt with an end of its own.
+    -- `take` has set the usual time to live of the counter.
     if head.handed_ttl > FENCE_IDLE_MS then
       keep_counter(head.handed_ttl)
     end

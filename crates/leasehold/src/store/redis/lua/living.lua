@@ -1,4 +1,4 @@
--- living.lua: whether anybody holds a key or waits for it. Writes nothing.
+-- living.lua: checks whether anybody holds a key or waits for it. Writes nothing.
 -- KEYS  lock, fence, grant, line, ends, places
 -- ARGV  none
 -- replies  1 | 0

@@ -1,12 +1,12 @@
--- prelude.lua: what every script begins with: the keys of one lock, and the limits.
--- KEYS  the same six for every script; each that is written has a time to live from that step on;
---       and one more for a strict ask, see strict.lua
+-- prelude.lua: the beginning of every script: the keys of one lock, and the limits.
+-- KEYS  the same six for every script. Each key that is written has a time to live from then on.
+--       One more for a strict request, see strict.lua
 --   lock    STRING  the owner token of the holder; its time to live is the lease
 --   fence   STRING  the fencing counter: the highest number given so far
---   grant   HASH    what the lock does not say of its holder, where there is something to say:
---                   o owner token, f and n first and count of its fencing tokens, s since when (µs
---                   of the server's clock), w why as it was given, i set while idle; of a free
---                   key a, set while the head that was woken is awaited
+--   grant   HASH    details about the holder, if there are any:
+--                   o owner token, f and n first and count of its fencing tokens, s start (µs of
+--                   the server's clock), w reason as in ARGV, i set while idle.
+--                   For a free key: a, set while the head that was woken has time to ask
 --   line    ZSET    the places: owner tokens by arrival (µs of the server's clock)
 --   ends    ZSET    owner tokens by the end of their place (ms of the server's clock)
 --   places  HASH    owner token -> stance|ends_ms|handed_ttl_ms|ask_no|reserve|since_us|

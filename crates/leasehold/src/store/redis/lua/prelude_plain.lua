@@ -1,5 +1,5 @@
--- prelude_plain.lua: what an ask for a lock with nothing beside it begins with: its keys.
--- KEYS  lock; and one more for a strict ask, see strict.lua
+-- prelude_plain.lua: the keys of an acquire request for a lock without companion keys.
+-- KEYS  lock; and one more for a strict request, see strict.lua
 -- ARGV  as each script says
 -- replies  as each script says
 local call = redis.call

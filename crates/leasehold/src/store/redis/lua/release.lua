@@ -1,11 +1,11 @@
 -- release.lua: ends the lease and the place of an owner, and hands the key to the head of the line,
--- where release_at_once.lua did not answer. Decides as `decide_release` in core/line.rs.
+-- if release_at_once.lua did not answer. Decides like `decide_release` in core/line.rs.
 -- KEYS, ARGV, replies  as release_at_once.lua says
 
--- Nobody is made the owner without the fencing tokens that it wants.
+-- No waiter becomes the owner without the fencing tokens that it wants.
 local reserve = tonumber(ARGV[3]) or 0
 
--- Hands the key to its client once more, by another token and with fresh fencing tokens.
+-- Gives the key to its client again, with another owner token and fresh fencing tokens.
 local function keep()
   local heir = ARGV[5]
   local lease_ms, lease = lift(keep_ttl)
@@ -27,7 +27,7 @@ if not is_held then
   line.remove({ owner })
   return { 0 }
 end
--- Who holds the key has no place: each grant and each hand-over removes it.
+-- A holder has no place: each grant and each hand-over removes it.
 local head, place = line.front()
 if head == JOINED and hands_over and not (place.reserve > 0 and is_at_its_end()) then
   return { 2, line.hand_over(place) }

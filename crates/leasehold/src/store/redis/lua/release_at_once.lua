@@ -1,14 +1,14 @@
--- release_at_once.lua: ends the lease of an owner if nobody waits. Comes before all functions,
--- since it needs none, and to make them would take as long as a command. Every other release is
--- answered by release.lua.
+-- release_at_once.lua: ends the lease of an owner if nobody waits. Comes before all functions: it
+-- needs none, and defining them would take as long as a command. release.lua answers all other
+-- requests.
 -- KEYS  lock, fence, grant, line, ends, places
--- ARGV  owner token and, if the client is to keep the lease where nobody waits: ttl_ms, reserve,
---       cold (1 or 0), the owner token by which it keeps it, and `wake` as below if it is freed
---       where somebody waits;
---       or owner token and `wake`, if the key is to be free in any case and the head told of it
+-- ARGV  owner token and, if the client wants to keep the lease while nobody waits: ttl_ms, reserve,
+--       cold (1 or 0), the owner token for the kept lease, and `wake` as below, for the case that
+--       somebody waits;
+--       or owner token and `wake`, to free the key in any case and tell the head of the line
 -- replies  {0} not held
 --          1 freed. A number, since an array takes the server longer than a command
---          {1, denied} freed; denied: 1 if a hint for another client was not allowed
+--          {1, denied} freed; denied: 1 if the user may not publish a hint for another client
 --          2 handed over
 --          {2, denied} handed over
 --          {3, first, count} kept

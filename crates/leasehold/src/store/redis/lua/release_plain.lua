@@ -1,4 +1,4 @@
--- release_plain.lua: ends the lease of an owner on a lock with nothing beside it.
+-- release_plain.lua: ends the lease of an owner on a lock without companion keys.
 -- KEYS  lock
 -- ARGV  owner token
 -- replies  {0} not held

@@ -1,8 +1,8 @@
 -- renew.lua: restarts the time to live if the owner still holds the key. Never re-creates a lease.
 -- KEYS  lock, fence, grant, line, ends, places
 -- ARGV  owner token, ttl_ms, reserve, at_least (0 for none), cold, idle (1 or 0 each)
--- replies  {1, first, count, wanted} renewed; wanted: 1 if somebody waits. Where the counter was
---            raised to at_least, first and count of what the lease had until then come behind it
+-- replies  {1, first, count, wanted} renewed; wanted: 1 if another client waits. If the counter was
+--            raised to at_least, the first and count that the lease had before come after it
 --          {0} lost
 local owner, ttl, reserve = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local at_least, cold, idle = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6] == '1'

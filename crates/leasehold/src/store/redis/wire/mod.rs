@@ -1,19 +1,22 @@
-//! The ordered wire to one server: what is submitted first reaches the server first.
+//! An ordered connection to one server: requests arrive in the order in which they are submitted.
 //!
-//! | state | a request | the connection is made | it fails | it ends, or leads to another server | the probe is not answered |
-//! |---|---|---|---|---|---|
-//! | closed | connecting, queued; within the pause after a failure: refused | – | – | – | – |
-//! | connecting | queued | open, the queue is sent | closed for a pause, the queue is refused | – | – |
-//! | open | sent | – | – | closed; what was sent is unknown | the same |
-//! | open, probed | queued, and sent once the probe is answered | – | – | as open, then connecting for the queue | the same |
+//! | state | a new request | connected | failed, ended, left, or silent |
+//! |---|---|---|---|
+//! | closed | connects and is queued; refused in a pause after a failure | – | – |
+//! | connecting | is queued | open, the queue is sent | closed for a pause, the queue is refused |
+//! | open | is sent | – | closed; requests without an answer are unknown |
+//! | open, probed | is queued until the probe is answered | – | as open; connecting for the queue |
 //!
-//! Where one that led to another server was new itself, the next is made after a pause, longer each
-//! time: what is asked meanwhile is queued.
+//! A connection is *left* when it leads to another server than at first, and *silent* when the
+//! server does not answer a probe.
 //!
-//! One task makes and serves a connection, on the runtime of whoever asked first, so that an answer
-//! wakes no other thread. If that runtime goes, so does the connection, and the next request makes
-//! another one on its own. A runtime that does not carry the connecting through, because it does no
-//! input and output or nobody drives it, is left for the host's own thread.
+//! If a connection leads to another server soon after it was made, a pause precedes the next one.
+//! Repeated pauses grow longer. Requests are queued meanwhile.
+//!
+//! One task makes and serves a connection, on the runtime of the first caller, so that an answer
+//! wakes no other thread. If that runtime ends, the connection ends too, and the next request makes
+//! another one on its own runtime. If a runtime fails to connect because it has no I/O or nobody
+//! drives it, the host's own thread takes over.
 
 mod serving;
 mod state;
@@ -37,33 +40,34 @@ use crate::store::unanswered;
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// How many requests may wait for an answer. One more is refused.
+/// How many requests may wait for an answer. Further ones are refused.
 const IN_FLIGHT_MAX: usize = 65_536;
 
-/// What is asked, said anew for every connection that it is tried on.
+/// A request, whose command is built again for every connection that it is tried on.
 pub(super) trait Request: Send + 'static {
-    /// The command, given what the server has. Called in the order in which commands are sent.
+    /// The command, given the known state of the server. Called in the order in which commands are
+    /// sent.
     fn command(&mut self, known: &mut Known) -> Command;
 
-    /// What is asked right behind the last command, on the same connection: that there are copies
-    /// of what it wrote.
+    /// The request that asks for copies of the last write, sent directly after it on the same
+    /// connection.
     fn confirmation(&self, _known: &Known) -> Option<Confirmation> {
         None
     }
 
-    /// The server refused the last command, by an answer that begins with `code`. What becomes of
-    /// the request.
+    /// The server refused the last command with an answer that begins with `code`. Decides whether
+    /// to send the request again.
     fn was_refused(&mut self, _known: &mut Known, _code: &str, _text: &str) -> Retry {
         Retry::No
     }
 
-    /// Whether the answer says that nothing was done, since the connection leads to another server
-    /// than the one that it was made to, and that the request is to be sent again.
+    /// Whether the connection leads to another server than at first. Then nothing was done, and the
+    /// request must be sent again.
     fn was_misled(&mut self, _answer: &Value) -> bool {
         false
     }
 
-    /// An answer came that may have told something about the server.
+    /// Learns about the server from an answer.
     fn was_answered(&mut self, _known: &mut Known, _answer: &Value) {}
 
     /// Whether [`was_answered`](Self::was_answered) would do something.
@@ -72,18 +76,18 @@ pub(super) trait Request: Send + 'static {
     }
 }
 
-/// Whether a request that was refused is sent again.
+/// Whether a refused request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// It is not.
+    /// Not again.
     No,
-    /// In another way.
+    /// On the same connection, in another way.
     Here,
-    /// Over a new connection: this one may lead to another server than it was made to.
+    /// On a new connection, because this one may lead to another server than at first.
     Elsewhere,
 }
 
-/// A command that is the same whatever the server has.
+/// A command that does not depend on the server.
 pub(super) struct Plain(pub(super) Command);
 
 impl Request for Plain {
@@ -92,7 +96,8 @@ impl Request for Plain {
     }
 }
 
-/// The wire. Its connection is closed when it is gone, and after the last answer.
+/// Handle of the connection. The connection closes when the handle is gone and all answers have
+/// come.
 pub(super) struct Wire {
     shared: Arc<Shared>,
 }
@@ -102,10 +107,10 @@ impl Wire {
         Self { shared: Arc::new(Shared::new(host, connector, home)) }
     }
 
-    /// Sends a request, or queues it where the connection is still being made: in either case
-    /// before this returns. The answer comes within `limit`, or the connection time at most.
+    /// Sends a request before this returns, or queues it while the connection is being made. The
+    /// answer comes within `limit`, or sooner if connecting fails.
     ///
-    /// Dropping the future takes nothing back.
+    /// Dropping the future does not cancel the request.
     pub(super) fn submit(
         &self,
         limit: Duration,
@@ -115,8 +120,8 @@ impl Wire {
         async move { Ok(reply.await?.value) }
     }
 
-    /// As [`submit`](Self::submit), and whether there are copies enough of what it wrote, which is
-    /// answered within the same limit.
+    /// Like [`submit`](Self::submit), but the reply also says whether there are enough copies of
+    /// the write. The limit is the same.
     pub(super) fn submit_to_confirm(
         &self,
         limit: Duration,
@@ -136,14 +141,14 @@ impl Wire {
         }
     }
 
-    /// Connects, unless the wire is connected already.
+    /// Connects, unless there is a connection already.
     pub(super) async fn connect(&self) -> Result<(), Error> {
-        // Longer than making a connection may take, so that why it failed is heard from there.
+        // Longer than connecting may take, so that a failure is reported with its cause.
         let limit = CONNECT_LIMIT * 3;
         let deadline = self.shared.host.now() + limit;
         let mut answer = Answer::new(&self.shared, deadline);
         answer.submit(Box::new(Plain(Command::new("PING"))))?;
-        // What is answered does not matter: to connect was to be answered.
+        // Any answer will do: it proves that there is a connection.
         answer.connection(limit).await
     }
 }
@@ -169,15 +174,15 @@ struct Answer {
     shared: Arc<Shared>,
     waiting: Option<Waiting>,
     deadline: Moment,
-    /// Where it is kept until it is there, once nobody waits for it.
+    /// The runtime that keeps this waiting after the caller has dropped it. `None` before that.
     keeper: Option<Home>,
 }
 
-/// What an answer waits for.
+/// The state of a request without an answer.
 enum Waiting {
-    /// For the connection.
+    /// It waits for the connection.
     Connection(Sending),
-    /// For the server.
+    /// It waits for the server.
     Reply(Sent),
 }
 
@@ -202,7 +207,7 @@ impl Answer {
                 unreachable!("what has its connection was sent")
             };
             let reply = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
-            // From here on nothing is waited for, so nothing has to be kept from being taken back.
+            // Nothing is pending from here on, so `drop` has nothing to keep.
             let Some(Waiting::Reply(mut sent)) = self.waiting.take() else {
                 unreachable!("it was just waited for")
             };
@@ -217,7 +222,8 @@ impl Answer {
                     self.shared.learn(sent, &reply.value);
                     return Ok(reply);
                 }
-                // It waited for less than its limit, but behind one that was not answered either.
+                // It waited for less than its limit, but another request before it had no answer
+                // either.
                 Some(Err(LinkError::Broken { .. })) if self.shared.was_silent(sent.generation) => {
                     return Err(unanswered(limit));
                 }
@@ -249,7 +255,7 @@ impl Answer {
         };
         let sent = match in_time {
             Some(Ok(sent)) => sent?,
-            // Nobody is left to connect.
+            // No task is left that connects.
             Some(Err(_)) => return Err(connection_lost()),
             None => self.shared.take_back(sending).ok_or_else(|| not_connected(limit))??,
         };
@@ -257,16 +263,17 @@ impl Answer {
         Ok(())
     }
 
-    /// Keeps it until the answer is there, for nobody.
+    /// Keeps the request until its answer is there, although the caller is gone.
     async fn keep(mut self) {
-        // Its limit holds all the same: a release that was submitted after it may have been given
-        // up by the time the connection is made. Nobody hears how long it was.
+        // The limit still holds: a later release may have been given up before the connection is
+        // made. Nobody reads the error, so its duration does not matter.
         if self.connection(Duration::ZERO).await.is_err() {
             return;
         }
         if let Some(Waiting::Reply(sent)) = &mut self.waiting {
-            // Not before the answer is there may the connection go, unless the server is silent:
-            // who always has less patience than the limit would never find that out.
+            // The connection stays open until the answer is there, unless the server is silent. If
+            // callers always gave up before the limit, nobody else would find out that it is
+            // silent.
             let answer = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
             self.shared.note_answer(answer.as_ref());
             if answer.is_none() {
@@ -280,13 +287,13 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        // A link may take back what nobody waits for, and a request must not be taken back.
+        // Dropping the future could make the link take the request back, which must not happen.
         let Some(waiting) = self.waiting.take() else { return };
         let keeper = match (self.keeper, &waiting) {
-            // As its connection most likely is: the answer wakes no other thread.
+            // Most likely the connection's runtime, so that the answer wakes no other thread.
             (None, Waiting::Reply(_)) => Home::Asker,
-            // The limit of what was not sent has to hold whatever becomes of that runtime, which
-            // may also have ended before an answer was there.
+            // The limit of a request that was not sent must hold even if that runtime ends. A
+            // runtime can also end before an answer is there.
             (None | Some(Home::Asker), _) => Home::Host,
             (Some(Home::Host), _) => return,
         };

@@ -1,4 +1,4 @@
-//! The task that makes one connection, and serves it to its end.
+//! The task that makes one connection and serves it until it ends.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -16,8 +16,8 @@ use crate::store::redis::known::{Known, ServerProcess};
 use crate::store::redis::link::{Connected, Connector};
 use crate::store::within;
 
-/// Makes one connection and serves it to its end. Dropped in the middle, by a runtime that shuts
-/// down or a panic in it, the wire is told.
+/// Makes one connection and serves it until it ends. If a runtime or a panic drops the task, the
+/// wire is told.
 pub(super) struct Serving {
     pub(super) wire: Weak<Shared>,
     pub(super) generation: u64,
@@ -82,8 +82,7 @@ impl Drop for Serving {
     }
 }
 
-/// While connecting nothing of the user's was asked yet, so nothing is unknown, whatever the cause
-/// says.
+/// Makes an unknown outcome `Unavailable`: while connecting, no request of the user has been sent.
 fn unavailable(error: Error, connector: &dyn Connector) -> Error {
     if error.kind() != ErrorKind::Unknown {
         return error;

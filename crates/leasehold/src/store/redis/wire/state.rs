@@ -1,4 +1,4 @@
-//! What state a wire is in, and what brings it from one to another.
+//! The states of a wire, and the changes between them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,22 +21,21 @@ use crate::store::redis::link::{Command, Connector, Link, LinkError, Value};
 use crate::store::redis::ticks::Ticks;
 use crate::store::within;
 
-/// How long a probe waits.
+/// How long a probe waits for its answer.
 const PROBE_LIMIT: Duration = Duration::from_millis(250);
 
-/// The pauses between failed attempts to connect, and before a connection that follows one that was
-/// left so soon.
+/// The pauses between failed attempts to connect, and after connections that were left too soon.
 const RECONNECT: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(500) };
 
-/// What lasted for so long was no short-lived connection: where it is left, another one is made at
-/// once. Where they do not last, something between keeps going to and fro, and is not to be beaten.
+/// A connection that lasted this long is replaced at once when it is left. If connections are left
+/// sooner, a proxy keeps switching servers, and each new connection waits for a pause.
 const LASTING: Duration = Duration::from_secs(1);
 
-/// How many connections that were left are kept for what is under way. One more ends at once.
+/// How many connections that were left stay open for their last answers. Further ones end at once.
 const LEFT_MAX: usize = 4;
 
-/// What the handles of a wire share.
+/// The state that all handles of a wire share.
 pub(super) struct Shared {
     pub(super) host: Arc<dyn Host>,
     connector: Arc<dyn Connector>,
@@ -45,21 +44,21 @@ pub(super) struct Shared {
     pub(super) in_flight: AtomicUsize,
     /// How many answers have come.
     answered: AtomicUsize,
-    /// How many connections were left and not ended yet.
+    /// How many connections were left and are still open.
     left: Arc<AtomicUsize>,
 }
 
 struct State {
     home: Home,
     phase: Phase,
-    /// Rises with every attempt to connect, so that news of an older one is told apart.
+    /// Rises with every attempt to connect, so that late reports about an older one are recognized.
     generation: u64,
-    /// The latest connection that was given up because the server was silent on it.
+    /// The latest connection that was given up because the server was silent.
     silent: Option<u64>,
     delays: Delays,
     /// The pauses after connections that were left.
     leaving: Delays,
-    /// When the next connection may be made after that.
+    /// The earliest time for the next connection after such a pause.
     not_before: Moment,
 }
 
@@ -68,13 +67,13 @@ enum Phase {
         not_before: Moment,
         why: Option<Error>,
     },
-    /// `since`: when the pause before it is over, if there is one.
+    /// `since`: when connecting begins, after the pause if there is one.
     Connecting {
         since: Moment,
         queue: VecDeque<Queued>,
         kill: Arc<Notify>,
     },
-    /// `probing`: what waits for the answer to a probe, while there is one.
+    /// `probing`: requests that wait until the probe is answered. `None` without a probe.
     Open {
         since: Moment,
         link: Arc<dyn Link>,
@@ -85,7 +84,7 @@ enum Phase {
 }
 
 impl Phase {
-    /// Nothing is in the way of the next attempt to connect.
+    /// The next attempt to connect may begin.
     const CLOSED: Self = Self::Closed { not_before: Moment::from_nanos(0), why: None };
 }
 
@@ -102,10 +101,10 @@ pub(super) struct Sent {
     pub(super) generation: u64,
 }
 
-/// A request that will be sent once there is a connection, or not at all.
+/// The future of a queued request. It fails if no connection is made.
 pub(super) type Sending = oneshot::Receiver<Result<Sent, Error>>;
 
-/// What becomes of a request at once.
+/// The first step of a request.
 pub(super) enum Submitted {
     Sent(Sent),
     Queued(Sending),
@@ -135,8 +134,8 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A link of somebody else's may panic under it. The state is whole at every such moment,
-        // and a second panic, in the `Drop` of a guard, would be the end of the process.
+        // The connector's code may panic under the lock. The state is complete at every such
+        // moment. A second panic, in the `Drop` of a guard, would abort the process.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,7 +146,8 @@ impl Shared {
             Phase::Open { link, known, probing: None, .. } => {
                 Submitted::Sent(send(&**link, known, request, generation))
             }
-            // What is sent to nobody would be unknown, and what repeats it too.
+            // Queue requests until the probe is answered. Sending now would only create more
+            // unknown outcomes.
             Phase::Open { probing: Some(queue), .. } | Phase::Connecting { queue, .. } => {
                 let (sent, receiver) = oneshot::channel();
                 queue.push_back(Queued { request, sent });
@@ -164,7 +164,7 @@ impl Shared {
         }
     }
 
-    /// Makes another connection, for what waits for one.
+    /// Starts another connection for queued requests.
     fn connect(self: &Arc<Self>, mut state: MutexGuard<'_, State>, queue: VecDeque<Queued>) {
         let kill = Arc::new(Notify::new());
         state.generation += 1;
@@ -178,7 +178,7 @@ impl Shared {
         self.serve(home, serving);
     }
 
-    /// The connection is gone. Whatever waited for a probe on it goes on with another one.
+    /// The connection is gone. Requests that wait for a probe on it move to a new connection.
     fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let Phase::Open { probing, .. } = std::mem::replace(&mut state.phase, Phase::CLOSED) else {
             unreachable!("only what is open is replaced")
@@ -193,14 +193,14 @@ impl Shared {
         home.spawn(&self.host, Box::pin(task));
     }
 
-    /// Takes a request back that waits for the connection, unless it was sent or refused by now.
+    /// Takes back a request that waits for the connection, unless it was sent or refused.
     pub(super) fn take_back(self: &Arc<Self>, mut sending: Sending) -> Option<Result<Sent, Error>> {
-        // Under the lock under which the queue is sent: who is told that nothing was asked must be
-        // told right.
+        // The queue is sent under the same lock. So a caller who hears that nothing was asked can
+        // rely on it.
         let state = self.state();
         sending.close();
         let sent = sending.try_recv().ok();
-        // The task that connects would have given up by itself. It stands still: nobody drives its
+        // The connecting task has its own limit. If it did not stop by itself, nobody drives its
         // runtime.
         if let Phase::Connecting { since, .. } = &state.phase
             && self.host.now().since(*since) > CONNECT_LIMIT
@@ -222,7 +222,7 @@ impl Shared {
         }
     }
 
-    /// What becomes of a request that the server refused.
+    /// Decides what happens to a request that the server refused.
     pub(super) fn again(&self, sent: &mut Sent, code: &str, text: &str) -> Retry {
         let mut state = self.state();
         let generation = state.generation;
@@ -230,20 +230,20 @@ impl Shared {
             Phase::Open { known, .. } if generation == sent.generation => {
                 sent.request.was_refused(known, code, text)
             }
-            // Another connection, of which nothing is known yet.
+            // Another connection, about which nothing is known.
             _ => sent.request.was_refused(&mut Known::default(), code, text),
         }
     }
 
-    /// Takes note of an answer, if it is one: the server is not silent.
+    /// Counts an answer, which shows that the server is not silent.
     pub(super) fn note_answer(&self, reply: Option<&Result<Reply, LinkError>>) {
         if let Some(Ok(_) | Err(LinkError::Refused { .. })) = reply {
             self.answered.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A request was not answered in time. If the server does not answer a probe either, the
-    /// connection is given up.
+    /// A request was not answered in time. Sends a probe, and gives the connection up if the server
+    /// does not answer that either.
     pub(super) fn suspect(self: &Arc<Self>, suspected: u64) {
         let mut state = self.state();
         let generation = state.generation;
@@ -268,15 +268,15 @@ impl Shared {
                 Ok(Err(_)) | Err(_) => false,
             };
             if let Some(wire) = wire.upgrade() {
-                // Behind many requests a probe is late, and the server far from silent: to ask it
-                // all of them again would not help it.
+                // Behind many requests, the answer to a probe comes late although the server works.
+                // Repeating all requests on a new connection would only slow it down.
                 let alive = alive || wire.answered.load(Ordering::Relaxed) != answered;
                 wire.probed(suspected, alive);
             }
         }));
     }
 
-    /// Whether a connection was given up because the server did not answer on it.
+    /// Whether a connection was given up because the server did not answer.
     pub(super) fn was_silent(&self, generation: u64) -> bool {
         self.state().silent == Some(generation)
     }
@@ -298,7 +298,7 @@ impl Shared {
         tracing::warn!(server = self.connector.label(), "the server is silent; reconnecting");
     }
 
-    /// The connection is made: what waits for it is sent.
+    /// The connection is made. Sends the queued requests.
     pub(super) fn opened(
         &self,
         generation: u64,
@@ -326,7 +326,7 @@ impl Shared {
         generation: u64,
     ) {
         for Queued { request, sent: sender } in queue {
-            // Who gave up waiting was told that nothing was asked.
+            // This caller gave up and was told that nothing was asked.
             if !sender.is_closed() {
                 let sent = send(link, known, request, generation);
                 self.hand_out(sender, sent);
@@ -334,11 +334,11 @@ impl Shared {
         }
     }
 
-    /// Gives a request that was sent to whoever waits for its answer.
+    /// Passes a request that was sent to the caller that waits for its answer.
     fn hand_out(&self, waiting: oneshot::Sender<Result<Sent, Error>>, sent: Sent) {
         if let Err(Ok(sent)) = waiting.send(Ok(sent)) {
-            // Whoever waited gave it up this very moment, and the link might take the request back
-            // half way.
+            // The caller has just given up. Dropping the reply could make the link take the request
+            // back half-way.
             self.host.spawn(Box::pin(async move { drop(sent.reply.await) }));
         }
     }
@@ -351,8 +351,8 @@ impl Shared {
         }
         let pause = state.delays.next(random_u32(&*self.host));
         let now = self.host.now();
-        // From its beginning: one that took longer was pause enough, and a server that stood still
-        // is to be reached as soon as it goes on.
+        // Counted from the start of the attempt: a slow attempt was pause enough, and a stopped
+        // server should be reached as soon as it continues.
         let not_before = match &state.phase {
             Phase::Connecting { since, .. } => now.max(*since + pause),
             Phase::Open { .. } | Phase::Closed { .. } => now + pause,
@@ -361,7 +361,7 @@ impl Shared {
         if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, closed) {
             drop(state);
             for Queued { sent, .. } in queue {
-                // Who gave up waiting needs no answer.
+                // A caller that gave up needs no answer.
                 let _gone = sent.send(Err(why.clone()));
             }
         }
@@ -376,9 +376,9 @@ impl Shared {
         }
     }
 
-    /// The connection may lead to another server than the one that it was made to. What comes next
-    /// goes by a new one, after a pause if this one was new itself; what is under way is answered
-    /// still, if it is in time.
+    /// The connection may lead to another server than at first. New requests use a new connection,
+    /// after a pause if this one was new too. Requests under way are still answered if the answer
+    /// is in time.
     pub(super) fn leave(self: &Arc<Self>, generation: u64) {
         let mut state = self.state();
         let Phase::Open { kill, since, .. } = &state.phase else { return };
@@ -409,8 +409,8 @@ impl Shared {
         }));
     }
 
-    /// The task that made the connection is gone without a word: the runtime of the asker shut
-    /// down, or can do no input and output. The host's own can.
+    /// The connecting task ended without a report: the runtime of the caller shut down, or has no
+    /// I/O. The host's own thread takes over.
     pub(super) fn abandoned(self: &Arc<Self>, generation: u64) {
         let state = self.state();
         let is_connecting = matches!(state.phase, Phase::Connecting { .. });
@@ -424,8 +424,8 @@ impl Shared {
         self.connect_on_host(state);
     }
 
-    /// The runtime of the asker does not make the connection that is waited for. The host's own
-    /// does.
+    /// Moves the connecting to the host's own thread, because the runtime of the caller does not do
+    /// it.
     fn connect_on_host(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if let Phase::Connecting { queue, kill, .. } =
             std::mem::replace(&mut state.phase, Phase::CLOSED)

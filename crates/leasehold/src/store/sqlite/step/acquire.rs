@@ -11,8 +11,8 @@ use crate::store::sqlite::lock_row::{Held, LockRow};
 use crate::store::sqlite::turn::{Effect, Turn, Waiting};
 use crate::store::{Acquired, Ask, Hint, Line};
 
-/// How often a grant is tried again because another process changed the lock in between; then it
-/// is made in a transaction.
+/// How often a grant is retried because another process changed the lock. After that it runs in a
+/// transaction.
 const QUICK_TRIES: usize = 3;
 
 /// The step of [`Store::acquire`](crate::store::Store::acquire).
@@ -37,7 +37,7 @@ impl Step for Acquire {
                 return self.taken(turn, &row, row.time_left(turn.now)).map(Some);
             }
             if holding != Holding::Mine && (holding == Holding::Others || row.has_line) {
-                // Before the transaction, which is to be short.
+                // Before the transaction, which must be short.
                 self.hang_bell(turn);
             }
             let is_more = turn.due_record(self.0.note.as_ref()).is_some()
@@ -73,7 +73,7 @@ impl Step for Acquire {
         let entered = if holding == Holding::Mine || is_alone {
             None
         } else {
-            // Another may have taken the key since the quick look.
+            // Another process may have taken the key since the quick look.
             self.hang_bell(turn);
             line_rows::enter(turn, &mut row, ask)?
         };
@@ -115,20 +115,21 @@ impl Step for Acquire {
     }
 }
 
-/// What a conditional write gave inside a transaction, where the condition holds.
+/// Unwraps the result of a conditional write in a transaction, where the condition always holds.
 fn in_transaction(granted: Option<Acquired>) -> Acquired {
     granted.expect("nobody else writes during a transaction that may write")
 }
 
 impl Acquire {
-    /// Before others can see a place of this client, whoever hands it the key must find its bell.
+    /// Hangs up the client's bell before others can see its place: the process that hands it the
+    /// key must find the bell.
     fn hang_bell(&self, turn: &mut Turn<'_>) {
         if let Some(place) = self.0.line.place() {
             turn.bells.hang(place.inbox);
         }
     }
 
-    /// Makes the asker the owner, unless the row has changed since it was read.
+    /// Makes the asker the owner, unless the row changed since it was read.
     fn grant(&self, turn: &mut Turn<'_>, row: &mut LockRow) -> rusqlite::Result<Option<Acquired>> {
         let ask = &self.0;
         let fencing = row.reserve(turn, ask.reserve)?;
@@ -144,7 +145,7 @@ impl Acquire {
         self.store_grant(turn, row)
     }
 
-    /// Grants what the asker holds already. Never shortens it.
+    /// Grants a lease again that the asker holds. Never shortens it.
     fn grant_again(
         &self,
         turn: &mut Turn<'_>,

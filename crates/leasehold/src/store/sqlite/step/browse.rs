@@ -1,4 +1,4 @@
-//! What tools do: list the keys in use, and end another's lease.
+//! The steps of tools: list the keys in use, and end the lease of another client.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::store::sqlite::schema::sql_count;
 use crate::store::sqlite::turn::{Effect, Turn};
 use crate::store::{Evicted, Otherwise, PAGE_KEYS_MAX, Page, matches_pattern};
 
-/// How many rows one page looks at, matching or not: a page never holds renewals up for long.
+/// How many rows one page looks at, matching or not. So a page never delays renewals for long.
 const ROWS_MAX: usize = 10 * PAGE_KEYS_MAX;
 
 /// The step of [`Browse::list`](crate::store::Browse::list).
@@ -55,7 +55,7 @@ impl List {
             if looked_at == ROWS_MAX || page.keys.len() == PAGE_KEYS_MAX {
                 break;
             }
-            // A name that we would refuse was not written by us.
+            // Another program wrote a name that we would refuse.
             let Ok(key) = Key::new(row.get_ref(0)?.as_str()?) else { continue };
             if row.get(1)? && matches_pattern(&self.pattern, key.as_str()) {
                 page.keys.push(key.clone());
@@ -92,8 +92,8 @@ impl Step for Evict {
             return Ok(Evicted::Changed);
         };
         let owner = held.owner.clone();
-        // Whoever takes a number next must be above the evicted one, even if nobody is granted one
-        // before it.
+        // The next holder's number must be above the evicted one, even if nobody is granted a
+        // number before that holder.
         row.seed(turn)?;
         row.counter = (row.counter + 1).min(FencingToken::MAX);
         line_rows::leave(turn, &self.key, &owner)?;

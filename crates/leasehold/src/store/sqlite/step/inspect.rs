@@ -1,4 +1,4 @@
-//! Inspect: what is known of a key, for people and tools.
+//! Inspect: the state of a key, for people and tools.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Step for Inspect {
         if !turn.conn.is_autocommit() {
             return self.snapshot(turn).map(Some);
         }
-        // One view of the file for all that is read, without hindering those who write.
+        // All reads see one state of the file, and writers are not blocked.
         let transaction = turn.conn.unchecked_transaction()?;
         let snapshot = self.snapshot(turn)?;
         transaction.commit()?;
@@ -98,7 +98,7 @@ fn holder(turn: &Turn<'_>, held: &Held) -> rusqlite::Result<Holder> {
     })
 }
 
-/// The record that a client left.
+/// The record of a client.
 fn client(turn: &Turn<'_>, id: Option<&ClientId>) -> rusqlite::Result<Option<ClientRecord>> {
     const SQL: &str = "SELECT host, pid, user, command FROM clients WHERE id = ?1";
     let Some(id) = id else { return Ok(None) };

@@ -21,45 +21,45 @@ use super::turn::Turn;
 use crate::core::error::Error;
 use crate::core::ttl::Ttl;
 
-/// The longest that a step waits for another process that has the file locked, where somebody
-/// waits for nothing but its answer.
+/// The longest wait for another process that has the file locked, for a step whose caller does not
+/// wait for a lock.
 pub(super) const BUSY_LIMIT_MAX: Duration = Duration::from_secs(1);
 
-/// The longest that an ask in line waits for it. Whoever waits for a lock has time, and on a busy
-/// machine hundreds who start at once keep a file locked for longer than a second.
+/// The longest such wait of an ask in line. Its caller has time. On a busy machine, hundreds of
+/// processes that start together keep a file locked for more than a second.
 const BUSY_LIMIT_IN_LINE_MAX: Duration = Duration::from_secs(5);
 
 /// One atomic step.
 pub(super) trait Step: Send + 'static {
-    /// What it answers.
+    /// The answer of this step.
     type Answer: Send + 'static;
 
-    /// Whether a caller may carry it out on its own thread. Renewals are better off in batches.
+    /// Whether the caller's thread may run it. Renewals are better in batches.
     const AT_ONCE: bool = false;
 
     /// How long it may wait for another process that has the file locked.
     fn busy_limit(&self) -> Duration;
 
-    /// Tries to do it all by one reading and one writing statement, each a transaction of its own.
-    /// `None` if it did nothing because it takes more than that. Also tried inside a transaction.
+    /// Tries to run with one reading and one writing statement, each its own transaction. Returns
+    /// `None` if that is not enough; it has changed nothing then. Also runs inside a transaction.
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Self::Answer>>;
 
-    /// Does it inside a transaction that may write.
+    /// Runs inside a transaction that may write.
     fn full(&self, turn: &mut Turn<'_>) -> Result<Self::Answer, Failure>;
 }
 
-/// How long a step for a lease of that ttl may wait for the file.
+/// How long a step for a lease of `ttl` may wait for the file.
 fn busy_limit(ttl: Ttl) -> Duration {
     (ttl.get() / 4).min(BUSY_LIMIT_MAX)
 }
 
-/// How long an ask in line for a lease of that ttl may wait for the file. What it is granted then
-/// lives for half of the ttl still.
+/// How long an ask in line for a lease of `ttl` may wait for the file. Half of the ttl is left
+/// after that.
 fn busy_limit_in_line(ttl: Ttl) -> Duration {
     (ttl.get() / 2).min(BUSY_LIMIT_IN_LINE_MAX)
 }
 
-/// A step that somebody waits for.
+/// A step with a caller that waits for its answer.
 pub(super) struct Job<S: Step> {
     step: S,
     reply: oneshot::Sender<Result<S::Answer, Error>>,
@@ -79,13 +79,13 @@ impl<S: Step> Job<S> {
 pub(super) trait AnyJob: Send {
     /// See [`Step::busy_limit`].
     fn busy_limit(&self) -> Duration;
-    /// See [`Step::quick`]; tells whether it is done.
+    /// See [`Step::quick`]. Returns whether the job is done.
     fn quick(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<bool>;
     /// See [`Step::full`].
     fn full(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<()>;
-    /// Sends the answer, once it is committed.
+    /// Sends the answer, after the commit.
     fn finish(self: Box<Self>);
-    /// Tells why there is no answer.
+    /// Sends an error instead of an answer.
     fn fail(self: Box<Self>, error: Error);
 }
 
@@ -110,7 +110,7 @@ impl<S: Step> AnyJob for Job<S> {
 
     fn finish(self: Box<Self>) {
         let answer = self.answer.expect("a job is done before it is finished");
-        // Nobody listens if the caller gave up, which takes nothing back.
+        // If the caller gave up, nobody receives it. The step still counts.
         let _ = self.reply.send(answer);
     }
 

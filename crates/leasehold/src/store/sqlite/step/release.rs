@@ -1,4 +1,4 @@
-//! Release: end a lease and a place, and hand the key on.
+//! Release: ends a lease and a place, and hands the key on.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Step for Release {
             Some(held) if held.owner != owner.as_str() => Ok(Released::NotHeld),
             None => Ok(Released::NotHeld),
             Some(held) if held.expires <= turn.now => {
-                // It is free already; what is left of it only looks as if somebody had it.
+                // The key is free already. Clear the rest, which only looks like a holder.
                 row.held = None;
                 row.store(turn, key)?;
                 Ok(Released::NotHeld)
@@ -65,7 +65,7 @@ impl Step for Release {
     }
 }
 
-/// Ends a lease that lives: hands the key to the head of the line, or frees or keeps it.
+/// Ends a living lease: hands the key to the head of the line, frees it, or keeps it.
 pub(super) fn end_lease(
     turn: &mut Turn<'_>,
     row: &mut LockRow,

@@ -1,4 +1,4 @@
-//! Renew: restart the ttl of a lease that lives.
+//! Renew: restarts the ttl of a living lease.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Step for Renew {
             row.get::<_, Option<i64>>(0)?.and_then(|first| FencingToken::new(number(first)));
         let fencing = first.zip(row.get(1)?).map(|(first, count)| FencingBlock { first, count });
         let renewed = Renewed::Renewed { fencing, raised_from: None, wanted: row.get(2)? };
-        // The statement commits, or fails to, when it is stepped to its end.
+        // The statement commits, or fails to commit, when it is stepped to its end.
         while rows.next()?.is_some() {}
         Ok(Some(renewed))
     }

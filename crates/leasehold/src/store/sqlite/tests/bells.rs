@@ -1,4 +1,4 @@
-//! Bells: who waits in another process is woken, and who died there is passed by.
+//! Bells: waiters in other processes are woken, and dead waiters are skipped.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::core::line::NEAR;
 use crate::store::sqlite::waits::LOOK_EVERY_MIN;
 use crate::store::{ClientRecord, Note};
 
-/// A host that can wait for pipes. Its clock stands still, so nobody looks at the file unasked.
+/// A host that can wait for pipes. Its clock stands still, so nobody looks at the file on a timer.
 struct Belled(OnClock);
 
 impl Host for Belled {
@@ -48,7 +48,7 @@ impl World {
     }
 }
 
-/// The store's thread has done what follows from the request before.
+/// Waits until the store's thread has applied the effects of the last request.
 fn settle(store: &SqliteStore) {
     run(store.inspect(key("x"))).expect("an answer");
     run(store.inspect(key("x"))).expect("an answer");
@@ -74,7 +74,7 @@ fn a_bell_wakes_who_waits_in_another_process_and_hangs_only_while_somebody_waits
     assert!(!world.bell(&client(2)).exists());
 }
 
-/// As every client of the library does. Its record is written with its first ask.
+/// Like every client of the library. The record is written with the first ask.
 #[test]
 fn the_first_ask_of_a_client_that_says_who_it_is_hangs_its_bell_up() {
     let world = World::new();
@@ -119,7 +119,7 @@ fn a_bell_that_was_taken_away_is_hung_up_again_by_the_next_ask() {
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
 }
 
-/// Its place would live on for seconds.
+/// Without a bell, its place would live on for seconds.
 #[test]
 fn who_died_while_it_waited_costs_nothing_when_its_turn_comes() {
     let world = World::new();
@@ -129,7 +129,7 @@ fn who_died_while_it_waited_costs_nothing_when_its_turn_comes() {
         let dead = world.open_belled();
         is_taken(run(dead.acquire(join("a", owner(number, 1), 1))));
         drop(dead);
-        // What one leaves behind that had no time to take it down.
+        // Like a process that died before it could remove its bell.
         let bell = world.bell(&client(number));
         while bell.exists() {
             std::thread::yield_now();
@@ -179,13 +179,13 @@ fn who_comes_near_the_front_is_told_to_ask_and_nobody_behind() {
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert_eq!(hint, Hint::MaybeFree { key: key("a") });
     assert_eq!(last_hints.try_recv().ok(), None, "its turn is further away");
-    // Also if somebody ahead goes away.
+    // Also when a waiter ahead goes away.
     run(other.release(lease("a", owner(2, 9)), Otherwise::Free)).expect("an answer");
     let hint = last_hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert_eq!(hint, Hint::MaybeFree { key: key("a") });
 }
 
-/// Its client pauses for longer than the time for which it wants its place.
+/// The client pauses longer than the place life it requested.
 #[test]
 fn a_place_far_back_lives_until_its_client_asks_again() {
     let world = World::new();
@@ -197,7 +197,7 @@ fn a_place_far_back_lives_until_its_client_asks_again() {
     world.clock.advance(Duration::from_secs(4));
     let waiting = run(store.inspect(key("a"))).expect("an answer").waiting;
     assert_eq!(waiting, 40 - NEAR, "those near the front live for 3 s");
-    // A place that ended is its client's again if nobody has dropped it yet.
+    // A client gets back a place that ended, if nobody has dropped it yet.
     is_taken(run(store.acquire(join("a", owner(2, 0), 2))));
     let waiting = run(store.inspect(key("a"))).expect("an answer").waiting;
     assert_eq!(waiting, 41 - NEAR);

@@ -1,4 +1,4 @@
-//! Clocks: a restart of the machine, and what is forgotten when nobody used it for long.
+//! Clocks: a restart of the machine, and how idle locks are forgotten.
 
 use super::*;
 use crate::store::{ClientRecord, FENCE_IDLE, Note, Snapshot};
@@ -11,7 +11,7 @@ fn leases_of_an_earlier_boot_run_out_on_our_own_clock() {
     is_taken(run(before.acquire(join("a", owner(2, 1), 1))));
     drop(before);
 
-    // The steady clock starts anew, hours of the wall clock later.
+    // The steady clock restarts, two hours of the wall clock later.
     let later = TODAY + 7_200_000_000;
     let clock = SetClock::at(Duration::from_secs(5), later);
     let world = World { clock, ..world };
@@ -40,7 +40,7 @@ fn a_restart_of_the_machine_revives_no_lease_that_had_ended() {
     world.clock.advance(Duration::from_secs(6));
     granted(run(before.acquire(ask("running", owner(1, 2)))));
     world.clock.advance(Duration::from_secs(5));
-    // The last that the file knows of the first boot: by now `ended` had ended.
+    // The last moment of the first boot that the file knows. `ended` had ended by then.
     granted(run(before.acquire(ask("last", owner(1, 3)))));
     drop(before);
 
@@ -79,7 +79,7 @@ fn a_boot_id_that_is_the_same_after_a_restart_keeps_no_lease_for_as_long_as_the_
     let before = world.open();
     world.clock.advance(Duration::from_secs(900_000));
     granted(run(before.acquire(ask("a", owner(1, 1)))));
-    // Later than when the file was opened, but earlier than when the lease began.
+    // Later than the opening of the file, but earlier than the start of the lease.
     let clock = SetClock::at(Duration::from_secs(2_000), TODAY + 7_200_000_000);
     let world = World { clock, ..world };
     let store = world.open();
@@ -98,7 +98,7 @@ fn a_forgotten_counter_begins_above_where_it_ended() {
     pass_idle_time(&world, &store);
     assert_eq!(run(store.inspect(key("a"))).expect("an answer"), Snapshot::default());
 
-    // Also where the wall clock, from which a new counter begins, was set back.
+    // Even if the wall clock, from which a new counter begins, was set back.
     world.clock.set_wall(1);
     let next = granted(run(store.acquire(ask("a", owner(1, 2)))));
     assert!(next > token, "{next} after {token}");
@@ -140,7 +140,7 @@ fn what_is_in_use_is_not_forgotten() {
 fn forgetting_goes_on_where_it_stopped_and_comes_to_an_end() {
     let world = World::new();
     let store = world.open();
-    // The first run finds nothing, and is over when the second of these is answered.
+    // The first run finds nothing. It has ended when the second of these is answered.
     run(store.inspect(key("x"))).expect("an answer");
     run(store.inspect(key("x"))).expect("an answer");
     let answers: Vec<_> =
@@ -151,7 +151,7 @@ fn forgetting_goes_on_where_it_stopped_and_comes_to_an_end() {
     world.clock.advance(FENCE_IDLE + Duration::from_secs(10));
     let raw = rusqlite::Connection::open(world.path()).expect("it opens");
     let left = || -> i64 {
-        // What comes next is done only after the run that this causes.
+        // The requests that follow run only after the purge that this causes.
         run(store.inspect(key("x"))).expect("an answer");
         run(store.inspect(key("x"))).expect("an answer");
         raw.query_row("SELECT count(*) FROM locks", [], |row| row.get(0)).expect("a number")
@@ -188,10 +188,10 @@ fn many_clients_are_forgotten_a_few_at_a_time() {
     assert_eq!(counts, [1_500, 500, 0, 0]);
 }
 
-/// Lets the time pass after which idle things are forgotten, and waits until they are.
+/// Waits until idle locks are forgotten.
 fn pass_idle_time(world: &World, store: &SqliteStore) {
     world.clock.advance(FENCE_IDLE + Duration::from_secs(11));
-    // The store forgets between two requests.
+    // The store purges between two requests.
     run(store.inspect(key("x"))).expect("an answer");
     run(store.inspect(key("x"))).expect("an answer");
 }

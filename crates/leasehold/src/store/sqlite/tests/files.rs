@@ -1,4 +1,4 @@
-//! Files: which are taken, which are refused, and in what state they are left.
+//! Files: which are accepted, which are refused, and in what state they remain.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn an_empty_file_becomes_a_store_and_strange_characters_in_its_path_mean_nothing
     std::fs::write(&path, "").expect("written");
     granted(run(open(&path).expect("it opens").acquire(ask("a", owner(1, 1)))));
     is_taken(run(open(&path).expect("it opens again").acquire(ask("a", owner(2, 1)))));
-    // And the marks of a store are seen in it while its log lives beside it.
+    // The marks of a store are in the file itself while its log exists beside it.
     let raw = rusqlite::Connection::open(&path).expect("it opens");
     let id: i32 = raw.pragma_query_value(None, "application_id", |row| row.get(0)).expect("an id");
     assert_eq!(id, APPLICATION_ID);
@@ -95,7 +95,8 @@ fn a_store_whose_file_was_taken_away_answers_nothing_more() {
     std::fs::remove_file(world.path()).expect("removed");
     let gone = run(store.acquire(ask("b", owner(1, 2))));
     refused(gone, ErrorKind::Unavailable, "was deleted, moved or replaced");
-    // What it left makes newcomers stop and think, before they grant what may still be held.
+    // The left-over companions make newcomers refuse the file, since leases may still be held in
+    // it.
     refused(open(&world.path()), ErrorKind::Config, "stop every process that used it");
     for end in ["db-wal", "db-shm"] {
         std::fs::remove_file(world.path().with_extension(end)).expect("removed");
@@ -147,7 +148,7 @@ fn newcomers_do_not_grant_what_is_held_by_those_whose_shared_memory_was_taken_aw
     }
     refused(open(&world.path()), ErrorKind::Unavailable, "stop every process that uses it");
     drop(store);
-    // Its thread lets go of the file a little later.
+    // The store's thread closes the file a little later.
     let newcomer = (0..60).find_map(|_| open(&world.path()).ok()).expect("it opens");
     granted(run(newcomer.acquire(ask("b", owner(1, 2)))));
 }

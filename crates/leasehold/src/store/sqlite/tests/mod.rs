@@ -1,4 +1,4 @@
-//! What the suite that all stores share cannot know of this one.
+//! Tests of this store alone, beyond the suite that all stores share.
 #![allow(clippy::disallowed_methods, reason = "these tests bring a host of their own")]
 
 mod bells;
@@ -122,7 +122,7 @@ impl World {
         Arc::new(OnClock(Arc::clone(&self.clock)))
     }
 
-    /// Opens a handle, as one more process would.
+    /// Opens a handle, as another process would.
     fn open(&self) -> SqliteStore {
         self.open_in_boot("this boot")
     }
@@ -141,7 +141,7 @@ impl HintSink for Mailbox {
     }
 }
 
-/// Watches an inbox. The hints come as long as the sink lives.
+/// Watches an inbox. Hints arrive while the sink lives.
 fn watch(store: &SqliteStore, inbox: &ClientId) -> (Arc<dyn HintSink>, mpsc::Receiver<Hint>) {
     let (sender, hints) = mpsc::channel();
     let sink: Arc<dyn HintSink> = Arc::new(Mailbox(Mutex::new(sender)));
@@ -202,7 +202,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind, part: 
     assert!(error.to_string().contains(part), "{error}");
 }
 
-/// Does something of its own on the store's thread.
+/// Runs a function on the store's thread.
 struct Custom<F>(F);
 
 impl<F: Fn(&rusqlite::Connection) -> rusqlite::Result<()> + Send + 'static> Step for Custom<F> {
@@ -226,7 +226,7 @@ fn run_sql(store: &SqliteStore, sql: &'static str) {
     .expect("it runs");
 }
 
-/// Holds the store's thread up until the sender is dropped.
+/// Blocks the store's thread until the sender is dropped.
 fn hold_up(store: &SqliteStore) -> mpsc::Sender<()> {
     let (go_on, wait) = mpsc::channel::<()>();
     let (entered, inside) = mpsc::channel();

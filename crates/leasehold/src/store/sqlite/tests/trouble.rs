@@ -19,7 +19,7 @@ fn a_file_that_another_process_keeps_locked_is_unavailable_and_unchanged() {
     let renewal =
         Renewal { lease: lease_held, ttl: ttl(40), at_least: None, reserve: 0, idle: false };
     refused(run(store.renew(renewal)), ErrorKind::Unavailable, locked);
-    // Reading hinders nobody, and nobody hinders it.
+    // Readers block nobody, and nobody blocks them.
     is_taken(run(store.acquire(ask("held", owner(2, 1)))));
     let seen = run(store.inspect(key("a"))).expect("an answer");
     assert!(seen.holders.is_empty());
@@ -40,19 +40,19 @@ fn in_one_batch_each_request_waits_as_long_as_it_may() {
     drop(held_up);
     refused(run(hasty), ErrorKind::Unavailable, "nothing was changed");
     raw.execute_batch("ROLLBACK").expect("it is unlocked");
-    // A slow machine may have used its second up; then it says so.
+    // On a slow machine the second may be over. Then the error says so.
     match run(patient) {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable),
         answer => assert!(granted(answer) > 0),
     }
 }
 
-/// Hundreds who start at once keep a file locked for seconds. Whoever waits for a lock waits for
-/// the file too, and whoever only tries is told soon.
+/// Hundreds of processes that start together keep a file locked for seconds. A waiter also waits
+/// for the file; a client that only tries gets an answer soon.
 #[test]
 fn who_waits_in_line_waits_for_the_file_longer_than_who_only_tries() {
     let limit = |ask| Acquire(ask).busy_limit().as_millis();
-    // the ttl, and how long who tries may wait, and who waits in line, all in ms
+    // ttl, the wait of a try, and the wait in line, all in ms
     let table = [(40, 10, 20), (2_000, 500, 1_000), (10_000, 1_000, 5_000), (60_000, 1_000, 5_000)];
     for (ttl_ms, tries, waits) in table {
         let ttl = ttl(ttl_ms);
@@ -66,7 +66,7 @@ fn on_a_full_disk_what_is_held_stays_held_and_renewed() {
     let world = World::new();
     let store = world.open();
     granted(run(store.acquire(ask("held", owner(1, 1)))));
-    // SQLite never takes fewer pages than there are.
+    // SQLite never allows fewer pages than the file has.
     run_sql(&store, "PRAGMA max_page_count = 1");
     let full = (0..200)
         .map(|n| run(store.acquire(ask(&format!("{n}{}", "x".repeat(400)), owner(1, 2)))))
@@ -112,13 +112,13 @@ fn a_batch_is_written_whole_or_not_at_all() {
         .collect();
     drop(held_up);
     for (n, answer) in batch.into_iter().enumerate() {
-        // Who asked first is served first, also within a batch.
+        // Requests are served in order, also within a batch.
         let is_granted = matches!(run(answer), Ok(Acquired::Granted { .. }));
         assert_eq!(is_granted, n % 2 == 0, "request {n}");
     }
 }
 
-/// A waiter that is told so would take itself for the holder.
+/// A waiter with such a hint would take itself for the holder.
 #[test]
 fn a_hand_over_that_was_rolled_back_is_told_to_nobody() {
     let world = World::new();
@@ -135,7 +135,7 @@ fn a_hand_over_that_was_rolled_back_is_told_to_nobody() {
     drop(held_up);
     refused(run(release), ErrorKind::Unavailable, "nothing was changed");
     refused(run(broken), ErrorKind::Unavailable, "nothing was changed");
-    // Nor with the next request that is carried out.
+    // The next request that runs must not send it either.
     granted(run(store.acquire(ask("b", owner(1, 2)))));
     assert_eq!(hints.try_recv().ok(), None);
     let released = run(store.release(lease("a", owner(1, 1)), Otherwise::Free));
@@ -144,7 +144,7 @@ fn a_hand_over_that_was_rolled_back_is_told_to_nobody() {
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
 }
 
-/// Panics inside its transaction, on this thread and on no other.
+/// Panics inside its transaction, but only on this thread.
 struct Panics(std::thread::ThreadId);
 
 impl Step for Panics {
@@ -172,14 +172,14 @@ fn nothing_is_answered_inside_a_transaction_that_a_panic_left_open() {
     assert_eq!(freed.expect("an answer"), Released::Freed);
     let here = std::thread::current().id();
     let submit = || run(store.submit(EVENTUALLY, Panics(here))).expect("an answer");
-    // The store's thread may be at the file just then, and takes the request over.
+    // The store's thread may use the file at that moment, and runs the request instead.
     let panicked = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(submit)).is_err();
     assert!((0..10_000).any(|_| panicked()), "it is carried out on this thread");
     granted(run(store.acquire(ask("a", owner(1, 2)))));
     is_taken(run(world.open().acquire(ask("a", owner(2, 1)))));
 }
 
-/// Tells which thread carries it out.
+/// Reports the thread that runs it.
 struct WhichThread;
 
 impl Step for WhichThread {
@@ -249,7 +249,7 @@ fn what_this_store_does_not_promise_is_refused() {
     assert!(run(store.inspect(key("a"))).expect("an answer").holders.is_empty());
 }
 
-/// A simulation runs the store's task beside its callers, on one thread.
+/// A simulation runs the store's task and its callers on one thread.
 #[test]
 fn the_store_works_where_everything_runs_on_one_thread() {
     struct OneThread(OnClock);
