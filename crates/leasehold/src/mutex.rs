@@ -55,6 +55,7 @@ impl Mutex {
         lock_delay: Duration,
     ) -> Self {
         let spec = key.map(|key| {
+            let unqueued = !user.session().can_queue();
             Arc::new(Spec {
                 key,
                 ttl,
@@ -63,7 +64,8 @@ impl Mutex {
                 fencing: true,
                 keep_idle: Duration::ZERO,
                 strict_fifo: false,
-                unqueued: false,
+                unqueued,
+                bare: false,
                 coexist: false,
             })
         });
@@ -151,7 +153,7 @@ impl Mutex {
     /// Use it in every client of that name. Otherwise clients that queue may be overtaken and are
     /// not woken. Mutual exclusion holds in any case.
     pub fn unqueued(self) -> Self {
-        self.changed(|spec| spec.unqueued = true)
+        self.changed(|spec| (spec.unqueued, spec.bare) = (true, true))
     }
 
     /// Gives clients of other libraries a chance. A release frees the key for the first client to

@@ -36,7 +36,11 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut quorum = memory;
     quorum.line = false;
     quorum.reask = false;
+    let mut own = Capabilities::NONE;
+    own.fencing = true;
+    own.reask = true;
     vec![
+        ("own", stores::own, own),
         ("quorum", stores::quorum, quorum),
         ("memory", stores::memory, memory),
         ("sqlite", stores::sqlite, sqlite),

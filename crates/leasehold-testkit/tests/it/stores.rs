@@ -1,5 +1,9 @@
 //! The stores of this repository, each on the clock of a virtual host.
 
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../../leasehold/examples/own_store.rs"]
+mod own_store;
+
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +21,12 @@ use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
 
 pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
     let store = MemoryStore::new(host.clone());
+    Box::new(move || Box::pin(ready(AnyStore::new(store.clone()))))
+}
+
+/// The store of the example `own_store.rs`, which has neither a line nor hints.
+pub(crate) fn own(host: &Arc<VirtualHost>) -> Opener {
+    let store = own_store::Table::store(host.clone());
     Box::new(move || Box::pin(ready(AnyStore::new(store.clone()))))
 }
 

@@ -112,6 +112,8 @@ pub(crate) struct Session {
     unused: AtomicBool,
     /// Whether the store hands keys over to a line. If not, it wakes waiters, and they ask.
     has_line: bool,
+    /// Whether a waiter can have a place at the store, if only to be woken. If not, it polls.
+    can_queue: bool,
     /// Whether the store tells waiters far back in a line when they come near.
     calls_up: bool,
     /// Whether the store itself releases grants that nobody received.
@@ -130,7 +132,8 @@ impl Session {
         id: ClientId,
         record: Option<ClientRecord>,
     ) -> Arc<Self> {
-        let Capabilities { line: has_line, gives_back, calls_up, .. } = store.capabilities();
+        let Capabilities { line: has_line, watching, gives_back, calls_up, .. } =
+            store.capabilities();
         let session = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store,
@@ -145,6 +148,7 @@ impl Session {
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),
             has_line,
+            can_queue: has_line || watching,
             calls_up,
             gives_back,
             listens_again_at: AtomicU64::new(0),
@@ -161,6 +165,11 @@ impl Session {
 
     pub(crate) const fn id(&self) -> &ClientId {
         &self.id
+    }
+
+    /// Whether a waiter can have a place at the store.
+    pub(crate) const fn can_queue(&self) -> bool {
+        self.can_queue
     }
 
     fn fresh_token(&self) -> OwnerToken {

@@ -20,8 +20,10 @@ pub(crate) struct Spec {
     pub(crate) keep_idle: Duration,
     /// Every task has its own place in the store's line, and leases are not passed on.
     pub(crate) strict_fifo: bool,
-    /// Waiters poll and have no place in the store's line.
+    /// Waiters poll and have no place in the store's line. Also set if the store has no line.
     pub(crate) unqueued: bool,
+    /// Nothing is kept beside the lock if it has no fencing tokens.
+    pub(crate) bare: bool,
     /// Clients that poll lock the key too. A release frees the key for them.
     pub(crate) coexist: bool,
 }
@@ -29,7 +31,7 @@ pub(crate) struct Spec {
 impl Spec {
     /// How the client claims the key.
     pub(crate) const fn claim(&self) -> Claim {
-        if self.unqueued && !self.fencing { Claim::Plain } else { Claim::Exclusive }
+        if self.bare && !self.fencing { Claim::Plain } else { Claim::Exclusive }
     }
 
     /// Whether an ask with these settings would fail just like one with `other`. The ttl decides

@@ -11,6 +11,7 @@ mod any;
 mod capabilities;
 mod from_url;
 mod hint;
+mod in_order;
 mod limit;
 pub mod memory;
 mod pattern;
@@ -33,6 +34,7 @@ pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
 pub use from_url::{from_url, quorum_from_urls, redact_url};
 pub use hint::{Hint, HintSink};
+pub use in_order::InOrder;
 pub use memory::MemoryStore;
 pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
@@ -58,7 +60,8 @@ pub(crate) use request::{Keep, PlaceTerms};
 /// one caller reach the store in order. The future only waits for the answer, and dropping it
 /// undoes nothing. So a guard can submit its release inside `Drop`, and the client's next ask comes
 /// after it. Only renewals may travel apart from the others and arrive earlier or later. That
-/// changes nothing: a renewal has the same effect, or none once the lease has ended.
+/// changes nothing: a renewal has the same effect, or none once the lease has ended. [`InOrder`]
+/// gives this order to a store whose client is lazy.
 ///
 /// # Outcomes
 ///
@@ -117,7 +120,7 @@ pub trait Store: Send + Sync + 'static {
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static;
 
     /// Delivers the hints for `inbox` to `sink` while the sink lives. Replaces any other sink of
-    /// that inbox.
+    /// that inbox. A store without hints does nothing; its waiters poll.
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>);
 
     /// Starts to receive the hints of `inbox`, as a waiter does. A holder that keeps a lease idle

@@ -13,6 +13,9 @@ mod fenced_write;
 #[path = "../../examples/order_once.rs"]
 mod order_once;
 #[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/own_store.rs"]
+mod own_store;
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
 #[path = "../../examples/stock.rs"]
 mod stock;
 
@@ -61,4 +64,9 @@ async fn a_late_write_of_a_paused_holder_is_refused() -> Result<(), Error> {
     assert!(!went_through);
     assert_eq!(text, "written by the new holder");
     Ok(())
+}
+
+#[tokio::test]
+async fn a_store_of_ones_own_is_locked_and_waited_for() -> Result<(), Error> {
+    own_store::lock_twice().await
 }

@@ -12,6 +12,7 @@ mod local_line;
 mod losing;
 mod names;
 mod passing;
+mod polling;
 mod shutting_down;
 mod soak;
 mod unqueued;

@@ -1,0 +1,214 @@
+//! The order of requests that the contract asks for, for stores whose client is lazy.
+//!
+//! Most clients of databases send nothing before their future is polled, and cancel the request when
+//! it is dropped. A [`Store`] must do neither, see *Order* there.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::{Future, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::oneshot;
+
+use super::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, HintSink, LeaseId, Otherwise, Released,
+    Renewal, Renewed, Snapshot, Store, within,
+};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::ClientId;
+use crate::core::ttl::Ttl;
+use crate::core::validity::command_limit;
+use crate::host::{Host, Task};
+
+/// How many requests for one key may wait. One more is refused with [`ErrorKind::Unavailable`].
+const QUEUE_MAX: usize = 10_000;
+
+/// Sends the requests to a lazy store in the order in which they were made, even if nobody polls
+/// their futures.
+///
+/// The requests for one key are carried out one after the other, and those for different keys side
+/// by side. They run on the [`Host`], not on the caller's runtime. An answer that does not come
+/// within the [`command_limit`] of the ttl becomes an [`Unknown`](ErrorKind::Unknown) error. The
+/// request still goes on, and later requests for its key wait for it. So the wrapped store must end
+/// every request in bounded time. At most 10 000 requests wait for one key; more are refused with
+/// [`Unavailable`](ErrorKind::Unavailable).
+///
+/// Clones share the queues. [`inspect`](Store::inspect) and [`browse`](Store::browse) are not
+/// queued, because nobody acts on a lock by what they say.
+///
+/// The example `own_store.rs` wraps a small store of its own.
+pub struct InOrder<S> {
+    store: Arc<S>,
+    host: Arc<dyn Host>,
+    queues: Arc<Queues>,
+}
+
+/// The waiting requests by key. A key stays in the map while a task works on its requests.
+#[derive(Default)]
+struct Queues(Mutex<HashMap<Key, VecDeque<Task>>>);
+
+impl<S: Store> InOrder<S> {
+    /// Wraps `store`. Its requests run on `host`.
+    pub fn new(store: S, host: Arc<dyn Host>) -> Self {
+        Self { store: Arc::new(store), host, queues: Arc::default() }
+    }
+
+    /// Appends a request to the queue of its key.
+    fn submit<T: Send + 'static>(
+        &self,
+        key: &Key,
+        ttl: Ttl,
+        request: impl FnOnce(&S) -> BoxAnswer<T> + Send + 'static,
+    ) -> BoxAnswer<T> {
+        let (tell, told) = oneshot::channel();
+        let store = Arc::clone(&self.store);
+        let job: Task = Box::pin(async move {
+            let answer = request(&store).await;
+            // The caller may have dropped its future.
+            drop(tell.send(answer));
+        });
+        if let Err(full) = self.queues.append(key, job, &self.host) {
+            return Box::pin(ready(Err(full)));
+        }
+        let answer = async move { told.await.unwrap_or_else(|_| Err(host_ended())) };
+        Box::pin(within(Arc::clone(&self.host), command_limit(ttl), answer))
+    }
+}
+
+impl Queues {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, VecDeque<Task>>> {
+        // The map is whole at every moment: it is changed by single steps.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn append(self: &Arc<Self>, key: &Key, job: Task, host: &Arc<dyn Host>) -> Result<(), Error> {
+        let mut queues = self.all();
+        if let Some(queue) = queues.get_mut(key) {
+            if queue.len() >= QUEUE_MAX {
+                return Err(too_many(key));
+            }
+            queue.push_back(job);
+            return Ok(());
+        }
+        queues.insert(key.clone(), VecDeque::from([job]));
+        drop(queues);
+        let working = Working { queues: Arc::clone(self), key: key.clone() };
+        host.spawn(Box::pin(working.work()));
+        Ok(())
+    }
+
+    /// Takes the next request for a key. Removes the key if there is none.
+    fn next(&self, key: &Key) -> Option<Task> {
+        let mut queues = self.all();
+        let next = queues.get_mut(key)?.pop_front();
+        if next.is_none() {
+            queues.remove(key);
+        }
+        next
+    }
+}
+
+/// Works on the requests for one key. If it is dropped early, it drops the waiting requests too, so
+/// that their callers get an error.
+struct Working {
+    queues: Arc<Queues>,
+    key: Key,
+}
+
+impl Working {
+    async fn work(self) {
+        while let Some(job) = self.queues.next(&self.key) {
+            job.await;
+        }
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let queue = self.queues.all().remove(&self.key);
+        // After the lock is released: dropping a request wakes its caller.
+        drop(queue);
+    }
+}
+
+fn too_many(key: &Key) -> Error {
+    let message = format!(
+        "{QUEUE_MAX} requests for this lock wait already, which is the limit; nothing was asked, \
+         come back later"
+    );
+    Error::new(ErrorKind::Unavailable, message).with_name(key.as_str())
+}
+
+fn host_ended() -> Error {
+    Error::new(
+        ErrorKind::Unknown,
+        "the request was dropped with the runtime that it ran on; it may have taken effect",
+    )
+}
+
+impl<S> Clone for InOrder<S> {
+    fn clone(&self) -> Self {
+        let Self { store, host, queues } = self;
+        Self { store: Arc::clone(store), host: Arc::clone(host), queues: Arc::clone(queues) }
+    }
+}
+
+impl<S: Store> fmt::Debug for InOrder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InOrder({})", self.store.label())
+    }
+}
+
+impl<S: Store> Store for InOrder<S> {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let (key, ttl) = (ask.key.clone(), ask.ttl);
+        self.submit(&key, ttl, |store| Box::pin(store.acquire(ask)))
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let (key, ttl) = (renewal.lease.key.clone(), renewal.ttl);
+        self.submit(&key, ttl, |store| Box::pin(store.renew(renewal)))
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        otherwise: Otherwise,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let key = lease.key.clone();
+        // The ttl of the lease is not known here, so the longest limit applies.
+        self.submit(&key, Ttl::MAX, |store| Box::pin(store.release(lease, otherwise)))
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.store.inspect(key)
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.store.watch(inbox, sink);
+    }
+
+    fn listen(&self, inbox: &ClientId) {
+        self.store.listen(inbox);
+    }
+
+    fn let_go(&self, lease: &LeaseId) {
+        self.store.let_go(lease);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.store.browse()
+    }
+
+    fn label(&self) -> String {
+        self.store.label()
+    }
+}
