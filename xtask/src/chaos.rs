@@ -1,8 +1,8 @@
-//! `cargo xtask chaos`: processes on real servers under fire.
+//! `cargo xtask chaos`: real processes on real servers, under faults.
 
 use crate::{step, tools};
 
-/// Builds what is tried, as users get it, and tries it. `args` go to the program `chaos`.
+/// Builds the programs as users get them, and runs `chaos` with `args`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     tools::need_c_compiler()?;
     tools::need_redis_server()?;

@@ -1,7 +1,7 @@
-//! `cargo xtask check`: everything but the tests.
+//! `cargo xtask check`: everything except the tests.
 //!
-//! Warnings are denied by flags of one command each and not through `RUSTFLAGS`, which would
-//! compile every dependency once more.
+//! Warnings are denied by a flag of each command, not through `RUSTFLAGS`: that would compile every
+//! dependency once more.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ const CHECKS: [(&str, Check); 6] = [
     ("dependencies", dependencies),
 ];
 
-/// Runs all checks, also after one failed, and says at the end which did.
+/// Runs all checks even if one fails, and names the failed ones at the end.
 pub(crate) fn run() -> Result<(), String> {
     tools::need_c_compiler()?;
     tools::need_component("fmt", "rustfmt")?;
@@ -55,13 +55,14 @@ fn documentation() -> Result<(), String> {
     step::run(step::cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// The library must stand without its stores of other crates.
+/// Checks that the library compiles without the stores that need other crates.
 fn features() -> Result<(), String> {
     let clippy = ["clippy", "--quiet", "--package", "leasehold", "--no-default-features"];
     step::run(step::cargo().args(clippy).args(["--locked", "--", "-D", "warnings"]))
 }
 
-/// Tidy checks licences, versions and sources by itself; cargo-deny knows more about them.
+/// Runs cargo-deny if it is installed. Tidy checks licences, versions and sources by itself, but
+/// cargo-deny knows more.
 fn dependencies() -> Result<(), String> {
     if !step::succeeds(step::cargo().args(["deny", "--version"])) {
         eprintln!("not run: cargo deny (not installed); tidy has checked against deny.toml");

@@ -1,6 +1,6 @@
-//! What the checker of histories holds a run against, by name.
+//! The names of the invariants that the checker of histories knows.
 
-/// Name and meaning of each.
+/// The name and the meaning of each.
 pub(crate) const INVARIANTS: [(&str, &str); 17] = [
     ("no-overlap", "no two validity windows of one key overlap"),
     (
@@ -30,7 +30,7 @@ pub(crate) const INVARIANTS: [(&str, &str); 17] = [
     ("outcome-explained", "every error and every loss has a fault that explains it"),
 ];
 
-/// Those that need to know what the server did with each request.
+/// The invariants that can be checked only with a record of the server's steps.
 pub(crate) const NEED_THE_SERVER: [&str; 9] = [
     "fence-reserved",
     "window-inside-lease",
@@ -43,7 +43,7 @@ pub(crate) const NEED_THE_SERVER: [&str; 9] = [
     "wanted-answered",
 ];
 
-/// Whether there is one of that name.
+/// Whether an invariant has that name.
 pub(crate) fn is_known(name: &str) -> bool {
     INVARIANTS.iter().any(|(known, _)| *known == name)
 }
@@ -52,7 +52,7 @@ pub(crate) fn is_known(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// As the checker has them.
+    /// The source of the checker, with its names.
     const CHECKED: &str = include_str!("../../crates/leasehold-testkit/src/history/invariant.rs");
 
     #[test]

@@ -1,7 +1,7 @@
-//! What is done to this repository: `cargo xtask test`, `check`, `tidy`, `ci`, `sim`, `chaos`,
-//! `trust` and `bench`.
+//! The tasks of this repository: `cargo xtask test`, `check`, `tidy`, `ci`, `sim`, `chaos`, `trust`
+//! and `bench`.
 //!
-//! One program instead of scripts, so that a laptop and a build machine do the very same.
+//! One program instead of scripts, so that a laptop and a build machine do exactly the same.
 #![allow(clippy::disallowed_methods, reason = "this is a tool, not the library")]
 
 mod bench;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
-    // Before anything is built or installed for a command.
+    // Help comes before anything is built or installed.
     let asks_for_help = rest.iter().any(|arg| arg == "--help" || arg == "-h");
     // The simulation explains its own flags.
     if asks_for_help && command != "sim" {

@@ -1,19 +1,19 @@
-//! Patches: unified diffs, read and applied to texts. Strict: what a hunk takes away or leaves must
-//! be there word for word, once.
+//! Patches: unified diffs, read and applied to texts. Strict: the context and the removed lines of
+//! a hunk must appear in the file exactly once.
 
-/// What one patch does.
+/// One patch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Patch {
-    /// What stands before the diff.
+    /// The text before the diff.
     pub(crate) header: String,
-    /// The files that it changes.
+    /// The changes to each file.
     pub(crate) files: Vec<FilePatch>,
 }
 
-/// What it does to one file.
+/// The changes of a patch to one file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FilePatch {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     pub(crate) path: String,
     hunks: Vec<Hunk>,
 }
@@ -55,7 +55,7 @@ impl Patch {
 
 impl Hunk {
     fn take(&mut self, line: &str) -> Result<(), String> {
-        // Editors take the blank off the end of an empty line.
+        // Editors remove the space at the end of an empty line.
         let (kind, rest) = line.split_at_checked(1).unwrap_or((" ", ""));
         match kind {
             " " => {
@@ -71,7 +71,7 @@ impl Hunk {
 }
 
 impl FilePatch {
-    /// The file as it is afterwards.
+    /// Returns `text` with the changes applied.
     pub(crate) fn apply(&self, text: &str) -> Result<String, String> {
         let mut lines: Vec<&str> = text.lines().collect();
         for hunk in &self.hunks {

@@ -1,4 +1,4 @@
-//! Reading records, and the figures in them: what is missing is an error, never a zero.
+//! Reads records and the figures in them. A missing figure is an error, never a zero.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Record {
         format!("{}: there is no `{name}` of the right kind", self.path)
     }
 
-    /// Whether it says anything under that name.
+    /// Whether it has a value of that name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.value.get(name).is_some_and(|value| !value.is_null())
     }
@@ -51,20 +51,20 @@ impl Record {
         self.value.get(name).and_then(Value::as_f64).ok_or_else(|| self.lacks(name))
     }
 
-    /// A part with figures of its own.
+    /// A part of the record with named values.
     pub(crate) fn object(&self, name: &str) -> Result<Self, String> {
         let object = self.value.get(name).filter(|value| value.is_object());
         object.map(|value| self.part(name, value)).ok_or_else(|| self.lacks(name))
     }
 
-    /// Parts with figures of their own, in a row.
+    /// A list of such parts.
     pub(crate) fn list(&self, name: &str) -> Result<Vec<Self>, String> {
         let list =
             self.value.get(name).and_then(Value::as_array).ok_or_else(|| self.lacks(name))?;
         Ok(list.iter().map(|value| self.part(name, value)).collect())
     }
 
-    /// Texts in a row.
+    /// A list of texts.
     pub(crate) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
         let list = self.value.get(name).and_then(Value::as_array);
         let texts = list.and_then(|list| {
@@ -73,7 +73,7 @@ impl Record {
         texts.ok_or_else(|| self.lacks(name))
     }
 
-    /// Two counts in a row.
+    /// A list of two counts.
     pub(crate) fn pair(&self, name: &str) -> Result<(u64, u64), String> {
         let pair = self.value.get(name).and_then(Value::as_array).map(Vec::as_slice);
         match pair {
@@ -90,13 +90,13 @@ impl Record {
         names.into_iter().map(|name| Ok((name.clone(), object.count(&name)?))).collect()
     }
 
-    /// The names of what is in it.
+    /// The names of its values.
     pub(crate) fn names(&self) -> Vec<String> {
         self.value.as_object().into_iter().flat_map(|object| object.keys().cloned()).collect()
     }
 }
 
-/// A number as people read it: digits in threes.
+/// A number with its digits in groups of three.
 pub(crate) fn spaced(number: u64) -> String {
     let digits = number.to_string();
     let mut spaced = String::new();

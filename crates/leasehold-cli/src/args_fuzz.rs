@@ -1,4 +1,4 @@
-//! Any command line is understood, or refused with a message.
+//! Every command line is either understood or refused with a message.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -9,7 +9,7 @@ use crate::args::{Command, Parsed, parse};
 use crate::duration;
 use crate::exit::Exit;
 
-/// One argument a line. Nothing is carried out.
+/// Parses one argument from each line, and runs nothing.
 fn arguments(data: &[u8]) {
     let lines = data.split(|byte| *byte == b'\n').map(|line| OsString::from_vec(line.to_vec()));
     match parse(std::iter::once("leasehold".into()).chain(lines)) {
@@ -32,7 +32,7 @@ fn arguments(data: &[u8]) {
             assert!(!failure.message.is_empty());
         }
     }
-    // A span of time may stand in any of them.
+    // A span of time can appear in any argument.
     let text = String::from_utf8_lossy(data);
     text.lines().for_each(|line| drop(duration::parse(line)));
 }

@@ -6,12 +6,12 @@ use leasehold::Ttl;
 
 use crate::exit::Failure;
 
-/// What a wrong span is answered with.
+/// The hint after a wrong span.
 const FORM: &str = "write seconds as a number (10 or 0.5), or use units: 500ms, 10s, 1m30s, 2h";
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// The units, longest spelling first, in nanoseconds.
+/// The units with their nanoseconds; `ms` comes before `m`.
 const UNITS: [(&str, u128); 5] = [
     ("ms", 1_000_000),
     ("s", NANOS_PER_SECOND),
@@ -20,17 +20,17 @@ const UNITS: [(&str, u128); 5] = [
     ("d", 86_400 * NANOS_PER_SECOND),
 ];
 
-/// How spans are written, for the help.
+/// How to write spans, for the help.
 pub(crate) const HELP: &str = "\
 DUR is a span of time: 500ms, 30s, 5m, 2h, 1d or 1m30s; a bare number is seconds (0.5).
 A ttl lies between 10ms and 24h.";
 
-/// A span on the command line. Its text is kept: who typed `25h` should read of `25h`.
+/// A span on the command line, with its text: a user who typed `25h` should see `25h` again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Typed {
-    /// As it was typed.
+    /// The text as it was typed.
     pub(crate) text: String,
-    /// What it means.
+    /// Its value.
     pub(crate) span: Duration,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::new(seconds, below))
 }
 
-/// Whether what follows a unit is the end or the next number, so that `1min` is not `1m` and junk.
+/// Whether `tail` is empty or begins with a number. So `1min` is refused, and not read as `1m`.
 fn starts_next(tail: &str) -> bool {
     tail.is_empty() || tail.starts_with(|c: char| c.is_ascii_digit() || c == '.')
 }

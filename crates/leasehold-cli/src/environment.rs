@@ -7,62 +7,62 @@ const PREFIX: &str = "LEASEHOLD_";
 
 /// The store.
 pub(crate) const URL: &str = "LEASEHOLD_URL";
-/// The file in which the URL of the store stands.
+/// The file that contains the URL of the store.
 pub(crate) const URL_FILE: &str = "LEASEHOLD_URL_FILE";
 /// The namespace: the prefix of every name in the store.
 pub(crate) const NAMESPACE: &str = "LEASEHOLD_NAMESPACE";
-/// The owner token of the lease that is meant.
+/// The owner token of the lease to use.
 pub(crate) const TOKEN: &str = "LEASEHOLD_TOKEN";
-/// The name of the lock to which that token belongs.
+/// The name of the lock that the token belongs to.
 pub(crate) const NAME: &str = "LEASEHOLD_NAME";
-/// The owner tokens of all runs that we run under, the innermost last.
+/// The owner tokens of all enclosing runs, the innermost last.
 pub(crate) const CHAIN: &str = "LEASEHOLD_CHAIN";
 /// The fencing token.
 pub(crate) const FENCE: &str = "LEASEHOLD_FENCE";
 /// The ttl.
 pub(crate) const TTL_MS: &str = "LEASEHOLD_TTL_MS";
-/// When the lease would end unrenewed.
+/// When the lease would end without a renewal.
 pub(crate) const EXPIRES_AT_MS: &str = "LEASEHOLD_EXPIRES_AT_MS";
 /// The store without its password.
 pub(crate) const STORE: &str = "LEASEHOLD_STORE";
-/// What to log.
+/// The filter of the log.
 pub(crate) const LOG: &str = "LEASEHOLD_LOG";
 
-/// All that mean something.
+/// All variables with a meaning.
 const KNOWN: [&str; 11] =
     [URL, URL_FILE, NAMESPACE, TOKEN, NAME, CHAIN, FENCE, TTL_MS, EXPIRES_AT_MS, STORE, LOG];
 
-/// What the tests of this project are told by.
+/// The prefixes of variables for the tests of this project.
 const OF_TESTS: [&str; 4] =
     ["LEASEHOLD_TEST_", "LEASEHOLD_FUZZ_", "LEASEHOLD_TESTKIT_", "LEASEHOLD_COMPAT_"];
 
-/// How many unknown variables are spoken of, and how much of a name is compared.
+/// The most unknown variables to mention, and the longest part of a name to compare.
 const SHOWN_MAX: usize = 8;
 const COMPARED_MAX: usize = 64;
 
-/// A variable that looks like ours and is not.
+/// An unknown variable that begins like ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unknown {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: String,
-    /// The variable that was meant, if one is near enough.
+    /// The variable that was probably meant, if one is similar enough.
     pub(crate) meant: Option<&'static str>,
 }
 
 impl Unknown {
-    /// Whether it was most likely meant to name the store.
+    /// Whether it was probably meant to name the store.
     pub(crate) fn is_store(&self) -> bool {
         matches!(self.meant, Some(URL | URL_FILE))
     }
 
-    /// What to say of it.
+    /// The message about it.
     pub(crate) fn complaint(&self) -> String {
         let meant = self.meant.map(|meant| format!(" (did you mean {meant}?)")).unwrap_or_default();
         format!("Leasehold does not read the variable {}{meant}", self.name)
     }
 }
 
-/// The variables among `names` that begin as ours do, and that nothing reads.
+/// The variables among `names` that begin with our prefix but are not read by anything.
 pub(crate) fn unknown(names: impl IntoIterator<Item = OsString>) -> Vec<Unknown> {
     let names = names.into_iter().map(|name| name.to_string_lossy().into_owned());
     let is_strange = |name: &String| {
@@ -77,8 +77,9 @@ pub(crate) fn unknown(names: impl IntoIterator<Item = OsString>) -> Vec<Unknown>
         .collect()
 }
 
-/// The known name that was meant: the nearest one, unless that is about as far as any other word;
-/// else one that begins alike, or the store where a part of the name speaks of a URL.
+/// The known name that was probably meant. That is the nearest one if it is near enough, else a
+/// name that begins with the same letters. Otherwise it is the store's, if a part of the name looks
+/// like "URL".
 fn nearest(name: &str) -> Option<&'static str> {
     let of = |name: &str| -> Vec<char> {
         let rest = name.strip_prefix(PREFIX).unwrap_or(name);
@@ -95,7 +96,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     KNOWN.iter().find(begins_alike).copied().or_else(|| speaks_of_url().then_some(URL))
 }
 
-/// How many characters have to be added, taken away, replaced or swapped with their neighbour.
+/// The edit distance: characters added, removed, replaced or swapped with their neighbour.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];
     for (i, &left) in a.iter().enumerate() {

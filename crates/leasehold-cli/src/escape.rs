@@ -1,5 +1,5 @@
-//! Escapes what cannot be seen: a name or a text of somebody else must not act on a terminal, hide
-//! in a line, or turn its direction.
+//! Escapes invisible characters: names and texts of other clients must not control a terminal, hide
+//! in a line, or change its direction.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ pub(crate) fn escape(text: &str) -> String {
 
 /// Writes every unseen character of a JSON text as `\uXXXX`, which means the same to a program.
 ///
-/// In JSON that was written without white space, such characters stand inside strings only.
+/// In JSON without white space, such characters appear only inside strings.
 pub(crate) fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -33,8 +33,8 @@ pub(crate) fn escape_json(json: &str) -> String {
     out
 }
 
-/// Whether a reader cannot see this character: controls, formats (among them those that turn the
-/// direction of text), separators of lines, and what Unicode calls ignorable.
+/// Whether a reader cannot see this character: control and format characters (such as those that
+/// change the text direction), line separators, and what Unicode calls ignorable.
 fn is_unseen(c: char) -> bool {
     c.is_control() || UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
 }
@@ -66,7 +66,7 @@ const UNSEEN: [(char, char); 29] = [
     ('\u{1bca0}', '\u{1bca3}'),
     ('\u{1d173}', '\u{1d17a}'),
     ('\u{e0000}', '\u{e0fff}'),
-    // Not characters at all.
+    // Code points that are not characters.
     ('\u{fdd0}', '\u{fdef}'),
     ('\u{fffe}', '\u{ffff}'),
     ('\u{1fffe}', '\u{1ffff}'),
@@ -122,7 +122,7 @@ mod tests {
             prop_assert_eq!(serde_json::from_str::<Value>(&json).expect("it is JSON"), text);
         }
 
-        /// Random texts rarely hold these.
+        /// Random texts rarely contain such characters.
         #[test]
         fn each_unseen_character_is_escaped_wherever_it_stands(
             at in 0..UNSEEN.len(), before in ".{0,3}", offset in 0_u32..4096,

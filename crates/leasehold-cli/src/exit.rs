@@ -1,4 +1,4 @@
-//! How the command ends: a code of the table below, the command's own code, or a signal.
+//! Exit codes: one from the table below, the command's own, or death by a signal.
 
 use std::error::Error as _;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::talk::Level;
 
-/// The table in `--help`. Scripts build on it: rows are added, never changed.
+/// The table in `--help`. Scripts depend on it: rows are added, never changed.
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0..255  run: the command's own; if a signal killed it, so does leasehold (a shell shows 128+n)
@@ -30,29 +30,29 @@ Codes will be added: treat an unknown code as a failure.";
 pub(crate) enum Exit {
     /// With this code.
     Code(u8),
-    /// By this signal, raised on ourselves, so that a shell sees the truth.
+    /// By this signal, raised on ourselves, so that a shell sees the real cause.
     Signal(i32),
 }
 
 impl Exit {
-    /// All went well.
+    /// Success.
     pub(crate) const OK: Self = Self::Code(0);
     /// The command line cannot be understood.
     pub(crate) const USAGE: Self = Self::Code(64);
     /// The lock is taken.
     pub(crate) const TAKEN: Self = Self::Code(75);
-    /// Options contradict each other or the world.
+    /// The options contradict each other, or the configuration is impossible.
     pub(crate) const CONFIG: Self = Self::Code(78);
     /// The lock was lost.
     pub(crate) const LOST: Self = Self::Code(79);
-    /// We failed for a reason of our own.
+    /// Leasehold itself failed.
     pub(crate) const INTERNAL: Self = Self::Code(125);
     /// The command cannot be executed.
     pub(crate) const CANNOT_EXECUTE: Self = Self::Code(126);
     /// The command was not found.
     pub(crate) const NOT_FOUND: Self = Self::Code(127);
 
-    /// What a shell shows for it.
+    /// The code that a shell shows.
     pub(crate) fn shown(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -60,7 +60,7 @@ impl Exit {
         }
     }
 
-    /// Ends the process. Returns only where a code does it, for `main` to return.
+    /// Ends the process by a signal, or returns the code for `main` to return.
     pub(crate) fn end(self) -> ExitCode {
         if let Self::Signal(signal) = self {
             crate::signals::die_of(signal);
@@ -72,22 +72,22 @@ impl Exit {
 /// Why a command failed, ready to be shown.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// How the process ends for it.
+    /// How the process ends.
     pub(crate) exit: Exit,
     /// One word for programs.
     pub(crate) kind: &'static str,
-    /// What happened, how the lock is now, what to do next. Causes are in it.
+    /// What happened, the state of the lock, and what to do next. Includes the causes.
     pub(crate) message: String,
-    /// The lock that it is about.
+    /// The lock that failed.
     pub(crate) name: Option<String>,
-    /// Who has the lock, if that is why.
+    /// The holder, if the lock is taken.
     pub(crate) holder: Option<Value>,
-    /// How serious it is: *taken* is an answer, and no error.
+    /// How serious it is: *taken* is an answer, not an error.
     pub(crate) level: Level,
 }
 
 impl Failure {
-    /// A failure of our own.
+    /// A failure that Leasehold found itself.
     pub(crate) fn new(exit: Exit, kind: &'static str, message: impl Into<String>) -> Self {
         Self { exit, kind, message: message.into(), name: None, holder: None, level: Level::Error }
     }
@@ -97,12 +97,12 @@ impl Failure {
         Self::new(Exit::CONFIG, ErrorKind::Config.as_str(), message)
     }
 
-    /// Something that the operating system refused us.
+    /// A failure of Leasehold itself, often because the system refused something.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(Exit::INTERNAL, "internal", message)
     }
 
-    /// The same failure, about this lock.
+    /// The same failure, with the name of the lock.
     pub(crate) fn about(mut self, name: &str) -> Self {
         self.name.get_or_insert_with(|| name.to_owned());
         self
@@ -131,7 +131,7 @@ fn causes(error: &Error) -> String {
     message
 }
 
-/// The same without the name of the lock at its head, for messages that have named it.
+/// The error and its causes without the leading name of the lock, for messages that have named it.
 pub(crate) fn unnamed(error: &Error) -> String {
     let text = causes(error);
     let head = error.name().map(|name| format!("`{}`: ", name.escape_debug())).unwrap_or_default();

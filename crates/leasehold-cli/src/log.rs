@@ -1,4 +1,4 @@
-//! The log: on stderr if asked for, and its last warning for messages of ours.
+//! The log on stderr, if the user wants it, and its last warning for use in our messages.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -17,8 +17,8 @@ use crate::exit::Failure;
 use crate::output::{escape, object, rfc3339};
 use crate::stderr;
 
-/// Shows the log that `-v` or `LEASEHOLD_LOG` ask for; nothing by default, since every event that
-/// matters to a person is a message of ours.
+/// Shows the log that `-v` or `LEASEHOLD_LOG` asks for. The default is nothing, since every event
+/// that matters to a person is already one of our messages.
 pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     let level = match verbose {
         0 => LevelFilter::OFF,
@@ -43,16 +43,16 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The last failure of the store that the library met and went on from, and when.
+/// The last failure of the store that the library survived, and when.
 static TROUBLE: Mutex<Option<(Moment, String)>> = Mutex::new(None);
 
-/// Why the store could not be asked, if that has happened since.
+/// Why the store could not be reached, if that happened after `since`.
 pub(crate) fn trouble_since(since: Moment) -> Option<String> {
     let trouble = TROUBLE.lock().expect("it is only copied").clone();
     trouble.filter(|(at, _)| *at >= since).map(|(_, cause)| cause)
 }
 
-/// Keeps what the library warns of, so that our own messages can say why.
+/// Keeps warnings of the library, so that our messages can give the reason.
 struct Keep;
 
 impl<S: Subscriber> Layer<S> for Keep {
@@ -74,7 +74,7 @@ struct Cause {
 }
 
 impl Cause {
-    /// The error without the lock at its head: our messages name it.
+    /// The error without the leading name of the lock: our messages name it.
     fn unnamed(self) -> Option<String> {
         let error = self.error?;
         let head = self.key.map(|key| format!("`{}`: ", key.escape_debug())).unwrap_or_default();
@@ -131,7 +131,7 @@ fn shown((name, value): (&String, &Value)) -> String {
     }
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Default)]
 struct Seen {
     message: String,

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Ok(Parsed::Text(text, exit)) => {
             (talk(&Globals::default()), output::print(&text).map(|()| exit))
         }
-        // The flags were not understood, but how to say so can still be seen.
+        // The flags were not understood, but `--json` may still be found among them.
         Err(failure) => {
             let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
             (Talk::new(json, false, Color::Auto), Err(failure))
@@ -64,8 +64,8 @@ fn main() -> ExitCode {
     exit.end()
 }
 
-/// Starts the runtime. Some of its parts panic where descriptors are short, so it is tried before
-/// whether the few that they need can be opened.
+/// Starts the runtime. Parts of it panic if file descriptors are short, so we first try to open the
+/// few that they need.
 fn start_runtime() -> io::Result<tokio::runtime::Runtime> {
     let spare: io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
     drop(spare?);
@@ -81,7 +81,7 @@ fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {
     log::start(globals.verbose, talk.is_json())?;
     let context =
         Context { settings: Settings::resolve(&globals.store)?, talk, json: globals.json };
-    // On this very thread: a command dies with the thread that started it.
+    // The runtime uses only this thread: a command dies with the thread that started it.
     let runtime = start_runtime().map_err(|error| {
         Failure::internal(format!("cannot start: {error}; nothing was acquired"))
     })?;

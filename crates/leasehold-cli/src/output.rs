@@ -1,4 +1,4 @@
-//! Data on stdout, as text or JSON, and what both need: colour, times.
+//! Data on stdout, as text or JSON, and shared helpers for colours and times.
 
 use std::os::fd::BorrowedFd;
 
@@ -61,15 +61,15 @@ pub(crate) fn shell_word(text: &str) -> String {
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write_out(text).map_err(|error| {
         if error == Errno::PIPE {
-            // Nobody reads on, as in `leasehold ls | head`: end as every program does then.
+            // The reader is gone, as in `leasehold ls | head`: end as every program does then.
             return Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new());
         }
         Failure::internal(format!("cannot write to stdout: {error}"))
     })
 }
 
-/// Writes all of a text to stdout, past the standard library: that takes a stream which is not
-/// open for writing for one that has taken everything.
+/// Writes a whole text to stdout, without the standard library: its writes succeed even if stdout
+/// is not open for writing.
 pub(crate) fn write_out(text: &str) -> Result<(), Errno> {
     let out = rustix::stdio::stdout();
     let mut rest = text.as_bytes();
@@ -77,7 +77,7 @@ pub(crate) fn write_out(text: &str) -> Result<(), Errno> {
         match rustix::io::write(out, rest) {
             Ok(written) => rest = &rest[written..],
             Err(Errno::INTR) => {}
-            // Somebody made it non-blocking.
+            // Another process made it non-blocking.
             Err(Errno::AGAIN) => {
                 poll(&mut [PollFd::new(&out, PollFlags::OUT)], None).map(drop).or_else(
                     |error| {
@@ -91,11 +91,11 @@ pub(crate) fn write_out(text: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Why what is printed would reach nobody, if that was not asked for.
+/// Why nobody would read our output, unless the user asked for that.
 ///
-/// Before `main`, the standard library opens `/dev/null` for a stream that is closed: for reading
-/// and writing, where a shell opens it for writing alone. A daemon may open it for both on purpose,
-/// and for stderr too.
+/// The standard library opens `/dev/null` in place of a closed stream before `main` runs. It opens
+/// it for reading and writing; a shell opens it for writing only. A daemon may open it for both on
+/// purpose, but then it does so for stderr too.
 pub(crate) fn why_unread() -> Option<&'static str> {
     let mode = |stream| fcntl_getfl(stream).map(|flags| flags & OFlags::ACCMODE);
     let is_stand_in = |stream| is_null(stream) && mode(stream) == Ok(OFlags::RDWR);
@@ -140,13 +140,13 @@ pub(crate) fn print_object(kind: &str, fields: Value) -> Result<(), Failure> {
     print(&object(kind, fields))
 }
 
-/// How wide the terminal is that a stream leads to, if it leads to one.
+/// The width of the terminal that a stream leads to, if it leads to one.
 pub(crate) fn columns(stream: BorrowedFd<'_>) -> Option<usize> {
     let size = rustix::termios::isatty(stream).then(|| rustix::termios::tcgetwinsize(stream));
     size?.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// The text, cut to so many characters.
+/// The text, truncated to `chars` characters.
 pub(crate) fn cut(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();
@@ -154,7 +154,7 @@ pub(crate) fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// The kind of a failure about which nothing is said.
+/// The kind of a failure that is not reported.
 pub(crate) const QUIET: &str = "quiet";
 
 const SIGPIPE: i32 = rustix::process::Signal::PIPE.as_raw();
@@ -164,7 +164,7 @@ pub(crate) fn rfc3339(time: WallTime) -> String {
     timestamp(time).map_or_else(String::new, |time| format!("{time:.3}"))
 }
 
-/// A time for people: of today just the clock, in their own time zone, with its offset.
+/// A time for people, in their own time zone with its offset; without the date if it is today.
 pub(crate) fn clock(time: WallTime, now: WallTime) -> String {
     local(time, now, &TimeZone::system())
 }
@@ -173,7 +173,7 @@ fn local(time: WallTime, now: WallTime, zone: &TimeZone) -> String {
     let (Some(time), Some(now)) = (timestamp(time), timestamp(now)) else { return String::new() };
     let (time, now) = (time.to_zoned(zone.clone()), now.to_zoned(zone.clone()));
     let form = if time.date() == now.date() { "%H:%M:%S %:z" } else { "%Y-%m-%d %H:%M:%S %:z" };
-    // Cut, not rounded: what is to come is not past.
+    // Truncated, not rounded: a time must not show a second that has not come yet.
     time.strftime(form).to_string()
 }
 

@@ -1,4 +1,4 @@
-//! `--wait-store`: trying again while the store cannot be asked.
+//! `--wait-store`: retries while the store cannot be reached.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::talk::{Level, Talk};
 /// The first and the longest pause between two tries; each is twice the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// How long a store that cannot be asked is tried again.
+/// How long to retry a store that cannot be reached.
 #[derive(Debug)]
 pub(crate) struct Patience {
     span: Duration,
@@ -23,14 +23,14 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// For `span` from now; for no time at all without one.
+    /// Retries for `span` from now; without a span, not at all.
     pub(crate) fn new(span: Option<Duration>) -> Self {
         let span = span.unwrap_or_default();
         Self { span, until: SystemHost.now() + span, pause: PAUSES.0, told: false }
     }
 
-    /// Waits before the next try, or says that there is none: the time is over, or trying again
-    /// cannot help.
+    /// Waits before the next try and returns `true`. Returns `false` if the time is over, or if
+    /// trying again cannot help.
     pub(crate) async fn try_again(&mut self, error: &Error, name: &str, talk: &Talk) -> bool {
         let now = SystemHost.now();
         let may_help = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);

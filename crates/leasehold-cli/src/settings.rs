@@ -1,4 +1,4 @@
-//! Which store we speak to, and with what rights to talk about it.
+//! Which store we use, and what the user should know about that choice.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -15,7 +15,7 @@ use crate::patience::Patience;
 use crate::talk::{Level, Talk};
 use crate::urls::{absolute, after_scheme, has_password, in_file, split};
 
-/// What the flags say of the store.
+/// The flags that choose the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreFlags {
     /// `--url`, each one.
@@ -28,7 +28,7 @@ pub(crate) struct StoreFlags {
     pub(crate) namespace: Option<String>,
 }
 
-/// Where the URLs came from.
+/// The origin of the URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Flag,
@@ -36,35 +36,35 @@ enum Source {
     Environment,
     /// The embedded store, by `--local`.
     Local,
-    /// The embedded store, since nothing names another.
+    /// The embedded store, because nothing names another.
     Default,
 }
 
-/// How a command that runs under a lock is told of the store.
+/// How a command under a lock learns of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ForChild {
-    /// By the URLs, whatever directory it moves to.
+    /// By the URLs, which stay valid in any directory.
     Urls(String),
-    /// By the file in which they stand, so that no password is in its environment.
+    /// By the file that contains them, so that no password is in its environment.
     File(String),
 }
 
 /// The store that was chosen.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// One, or those of a quorum.
+    /// One URL, or those of a quorum.
     urls: Vec<String>,
     for_child: ForChild,
     source: Source,
     namespace: Option<String>,
-    /// What is careless about the file in which the URLs stand.
+    /// A warning about the permissions of the URL file.
     careless: Option<String>,
     /// Variables that look like ours.
     unknown: Vec<Unknown>,
 }
 
 impl Settings {
-    /// Chooses: flags before the environment before the default.
+    /// Chooses the store: flags first, then the environment, then the default.
     pub(crate) fn resolve(flags: &StoreFlags) -> Result<Self, Failure> {
         let here = std::env::current_dir().ok();
         let unknown = unknown(std::env::vars_os().map(|(name, _)| name));
@@ -117,19 +117,19 @@ impl Settings {
             Some(namespace) => Some(namespace),
             None => inherited()?,
         };
-        // An empty flag takes an inherited namespace away.
+        // An empty flag removes an inherited namespace.
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
         Ok(Self { urls, for_child, source, namespace, careless, unknown })
     }
 
-    /// Connects, after what there is to say about the choice.
+    /// Connects, after the messages about the choice.
     pub(crate) async fn connect(&self, who: Identity, talk: &Talk) -> Result<Client, Failure> {
         self.announce(talk);
         self.make_default_directory()?;
         Ok(self.open(who).await?)
     }
 
-    /// As [`connect`](Self::connect), for the lock called `name`, and tries again for a while.
+    /// As [`connect`](Self::connect), for the lock called `name`, with retries for a while.
     pub(crate) async fn connect_patiently(
         &self,
         who: &Identity,
@@ -160,7 +160,7 @@ impl Settings {
         builder.connect().await
     }
 
-    /// Says what a person should know about the choice.
+    /// Tells the user what matters about the choice.
     fn announce(&self, talk: &Talk) {
         for unknown in &self.unknown {
             let text = format!("{}; it is ignored", unknown.complaint());
@@ -178,7 +178,7 @@ impl Settings {
         if let Some(careless) = &self.careless {
             talk.notice(Level::Warning, "careless-url-file", None, careless);
         }
-        // Whoever lost a configuration would otherwise hold locks that nobody else sees.
+        // A user whose configuration is missing would otherwise hold locks that nobody else sees.
         if self.source == Source::Default {
             talk.notice(
                 Level::Info,
@@ -190,7 +190,8 @@ impl Settings {
         }
     }
 
-    /// The library refuses a file in a directory that is not there. Nobody has typed this one.
+    /// Creates the default directory. The library refuses a file in a missing directory, which may
+    /// be a typing error; but nobody typed this one.
     fn make_default_directory(&self) -> Result<(), Failure> {
         if !matches!(self.source, Source::Default | Source::Local) {
             return Ok(());
@@ -216,7 +217,7 @@ impl Settings {
         })
     }
 
-    /// Refuses a store in which nobody else could see the lock.
+    /// Refuses a store that no other process can see.
     pub(crate) fn refuse_private(&self, name: &str) -> Result<(), Failure> {
         if !self.urls.iter().any(|url| after_scheme(url, "memory").is_some()) {
             return Ok(());
@@ -231,7 +232,7 @@ impl Settings {
         self.namespace.clone()
     }
 
-    /// The store for the environment of a command, so that it reaches the same one.
+    /// The store for the environment of a command, so that it reaches the same store.
     pub(crate) fn store_for_child(&self) -> [(&'static str, Option<String>); 2] {
         match self.for_child.clone() {
             ForChild::Urls(urls) => [(URL, Some(urls)), (URL_FILE, None)],
@@ -246,7 +247,7 @@ fn two_stores() -> Failure {
     ))
 }
 
-/// A job whose configuration is misspelt must not take a lock that nobody else sees.
+/// Refuses a misspelt variable: its job must not take a lock that nobody else sees.
 fn refuse_misspelt(unknown: &[Unknown]) -> Result<(), Failure> {
     let Some(misspelt) = unknown.iter().find(|unknown| unknown.is_store()) else { return Ok(()) };
     Err(Failure::config(format!(
@@ -278,14 +279,14 @@ fn inherited_urls(text: OsString) -> Result<String, Failure> {
     })
 }
 
-/// How a command is told of the URLs, which stand in `file` if they stand in one.
+/// How a command learns of the URLs, which came from `file` if there is one.
 fn for_child(
     urls: &[String],
     file: Option<&Path>,
     here: Option<&Path>,
 ) -> Result<ForChild, Failure> {
     let wanted: Vec<_> = urls.iter().map(|url| absolute(url, here)).collect();
-    // A relative path in the file would mean another store elsewhere.
+    // A relative path in the file would name another store in another directory.
     let is_portable = wanted == urls;
     if file.is_some() && !is_portable && urls.iter().any(|url| has_password(url)) {
         return Err(Failure::config(
@@ -300,7 +301,7 @@ fn for_child(
         return Ok(ForChild::File(path.to_owned()));
     }
     match wanted.iter().find(|url| url.contains(char::is_whitespace)) {
-        // The commands that run under the lock could not tell where it ends.
+        // The commands under the lock could not tell where such a URL ends.
         Some(url) if wanted.len() > 1 => Err(Failure::config(format!(
             "several URLs make a quorum, and `{}` among them has white space in it, which stands \
              between URLs in LEASEHOLD_URL; the store was not contacted, write it without",

@@ -1,4 +1,4 @@
-//! The signals that we take, and dying of one.
+//! The signals that we handle, and ending ourselves by a signal.
 
 use std::fs;
 use std::future::poll_fn;
@@ -9,10 +9,10 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::Failure;
 
-/// Asks to stop: the first is forwarded, the second kills, the third leaves.
+/// Signals that ask to stop: the first is forwarded, the second kills, the third leaves.
 pub(crate) const FATAL: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
-/// What else we take. CHLD is not forwarded, it says that somebody ended.
+/// The other signals that we handle. CHLD is not forwarded; it tells us that a child ended.
 const OTHERS: [Signal; 6] =
     [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::CONT, Signal::TSTP, Signal::CHILD];
 
@@ -23,11 +23,11 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals from now on. To be called before anything that a signal must not
-    /// interrupt halfway, so before the store is connected.
+    /// Handles the signals from now on. Call this before any step that a signal must not interrupt
+    /// halfway, so before the store is connected.
     ///
-    /// Signals that we were told to ignore, as nohup(1) and shells without job control do, stay
-    /// ignored, by us and by the command.
+    /// Ignored signals stay ignored, by us and by the command: nohup(1) and shells without job
+    /// control start us so.
     pub(crate) fn install() -> Result<Self, Failure> {
         let ignored = Ignored::at_start();
         let mut streams = Vec::new();
@@ -43,13 +43,13 @@ impl Signals {
         Ok(Self { streams })
     }
 
-    /// Waits for the next signal. Several of one kind may count as one, as everywhere in Unix.
+    /// Waits for the next signal. Several of one kind may arrive as one, as always on Unix.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Waits for a signal that asks to stop. While there is no command yet, Ctrl-Z stops us at
-    /// once, and the rest means nothing.
+    /// Waits for a signal that asks to stop. There is no command yet, so Ctrl-Z stops us at once,
+    /// and the other signals do nothing.
     pub(crate) async fn interrupt(&mut self) -> Signal {
         loop {
             match self.next().await {
@@ -60,9 +60,9 @@ impl Signals {
         }
     }
 
-    /// A signal that asks to stop and is here already.
+    /// Returns a signal that asks to stop, if one has already arrived.
     pub(crate) async fn interrupted_already(&mut self) -> Option<Signal> {
-        // Signals come in through the runtime's driver: let it look once.
+        // Signals arrive through the runtime's driver: let it look once.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
@@ -81,15 +81,15 @@ impl Signals {
     }
 }
 
-/// Stops this process, all of it, until somebody continues it.
+/// Stops this whole process until somebody continues it.
 pub(crate) fn suspend() {
     // Cannot fail: the process is our own.
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }
 
-/// Dies of `signal` as if nobody had taken it, without a core of ours beside the command's.
+/// Ends this process by `signal` as if it had no handler, and without a core dump of our own.
 ///
-/// Returns where that is impossible: as process 1 of a container, whom default actions do not hit.
+/// Returns only as process 1 of a container, which default actions do not end.
 pub(crate) fn die_of(signal: i32) {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(Resource::Core, none);
@@ -141,8 +141,8 @@ const NAMES: [(&str, Signal); 16] = [
 pub(crate) struct Ignored(u64);
 
 impl Ignored {
-    /// Looks. To be called before anything changes them but the runtime of the language, which
-    /// ignores PIPE.
+    /// Reads the mask. Call this before anything changes it. Rust's runtime has already made us
+    /// ignore PIPE by then.
     pub(crate) fn at_start() -> Self {
         fs::read_to_string("/proc/self/status").map_or(Self(0), |status| Self::in_status(&status))
     }
@@ -152,7 +152,7 @@ impl Ignored {
         Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
     }
 
-    /// Whether this one is ignored.
+    /// Whether `signal` is ignored.
     pub(crate) fn has(self, signal: Signal) -> bool {
         self.0 >> (signal.as_raw() - 1) & 1 == 1
     }

@@ -1,7 +1,7 @@
-//! The way to stderr, which may be blocked: by a full pipe that nobody reads, or by Ctrl-S.
+//! Writing to stderr, which may be blocked by a full pipe that nobody reads, or by Ctrl-S.
 //!
-//! One thread writes, and everybody else leaves it texts. While a lease is held nobody waits for
-//! that thread: see [`never_wait`].
+//! One thread writes; all others queue texts for it. While a lease is held, nobody waits for that
+//! thread: see [`never_wait`].
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -13,29 +13,29 @@ use serde_json::json;
 
 use crate::output::object;
 
-/// How much may wait to be written.
+/// How many bytes may wait to be written.
 const ROOM: usize = 256 * 1024;
 
-/// How long our end waits for a stderr that takes nothing.
+/// How long we wait at our end for a stderr that takes nothing.
 const WHILE_BLOCKED: Duration = Duration::from_millis(250);
 
-/// How many times as long it waits for the thread that writes, where stderr would take it: the
+/// We wait at most this many times as long for the writing thread while stderr is not blocked: the
 /// machine may be busy.
 const LOOKS: u32 = 40;
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue::new());
-/// Something is to be written.
+/// Signals that a text was queued.
 static FILLED: Condvar = Condvar::new();
-/// Something was written.
+/// Signals that a text was written.
 static WRITTEN: Condvar = Condvar::new();
 
-/// What waits to be written.
+/// The texts that wait to be written.
 #[derive(Debug)]
 struct Queue {
     texts: VecDeque<String>,
-    /// The bytes of all texts, and of the one that is being written.
+    /// The bytes of all queued texts, and of the text that is being written.
     bytes: usize,
-    /// Texts that were left out.
+    /// The number of texts that were left out.
     dropped: u64,
     has_writer: bool,
     never_wait: bool,
@@ -63,7 +63,7 @@ impl Queue {
         self.texts.push_back(text);
     }
 
-    /// What to write next. Once all is written, a word about what was left out.
+    /// The next text to write. When all are written, a note about texts that were left out.
     fn pop(&mut self) -> Option<String> {
         if self.texts.is_empty() && self.dropped > 0 {
             let note = dropped(std::mem::take(&mut self.dropped), self.json);
@@ -89,18 +89,18 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing in here panics")
 }
 
-/// From now on no text waits for room: it is left out, and so many are mentioned later. Our end
-/// does not wait for long either. For whoever holds a lease.
+/// Stops texts from waiting for room: they are left out, and their number is mentioned later. Our
+/// end does not wait for long either. For a process that holds a lease.
 pub(crate) fn never_wait() {
     queue().never_wait = true;
 }
 
-/// Whether what is written are JSON lines.
+/// Sets whether the texts are JSON lines.
 pub(crate) fn set_json(json: bool) {
     queue().json = json;
 }
 
-/// Writes a text, all of it in one piece, in its turn.
+/// Writes a text in its turn, in one piece.
 pub(crate) fn write(text: &str) {
     if text.is_empty() {
         return;
@@ -126,7 +126,7 @@ pub(crate) fn write(text: &str) {
     FILLED.notify_one();
 }
 
-/// Waits until all is written; if nobody may wait for a blocked stderr, for a moment then.
+/// Waits until all is written. After [`never_wait`], a blocked stderr is waited for only briefly.
 pub(crate) fn finish() {
     let mut queue = queue();
     let is_busy = |queue: &mut Queue| queue.bytes > 0;
@@ -167,7 +167,7 @@ fn write_on() {
     }
 }
 
-/// Writes without the thread, where the system has no room for one.
+/// Writes without the thread, if the system has no room for one.
 fn write_alone(text: &str, never_wait: bool) {
     if !never_wait || !is_blocked() {
         put(text);
@@ -175,8 +175,8 @@ fn write_alone(text: &str, never_wait: bool) {
 }
 
 fn put(text: &str) {
-    // In one write, so that the lines of several processes do not mix. Nobody can be told if
-    // stderr is gone, and the lock must not depend on it.
+    // One write, so that lines of several processes do not mix. A failure is ignored: nobody could
+    // read about it, and the lock must not depend on it.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 

@@ -1,4 +1,4 @@
-//! Taking a lock on behalf of a person: with messages while we wait, and ready to be interrupted.
+//! Takes a lock for a person: with messages during the wait, and open to interruption.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -21,38 +21,38 @@ use crate::wait_message::WaitMessage;
 pub(crate) enum Wait {
     /// Not at all.
     Never,
-    /// For so long.
+    /// For at most this long.
     AtMost(Duration),
-    /// Until it is ours.
+    /// Until the lock is ours.
     ForEver,
 }
 
-/// What is asked for.
+/// A request for a lock.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
-    /// Which lock.
+    /// The name of the lock.
     pub(crate) name: &'a str,
-    /// How long to wait for it.
+    /// How long to wait for the lock.
     pub(crate) wait: Wait,
-    /// What is left of the patience with a store that cannot be asked.
+    /// The remaining retries while the store cannot be reached.
     pub(crate) patience: Patience,
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// It is ours.
+    /// The lock is ours.
     Granted(Guard),
-    /// Somebody else's; the failure says whose.
+    /// Another client holds the lock; the failure says which.
     Busy(Failure),
-    /// We were told to stop. Nothing is held and the place in line is left, or is being left.
+    /// We were told to stop. We hold nothing, and have left the line or are leaving it.
     Interrupted(Signal),
 }
 
-/// How long leaving the line or releasing may hold up our end.
+/// How long leaving the line, or releasing, may delay our end.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 
-/// Takes `mutex`, which is the lock that was asked for.
+/// Takes the lock of `mutex`.
 pub(crate) async fn take(
     client: &Client,
     asked: Asked<'_>,
@@ -96,7 +96,7 @@ pub(crate) async fn take(
     }
 }
 
-/// Asks once, and talks to a person while that lasts. `Err`: we were told to stop.
+/// Asks once, with messages meanwhile. `Err` means that we were told to stop.
 async fn ask(
     client: &Client,
     (name, wait): (&str, Wait),
@@ -130,12 +130,12 @@ async fn ask(
     answer
 }
 
-/// How the lock is, if the store says so in time.
+/// The state of the lock, if the store answers in time.
 async fn look(client: &Client, name: &str) -> Option<Snapshot> {
     tokio::time::timeout(DRAIN, client.inspect(name)).await.ok()?.ok()
 }
 
-/// Says that the store grants nothing new, if that is so, and what to do about it.
+/// The failure for a quarantined store, if it is quarantined, with advice.
 async fn quarantined(client: &Client, name: &str) -> Option<Failure> {
     let seen = look(client, name).await?;
     let quarantine = view::in_the_way(&seen)?;
@@ -153,7 +153,7 @@ fn after_quarantine(quarantine: &Quarantine) -> &'static str {
     }
 }
 
-/// Says who is in the way, and what to do about it.
+/// The failure that names the holder, with advice.
 async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
     let seen = look(client, name).await;
     let holder = seen.as_ref().and_then(view::first_holder);
@@ -172,7 +172,7 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
             };
             format!("gave up after {}: {card}\n{advice}", human(limit))
         }
-        // One line: this is what a cron job prints every minute.
+        // One line: a cron job prints this every minute.
         Wait::Never | Wait::ForEver => {
             let first = card.lines().next().unwrap_or_default();
             let advice = if is_endless {
@@ -186,7 +186,7 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
             format!("{first}; {advice}")
         }
     };
-    // Who asks whether it is free has an answer; who waited in vain has failed.
+    // A caller that did not wait got its answer; a caller that waited in vain has failed.
     let (kind, level) = match wait {
         Wait::AtMost(_) => (ErrorKind::WaitElapsed.as_str(), Level::Error),
         Wait::Never | Wait::ForEver => ("taken", Level::Info),

@@ -1,4 +1,4 @@
-//! What we say on stderr: plain lines that begin with `leasehold: `, or JSON lines.
+//! Messages on stderr: plain lines that begin with `leasehold: `, or JSON lines.
 
 use std::io::IsTerminal as _;
 
@@ -15,7 +15,7 @@ pub(crate) enum Level {
     Info,
     /// The lock or the command is in danger.
     Warning,
-    /// It went wrong.
+    /// The command failed.
     Error,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// Talks as the user wishes and as stderr can.
+    /// Follows the user's wishes and the abilities of stderr.
     pub(crate) fn new(json: bool, quiet: bool, color: Color) -> Self {
         let terminal = std::io::stderr().is_terminal();
         stderr::set_json(json);
         Self { json, quiet, terminal, color: !json && color.on(terminal) }
     }
 
-    /// Whether a person looks at stderr, on which a line can be written over.
+    /// Whether stderr is a terminal that a person watches, so that a line can be overwritten.
     pub(crate) const fn on_terminal(&self) -> bool {
         self.terminal && !self.json && !self.quiet
     }
@@ -56,7 +56,7 @@ impl Talk {
         self.json
     }
 
-    /// Says something. `text` may hold names and words of others.
+    /// Writes a message. `text` may contain names and words from other clients.
     pub(crate) fn notice(&self, level: Level, event: &str, name: Option<&str>, text: &str) {
         if self.json {
             self.object(
@@ -70,7 +70,7 @@ impl Talk {
         }
     }
 
-    /// Says why we failed.
+    /// Reports a failure.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.json {
             let mut fields = json!({
@@ -97,7 +97,8 @@ impl Talk {
         stderr::write(&object(kind, fields));
     }
 
-    /// Writes text that is fit for a terminal: the first line after our name, the rest indented.
+    /// Writes text that is safe for a terminal: our name before the first line, the others
+    /// indented.
     pub(crate) fn lines(&self, level: Level, text: &str) {
         if self.quiet && level == Level::Info {
             return;
@@ -115,7 +116,7 @@ impl Talk {
         stderr::write(&out);
     }
 
-    /// Writes over the current line of the terminal; an empty text clears it.
+    /// Overwrites the current line of the terminal; an empty text clears it.
     pub(crate) fn status(&self, text: &str) {
         if self.on_terminal() {
             // A line that wraps could not be written over.
@@ -126,8 +127,7 @@ impl Talk {
     }
 }
 
-/// What each node of a quorum says, on a line of its own: for people, where it is long. A log keeps
-/// its one line.
+/// Puts the answer of each quorum node on a line of its own, for people. A log keeps one line.
 fn node_by_node(text: &str) -> String {
     let Some((head, nodes)) = text.split_once(", see what the nodes say: ") else {
         return text.to_owned();

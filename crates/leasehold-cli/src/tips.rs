@@ -1,4 +1,4 @@
-//! Tips for a command line that cannot be understood: what people write who know other tools.
+//! Tips for command lines that users of other tools write.
 
 use std::ffi::{OsStr, OsString};
 
@@ -6,7 +6,7 @@ use clap::Error;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Commands of other tools, and ours for the same.
+/// Commands of other tools, and our equivalents.
 const COMMANDS: [(&[&str], &str); 7] = [
     (
         &["lock", "exec", "with", "with-lock", "hold", "do", "flock"],
@@ -30,7 +30,7 @@ const COMMANDS: [(&[&str], &str); 7] = [
     ),
 ];
 
-/// Flags of other tools, and ours for the same.
+/// Flags of other tools, and our equivalents.
 const FLAGS: [(&[&str], &str); 6] = [
     (&["--timeout", "--max-wait", "--lock-wait", "--retry", "--block"], "-w DUR or --wait DUR"),
     (
@@ -46,7 +46,7 @@ const FLAGS: [(&[&str], &str); 6] = [
 /// The commands that take a name.
 const NAMED: [&str; 6] = ["run", "acquire", "renew", "release", "inspect", "unlock"];
 
-/// Takes away the tips that cannot work, and says what can.
+/// Removes tips that cannot work, and adds one that can.
 pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -55,7 +55,7 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
     let tip = match error.kind() {
         ErrorKind::UnknownArgument => {
             let given = text(ContextKind::InvalidArg).unwrap_or_default();
-            // `-- -x` would be the command, and not a name.
+            // `-- -x` would be read as the command, not as a name.
             error.remove(ContextKind::Suggested);
             let tip = for_argument(&given, args);
             if tip.is_some() && is_flag_of_others(&given) {
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Each of them is understood when it is written as the tip says.
+    /// The parser accepts every command line that a tip suggests.
     #[test]
     fn what_a_tip_says_is_understood() {
         for line in [

@@ -9,12 +9,12 @@ use rustix::fs::OFlags;
 
 use crate::exit::Failure;
 
-/// The schemes by which the next URL is told from a path with a blank in it.
+/// The schemes that tell a further URL from a path with a blank in it.
 const SCHEMES: [&str; 8] =
     ["redis", "rediss", "redis+sentinel", "redis+cluster", "valkey", "unix", "sqlite", "memory"];
 
-/// The URLs in one text. White space stands between them, unless what it parts is not all URLs: a
-/// path may have a blank in it.
+/// The URLs in one text. White space separates them only if every piece is a URL: a path may
+/// contain a blank.
 pub(crate) fn split(text: &str) -> Vec<String> {
     let is_url = |piece: &str| SCHEMES.iter().any(|scheme| after_scheme(piece, scheme).is_some());
     let pieces = || text.split_whitespace();
@@ -24,22 +24,23 @@ pub(crate) fn split(text: &str) -> Vec<String> {
     vec![text.to_owned()]
 }
 
-/// How much of a file of URLs is read: far more than a quorum needs.
+/// The longest file of URLs that is read: far more than a quorum needs.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// What stands in a file of URLs.
+/// The content of a file of URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UrlFile {
     /// The URLs in it.
     pub(crate) urls: Vec<String>,
-    /// What is careless about its permissions.
+    /// A warning about its permissions.
     pub(crate) careless: Option<String>,
 }
 
-/// Reads a file of URLs: one a line, blank lines and comments left out. `named` says what named it.
+/// Reads a file with one URL in each line; blank lines and comments are skipped. `named` is the
+/// flag or variable that named the file.
 ///
-/// Only regular files of a bounded size are read. A pipe might never end, and a look at a device
-/// may do something.
+/// Only regular files of a limited size are read. A pipe might never end, and opening a device may
+/// have an effect.
 pub(crate) fn in_file(path: &Path, named: &str) -> Result<UrlFile, Failure> {
     let refused = |reason: &str| {
         let path = path.display();
@@ -56,7 +57,7 @@ pub(crate) fn in_file(path: &Path, named: &str) -> Result<UrlFile, Failure> {
         }
     };
     check(&fs::metadata(path).map_err(failed)?)?;
-    // Should a pipe have taken its place meanwhile, opening it does not wait.
+    // If a pipe has replaced the file meanwhile, opening it must not wait.
     let without_wait = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
     let opened = File::options().read(true).custom_flags(without_wait).open(path);
     let file = opened.map_err(failed)?;
@@ -77,7 +78,8 @@ pub(crate) fn in_file(path: &Path, named: &str) -> Result<UrlFile, Failure> {
     Ok(UrlFile { urls, careless })
 }
 
-/// What others may do with the file that they should not. A group may be meant to share it.
+/// The warning if other users have rights to the file that they should not have. A group may be
+/// meant to share it.
 fn careless(mode: u32, has_password: bool) -> Option<&'static str> {
     if mode & 0o002 != 0 {
         Some("everybody on this machine may change which store is used; `chmod o-w` helps")
@@ -100,13 +102,13 @@ pub(crate) fn has_password(url: &str) -> bool {
     })
 }
 
-/// What follows the scheme, whose case does not matter.
+/// The part after the scheme. The case of the scheme does not matter.
 pub(crate) fn after_scheme<'a>(url: &'a str, scheme: &str) -> Option<&'a str> {
     let (given, rest) = url.split_once(':')?;
     given.eq_ignore_ascii_case(scheme).then_some(rest)
 }
 
-/// The same file from whatever directory; all but relative files as they are.
+/// The URL of the same file from any directory. Only relative files change.
 pub(crate) fn absolute(url: &str, here: Option<&Path>) -> String {
     let file = after_scheme(url, "sqlite").filter(|file| !file.starts_with('/'));
     let absolute = |file| Some(format!("sqlite:{}", here?.join(file).to_str()?));

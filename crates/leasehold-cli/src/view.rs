@@ -21,14 +21,14 @@ pub(crate) struct LockObject {
     holders: Vec<HolderObject>,
     waiters: Vec<WaiterObject>,
     fence: Option<String>,
-    /// Of a quorum only.
+    /// Only for a quorum.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     votes: Vec<VoteObject>,
     #[serde(skip_serializing_if = "Option::is_none")]
     quarantine: Option<QuarantineObject>,
 }
 
-/// Why nothing new is granted, by a store that forgot what it had granted.
+/// Why a store that forgot its grants grants nothing new.
 #[derive(Debug, Serialize)]
 struct QuarantineObject {
     since_ms: Option<u64>,
@@ -68,7 +68,7 @@ struct WaiterObject {
 }
 
 impl LockObject {
-    /// The lock of that name, as it was seen.
+    /// The lock called `name`, as it was seen.
     pub(crate) fn new(name: &str, seen: &Snapshot) -> Self {
         Self {
             schema: "leasehold.v1.lock",
@@ -133,12 +133,12 @@ impl WaiterObject {
     }
 }
 
-/// The first holder as an object, for errors about a lock that is taken.
+/// The first holder as an object, for errors about a taken lock.
 pub(crate) fn first_holder(seen: &Snapshot) -> Option<Value> {
     serde_json::to_value(HolderObject::new(seen.holders.first()?)).ok()
 }
 
-/// `free`, `held`, `idle`, or `quarantined`: nobody is known to hold it, and it is not granted.
+/// `free`, `held`, `idle`, or `quarantined`: no holder is known, and the store grants nothing.
 pub(crate) fn state(seen: &Snapshot) -> &'static str {
     match &seen.holders[..] {
         [] if in_the_way(seen).is_some() => "quarantined",
@@ -148,17 +148,17 @@ pub(crate) fn state(seen: &Snapshot) -> &'static str {
     }
 }
 
-/// The quarantine for which it is not granted though nobody is known to hold it.
+/// The quarantine that keeps the lock from being granted although no holder is known.
 pub(crate) fn in_the_way(seen: &Snapshot) -> Option<&Quarantine> {
     seen.quarantine.as_ref().filter(|_| seen.holders.is_empty())
 }
 
-/// Whether a quarantine lasts for longer than it was meant to.
+/// Whether a quarantine lasts longer than it should.
 pub(crate) fn is_too_long(quarantine: &Quarantine) -> bool {
     quarantine.left > Strict::STANDARD.quarantine()
 }
 
-/// Why nothing new is granted, and what can be done if that takes too long.
+/// Why the store grants nothing new, and what to do if that takes too long.
 fn reason(quarantine: &Quarantine) -> String {
     let by_hand = "; that is longer than a quarantine: the server's clock was set back, or \
                    somebody wrote its end. Holders that the server forgot are shown nowhere: wait \
@@ -167,7 +167,7 @@ fn reason(quarantine: &Quarantine) -> String {
     format!("{quarantine}{}", if is_too_long(quarantine) { by_hand } else { "" })
 }
 
-/// Whether it frees itself never, whatever becomes of its holder: it was not taken by us.
+/// Whether the lease never ends by itself: then Leasehold did not take it.
 pub(crate) fn is_endless(seen: &Snapshot) -> bool {
     seen.holders.iter().any(|holder| holder.ttl_left.is_none())
 }
@@ -203,8 +203,8 @@ pub(crate) fn since(since: WallTime, now: WallTime) -> String {
     format!("{} ({})", clock(since, now), human(span))
 }
 
-/// Who holds it, or why nobody may: two lines at most for a person who waits. Nothing if nobody
-/// does.
+/// The holder, or why nobody can get the lock: at most two lines for a person who waits. `None` if
+/// the lock is free.
 pub(crate) fn card(
     name: &str,
     seen: &Snapshot,
@@ -245,12 +245,12 @@ fn lease(holder: &Holder) -> String {
     text
 }
 
-/// What the holder says of itself, if it says something.
+/// The holder's reason, if it gave one.
 fn why(holder: &Holder) -> Option<&str> {
     holder.why.as_deref().filter(|why| !why.is_empty())
 }
 
-/// A span as whole units where it has them: `10s` and not `10.0s`.
+/// A span in whole units if possible: `10s` and not `10.0s`.
 pub(crate) fn span(span: Duration) -> String {
     let is_whole = span.subsec_nanos() == 0 && span.as_secs() < 60;
     if is_whole { format!("{}s", span.as_secs()) } else { human(span) }
@@ -264,7 +264,7 @@ fn tenths(span: Duration) -> String {
     }
 }
 
-/// All that is known of a lock, for people.
+/// Everything known about a lock, for people.
 pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
     let mut out = format!("{}: {}\n", escape(name), state(seen));
     if let Some(quarantine) = &seen.quarantine {
@@ -299,7 +299,7 @@ pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
     out
 }
 
-/// Who has the key at each node of a quorum, a line for each; nothing for a single store.
+/// The holder at each node of a quorum, one line each; empty for a single store.
 fn votes(votes: &[Vote]) -> String {
     let width = votes.iter().map(|vote| escape(&vote.node).chars().count()).max();
     let heads = ["  nodes    "].into_iter().chain(std::iter::repeat("           "));
@@ -347,16 +347,17 @@ pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> Row {
     ]
 }
 
-/// How much of a command is shown in a table.
+/// The longest command that a table shows.
 const COMMAND_CHARS: usize = 24;
 
-/// How long a reason in a table may be at least, and where nothing says how wide a line is at most.
+/// The shortest limit for a reason in a table, and the limit if the line width is unknown.
 const WHY_CHARS: (usize, usize) = (10, 60);
 
-/// The column that is cut.
+/// The column that is truncated.
 const LAST: usize = COLUMNS.len() - 1;
 
-/// The lines of a table, columns lined up by characters, the last one cut to a line of `columns`.
+/// The lines of a table. Columns are aligned by characters, and the last one is truncated so that a
+/// line fits into `columns`.
 pub(crate) fn table(rows: &[Row], columns: Option<usize>) -> String {
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a person sees who waits: who holds the lock, since when, why, and where they stand.
+//! The messages for a person who waits: the holder, since when, why, and the place in line.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::log;
 use crate::talk::{Level, Talk};
 use crate::view::{self, LockObject};
 
-/// How long we wait in silence: uncontended use prints nothing.
+/// How long we wait before the first message: uncontended use prints nothing.
 const SILENT_FOR: Duration = Duration::from_millis(300);
-/// How often the store is asked. A look takes two requests, and the wait itself one each second: a
-/// thousand who wait must not keep a server busy with showing them each other.
+/// How often we inspect the lock. An inspection takes two requests, and the wait itself one each
+/// second. A thousand waiters must not keep a server busy with showing them each other.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How often it is asked while it does not answer.
+/// How often we inspect the lock while the store does not answer.
 const LOOK_EVERY_IN_TROUBLE: Duration = Duration::from_secs(2);
-/// How often, and how many times, our own place is looked for at first.
+/// How often, and how many times, we look for our own place at first.
 const PLACE_LOOK_EVERY: Duration = Duration::from_millis(100);
 const PLACE_LOOKS: usize = 10;
-/// How often a log gets a line though nothing changed.
+/// How often a log gets a line although nothing changed.
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
-/// How old a failure of an ask may be to be one of now: asks are at most about 2 s apart, and an
-/// answer takes a while.
+/// A failure of the wait counts as current for this long: requests are at most about 2 s apart, and
+/// an answer takes a while.
 const TROUBLE_LASTS: Duration = Duration::from_secs(4);
-/// How often the line on a terminal is written anew.
+/// How often the line on a terminal is updated.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Tells a person about the wait for one lock.
@@ -40,16 +40,16 @@ pub(crate) struct WaitMessage<'a> {
     limit: Option<Duration>,
     talk: &'a Talk,
     began: Moment,
-    /// Whose token was in the way, or that no one's was, and when it was said.
+    /// The token that was in the way, or `None` for a quarantine, and when we reported it.
     said: Option<(Option<Vec<u8>>, Moment)>,
     position: Option<usize>,
     status_shown: bool,
-    /// Whether we said that the store does not answer.
+    /// Whether we reported that the store does not answer.
     troubled: bool,
 }
 
 impl<'a> WaitMessage<'a> {
-    /// Of a wait that begins now, for `limit` at most.
+    /// Messages for a wait that begins now and lasts at most `limit`.
     pub(crate) fn new(
         client: &'a Client,
         name: &'a str,
@@ -69,7 +69,7 @@ impl<'a> WaitMessage<'a> {
         }
     }
 
-    /// Talks for as long as it is polled.
+    /// Writes messages for as long as it is polled.
     pub(crate) async fn run(&mut self) -> std::convert::Infallible {
         tokio::time::sleep(SILENT_FOR).await;
         loop {
@@ -78,7 +78,7 @@ impl<'a> WaitMessage<'a> {
             while SystemHost.now() < looked + self.look_every() {
                 self.refresh();
                 tokio::time::sleep(TICK).await;
-                // What the wait itself met. That it is over, only a look can tell.
+                // The wait itself may have failed. Only a look can tell that the trouble is over.
                 if let Some(cause) = log::trouble_since(recently()) {
                     self.tell_trouble(Some(cause));
                 }
@@ -90,36 +90,36 @@ impl<'a> WaitMessage<'a> {
         if self.troubled { LOOK_EVERY_IN_TROUBLE } else { LOOK_EVERY }
     }
 
-    /// Looks who holds the lock.
+    /// Finds out who holds the lock, and reports it.
     async fn look(&mut self) {
         for _ in 0..PLACE_LOOKS {
             let Some(seen) = self.see().await else { return };
             self.position = (1..).zip(&seen.waiters).find_map(|(position, waiter)| {
                 (waiter.id == Some(self.client.id())).then_some(position)
             });
-            // On a busy machine our own place may come a little later, and a log gets one line. No
-            // place is taken at a store that grants nothing.
+            // On a busy machine our own place may appear a little later, and a log gets only one
+            // line. A quarantined store gives no places.
             let is_quarantined = view::in_the_way(&seen).is_some();
             if self.position.is_some() || self.said.is_some() || is_quarantined {
                 return self.tell(&seen);
             }
             tokio::time::sleep(PLACE_LOOK_EVERY).await;
         }
-        // A line that has no places: say what there is to say.
+        // The store has no places in its line: report the rest.
         if let Some(seen) = self.see().await {
             self.tell(&seen);
         }
     }
 
-    /// Asks the store, and says when it stops answering and when it answers again.
+    /// Asks the store, and reports when it stops answering and when it answers again.
     async fn see(&mut self) -> Option<Snapshot> {
         let seen = self.client.inspect(self.name).await;
         let trouble = match &seen {
-            // Who may wait need not be allowed to look.
+            // A client that may wait is not always allowed to inspect.
             Err(error) if error.kind() == ErrorKind::Denied => log::trouble_since(recently()),
             Err(error) => Some(unnamed(error)),
-            // The wait itself may fail where looking does not: one who only reads is not hindered
-            // by another who keeps the file locked.
+            // The wait can fail while an inspection works: a reader is not blocked by a process
+            // that keeps the file locked.
             Ok(_) => log::trouble_since(recently()),
         };
         self.tell_trouble(trouble);
@@ -179,7 +179,7 @@ impl<'a> WaitMessage<'a> {
         self.status_shown = true;
     }
 
-    /// Cleans the terminal up.
+    /// Clears the status line of the terminal.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.status_shown) {
             self.talk.status("");
@@ -191,7 +191,7 @@ fn recently() -> Moment {
     SystemHost.now().minus(TROUBLE_LASTS)
 }
 
-/// Says who holds the lock that we wait for.
+/// Reports the holder of the lock.
 fn say_held(talk: &Talk, name: &str, seen: &Snapshot, position: Option<usize>, waited: Duration) {
     if talk.is_json() {
         talk.object(

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::step;
 
-/// What it is.
+/// Describes the machine.
 pub(super) fn describe() -> Result<Value, String> {
     let cores = std::thread::available_parallelism().map_err(|error| error.to_string())?;
     let kernel = step::output(Command::new("uname").args(["-s", "-r"]))?;
@@ -22,7 +22,7 @@ pub(super) fn describe() -> Result<Value, String> {
     }))
 }
 
-/// The name and the first two numbers: what follows is the maker's.
+/// The name and the first two numbers. The rest is specific to one build of the kernel.
 fn general(kernel: &str) -> String {
     let mut words = kernel.split_whitespace();
     let (name, release) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -41,7 +41,7 @@ fn processor(cpuinfo: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// How many processes wanted to run in the last minute.
+/// The load average of the last minute.
 fn load(loadavg: &str) -> Option<f64> {
     loadavg.split_whitespace().next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures the scenarios, keeps records of it, and renders BENCHMARKS.md.
+//! `cargo xtask bench`: measures the scenarios, keeps the records, and renders BENCHMARKS.md.
 
 mod machine;
 mod page;
@@ -23,23 +23,23 @@ fn record_path(scenario: &str) -> String {
     format!("bench/records/{scenario}.json")
 }
 
-/// What is to be said to the figures, such as why a goal is missed. Written by hand.
+/// A hand-written note on the figures, for example why a goal is missed.
 fn note_path(scenario: &str) -> String {
     format!("bench/records/{scenario}.md")
 }
 
-/// A run as one would type it.
+/// The command line of a run.
 fn command(scenario: &str, arguments: &[&str]) -> String {
     format!("{PROGRAM} {scenario} {}", arguments.join(" "))
 }
 
-/// Measures what `args` name, and renders the page.
+/// Measures the scenarios that `args` name, and renders the page.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let named = named(args)?;
     if !named.is_empty() {
         tools::need_c_compiler()?;
         tools::need_redis_server()?;
-        // Before the first record changes what is checked out.
+        // Before the first record changes the work tree.
         let commit = step::commit();
         let programs = Programs::build()?;
         for scenario in named {
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     write(PAGE, &render(read)?)
 }
 
-/// The scenarios that are asked for; all of them if none is named.
+/// The requested scenarios; all of them if none is named.
 fn named(args: &[String]) -> Result<Vec<&'static Scenario>, String> {
     match args {
         [] => return Ok(SCENARIOS.iter().collect()),
@@ -72,7 +72,7 @@ fn named(args: &[String]) -> Result<Vec<&'static Scenario>, String> {
     Ok(named)
 }
 
-/// The bench as users build it, and with the allocator that counts.
+/// The bench as users build it, and a build with the counting allocator.
 struct Programs {
     plain: PathBuf,
     counting: PathBuf,
@@ -86,7 +86,7 @@ impl Programs {
         };
         let plain = step::released(PROGRAM);
         let counting = step::released(&format!("{PROGRAM}-memory"));
-        // Both have one name: the first is put aside.
+        // Both programs have the same name, so the first is copied to another one.
         build(&["--features", "memory"])?;
         std::fs::copy(&plain, &counting)
             .map_err(|error| format!("cannot write {}: {error}", counting.display()))?;
@@ -95,7 +95,7 @@ impl Programs {
     }
 }
 
-/// Measures one scenario; returns its record.
+/// Measures one scenario and returns its record.
 fn measure(scenario: &Scenario, programs: &Programs, commit: &str) -> Result<Value, String> {
     let machine = machine::describe()?;
     let date = step::output(Command::new("date").args(["-u", "+%F"]))?;
@@ -116,7 +116,7 @@ fn measure(scenario: &Scenario, programs: &Programs, commit: &str) -> Result<Val
     }))
 }
 
-/// What a run printed: one object a line. What is the same in each is left out.
+/// The figures that a run printed, one object per line, without the fields that all have in common.
 fn figures(printed: &str) -> Result<Vec<Value>, String> {
     let figure = |line: &str| {
         let mut figure: Value = serde_json::from_str(line)

@@ -35,7 +35,7 @@ By hand: `cargo build --release -p leasehold-bench`, then the commands above, wi
 object a figure. `--redis` starts a private server; `--url` names another one, or another store.
 ";
 
-/// The page, given the files of the repository.
+/// The page, rendered from the files of the repository.
 pub(crate) fn render(read: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut page = String::new();
     let mut goals = Goals::default();
@@ -55,16 +55,16 @@ pub(crate) fn render(read: impl Fn(&str) -> Option<String>) -> Result<String, St
     Ok(format!("{OPENING}{}{page}{RERUN}", goals.summary()))
 }
 
-/// What came of the goals.
+/// The results of all goals.
 #[derive(Default)]
 struct Goals {
     set: usize,
-    /// Names of scenarios, one for each goal that was missed.
+    /// The name of the scenario of each missed goal.
     missed: Vec<&'static str>,
 }
 
 impl Goals {
-    /// What a reader wants to know first.
+    /// The summary at the top of the page.
     fn summary(&self) -> String {
         if self.set == 0 {
             return String::new();
@@ -82,7 +82,7 @@ impl Goals {
     }
 }
 
-/// What was measured of one scenario.
+/// The section with the figures of one scenario.
 fn measured(scenario: &Scenario, record: &Record, goals: &mut Goals) -> Result<String, String> {
     let machine = record.object("machine")?;
     let mut section = format!(
@@ -118,13 +118,13 @@ fn measured(scenario: &Scenario, record: &Record, goals: &mut Goals) -> Result<S
     Ok(section)
 }
 
-/// The row of a figure, and whether its goal is reached, if it has one.
+/// The row of a figure, and whether it reaches its goal. A figure without a goal counts as reached.
 fn row(figure: &Record) -> Result<(String, bool), String> {
     let [median, lowest, highest] =
         ["median", "lowest", "highest"].map(|name| figure.measure(name));
     let (median, lowest, highest) = (median?, lowest?, highest?);
     let unit = unit(&figure.text("unit")?);
-    // The goal as a number, or what is shown could look as if a missed one were met.
+    // The goal is needed as a number: without it, rounding could make a missed goal look met.
     let mut bound = f64::NAN;
     let (goal, is_reached) = match figure.has("goal").then(|| figure.object("goal")).transpose()? {
         None => (String::new(), true),
@@ -176,7 +176,7 @@ fn unit(unit: &str) -> String {
     }
 }
 
-/// Three digits, or all that stand before the point.
+/// Three digits, or all digits before the point.
 fn number(value: f64) -> String {
     let size = value.abs();
     if size >= 999.5 {

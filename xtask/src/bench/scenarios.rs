@@ -1,19 +1,19 @@
-//! What is measured, in the order of the page.
+//! The scenarios, in the order of the page.
 
 /// One scenario.
 pub(super) struct Scenario {
-    /// As `leasehold-bench` calls it.
+    /// Its name in `leasehold-bench`.
     pub(super) name: &'static str,
-    /// What is measured, beside what, and how.
+    /// The text on what is measured, against which yardstick, and how.
     pub(super) measured: &'static str,
     pub(super) runs: &'static [Run],
 }
 
 /// One run of the program.
 pub(super) struct Run {
-    /// What follows the name.
+    /// The arguments after the name.
     pub(super) arguments: &'static [&'static str],
-    /// Whether with the allocator that counts, which makes it slower.
+    /// Whether to use the counting allocator, which makes the program slower.
     pub(super) counts_memory: bool,
 }
 

@@ -1,16 +1,16 @@
-//! One planted bug: a patch, and what its name and its header say.
+//! One planted bug: a patch, with the information in its name and its header.
 
 use std::path::Path;
 
 use crate::patch::Patch;
 
-/// Where they are kept.
+/// The directory of the patches.
 pub(crate) const PLANTED: &str = "crates/leasehold-testkit/planted";
 
-/// What the names of those begin with that a test must catch.
+/// The first word of a patch's name if a test must catch the bug.
 const TEST: &str = "test";
 
-/// What must catch a bug.
+/// The invariant or the test that must catch a bug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Catcher {
     /// An invariant of the checker, in the simulation.
@@ -20,7 +20,7 @@ pub(crate) enum Catcher {
 }
 
 impl Catcher {
-    /// What stands behind `Caught by: `, if the name of the file begins so.
+    /// Reads the text after `Caught by: `, if the name of the file begins with `kind`.
     fn read(kind: &str, text: &str) -> Result<Self, &'static str> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words.as_slice() {
@@ -37,22 +37,22 @@ impl Catcher {
 /// One planted bug.
 #[derive(Debug)]
 pub(crate) struct Bug {
-    /// As its file is called: the invariant or `test`, two dashes, and what is wrong.
+    /// The name of its file: the invariant or `test`, two dashes, and what is wrong.
     pub(crate) name: String,
-    /// What must catch it.
+    /// The check that must catch it.
     pub(crate) catcher: Catcher,
-    /// What is wrong: the first paragraph of its header.
+    /// The defect: the first paragraph of the header.
     pub(crate) wrong: String,
-    /// Whose defect it is, if it was seen in the world.
+    /// The project in which the defect was seen, if any.
     pub(crate) seen_in: Option<String>,
     patch: Patch,
 }
 
-/// A file as it is with the bug: its path and its text.
+/// The path of a file, and its text with the bug.
 pub(crate) type Changed = (String, String);
 
 impl Bug {
-    /// The bug that a file of that name holds.
+    /// Reads the bug in the file of that name.
     pub(crate) fn named(name: &str, text: &str) -> Result<Self, String> {
         let complaint = |what: &str| format!("{PLANTED}/{name}.patch: {what}");
         let (kind, _) = name
@@ -77,7 +77,7 @@ impl Bug {
         Ok(Self { name: name.to_owned(), catcher, wrong: wrong.clone(), seen_in, patch })
     }
 
-    /// All that lie below `root`, by name.
+    /// Reads all bugs below `root`, sorted by name.
     pub(crate) fn read_all(root: &Path) -> Result<Vec<Self>, String> {
         let directory = root.join(PLANTED);
         let complaint =
@@ -95,7 +95,7 @@ impl Bug {
         Ok(bugs)
     }
 
-    /// The files that it changes, as they are with it; `read` has them as they are without.
+    /// The changed files with the bug in them. `read` gives the files without it.
     pub(crate) fn changes(
         &self,
         read: impl Fn(&str) -> Option<String>,

@@ -1,5 +1,5 @@
-//! A copy of the sources, in which bugs are planted. One for all of them, so that only what a bug
-//! changes is built again.
+//! A copy of the sources, in which bugs are planted. All bugs share one copy, so that only the
+//! files that a bug changes are built again.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::step;
 /// The copy.
 #[derive(Debug)]
 pub(super) struct Copy {
-    /// Where it lies.
+    /// The directory of the sources.
     pub(super) root: PathBuf,
-    /// Where it is built.
+    /// The directory of the build.
     pub(super) target: PathBuf,
 }
 
 impl Copy {
-    /// Copies what git knows below `root`, or would if it were told, as it is in the work tree.
+    /// Copies the files of the work tree below `root`, except those that git ignores.
     pub(super) fn of(root: &Path) -> Result<Self, String> {
         let mut git = Command::new("git");
         git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
@@ -28,7 +28,7 @@ impl Copy {
         let copy = Self { root: below.join("src"), target: below.join("build") };
         copy.remove_others(&paths)?;
         for path in paths {
-            // Deleted in the work tree, it is not part of the sources.
+            // A file that is deleted in the work tree is not part of the sources.
             if let Ok(bytes) = std::fs::read(root.join(path)) {
                 copy.write(path, &bytes)?;
             }
@@ -55,7 +55,7 @@ impl Copy {
         Ok(result)
     }
 
-    /// Writes a file, unless it is so already: cargo builds anew what was written.
+    /// Writes a file if its content differs: cargo rebuilds every file that was written.
     fn write(&self, path: &str, bytes: &[u8]) -> Result<(), String> {
         let target = self.root.join(path);
         if std::fs::read(&target).is_ok_and(|there| there == bytes) {
@@ -68,7 +68,7 @@ impl Copy {
     }
 
     /// Removes files of an earlier copy that the sources no longer have: cargo finds tests and
-    /// programs by looking.
+    /// programs by listing directories.
     fn remove_others(&self, paths: &BTreeSet<&str>) -> Result<(), String> {
         let mut directories = vec![self.root.clone()];
         while let Some(directory) = directories.pop() {

@@ -1,8 +1,8 @@
-//! `cargo xtask sim --planted`: whether the bugs are found that were planted for that.
+//! `cargo xtask sim --planted`: checks that the planted bugs are found.
 //!
-//! Each is a patch, which is applied to a copy of the sources. Its header names what must catch
-//! it: an invariant, in the simulation, or one test. It counts only as found by that: a crash, a
-//! hang or a patch that no longer applies is a failure.
+//! Each bug is a patch, which is applied to a copy of the sources. Its header names the invariant
+//! (in the simulation) or the test that must catch it. Only that counts as found: a crash, a hang
+//! or a patch that no longer applies is a failure.
 
 mod bug;
 mod copy;
@@ -23,13 +23,13 @@ use self::named_test::Tests;
 use self::trial::Trial;
 use crate::step;
 
-/// How many seeds find a bug, or it counts as not found.
+/// The number of seeds that must find a bug, or it counts as not found.
 const SEEDS: u64 = 10_000;
 
-/// How long these seeds may take, so that a bug that hangs is noticed.
+/// The longest time for these seeds, so that a bug that hangs is noticed.
 const LIMIT: Duration = Duration::from_mins(30);
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     names: Vec<String>,
@@ -60,7 +60,7 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// The bugs with these words in their names; all, if none is named.
+    /// The bugs whose names contain one of the wanted words; all bugs if no word is given.
     fn choose(&self, bugs: Vec<Bug>) -> Result<Vec<Bug>, String> {
         let fits = |bug: &Bug, name: &String| bug.name.contains(name.as_str());
         if let Some(name) = self.names.iter().find(|name| !bugs.iter().any(|bug| fits(bug, name))) {
@@ -72,35 +72,35 @@ impl Wanted {
     }
 }
 
-/// How it went with one bug.
+/// The result for one bug.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// By what must catch it.
+    /// The right check found it.
     Found(By),
-    /// Something else.
+    /// Anything else.
     Failed(String),
 }
 
-/// What found a bug.
+/// The way in which a bug was found.
 #[derive(Debug, PartialEq, Eq)]
 enum By {
     /// A seed broke the invariant.
     Seed { seed: u64, seeds_tried: u64 },
-    /// The test failed, when it ran for this time.
+    /// The test failed in this run, counted from 1.
     Run(u64),
 }
 
-/// Plants every bug, or those named, one after another, and says which were found.
+/// Plants every bug, or the named ones, one after another, and reports which were found.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let wanted = Wanted::read(args)?;
     let root = crate::root();
     let bugs = wanted.choose(Bug::read_all(&root)?)?;
-    // Before the first build: all that a look can tell.
+    // Before the first build: check that all patches apply.
     let changes: Vec<_> = bugs
         .iter()
         .map(|bug| bug.changes(|path| std::fs::read_to_string(root.join(path)).ok()))
         .collect::<Result<_, _>>()?;
-    // Of the sources that are copied, whatever is checked out in the end.
+    // The commit of the copied sources, even if another one is checked out by the end.
     let commit = step::commit();
     let copy = Copy::of(&root)?;
     let outcomes = try_all(&bugs, &changes, &copy, &wanted)?;
@@ -113,8 +113,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     verdict(&outcomes)
 }
 
-/// Tries those first that an invariant must catch, then those that tests must: so each of the two
-/// is built as few times as may be.
+/// Tries the bugs for invariants first, and then those for tests. So each of the two kinds of
+/// programs is built as few times as possible.
 fn try_all<'a>(
     bugs: &'a [Bug],
     changes: &[Vec<Changed>],
@@ -178,7 +178,7 @@ fn verdict(outcomes: &[(&Bug, Outcome)]) -> Result<(), String> {
     ))
 }
 
-/// What is kept of a run: every bug that was tried, found or not.
+/// The record of a run: every bug that was tried, found or not.
 fn record(outcomes: &[(&Bug, Outcome)], commit: &str) -> Value {
     let tried = outcomes.iter().map(|(bug, outcome)| {
         let mut entry = match &bug.catcher {

@@ -1,4 +1,4 @@
-//! One planted bug under the test that must catch it: built, run, and what came of it.
+//! One planted bug under the test that must catch it: builds and runs the test, and judges the end.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use super::watch::{Ended, watch};
 use super::{By, Outcome};
 use crate::step;
 
-/// How often a test may pass with the bug. Some need luck to see it.
+/// The most runs of a test with the bug. Some tests need luck to catch it.
 const RUNS: u64 = 3;
 
-/// How long one run of a test may take, so that a bug that hangs is noticed.
+/// The longest time for one run of a test, so that a bug that hangs is noticed.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// Names a test: its package, and its path in there.
+/// The name of a test: its package, and its path in the package.
 type Name = (String, String);
 
-/// The tests that must catch bugs, all of which pass without one.
+/// The tests that must catch bugs. Each must pass without the bug.
 #[derive(Debug)]
 pub(super) struct Tests<'a> {
     copy: &'a Copy,
@@ -30,17 +30,17 @@ pub(super) struct Tests<'a> {
     targets: BTreeMap<Name, Result<Target, String>>,
 }
 
-/// A part of a package that cargo builds to one program.
+/// A part of a package that cargo builds into one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
-    /// What picks it on the command line of cargo.
+    /// The arguments of cargo that select it.
     picked_by: Vec<String>,
     program: PathBuf,
-    /// Where its package lies.
+    /// The directory of its package.
     directory: PathBuf,
 }
 
-/// What a run of a test came to.
+/// The result of running a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
@@ -48,8 +48,8 @@ enum Verdict {
 }
 
 impl<'a> Tests<'a> {
-    /// Builds the packages of these tests from the copy as it is now, and runs each test once: only
-    /// a test that passes there says anything when it fails with a bug.
+    /// Builds the packages of these tests from the unchanged copy, and runs each test once. A
+    /// failure with a bug means something only if the test passes without it.
     pub(super) fn of<'b>(
         copy: &'a Copy,
         jobs: usize,
@@ -78,7 +78,7 @@ impl<'a> Tests<'a> {
         Ok(tests)
     }
 
-    /// Builds the test with the bug and runs it, until it fails.
+    /// Builds the test with the bug, and runs it until it fails.
     pub(super) fn run(&self, package: &str, path: &str) -> Outcome {
         self.failing_run(package, path)
             .map_or_else(Outcome::Failed, |run| Outcome::Found(By::Run(run)))
@@ -99,7 +99,7 @@ impl<'a> Tests<'a> {
         Err(format!("its test passed {RUNS} times"))
     }
 
-    /// The one target that has this test, which passes there.
+    /// Finds the one target that has this test, and checks that the test passes there.
     fn prove(&self, path: &str, targets: &[Target]) -> Result<Target, String> {
         let mut having = Vec::new();
         for target in targets {
@@ -131,7 +131,7 @@ impl<'a> Tests<'a> {
 }
 
 impl Target {
-    /// The target of which a message of cargo says that it was built with its tests.
+    /// Reads the target from a message of cargo, if the message is about a target built with tests.
     fn read(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
         let is_test = message["profile"]["test"].as_bool()?;
@@ -146,7 +146,7 @@ impl Target {
         is_test.then(|| Self { picked_by, program: program.into(), directory })
     }
 
-    /// The program, about to run one test where cargo would run it.
+    /// The command that runs one test in the directory where cargo would run it.
     fn test(&self, path: &str) -> Command {
         let mut program = Command::new(&self.program);
         program.args([path, "--exact"]).current_dir(&self.directory);
@@ -158,12 +158,12 @@ impl Target {
     }
 }
 
-/// What a program of tests says of all of them, if this line says it.
+/// The summary of a test program, if this line is one.
 fn summary(line: &str) -> Option<String> {
     line.strip_prefix("test result: ").map(str::to_owned)
 }
 
-/// What became of the one test that should have run.
+/// Judges the one test that should have run.
 fn verdict(ended: Ended<String>) -> Result<Verdict, String> {
     let Ended { status, kept, last_words } = ended;
     let counts = kept.unwrap_or_default();
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(Target::read(r#"{"reason":"build-finished","success":true}"#), None);
     }
 
-    /// Stands in for the program of a test.
+    /// The verdict on a shell script that plays a test program.
     fn verdict_of(script: &str) -> Result<Verdict, String> {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);

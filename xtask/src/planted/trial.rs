@@ -1,4 +1,4 @@
-//! One planted bug under the simulation: built, run, and what came of it.
+//! One planted bug under the simulation: builds and runs it, and judges the end.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use super::watch::{Ended, watch};
 use super::{By, Outcome};
 use crate::step;
 
-/// How the copy is built: what it needs of others as ever, and what bugs change quickly, since that
-/// is built once for each of them.
+/// Build settings of the copy. Dependencies are built as always; the code with the bugs is built
+/// quickly, since it is rebuilt for each bug.
 const PROFILE: [&str; 5] = [
     "profile.release.incremental=true",
     "profile.release.package.leasehold.opt-level=1",
@@ -18,7 +18,7 @@ const PROFILE: [&str; 5] = [
     "profile.release.package.leasehold-testkit.debug=false",
 ];
 
-/// How bugs are tried.
+/// The settings for trying bugs.
 #[derive(Debug)]
 pub(super) struct Trial<'a> {
     pub(super) copy: &'a Copy,
@@ -40,7 +40,7 @@ impl Trial<'_> {
         step::output(&mut cargo).map(drop)
     }
 
-    /// Builds it and runs it until the bug is found.
+    /// Builds the simulation and runs it until the bug is found.
     pub(super) fn run(&self, invariant: &str) -> Outcome {
         if let Err(complaint) = self.build() {
             return Outcome::Failed(format!("it does not build: {complaint}"));
@@ -71,7 +71,7 @@ fn conclude(ended: Ended<(u64, u64)>) -> Outcome {
     }
 }
 
-/// Reads `found INVARIANT at seed N after M seeds`, and what was found.
+/// Reads `found INVARIANT at seed N after M seeds`, followed by what was found.
 fn found(line: &str, invariant: &str) -> Option<(u64, u64)> {
     let rest = line.strip_prefix("found ")?.strip_prefix(invariant)?.strip_prefix(" at seed ")?;
     let (seed, rest) = rest.split_once(" after ")?;
@@ -83,7 +83,7 @@ fn found(line: &str, invariant: &str) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    /// Stands in for the simulation.
+    /// Checks the outcome of a shell script that plays the simulation.
     #[track_caller]
     fn assert_outcome(script: &str, limit: Duration, expected: Result<(u64, u64), &str>) {
         let mut shell = Command::new("sh");

@@ -1,4 +1,4 @@
-//! Runs a program for a limited time, and keeps one thing of what it says.
+//! Runs a program for a limited time, and keeps part of its output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How a program ended, and what it said.
+/// How a program ended, and the kept part of its output.
 #[derive(Debug)]
 pub(super) struct Ended<T> {
     pub(super) status: ExitStatus,
-    /// The last thing that was kept of its output.
+    /// The last item that was kept of its output.
     pub(super) kept: Option<T>,
     /// The last line that it wrote to its standard error.
     pub(super) last_words: String,
 }
 
-/// Runs a program and says how it ended. `keep` picks what matters out of its lines: there may be
-/// many of them. A program that runs for longer than `limit` is killed.
+/// Runs a program and reports how it ended. `keep` selects the important lines, since there may be
+/// many lines. The program is killed if it runs for longer than `limit`.
 pub(super) fn watch<T: Send + 'static>(
     mut command: Command,
     limit: Duration,
@@ -33,7 +33,7 @@ pub(super) fn watch<T: Send + 'static>(
     std::thread::spawn(move || {
         let lines = BufReader::new(said).split(b'\n').map_while(Result::ok);
         let kept = lines.filter_map(|line| keep(&String::from_utf8_lossy(&line))).last();
-        // Nobody listens any more once the limit has passed.
+        // The receiver is gone once the limit has passed.
         let _ = ended.send(kept);
     });
     let last_words = std::thread::spawn(move || last_line(complained));

@@ -1,4 +1,4 @@
-//! The attacks on record, and the tests that do them again.
+//! The recorded attacks, and the tests that repeat them.
 
 use super::Finding;
 use super::planted::has_word;
@@ -6,7 +6,7 @@ use super::repository::Repository;
 use crate::record::Record;
 use crate::trust::attacks::{self, RECORD};
 
-/// Every test that `trust/attacks.json` names exists: a test that is renamed takes its row along.
+/// Every test that `trust/attacks.json` names exists: renaming a test requires renaming it there.
 pub(super) fn every_attack_names_tests_that_exist(repository: &Repository) -> Vec<Finding> {
     let Some(file) = repository.file(RECORD) else { return Vec::new() };
     let record = Record::read(RECORD, &file.text, "leasehold.trust.attacks.v1");
@@ -21,7 +21,7 @@ pub(super) fn every_attack_names_tests_that_exist(repository: &Repository) -> Ve
         .collect()
 }
 
-/// Whether `PACKAGE TEST_PATH` names a test, as far as a look tells.
+/// Whether `PACKAGE TEST_PATH` seems to name a test: the package contains the name.
 fn exists(repository: &Repository, test: &str) -> bool {
     let Some((package, path)) = test.split_once(' ') else { return false };
     has_word(repository, package, path.rsplit("::").next().unwrap_or(path))

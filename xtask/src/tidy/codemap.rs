@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md's codemap names what is there, and all of it.
+//! The codemap in ARCHITECTURE.md is complete, and everything in it exists.
 
 use super::Finding;
 use super::repository::{LIBRARY, Repository};
@@ -6,7 +6,7 @@ use super::repository::{LIBRARY, Repository};
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const SECTION: &str = "## Codemap";
 
-/// Every file of the library has its one line in the codemap, and every line its file.
+/// Every file of the library has exactly one row in the codemap, and every row has a file.
 pub(super) fn every_source_file_is_in_the_codemap(repository: &Repository) -> Vec<Finding> {
     let Some(document) = repository.file(DOCUMENT) else {
         return vec![Finding::new(DOCUMENT, 0, "is missing")];

@@ -1,8 +1,8 @@
-//! Licences, versions and sources of everything that is linked in.
+//! The licences, versions and sources of all dependencies.
 //!
-//! deny.toml says what is allowed. cargo-deny reads it where it is installed; these rules read the
-//! same lists everywhere: versions and sources from the lock file, so for every platform, licences
-//! from `cargo metadata`, so for the platform that builds.
+//! deny.toml says what is allowed. cargo-deny reads it if it is installed; these rules read the
+//! same lists everywhere. Versions and sources come from the lock file, so they cover every
+//! platform. Licences come from `cargo metadata`, so they cover only this platform.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ use crate::step;
 const POLICY: &str = "deny.toml";
 const LOCK: &str = "Cargo.lock";
 
-/// Asks cargo, and checks what is linked in against deny.toml.
+/// Checks all dependencies against deny.toml.
 pub(super) fn licences_versions_and_sources_are_allowed(repository: &Repository) -> Vec<Finding> {
     let text = |path| repository.file(path).map(|file| file.text.as_str()).unwrap_or_default();
     let policy = Policy::read(text(POLICY));
@@ -28,7 +28,7 @@ pub(super) fn licences_versions_and_sources_are_allowed(repository: &Repository)
     findings
 }
 
-/// The dependency tree of this platform, as the lock file has it.
+/// The dependency tree of this platform, according to the lock file.
 fn metadata() -> Result<Value, String> {
     let rustc = step::output(Command::new("rustc").arg("-vV"))?;
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
@@ -37,15 +37,15 @@ fn metadata() -> Result<Value, String> {
         let metadata = ["metadata", "--format-version", "1", "--locked", "--filter-platform", host];
         step::output(step::cargo().args(metadata).args(offline))
     };
-    // After a build all is there. Before one, cargo has to fetch.
+    // After a build everything is here. Before one, cargo has to download.
     let text = ask(&["--offline"]).or_else(|_| ask(&[]))?;
     serde_json::from_str(&text).map_err(|error| format!("cannot read `cargo metadata`: {error}"))
 }
 
-/// What deny.toml allows.
+/// The permissions in deny.toml.
 struct Policy {
     licences: Vec<String>,
-    /// `name@version`, beside another version of the same crate.
+    /// `name@version` of crates that may appear in a second version.
     doubles: Vec<String>,
 }
 

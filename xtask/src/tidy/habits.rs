@@ -18,7 +18,7 @@ fn each_rust_file(
     findings
 }
 
-/// What is merged is finished.
+/// Merged code is finished.
 pub(super) fn nothing_is_unfinished(repository: &Repository) -> Vec<Finding> {
     each_rust_file(repository, "", |source| {
         ["todo!", "unimplemented!", "dbg!"]
@@ -29,7 +29,7 @@ pub(super) fn nothing_is_unfinished(repository: &Repository) -> Vec<Finding> {
     })
 }
 
-/// Tests wait for what happens, not for time; they all run; and their names are sentences.
+/// Tests wait for events, not for time. All tests run, and their names are sentences.
 pub(super) fn tests_neither_sleep_nor_hide(repository: &Repository) -> Vec<Finding> {
     each_rust_file(repository, "", |source| {
         let mut found = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn tests_neither_sleep_nor_hide(repository: &Repository) -> Vec<Findi
     })
 }
 
-/// Library code returns an error, or says with `expect` why there is none.
+/// Library code returns an error, or explains with `expect` why none can happen.
 pub(super) fn library_code_does_not_unwrap(repository: &Repository) -> Vec<Finding> {
     let unwraps = |source: &Source| {
         let found = source.find(".unwrap()").into_iter().filter(|(_, in_test)| !in_test);
@@ -60,7 +60,7 @@ pub(super) fn library_code_does_not_unwrap(repository: &Repository) -> Vec<Findi
     LIBRARIES.into_iter().flat_map(|library| each_rust_file(repository, library, unwraps)).collect()
 }
 
-/// Whoever reads a name can look it up: no globs but `use super::*` in tests.
+/// Readers can look up every name: there are no globs except `use super::*` in tests.
 pub(super) fn imports_name_what_they_import(repository: &Repository) -> Vec<Finding> {
     each_rust_file(repository, "", |source| {
         let globs = source.uses().into_iter().filter(|(_, _, path)| path.contains('*'));
@@ -71,7 +71,7 @@ pub(super) fn imports_name_what_they_import(repository: &Repository) -> Vec<Find
     })
 }
 
-/// A script says on top what it takes and what it replies.
+/// A script's header names its arguments and its replies.
 pub(super) fn scripts_have_headers(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.files().iter().filter(|file| file.is("lua")) {

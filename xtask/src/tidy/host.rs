@@ -1,9 +1,9 @@
-//! Where time, tasks and randomness may be named.
+//! The places where code may name time, tasks and randomness.
 
 use super::Finding;
 use super::repository::{LIBRARIES, LIBRARY, Repository};
 
-/// Core is words and decisions: it takes time as an argument and randomness as bytes.
+/// Core contains only types and decisions: it takes time as an argument, and randomness as bytes.
 pub(super) fn core_is_pure(repository: &Repository) -> Vec<Finding> {
     const BANNED: [&str; 8] =
         ["Instant", "SystemTime", "tokio", "rand", "getrandom", "async", "std::thread", "std::fs"];
@@ -20,7 +20,7 @@ pub(super) fn core_is_pure(repository: &Repository) -> Vec<Finding> {
         for (line, in_test, path) in source.uses() {
             let head = path.split(':').next().unwrap_or_default();
             let is_local = head.starts_with(char::is_uppercase);
-            // `core/mod.rs` and tests re-export and shorten what lies beside them.
+            // `core/mod.rs` and tests import from sibling files.
             let is_sibling = repository.file(&format!("{LIBRARY}core/{head}.rs")).is_some();
             let is_pure = matches!(head, "std" | "crate" | "super" | "self");
             if !is_pure && !is_sibling && (!is_local || !in_test) {
@@ -32,7 +32,7 @@ pub(super) fn core_is_pure(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// Production code of the libraries gets time, tasks and randomness from `host.rs` alone, so that
+/// Production code of the libraries gets time, tasks and randomness only from `host.rs`, so that
 /// the same code runs on virtual time.
 pub(super) fn time_tasks_and_randomness_come_from_the_host(
     repository: &Repository,

@@ -1,13 +1,13 @@
-//! Who may import whom:
+//! The allowed imports between layers:
 //! `core ← process ← host ← store ← session ← client, guard, lease, mutex`.
 
 use super::Finding;
 use super::repository::{LIBRARY, Repository};
 
-/// The rooms of the library, inner ones first. A room sees those before it and itself.
+/// The layers ("rooms") of the library, inner ones first. A layer may import itself and inner ones.
 const ROOMS: [&str; 5] = ["core", "process", "host", "store", "session"];
 
-/// Inside the library, inner rooms know nothing of outer ones.
+/// Inner layers of the library do not import outer ones.
 pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, name, source) in repository.rust(LIBRARY) {
@@ -19,7 +19,7 @@ pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
                 findings.push(Finding::new(&file.path, line, message));
             }
         }
-        // In the room's own file `super` is the root, which knows everybody.
+        // In the main file of a layer, `super` is the root, which imports every layer.
         let is_top = name == format!("{room}.rs") || name == format!("{room}/mod.rs");
         for (line, in_test, head) in source.heads("super::") {
             if (is_top && !in_test) || head == "super" {
@@ -31,8 +31,8 @@ pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// The command uses the library as everybody does: by the names at its root, the words of `core`
-/// and the contract, and never by the way to them.
+/// The command uses the library as every user does: by the names at its root, in `core`, and in the
+/// contract, and not through the modules of `core`.
 pub(super) fn the_command_uses_the_front_door(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, _, source) in repository.rust("crates/leasehold-cli/src/") {

@@ -1,7 +1,7 @@
 //! Licence expressions such as `(MIT OR Apache-2.0) AND Unicode-3.0`.
 
-/// Whether what is allowed fulfils `expression` (SPDX, and the slash of old manifests for `OR`).
-/// What cannot be read is not allowed.
+/// Whether the allowed licences satisfy `expression` (SPDX, with the slash of old manifests for
+/// `OR`). An unreadable expression is not allowed.
 pub(crate) fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! What the manifests of all crates have in common.
+//! Rules that the manifests of all crates share.
 
 use super::Finding;
 use super::repository::{File, Repository};
@@ -10,7 +10,7 @@ fn manifests(repository: &Repository) -> impl Iterator<Item = &File> {
     repository.files().iter().filter(|file| file.path.ends_with("/Cargo.toml"))
 }
 
-/// A crate that forgets `[lints]` is checked by nobody.
+/// Every crate has `[lints]`: without it, no lint checks the crate.
 pub(super) fn every_crate_takes_the_workspace_lints(repository: &Repository) -> Vec<Finding> {
     manifests(repository)
         .filter(|file| !file.text.contains("[lints]\nworkspace = true\n"))
@@ -18,8 +18,8 @@ pub(super) fn every_crate_takes_the_workspace_lints(repository: &Repository) -> 
         .collect()
 }
 
-/// A dependency is declared once, in the workspace, is used, and has its reason in
-/// CONTRIBUTING.md; and every reason has its dependency.
+/// Every dependency is declared once, in the workspace. It is used, and has a reason in
+/// CONTRIBUTING.md. Every reason there has its dependency.
 pub(super) fn every_dependency_has_a_reason(repository: &Repository) -> Vec<Finding> {
     let text = |path| repository.file(path).map(|file| file.text.as_str()).unwrap_or_default();
     let declared: Vec<_> = dependencies(text(WORKSPACE))

@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the rules of this repository that no compiler knows.
+//! `cargo xtask tidy`: rules of this repository that no compiler checks.
 //!
-//! The rules also run as a test, `the_repository_is_tidy`, so that nobody can forget them.
-//! Each is a function from the [`Repository`] to what it finds, and has a test with a bad sample.
+//! The rules also run as the test `the_repository_is_tidy`, so that nobody can forget them. Each is
+//! a function from the [`Repository`] to its findings, and has a test with a bad sample.
 
 mod attacks;
 mod codemap;
@@ -48,7 +48,7 @@ const RULES: &[Rule] = &[
     words::nothing_is_said_of_the_makers_machine,
 ];
 
-/// Something that breaks a rule.
+/// A place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: String,
@@ -83,7 +83,7 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-/// Asserts where a rule finds something: one `path:line` per finding, in order.
+/// Asserts the places that a rule finds: one `path:line` per finding, in order.
 #[cfg(test)]
 #[track_caller]
 fn assert_finds(rule: Rule, files: &[(&str, &str)], expected: &[&str]) {

@@ -1,13 +1,13 @@
-//! TRUST.md and BENCHMARKS.md say what the records say: nobody improves a figure by hand.
+//! TRUST.md and BENCHMARKS.md agree with the records: nobody edits a figure by hand.
 
 use super::Finding;
 use super::repository::Repository;
 use crate::planted::{Bug, PLANTED};
 use crate::{bench, trust};
 
-/// TRUST.md is what `cargo xtask trust` would make of the records.
+/// TRUST.md is what `cargo xtask trust` makes of the records.
 pub(super) fn the_page_of_trust_is_what_the_records_say(repository: &Repository) -> Vec<Finding> {
-    // A patch that cannot be read is found by another rule.
+    // Another rule reports patches that cannot be read.
     let planted = repository.files().iter().filter_map(|file| {
         let name = file.path.strip_prefix(PLANTED)?.strip_prefix('/')?.strip_suffix(".patch")?;
         Bug::named(name, &file.text).ok()
@@ -17,7 +17,7 @@ pub(super) fn the_page_of_trust_is_what_the_records_say(repository: &Repository)
     compare(repository, trust::PAGE, expected, "cargo xtask trust")
 }
 
-/// BENCHMARKS.md is what `cargo xtask bench --render` would make of the records.
+/// BENCHMARKS.md is what `cargo xtask bench --render` makes of the records.
 pub(super) fn the_page_of_benchmarks_is_what_the_records_say(
     repository: &Repository,
 ) -> Vec<Finding> {

@@ -1,12 +1,12 @@
-//! The bugs that are planted for the simulation and the tests to find.
+//! The bugs that are planted for the simulation and the tests.
 
 use super::Finding;
 use super::repository::Repository;
 use crate::invariants;
 use crate::planted::{Bug, Catcher, PLANTED};
 
-/// Every planted bug names an invariant or a test that there is, and its patch still applies:
-/// sources that move on take their planted bugs along.
+/// Every planted bug names an existing invariant or test, and its patch still applies. A change of
+/// the sources must update their planted bugs.
 pub(super) fn planted_bugs_still_apply(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.files().iter().filter(|file| file.path.starts_with(PLANTED)) {
@@ -31,8 +31,8 @@ pub(super) fn planted_bugs_still_apply(repository: &Repository) -> Vec<Finding> 
     findings
 }
 
-/// What is wrong with what must catch a bug, as far as a look tells: whether the test is found
-/// under its path, its trial tells.
+/// Checks that the catcher of a bug seems to exist. Only running the bug's trial shows whether the
+/// test has exactly that path.
 fn complaint(repository: &Repository, catcher: &Catcher) -> Option<String> {
     match catcher {
         Catcher::Invariant(name) if invariants::is_known(name) => None,
@@ -47,7 +47,7 @@ fn complaint(repository: &Repository, catcher: &Catcher) -> Option<String> {
 
 /// Whether a package has that word in its sources.
 ///
-/// The word and no more: suites that all stores pass make functions of the names of their cases.
+/// It cannot check more: the shared suites turn the names of their cases into functions.
 pub(super) fn has_word(repository: &Repository, package: &str, word: &str) -> bool {
     let directories = [format!("crates/{package}/"), format!("{package}/")];
     let is_part_of_a_word = |letter: char| letter.is_alphanumeric() || letter == '_';

@@ -1,13 +1,13 @@
-//! The files that the rules look at.
+//! The files that the rules check.
 
 use std::path::Path;
 
 use super::source::Source;
 
-/// Where the library's source lies.
+/// The directory of the library's source.
 pub(crate) const LIBRARY: &str = "crates/leasehold/src/";
 
-/// All that users add to their programs.
+/// The source directories of all crates that users add to their programs.
 pub(crate) const LIBRARIES: [&str; 2] = [LIBRARY, "crates/leasehold-compat/src/"];
 
 /// All text files of the repository, by their path from its root.
@@ -19,11 +19,11 @@ pub(crate) struct Repository {
 /// One text file.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// From the root, with slashes.
+    /// The path from the root, with slashes.
     pub(crate) path: String,
-    /// As it is.
+    /// The content.
     pub(crate) text: String,
-    /// What it says, if it is Rust.
+    /// The parsed content, if it is Rust.
     pub(crate) rust: Option<Source>,
 }
 
@@ -39,7 +39,7 @@ impl File {
     }
 }
 
-/// Whether everything in a file is there for tests.
+/// Whether a file contains only code for tests.
 fn is_test_path(path: &str) -> bool {
     path.contains("/tests/")
         || path.ends_with("tests.rs")
@@ -47,7 +47,7 @@ fn is_test_path(path: &str) -> bool {
 }
 
 impl Repository {
-    /// Reads everything below `root` but what cargo and git keep there.
+    /// Reads everything below `root` except the directories of cargo and git.
     pub(crate) fn read(root: &Path) -> Result<Self, String> {
         let mut files = Vec::new();
         let mut directories = vec![root.to_owned()];
@@ -63,7 +63,7 @@ impl Repository {
                 } else if kind.is_file() {
                     let shown = path.strip_prefix(root).expect("it lies below the root");
                     let shown = shown.to_string_lossy().replace('\\', "/");
-                    // What is not UTF-8 is not text.
+                    // A file that is not UTF-8 is not text.
                     if let Ok(text) = std::fs::read_to_string(&path) {
                         files.push(File::new(shown, text));
                     }
@@ -74,7 +74,7 @@ impl Repository {
         Ok(Self { files })
     }
 
-    /// A repository of these files, for the tests of rules.
+    /// A repository with these files, for the tests of rules.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let file = |(path, text): &(&str, &str)| File::new((*path).to_owned(), (*text).to_owned());
@@ -91,7 +91,7 @@ impl Repository {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// The Rust files below `prefix`, as paths from there.
+    /// The Rust files below `prefix`, with their paths from there.
     pub(crate) fn rust<'a>(
         &'a self,
         prefix: &'a str,

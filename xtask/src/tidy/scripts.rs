@@ -1,12 +1,12 @@
-//! What the scripts that run inside servers may do.
+//! Limits on the scripts that run inside servers.
 
 use super::Finding;
 use super::repository::{LIBRARY, Repository};
 
-/// Where the keys of a script get their names: `local A, B = unpack(KEYS)`.
+/// The line that names the keys of a script: `local A, B = unpack(KEYS)`.
 const DECLARATION: &str = "= unpack(KEYS)";
 
-/// Which arguments of a command are keys.
+/// The arguments of a command that are keys.
 #[derive(Clone, Copy, PartialEq)]
 enum Keys {
     None,
@@ -14,10 +14,10 @@ enum Keys {
     All,
 }
 
-/// The one function that takes a key, and what it calls that.
+/// The one function that takes a key as a parameter, and the name of the parameter.
 const GIVEN: (&str, &str) = ("expire", "key");
 
-/// What Redis 6.2 and every Valkey have: commands, which arguments are keys, and options.
+/// The commands of Redis 6.2 and every Valkey, with their keys and options.
 const COMMANDS: &[(&str, Keys, &[&str])] = &[
     ("DECR", Keys::First, &[]),
     ("DEL", Keys::All, &[]),
@@ -46,8 +46,8 @@ const COMMANDS: &[(&str, Keys, &[&str])] = &[
     ("ZSCORE", Keys::First, &[]),
 ];
 
-/// Scripts use commands and options that the oldest server has, on keys that they were given, and
-/// their loops have bounds.
+/// Scripts use only commands and options that the oldest server has, and only keys that they were
+/// given. Their loops have bounds.
 pub(super) fn scripts_do_what_every_server_allows(repository: &Repository) -> Vec<Finding> {
     let scripts = || {
         repository.files().iter().filter(|file| file.path.starts_with(LIBRARY) && file.is("lua"))
@@ -101,7 +101,7 @@ pub(super) fn scripts_do_what_every_server_allows(repository: &Repository) -> Ve
     findings
 }
 
-/// What is wrong with a call of the server.
+/// The fault in a call of the server, if there is one.
 fn complaint(arguments: &[&str], declared: &[&str]) -> Option<String> {
     let (command, arguments) = arguments.split_first()?;
     let Some(name) = literal(command) else {
@@ -126,19 +126,19 @@ fn complaint(arguments: &[&str], declared: &[&str]) -> Option<String> {
     Some(format!("`{name}` with `{option}`, which is not on the list of options"))
 }
 
-/// The names that a script gives its keys.
+/// The names that a script gives to its keys.
 fn declared(text: &str) -> Vec<&str> {
     let line = text.lines().find(|line| line.ends_with(DECLARATION));
     let names = line.and_then(|line| line.strip_prefix("local ")?.strip_suffix(DECLARATION));
     names.map(|names| names.split(',').map(str::trim).collect()).unwrap_or_default()
 }
 
-/// Where a script takes its keys.
+/// The position where a script takes its keys.
 fn declared_at(code: &str) -> Option<usize> {
     Some(code.find(DECLARATION)? + DECLARATION.len() - "KEYS)".len())
 }
 
-/// The calls of the server, by where they stand, and the arguments of each.
+/// The calls of the server: their positions, and the arguments of each.
 fn calls(code: &str) -> Vec<(usize, Vec<&str>)> {
     let all = words(code, "call").into_iter().chain(words(code, "pcall"));
     all.filter_map(|at| {
@@ -173,12 +173,12 @@ fn arguments(code: &str) -> Vec<&str> {
     found
 }
 
-/// What stands in quotes, if that is all.
+/// The text of a quoted argument, if the argument is nothing else.
 fn literal(argument: &str) -> Option<&str> {
     argument.strip_prefix('\'')?.strip_suffix('\'').filter(|text| !text.contains('\''))
 }
 
-/// Where a word stands by itself.
+/// The positions of a word that is not part of a longer word.
 fn words(code: &str, word: &str) -> Vec<usize> {
     let is_inside = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
@@ -188,7 +188,7 @@ fn words(code: &str, word: &str) -> Vec<usize> {
         .collect()
 }
 
-/// The code with comments blanked out, so that places stay. The scripts have no `--` in texts.
+/// The code with comments replaced by spaces, so that positions stay. No text contains `--`.
 fn without_comments(text: &str) -> String {
     let blank = |line: &str| match line.split_once("--") {
         Some((code, comment)) => format!("{code}{}", " ".repeat(comment.len() + 2)),

@@ -1,4 +1,4 @@
-//! How long things are.
+//! Limits on the length of lines, files and functions.
 
 use super::Finding;
 use super::repository::Repository;
@@ -7,7 +7,7 @@ const COLUMNS_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// Lines fit a screen, files and functions fit a head. There is no list of exceptions.
+/// Lines fit on a screen, and files and functions are easy to grasp. There are no exceptions.
 pub(super) fn lines_files_and_functions_are_short(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.files() {
@@ -40,7 +40,7 @@ pub(super) fn lines_files_and_functions_are_short(repository: &Repository) -> Ve
     findings
 }
 
-/// Rows of tables, addresses, and the one text that Cargo wants in one piece.
+/// Rows of tables, addresses, and the description in a manifest, which Cargo wants on one line.
 fn is_unbreakable(line: &str) -> bool {
     let prose = line.trim_start().trim_start_matches(['/', '!', '-', '#']).trim_start();
     prose.starts_with('|') || line.contains("://") || line.starts_with("description = ")

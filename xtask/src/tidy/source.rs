@@ -1,16 +1,16 @@
-//! Rust source as the rules see it: without comments and texts, and with its tests marked.
+//! Rust source for the rules: without comments and texts, and with its tests marked.
 //!
-//! This is no parser. It knows just enough to tell code from prose, to match braces, and to find
-//! `use`, `fn` and `#[cfg(test)]`; rustfmt's layout does the rest.
+//! This is not a parser. It knows just enough to tell code from prose, to match braces, and to find
+//! `use`, `fn` and `#[cfg(test)]`. It relies on rustfmt's layout for the rest.
 
 use std::ops::Range;
 
 /// One file of Rust.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The code, byte for byte where it was; comments, texts and characters are blank.
+    /// The code, with every byte in its place. Comments, texts and characters are blank.
     code: String,
-    /// The parts that are there for tests.
+    /// The parts that are compiled only for tests.
     tests: Vec<Range<usize>>,
 }
 
@@ -34,8 +34,8 @@ impl Source {
         self.code[..at].matches('\n').count() + 1
     }
 
-    /// Where `pattern` stands as a whole word: the line, and whether that is in a test. A pattern
-    /// may end in punctuation, which needs no end of a word behind it.
+    /// Finds `pattern` as a whole word: the line, and whether it is in a test. If the pattern ends
+    /// in punctuation, any character may follow.
     pub(crate) fn find(&self, pattern: &str) -> Vec<(usize, bool)> {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         let bytes = self.code.as_bytes();
@@ -75,8 +75,8 @@ impl Source {
         uses
     }
 
-    /// The names that follow `prefix`, such as `crate::`, one by one: `crate::{a::b, c}` gives `a`
-    /// and `c`.
+    /// Finds the names that follow `prefix`, such as `crate::`, one by one: `crate::{a::b, c}`
+    /// gives `a` and `c`.
     pub(crate) fn heads(&self, prefix: &str) -> Vec<(usize, bool, String)> {
         let mut heads = Vec::new();
         for (at, _) in self.code.match_indices(prefix) {
@@ -169,7 +169,7 @@ fn body(code: &str, from: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The items that are compiled for tests only.
+/// The items that are compiled only for tests.
 fn tests(code: &str) -> Vec<Range<usize>> {
     const MARK: &str = "#[cfg(test)]";
     let item = |(at, _)| {
@@ -183,7 +183,7 @@ fn tests(code: &str) -> Vec<Range<usize>> {
     code.match_indices(MARK).map(item).collect()
 }
 
-/// Blanks comments, texts and characters out; lines and columns stay.
+/// Replaces comments, texts and characters by spaces; lines and columns stay.
 fn blank(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());
@@ -199,7 +199,7 @@ fn blank(text: &str) -> String {
             code.extend(blanked.iter().map(|byte| if *byte == b'\n' { b'\n' } else { b' ' }));
             at += length;
         } else {
-            // Letters beyond ASCII are never looked for.
+            // Only ASCII is ever searched for.
             code.push(if rest[0].is_ascii() { rest[0] } else { b'_' });
             at += 1;
         }
@@ -234,7 +234,7 @@ fn block_comment(rest: &[u8]) -> Option<usize> {
     Some(rest.len())
 }
 
-/// `r"…"` and `r#"…"#`; a `b` or `c` before it has passed as code.
+/// `r"…"` and `r#"…"#`. A `b` or `c` before them was already copied as code.
 fn raw_text(rest: &[u8], before: Option<u8>) -> Option<usize> {
     let in_word = before.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if rest[0] != b'r' || (in_word && !matches!(before, Some(b'b' | b'c'))) {

@@ -1,11 +1,11 @@
-//! What the documents and the code must not say.
+//! Words that the documents and the code must not contain.
 
 use super::Finding;
 use super::repository::Repository;
 
-/// Paths of one maker's machine mean nothing on another's.
+/// Parts of paths on the machine of one author, which mean nothing on other machines.
 ///
-/// In halves, so that this file does not find itself.
+/// Each is in two halves, so that the rule does not find this file.
 const BANNED: [(&str, &str); 6] = [
     ("/w", "ork/"),
     ("/f", "arm/"),
@@ -15,7 +15,7 @@ const BANNED: [(&str, &str); 6] = [
     ("/tmp/h", "-"),
 ];
 
-/// Everything here can be understood and used by somebody who has only this repository.
+/// A reader needs nothing but this repository to understand and use everything in it.
 pub(super) fn nothing_is_said_of_the_makers_machine(repository: &Repository) -> Vec<Finding> {
     let banned = BANNED.map(|(start, end)| format!("{start}{end}"));
     let mut findings = Vec::new();

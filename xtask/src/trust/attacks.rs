@@ -1,4 +1,4 @@
-//! Attacks from outside: what was tried, what came of it, and the tests that try it again.
+//! Attacks from outside: what people tried, what happened, and the tests that repeat it.
 
 use crate::record::Record;
 
@@ -16,15 +16,15 @@ says what they did, what happened then, and which tests do it again with every c
 /// One attack.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Attack {
-    /// What was done.
+    /// What the attackers did.
     pub(crate) attack: String,
-    /// What happened then.
+    /// The result at that time.
     pub(crate) was: String,
-    /// `PACKAGE TEST_PATH` of each test that does it again.
+    /// `PACKAGE TEST_PATH` of each test that repeats it.
     pub(crate) tests: Vec<String>,
 }
 
-/// The attacks that a record tells of.
+/// Reads the attacks of a record.
 pub(crate) fn read(record: &Record) -> Result<Vec<Attack>, String> {
     let read = |one: Record| {
         let attack = one.text("attack")?;

@@ -1,4 +1,4 @@
-//! The faults, and how often each was tried.
+//! The faults, and how often each was injected.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) fn table(
     let mut table = FAULTS.to_owned();
     let mut listed = listed(guarantees);
     let tried = simulated.iter().flat_map(BTreeMap::keys).cloned();
-    // One that was tried and is not promised anything about must not go unseen.
+    // A fault that was injected but is not in the table must still be shown.
     for name in tried.chain(chaos.iter().flat_map(Record::names)) {
         if !listed.iter().any(|(listed, _)| *listed == name) {
             listed.push((name, "not in the table".to_owned()));

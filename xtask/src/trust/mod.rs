@@ -1,6 +1,6 @@
 //! `cargo xtask trust`: TRUST.md, rendered from the records of the runs.
 //!
-//! What has no record is *not run yet*. No figure comes from anywhere else.
+//! A run without a record is *not run yet*. No figure comes from anywhere else.
 
 pub(crate) mod attacks;
 mod faults;
@@ -50,7 +50,7 @@ pub(crate) fn run() -> Result<(), String> {
     std::fs::write(root.join(PAGE), page).map_err(|error| format!("cannot write {PAGE}: {error}"))
 }
 
-/// The page, given the files of the repository and the planted bugs.
+/// The page, rendered from the files of the repository and the planted bugs.
 pub(crate) fn render(
     read: impl Fn(&str) -> Option<String>,
     bugs: &[Bug],

@@ -1,4 +1,4 @@
-//! Bugs: those that were planted, and those that were found on the way.
+//! The planted bugs, and the real bugs that were found on the way.
 
 use super::runs::NOT_RUN;
 use crate::planted::{Bug, Catcher, PLANTED};

@@ -1,11 +1,11 @@
-//! What was run: the simulation, and the runs against real servers.
+//! The runs: the simulation, and chaos on real servers.
 
 use std::collections::BTreeMap;
 
 use crate::invariants::{INVARIANTS, NEED_THE_SERVER};
 use crate::record::{Record, spaced};
 
-/// What stands where there is no record.
+/// The text in place of a missing record.
 pub(super) const NOT_RUN: &str = "Not run yet.\n";
 
 const SIMULATION: &str = "
@@ -91,13 +91,13 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
     ))
 }
 
-/// The invariants that a run can break of which only the processes tell, as a list in words.
+/// The invariants that can be checked without knowing the server's steps, as a list in words.
 fn seen_from_outside() -> String {
     let seen = INVARIANTS.iter().filter(|(name, _)| !NEED_THE_SERVER.contains(name));
     seen.map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// How often each invariant was broken, under faults that the promises cover and beyond.
+/// How often each invariant was broken, under faults that the promises cover and under others.
 fn violations(record: &Record) -> Result<String, String> {
     let covered = record.counts("violations_in_model")?;
     let beyond = record.counts("violations_out_of_model")?;
@@ -105,7 +105,7 @@ fn violations(record: &Record) -> Result<String, String> {
     let mut rows = String::new();
     let mut others = 0;
     let known = INVARIANTS.iter().map(|(name, _)| *name);
-    // A name that the list lacks must not go unseen.
+    // A name that is missing from the list must still be shown.
     let strange = covered.keys().chain(beyond.keys()).map(String::as_str);
     let strange = strange.filter(|name| !crate::invariants::is_known(name));
     for name in known.chain(strange) {

@@ -17,7 +17,7 @@ use crate::signals::Signals;
 use crate::take::{Asked, DRAIN, Taken, Wait, take};
 use crate::view::millis;
 
-/// Takes the lock and prints what is needed to renew and release it.
+/// Takes the lock and prints what a script needs to renew and release it.
 pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, Failure> {
     let ttl = args.ttl.ttl(&args.name)?;
     context.settings.refuse_private(&args.name)?;
@@ -34,7 +34,8 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     };
     let wait = args.take.wait();
     if wait != Wait::Never {
-        // A lease that `acquire` took ends by itself, so only those of runs are waited for in vain.
+        // Leases of `acquire` end by themselves. Only waiting for a lease of an enclosing run is
+        // vain.
         Chain::inherited().refuse(&client, &args.name).await?;
     }
     let mutex = client.mutex(&args.name).ttl(ttl).why(args.take.why());
@@ -53,18 +54,18 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
         Ok(Taken::Interrupted(signal)) => Ok(Exit::Signal(signal.as_raw())),
         Err(failure) => Err(failure),
     };
-    // A place in line to leave, or a lock to give back, may be on its way: see it arrive.
+    // A request to leave the line or to release may be on its way: wait until it arrives.
     client.shutdown(DRAIN).await;
     ended
 }
 
-/// What others see of the holder. Its process ends at once, so that the pid says nothing of whether
+/// What other clients see of the holder. Its process ends at once, so the pid does not tell whether
 /// the lock is still needed.
 fn detached() -> Identity {
     Identity::process().command("leasehold acquire (detached)")
 }
 
-/// Refuses to take a lock whose token nobody would get.
+/// Refuses to take a lock if nobody would read its token.
 fn refuse_unread(name: &str) -> Result<(), Failure> {
     let Some(why) = why_unread() else { return Ok(()) };
     let message = format!(
@@ -100,7 +101,8 @@ fn hand_out(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> Resu
             }),
         ));
     }
-    // Exported, so that `eval "$(leasehold acquire …)"` is all that `leasehold renew` needs.
+    // Exported, so that after `eval "$(leasehold acquire …)"`, `leasehold renew` needs nothing
+    // else.
     let mut text = format!("export LEASEHOLD_NAME={}\n", shell_word(name));
     text.push_str(&format!("export LEASEHOLD_TOKEN={}\n", shell_word(guard.token().as_str())));
     if let Some(fence) = fence {

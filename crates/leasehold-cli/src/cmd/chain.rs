@@ -1,4 +1,4 @@
-//! Commands that run under locks and ask for locks: the chain of those that their runs hold.
+//! The locks of enclosing runs, for commands that ask for a lock while they run under one.
 
 use std::ffi::OsString;
 
@@ -8,15 +8,15 @@ use crate::environment::{CHAIN, TOKEN};
 use crate::exit::Failure;
 use crate::output::escape;
 
-/// How many runs are remembered. Beyond that, the outermost are forgotten.
+/// How many runs are remembered. If there are more, the outermost are forgotten.
 const RUNS_MAX: usize = 64;
 
-/// The owner tokens of the runs that we run under, the innermost last.
+/// The owner tokens of the enclosing runs, the innermost last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chain(Vec<String>);
 
 impl Chain {
-    /// As the environment tells.
+    /// The chain in the environment.
     pub(crate) fn inherited() -> Self {
         Self::read(std::env::var_os(CHAIN))
     }
@@ -27,26 +27,26 @@ impl Chain {
         Self(all[all.len().saturating_sub(RUNS_MAX)..].to_vec())
     }
 
-    /// For the environment of a command that runs under one lock more.
+    /// The chain for the environment of a command that runs under one more lock.
     pub(crate) fn with(mut self, token: &OwnerToken) -> String {
         self.0.push(token.as_str().to_owned());
         self.0[self.0.len().saturating_sub(RUNS_MAX)..].join(" ")
     }
 
-    /// The same, and the token that a script may have set for what it runs.
+    /// Adds the token that a script may have set for its commands.
     pub(crate) fn and_token(mut self) -> Self {
         self.0.extend(std::env::var(TOKEN));
         self
     }
 
-    /// Refuses a lock that one of these holds: whoever waited for it would wait for itself.
+    /// Refuses a lock that an enclosing run holds: waiting for it would never end.
     pub(crate) async fn refuse(&self, client: &Client, name: &str) -> Result<(), Failure> {
         if self.0.is_empty() {
             return Ok(());
         }
         let seen = match client.inspect(name).await {
             Ok(seen) => seen,
-            // A user may have the rights to take locks and none to inspect them.
+            // A user may have the right to take locks but not to inspect them.
             Err(error) if error.kind() == ErrorKind::Denied => return Ok(()),
             Err(error) => return Err(error.into()),
         };

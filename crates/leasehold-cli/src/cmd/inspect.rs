@@ -1,4 +1,4 @@
-//! `leasehold inspect NAME`: who holds it, who waits.
+//! `leasehold inspect NAME`: shows the holder and the waiters.
 
 use leasehold::Identity;
 use leasehold::host::{Host as _, SystemHost};

@@ -1,4 +1,4 @@
-//! `leasehold ls [PATTERN]`: what is held or waited for.
+//! `leasehold ls [PATTERN]`: lists locks that are held or waited for.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::output::{clock, columns, json_line, object, print, rfc3339};
 use crate::talk::Level;
 use crate::view::{self, LockObject};
 
-/// How often the store is asked at most.
+/// The shortest pause between two listings.
 const WATCH_EVERY_MIN: Duration = Duration::from_millis(100);
 
-/// Lists locks: a table, or one object a line.
+/// Lists locks: as a table, or as one JSON object per line.
 pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
     if let Some(every) = args.watch {
@@ -35,7 +35,7 @@ pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// Lists them again and again, until something cannot be waited for.
+/// Lists the locks again and again, until a failure that waiting cannot cure.
 async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -> Failure {
     let is_screen = std::io::stdout().is_terminal() && !context.json;
     let mut shown: Option<List> = None;
@@ -80,9 +80,9 @@ fn may_pass(failure: &Failure) -> bool {
 struct List {
     rows: Vec<view::Row>,
     objects: String,
-    /// Which locks are in which state, and whose they are.
+    /// The name, the state and the owners of each lock.
     who: Vec<(String, &'static str, Vec<Vec<u8>>)>,
-    /// Why some may be missing.
+    /// Why the listing may be incomplete.
     stopped: Option<Stopped>,
 }
 
@@ -92,7 +92,7 @@ impl List {
         self.stopped = listing.stopped();
         for key in listing {
             let (name, seen) = (key.as_str(), client.inspect(key.as_str()).await?);
-            // It may have been freed since it was listed.
+            // The lock may have been released since it was listed.
             let is_used = !seen.holders.is_empty() || seen.waiting > 0;
             if !is_used || !is_older(&seen, args.older_than, SystemHost.wall()) {
                 continue;
@@ -108,7 +108,7 @@ impl List {
         Ok(())
     }
 
-    /// A list that is not whole is never shown without a word.
+    /// Warns about an incomplete listing.
     fn say_if_stopped(&self, context: &Context) {
         if let Some(stopped) = self.stopped {
             context.talk.notice(Level::Warning, "list-stopped", None, &stopped.to_string());
@@ -119,8 +119,8 @@ impl List {
         self.who.is_empty()
     }
 
-    /// For programs the objects, for people a table: nothing where there are none, since heads over
-    /// nothing would look like an answer to a script.
+    /// The objects for programs, or a table for people. Without locks it is empty: a heading alone
+    /// would look like an answer to a script.
     fn text(&self, json: bool) -> String {
         if json || self.is_empty() {
             return self.objects.clone();
@@ -129,7 +129,7 @@ impl List {
         view::table(&[&heads[..], &self.rows].concat(), columns(rustix::stdio::stdout()))
     }
 
-    /// Over what the terminal showed before.
+    /// A listing that replaces the one on the terminal.
     fn screen(&self, every: Duration) -> String {
         let now = SystemHost.wall();
         let (count, every) = (self.who.len(), view::span(every));
@@ -137,7 +137,7 @@ impl List {
         format!("\x1b[H\x1b[2J{}, every {every}: {count} locks\n{text}", clock(now, now))
     }
 
-    /// After what was printed before, and told apart from it.
+    /// A listing to print after the previous one, with a heading that separates them.
     fn batch(&self, json: bool) -> String {
         let (now, count) = (SystemHost.wall(), self.who.len());
         let head = if json {
@@ -149,7 +149,7 @@ impl List {
     }
 }
 
-/// Whether it is held for that long, as far as is known.
+/// Whether the lock was held for at least that long, if the store knows since when.
 fn is_older(seen: &Snapshot, than: Option<Duration>, now: WallTime) -> bool {
     let Some(than) = than else { return true };
     let age = |since: WallTime| now.as_unix_micros().saturating_sub(since.as_unix_micros());

@@ -18,25 +18,25 @@ use crate::settings::Settings;
 use crate::take::DRAIN;
 use crate::talk::Talk;
 
-/// What every command gets.
+/// The context of every command.
 pub(crate) struct Context {
-    /// Which store.
+    /// The store.
     pub(crate) settings: Settings,
-    /// How to talk.
+    /// The messages.
     pub(crate) talk: Talk,
-    /// Objects instead of text on stdout.
+    /// JSON instead of text on stdout.
     pub(crate) json: bool,
 }
 
-/// The token of a lease, and where it came from.
+/// The token of a lease, and its origin.
 struct Given {
     token: OwnerToken,
-    /// From the environment, where the token of another lock may stand.
+    /// Whether it came from the environment, which may contain the token of another lock.
     inherited: bool,
 }
 
 impl Given {
-    /// From the flag, or from the environment.
+    /// Takes the token from the flag, or else from the environment.
     fn new(flag: Option<&str>, name: &str) -> Result<Self, Failure> {
         let text = match flag {
             Some(text) => text.to_owned(),
@@ -77,7 +77,7 @@ impl Given {
         Some(Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name))
     }
 
-    /// Whether this token holds that lock, or another one does.
+    /// Whether this token holds the lock. `None` if no holder is known.
     async fn holds(&self, client: &Client, name: &str) -> Option<bool> {
         let seen = tokio::time::timeout(DRAIN, client.inspect(name)).await.ok()?.ok()?;
         let holder = seen.holders.first()?;

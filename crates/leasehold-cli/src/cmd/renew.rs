@@ -29,13 +29,13 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
     }
     tracing::info!(name = &*args.name, ttl_ms = millis(ttl), "renewed");
     if context.json {
-        // When it ends is not known: a renewal never shortens what is left.
+        // The new end is unknown: a renewal never shortens a lease, so more may be left.
         print_object("renewal", json!({ "name": &*args.name, "ttl_ms": millis(ttl) }))?;
     }
     Ok(Exit::OK)
 }
 
-/// The ttl of the flag, or the one that `acquire` or `run` left in the environment.
+/// The ttl of the flag, or else the one that `acquire` or `run` put into the environment.
 fn ttl(args: &Renew) -> Result<Duration, Failure> {
     let typed = match (&args.ttl, std::env::var(TTL_MS)) {
         (Some(typed), _) => typed.clone(),

@@ -26,21 +26,21 @@ use crate::talk::{Level, Talk};
 /// The longest default grace.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 
-/// How far it came.
+/// How far a run came.
 enum Course {
-    /// The command ran, and this is what became of it.
+    /// The command ran, with this result.
     Ran(Guard, Verdict),
-    /// It never began.
+    /// The command never started.
     Stopped(Exit),
 }
 
-/// Takes the lock, runs the command, releases the lock, ends as the command did.
+/// Takes the lock, runs the command, releases the lock, and ends as the command did.
 pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> {
     let policy = policy(args)?;
     context.settings.refuse_private(&args.name)?;
-    // A message must not keep us from what we do for the lease.
+    // A message must not delay our work for the lease.
     stderr::never_wait();
-    // Before the store is connected: from here on a signal finds us ready.
+    // Before the store is connected: from here on we handle signals.
     let mut signals = Signals::install()?;
     let who = Identity::process().command(program(&args.command)).ttl(policy.ttl);
     let mut patience = Patience::new(args.take.wait_store);
@@ -56,7 +56,7 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
         Ok(Course::Stopped(exit)) => Ok(exit),
         Err(failure) => Err(failure),
     };
-    // A place in line to leave, or a lock to give back, is on its way: see it arrive.
+    // A request to leave the line or to release is on its way: wait until it arrives.
     client.shutdown(DRAIN).await;
     course
 }
@@ -84,7 +84,7 @@ async fn take_and_hold(
     Ok(Course::Ran(guard, verdict))
 }
 
-/// Runs the command under a lease that is good for more than the grace.
+/// Runs the command, under a lease with enough time left.
 async fn hold(
     context: &Context,
     args: &Run,
@@ -94,7 +94,7 @@ async fn hold(
     signals: &mut Signals,
 ) -> Result<Verdict, Failure> {
     if guard.remaining() < policy.ttl / 2 {
-        // Granted late: a command started now would be told to stop right away.
+        // The grant came late: a command started now would be told to stop right away.
         guard.renew().await?;
     }
     let env = environment(context, client, guard, policy.ttl);
@@ -106,11 +106,12 @@ async fn hold(
     }
 }
 
-/// Ends the lease as the verdict says, and settles how we end.
+/// Ends the lease as the verdict says, and returns our own exit.
 async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failure> {
     let name = guard.name().to_owned();
     if verdict.lease != Lease::Release {
-        // Of a lost lease there is nothing to release; under one that is left, somebody may act.
+        // A lost lease needs no release. Under a lease that is left to expire, somebody may still
+        // act.
         let _token = guard.detach();
         return Ok(verdict.exit);
     }
@@ -136,7 +137,7 @@ async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failur
     }
 }
 
-/// Says that the lock stays taken for a while; how we end is the command's affair all the same.
+/// Reports that the lock stays taken for a while. Our exit code is still the command's.
 fn not_released(talk: &Talk, name: &str, cause: Option<String>, exit: Exit) -> Exit {
     let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     let text = format!(
@@ -163,12 +164,12 @@ fn policy(args: &Run) -> Result<Policy, Failure> {
     Ok(Policy { ttl, grace, stop: args.stop_signal, terminal: child::at_terminal() })
 }
 
-/// What others see of the command: its program, not its arguments, which may hold secrets.
+/// What other clients see of the command: its program, not its arguments, which may be secret.
 fn program(command: &[OsString]) -> String {
     command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// What the command is told. Set over what we inherited, so that the innermost run is seen.
+/// The variables for the command. They replace inherited ones, so that the innermost run is seen.
 fn environment(
     context: &Context,
     client: &Client,
@@ -190,7 +191,7 @@ fn environment(
     all
 }
 
-/// What only a shell knows.
+/// Words that only a shell understands.
 const SHELL_WORDS: [&str; 22] = [
     ".", ":", "[[", "alias", "cd", "declare", "eval", "exec", "exit", "export", "for", "if",
     "local", "read", "set", "shopt", "source", "trap", "ulimit", "umask", "wait", "while",

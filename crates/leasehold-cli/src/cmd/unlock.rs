@@ -14,7 +14,7 @@ use crate::output::{escape, print_object, shell_word};
 use crate::talk::Level;
 use crate::view;
 
-/// Ends the lease that was seen, and no other.
+/// Ends exactly the lease that was shown.
 pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Failure> {
     if args.why.trim().is_empty() {
         return Err(Failure::config("--why must say why, for the log; nothing was done"));
@@ -82,7 +82,7 @@ fn in_hexadecimal(hint: &str) -> Option<Vec<u8>> {
 async fn end(client: &Client, args: &Unlock, holder: &Holder) -> Result<usize, Failure> {
     match client.evict(&args.name, &holder.token, &args.why).await? {
         Evicted::Evicted => Ok(1),
-        // Not that nothing was done: a minority of a quorum may have ended what was left of it.
+        // Some effect is possible: a minority of a quorum may have ended its rest of the lease.
         Evicted::Changed => Err(changed(
             args,
             "the lease that was shown has ended meanwhile; nobody else's was ended",
@@ -96,7 +96,7 @@ fn changed(args: &Unlock, what: &str) -> Failure {
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
 }
 
-/// Has the name typed: a habit of pressing `y` is no decision.
+/// Asks the user to type the name: pressing `y` is a habit, not a decision.
 fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Failure> {
     let word = shell_word(&args.name);
     if !std::io::stdin().is_terminal() {

@@ -1,4 +1,4 @@
-//! The command as `leasehold run` sees it: by way of its keeper, or without one if that was killed.
+//! The command as `leasehold run` sees it: through its keeper, or directly once that was killed.
 
 use std::ffi::OsString;
 use std::io;
@@ -22,28 +22,28 @@ use super::link::{Link, Note, Order, Start, hand_over};
 use super::tree::{Census, Tree};
 use crate::exit::{Exit, Failure};
 
-/// The program that we are, also after its file was replaced or deleted.
+/// Our own program, even after its file was replaced or deleted.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// A keeper that does not answer an order to kill for so long is killed: then its processes come
-/// to us, and we kill them.
+/// A keeper must answer an order to kill within this time. Otherwise we kill the keeper; its
+/// processes become our children, and we kill them.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 
-/// A change of the lease's end below this is not worth a message.
+/// A smaller change of the moment to kill is not sent to the keeper.
 const SAME_END: Duration = Duration::from_millis(1);
 
 /// A command that was started.
 #[derive(Debug)]
 pub(crate) struct Child {
     keeper: Pid,
-    /// Whether the keeper was waited for. From then on its pid may be another's.
+    /// Whether the keeper was reaped. From then on its pid may belong to another process.
     keeper_gone: bool,
     socket: UnixStream,
     link: Link,
-    /// Below us: the keeper and all that it keeps.
+    /// All processes below us: the keeper and those that it watches.
     tree: Tree,
     all_gone: bool,
-    /// Whether the keeper ended with work left, or we ended it.
+    /// Whether the keeper ended before its processes, or we ended it.
     broken: bool,
     told_broken: bool,
     not_begun: Option<i32>,
@@ -52,24 +52,24 @@ pub(crate) struct Child {
     kill_ordered: Option<Moment>,
 }
 
-/// What became of the command since the last look.
+/// A change of the command since the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The command itself ended.
     Ended(Exit),
     /// No process of it is left.
     AllGone,
-    /// The keeper killed it because its moment had come.
+    /// The keeper killed the command because its moment to kill had come.
     KilledInTime,
     /// The keeper itself was killed.
     KeeperGone,
-    /// A signal for us came to the keeper.
+    /// The keeper received a signal that is meant for us.
     Signal(Signal),
-    /// So many processes are there now.
+    /// The number of living processes changed.
     Counted(Census),
 }
 
-/// Whether the command would share a terminal with us: then it must share our process group too,
+/// Whether the command would share a terminal with us. Then it must also share our process group,
 /// or reading and writing would stop it.
 pub(crate) fn at_terminal() -> bool {
     let stdin = rustix::stdio::stdin();
@@ -77,7 +77,7 @@ pub(crate) fn at_terminal() -> bool {
 }
 
 impl Child {
-    /// Starts `command` with our own standard streams, and with `env` beside our environment.
+    /// Starts `command` with our standard streams and our environment, changed by `env`.
     pub(crate) fn start(
         command: &[OsString],
         env: &[(&str, Option<String>)],
@@ -87,7 +87,7 @@ impl Child {
         let refused = |what: &str, error: io::Error| {
             Failure::internal(format!("{what}: {error}; the lock was released, nothing was run"))
         };
-        // If the keeper is killed, what it keeps comes to us.
+        // If the keeper is killed, its processes become our children.
         set_child_subreaper(Some(getpid()))
             .map_err(|error| refused("cannot become the reaper of orphans", error.into()))?;
         let tree = Tree::new();
@@ -104,7 +104,7 @@ impl Child {
             };
         }
         let started = keeper.spawn().map_err(|error| refused("cannot start a process", error))?;
-        // Our copy of its end would keep the socket open.
+        // Our copy of the keeper's end would keep the socket open.
         drop(keeper);
         let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw);
         let mut link = Link::default();
@@ -130,10 +130,10 @@ impl Child {
         })
     }
 
-    /// Waits until the keeper has something for us, or can be told more.
+    /// Waits until the keeper has sent something, or can be sent more.
     pub(crate) async fn stirs(&mut self) {
         if self.broken || self.link.is_cut() {
-            // Nothing comes from there any more: signals and the clock tell us when to look.
+            // The keeper sends nothing any more: signals and the clock tell us when to look.
             return std::future::pending().await;
         }
         let mut interest = Interest::READABLE;
@@ -145,7 +145,7 @@ impl Child {
         }
         let (socket, link) = (&self.socket, &mut self.link);
         let nothing_more = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
-        // What is not taken in here would be said again and again.
+        // Bytes that are not read here would keep the socket ready for ever.
         let _ = socket.try_io(Interest::READABLE, || {
             link.receive(socket);
             nothing_more()
@@ -158,12 +158,12 @@ impl Child {
         }
     }
 
-    /// Looks what became of the command.
+    /// Returns what happened to the command since the last call.
     pub(crate) fn changes(&mut self) -> Vec<Change> {
         self.link.send(&self.socket);
         let mut changes = self.take_notes();
         let no_child_left = self.reap(&mut changes);
-        // Once it has ended, all that it said is there.
+        // Once the keeper has ended, all its notes have arrived.
         if self.keeper_gone {
             changes.extend(self.take_notes());
         }
@@ -204,8 +204,8 @@ impl Child {
         changes
     }
 
-    /// Takes note of every child that ended; as process 1, of everybody's. Says whether we have
-    /// none left.
+    /// Reaps every child that has ended, including orphans if we are process 1. Returns whether no
+    /// child is left.
     fn reap(&mut self, changes: &mut Vec<Change>) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -221,17 +221,17 @@ impl Child {
         }
     }
 
-    /// Why the command never began, if that is why it ended.
+    /// Why the command never started, if it did not.
     pub(crate) fn why_not_begun(&self) -> Option<io::Error> {
         self.not_begun.map(io::Error::from_raw_os_error)
     }
 
-    /// How many processes of the command are alive, as far as that is known.
+    /// The last known number of living processes of the command.
     pub(crate) const fn alive(&self) -> u32 {
         self.census.alive
     }
 
-    /// Has everything killed at `at`, whatever becomes of us until then.
+    /// Makes the keeper kill everything at `at`, even if we are gone by then.
     pub(crate) fn kill_at(&mut self, at: Moment) {
         let same = |known: Moment| known.since(at) < SAME_END && at.since(known) < SAME_END;
         if !self.broken && !self.kill_at.is_some_and(same) {
@@ -240,7 +240,7 @@ impl Child {
         }
     }
 
-    /// Passes a signal on to the command, or to what is left of it.
+    /// Passes a signal on to the command, or to its remaining processes.
     pub(crate) fn forward(&mut self, signal: Signal) {
         if self.broken {
             self.tree.signal(&[signal]);
@@ -249,7 +249,7 @@ impl Child {
         }
     }
 
-    /// Tells everything that the command started to stop, wherever it moved.
+    /// Tells everything that the command started to stop, even processes that moved away.
     pub(crate) fn stop(&mut self, signal: Signal) {
         if self.broken {
             self.tree.signal(&[signal, Signal::CONT]);
@@ -258,7 +258,7 @@ impl Child {
         }
     }
 
-    /// Kills everything that the command started. To be called again until nothing is left.
+    /// Kills everything that the command started. Call it again until nothing is left.
     pub(crate) fn kill(&mut self) {
         if self.broken {
             // This includes a keeper that hangs.
@@ -267,7 +267,7 @@ impl Child {
         let now = SystemHost.now();
         match self.kill_ordered {
             Some(since) if now.since(since) >= ANSWERED_WITHIN && !self.keeper_gone => {
-                // It was stopped, or has no turn at the processor: what it does, we can do.
+                // The keeper is stopped, or gets no processor time. We can do its work.
                 let _ = kill_process(self.keeper, Signal::KILL);
                 self.broken = true;
             }
@@ -279,7 +279,7 @@ impl Child {
         }
     }
 
-    /// Stops the command where the terminal has not done so itself.
+    /// Stops the command, unless the terminal has already done so.
     pub(crate) fn suspend(&mut self, terminal: bool) {
         if !terminal {
             self.forward(Signal::STOP);
@@ -291,20 +291,20 @@ impl Child {
     }
 }
 
-/// Ourselves, to be started again.
+/// Our own program, to be started again.
 fn keeper_program() -> Command {
     if Path::new(OURSELVES).exists() {
         return Command::new(OURSELVES);
     }
-    // Without /proc, by the name that we were called by.
+    // Without /proc, use the name that we were started with.
     Command::new(std::env::args_os().next().unwrap_or_else(|| "leasehold".into()))
 }
 
-/// The code for a command that never began, as env(1) and timeout(1) have it.
+/// The exit code for a command that never started, as in env(1) and timeout(1).
 pub(crate) fn not_begun(error: &io::Error) -> Exit {
     match error.kind() {
         io::ErrorKind::NotFound => Exit::NOT_FOUND,
-        // The system had no room for another process. That is not the command's fault.
+        // The system had no room for another process, which is not the command's fault.
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Exit::INTERNAL,
         _ => Exit::CANNOT_EXECUTE,
     }

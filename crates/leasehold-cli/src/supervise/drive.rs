@@ -1,4 +1,4 @@
-//! Runs the decisions of the machine on a real command.
+//! Carries out the decisions of the machine on a real command.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -15,7 +15,7 @@ use crate::signals::{self, Signals};
 use crate::stderr;
 use crate::talk::{Level, Talk};
 
-/// Watches over `child` until nothing of it is left, or until we were told to leave.
+/// Watches over `child` until no process of it is left, or until we are told to leave.
 #[allow(clippy::large_futures, reason = "there is one")]
 pub(crate) async fn supervise(
     guard: &Guard,
@@ -41,7 +41,7 @@ pub(crate) async fn supervise(
             () = tokio::time::sleep(look) => Input::Timer,
         };
         told |= matches!(input, Input::Lost(_));
-        // Also without a signal: several of them may count as one.
+        // Look for changes even without a signal: several signals may arrive as one.
         let changes = child.changes().into_iter().map(|change| match change {
             Change::Ended(exit) => Input::Ended(exit),
             Change::AllGone => Input::AllGone,
@@ -63,7 +63,7 @@ pub(crate) async fn supervise(
                     Action::Kill => child.kill(),
                     Action::Suspend => {
                         child.suspend(policy.terminal);
-                        // Once we are stopped, nobody writes what was said about it.
+                        // Once we are stopped, no thread writes the message about it.
                         stderr::finish();
                         signals::suspend();
                     }
@@ -75,18 +75,18 @@ pub(crate) async fn supervise(
     }
 }
 
-/// What is decided on, and in which order. The changes are older. A loss goes first all the same:
-/// it leaves no time of the lease, and before it is known a change would be taken for news of the
-/// deadline.
+/// Puts the inputs in the order in which they are decided. Changes are older than `input`, so they
+/// come first. Only a loss goes before them: after it no time is left, and without the reason a
+/// change would look like the deadline.
 fn in_order(mut changes: Vec<Input>, input: Input) -> Vec<Input> {
     let at = if matches!(input, Input::Lost(_)) { 0 } else { changes.len() };
     changes.insert(at, input);
     changes
 }
 
-/// Why nothing is left of the lease, if that is known. A lease that the store says is not ours has
-/// no time left either: without the reason, whatever is looked at next would take that for the
-/// deadline, and kill a command that may be told to stop.
+/// Why nothing is left of the lease, if that is known. A lease that is not ours has no time left
+/// either. Without the reason, the next input would look like the deadline, and kill a command that
+/// may still be told to stop.
 fn why_none_is_left(left: Duration, lost: Pin<&mut impl Future<Output = Lost>>) -> Option<Lost> {
     if !left.is_zero() {
         return None;

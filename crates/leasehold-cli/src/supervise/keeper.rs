@@ -1,14 +1,15 @@
 //! The keeper: a process of ours between `leasehold run` and the command.
 //!
-//! It begins without children and is the subreaper of whatever the command starts. So `wait`
-//! counts exactly those processes, and "no child is left" is the kernel's word. It says how the
-//! command ended, and ends itself when no process is left.
+//! It starts without children and is the subreaper of everything that the command starts. So `wait`
+//! counts exactly those processes, and the kernel decides when no child is left. The keeper reports
+//! how the command ended, and exits when no process is left.
 //!
-//! It kills everything when it is told to, when the moment comes that it was told, and when the
-//! socket to `leasehold run` closes, which the kernel does also after `kill -9`. It has a process
-//! group, a name and a command line of its own, so that a signal to those of the command or of
-//! `leasehold` does not hit it, too. It writes nothing and waits for nobody. If it is killed
-//! itself, its processes come to `leasehold run`, which is a subreaper as well and kills them.
+//! It kills everything on one of three occasions: `leasehold run` orders it, the moment that
+//! `leasehold run` set has come, or the socket to `leasehold run` closes. The kernel closes the
+//! socket even after `kill -9`. The keeper has its own process group, name and command line. So
+//! signals to those of the command or of `leasehold` do not hit the keeper. It writes nothing and
+//! waits for nobody. If the keeper itself is killed, its processes become children of `leasehold
+//! run`, which is a subreaper as well and kills them.
 
 use std::convert::Infallible;
 use std::ffi::CStr;
@@ -38,11 +39,11 @@ use crate::signals::{FATAL, Ignored};
 /// The hidden first argument of the keeper.
 pub(crate) const KEEPER: &str = "__keep";
 
-/// What ps(1) shows of it. Not our name: who ends `leasehold` by name must not end the keeper.
+/// The name that ps(1) shows. It differs from ours, so that ending `leasehold` by name spares it.
 pub(crate) const NAME: &str = "lh-keeper";
 const SHORT_NAME: &CStr = c"lh-keeper";
 
-/// What else would end or stop us.
+/// The other signals that would end or stop us.
 const SURVIVED: [Signal; 12] = [
     Signal::USR1,
     Signal::USR2,
@@ -59,18 +60,18 @@ const SURVIVED: [Signal; 12] = [
 ];
 
 /// The pauses between two rounds of killing: a twenty-fifth of the time since the first, within
-/// these bounds. A process that forks and ends again and again is outrun by the short ones. The
-/// long ones are for processes that we have no right to kill.
+/// these bounds. Short pauses outrun a process that forks and exits again and again. Long pauses
+/// are for processes that we have no right to kill.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Counting takes at most this part of the time.
+/// Counting uses at most `1 / COUNT_AT_MOST` of the time.
 const COUNT_AT_MOST: u32 = 50;
 
-/// Keeps a command until nothing of it is left.
+/// Runs a command and watches over it until no process of it is left.
 pub(crate) fn keep() -> ExitCode {
-    // Nobody can be told what goes wrong before the command runs: the socket closes, and whoever
-    // started us sees that.
+    // Errors before the command runs need no report: the socket closes, and `leasehold run` sees
+    // that.
     match start() {
         Ok(mut keeper) => match keeper.run() {
             Ok(never) => match never {},
@@ -109,8 +110,8 @@ fn start() -> io::Result<Keeper> {
     let mut link = Link::default();
     let (start, orders) = first_order(&mut link)?;
     let tree = Tree::new();
-    // Before the command runs: it may signal its parent at once. Nothing of this reaches it, since
-    // what is handled has the default again in another program.
+    // Before the command runs, since it may signal its parent at once. The command does not inherit
+    // these handlers: a new program starts with the default actions.
     let signals = survive()?;
     let (wakes, children_ended) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(Signal::CHILD.as_raw(), wakes)?;
@@ -146,7 +147,7 @@ fn start() -> io::Result<Keeper> {
     Ok(keeper)
 }
 
-/// Waits for the order to start. Others may come with it.
+/// Waits for the order to start. More orders may arrive with it.
 fn first_order(link: &mut Link) -> io::Result<(Start, Vec<Order>)> {
     loop {
         let mut orders = link.take(socket()).into_iter();
@@ -159,7 +160,7 @@ fn first_order(link: &mut Link) -> io::Result<(Start, Vec<Order>)> {
     }
 }
 
-/// Lets the streams of the command end with the command.
+/// Closes our copies of the command's output streams, so that they end with the command.
 fn close_streams() {
     if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&nothing);
@@ -167,8 +168,8 @@ fn close_streams() {
     }
 }
 
-/// Takes the signals that would end us, and remembers those that are meant for `leasehold run`: a
-/// command may well signal its parent. What is ignored stays ignored, by the command too.
+/// Handles the signals that would end us, and remembers those that are meant for `leasehold run`: a
+/// command may well signal its parent. Ignored signals stay ignored, by the command too.
 fn survive() -> io::Result<Vec<(Signal, Arc<AtomicBool>)>> {
     let ignored = Ignored::at_start();
     let mut signals = Vec::new();
@@ -182,7 +183,7 @@ fn survive() -> io::Result<Vec<(Signal, Arc<AtomicBool>)>> {
     Ok(signals)
 }
 
-/// Waits until something may be read, or for so long. A signal ends that, too.
+/// Waits until something can be read or the limit has passed. A signal ends the wait as well.
 fn look(at: &mut [PollFd<'_>], limit: Option<Duration>) {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let _ = poll(at, limit.as_ref());
@@ -207,7 +208,7 @@ impl Keeper {
             self.relay();
             if self.killing_since.is_some() {
                 self.kill();
-                // What ended by that comes back as a child that has ended: look at once.
+                // The killed processes come back as ended children: look at once.
                 self.reap()?;
             } else if now >= self.count_at {
                 self.count();
@@ -216,7 +217,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for whoever has ended. Ends with the last.
+    /// Reaps all children that have ended. Returns the end once none is left.
     fn reap(&mut self) -> Result<(), End> {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -229,7 +230,7 @@ impl Keeper {
                 }
                 Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
                 Ok(None) => return Ok(()),
-                // Nobody is left. This is the one place that says so.
+                // Nobody is left. This is the only place that decides so.
                 Err(_) => {
                     self.tell(&Note::AllGone);
                     return Err(End(Exit::OK));
@@ -251,10 +252,11 @@ impl Keeper {
         }
     }
 
-    /// Passes a signal on: to the group of the command; at a terminal to the command alone, since
-    /// `leasehold run` is in its group; to whatever is left once the command itself has ended.
+    /// Passes a signal on to the group of the command. At a terminal only the command gets it,
+    /// since `leasehold run` is in the same group. Once the command has ended, the remaining
+    /// processes get it.
     fn forward(&mut self, signal: Signal) {
-        // A process that ended meanwhile needs no signal, so failures mean nothing here.
+        // A process that has ended meanwhile needs no signal, so failures do not matter here.
         match self.command {
             Some(command) if self.own_group => drop(kill_process_group(command, signal)),
             Some(command) => drop(kill_process(command, signal)),
@@ -268,7 +270,7 @@ impl Keeper {
 
     fn kill(&mut self) {
         if let (Some(command), true) = (self.command, self.own_group) {
-            // In one step, so that nobody in the group can start another meanwhile.
+            // One step for the whole group, so that no member can start another process meanwhile.
             let _ = kill_process_group(command, Signal::KILL);
         }
         self.tree.signal(&[Signal::KILL]);
@@ -309,13 +311,13 @@ impl Keeper {
             }
         };
         let wanted = if self.link.has_to_send() { PollFlags::OUT } else { PollFlags::empty() };
-        // A socket that was closed is ready for ever.
+        // A closed socket would be readable for ever.
         let wanted = if self.link.is_cut() { wanted } else { wanted | PollFlags::IN };
         let orders = (!wanted.is_empty()).then(|| PollFd::from_borrowed_fd(socket(), wanted));
         let mut at: Vec<PollFd<'_>> = orders.into_iter().collect();
         at.push(PollFd::new(&self.children_ended, PollFlags::IN));
         look(&mut at, Some(span));
-        // Several bytes may stand for as many ends.
+        // Each signal wrote a byte: read them all.
         while matches!(rustix::io::read(&self.children_ended, &mut [0; 64]), Ok(1..)) {}
         self.link.send(socket());
     }

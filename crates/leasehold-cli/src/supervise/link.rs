@@ -1,4 +1,4 @@
-//! What `leasehold run` and its keeper say to each other, and the socket between them.
+//! The messages between `leasehold run` and its keeper, and the socket between them.
 //!
 //! A frame is a letter, the length of its body, and the body. Numbers are little-endian.
 
@@ -20,25 +20,25 @@ use rustix::process::Signal;
 use super::tree::Census;
 use crate::exit::Exit;
 
-/// What the keeper is told.
+/// An order to the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Start this command.
     Start(Start),
     /// Pass a signal on.
     Forward(Signal),
-    /// Tell everything to stop, and continue what was stopped.
+    /// Tell everything to stop, and continue suspended processes.
     Stop(Signal),
     /// Kill everything.
     Kill,
-    /// Kill everything at this moment unless a later one is named before.
+    /// Kill everything at this moment, unless a later order names another moment.
     KillAt(Moment),
 }
 
 /// How to start the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
-    /// The process group that the command joins; zero is one of its own.
+    /// The process group that the command joins; zero means a new one.
     pub(crate) group: i32,
     /// How often the processes are counted.
     pub(crate) count_every: Duration,
@@ -46,22 +46,22 @@ pub(crate) struct Start {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What the keeper tells.
+/// A note from the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// The command could not be started: the error of the system.
+    /// The command could not be started; the number is the system's error.
     NotBegun(i32),
     /// The command itself ended.
     Ended(Exit),
-    /// So many processes are there.
+    /// The number of processes.
     Counted(Census),
     /// No process is left.
     AllGone,
-    /// The order to kill has come.
+    /// The keeper has received the order to kill.
     Killing,
-    /// The moment to kill has come unasked.
+    /// The moment to kill has come, without an order to kill.
     KilledInTime,
-    /// Somebody sent the keeper a signal that is meant for us.
+    /// The keeper received a signal that is meant for us.
     Signal(Signal),
 }
 
@@ -70,7 +70,7 @@ pub(crate) trait Frame: Sized {
     /// Its letter and its body.
     fn encode(&self) -> (u8, Vec<u8>);
 
-    /// The message of that letter and body. `None` is none of ours.
+    /// The message of that letter and body; `None` if they make no known message.
     fn decode(letter: u8, body: &[u8]) -> Option<Self>;
 }
 
@@ -103,7 +103,7 @@ impl Start {
     fn encode(&self) -> Vec<u8> {
         let mut body = self.group.to_le_bytes().to_vec();
         body.extend(nanos(self.count_every).to_le_bytes());
-        // An argument holds no zero byte.
+        // An argument contains no zero byte.
         for word in &self.command {
             body.extend(word.as_bytes());
             body.push(0);
@@ -180,7 +180,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Whether the other end is gone. What it said before is there all the same.
+    /// Whether the other end is gone. Messages that it sent before can still be taken.
     pub(crate) const fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -190,7 +190,7 @@ impl Link {
         !self.to_send.is_empty()
     }
 
-    /// Sends a message, now or with the next ones.
+    /// Queues a message and sends as much as the socket takes.
     pub(crate) fn tell(&mut self, socket: impl AsFd, message: &impl Frame) {
         let (letter, body) = message.encode();
         self.to_send.push(letter);
@@ -200,7 +200,7 @@ impl Link {
         self.send(socket);
     }
 
-    /// Sends what waits, as far as it goes.
+    /// Sends queued bytes, as many as the socket takes now.
     pub(crate) fn send(&mut self, socket: impl AsFd) {
         while !self.to_send.is_empty() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -216,13 +216,13 @@ impl Link {
         }
     }
 
-    /// Takes the messages that are there.
+    /// Takes the messages that have arrived.
     pub(crate) fn take<F: Frame>(&mut self, socket: impl AsFd) -> Vec<F> {
         self.receive(socket);
         std::iter::from_fn(|| self.next()).flatten().collect()
     }
 
-    /// Reads all that is there, for [`take`](Self::take).
+    /// Reads all bytes that have arrived, for [`take`](Self::take).
     pub(crate) fn receive(&mut self, socket: impl AsFd) {
         let mut bytes = [0; 4096];
         loop {
@@ -240,7 +240,7 @@ impl Link {
         }
     }
 
-    /// The next whole message. The inner `None` is one that we do not know.
+    /// The next whole message. The inner `None` is an unknown message.
     fn next<F: Frame>(&mut self) -> Option<Option<F>> {
         let (head, rest) = self.received.split_first_chunk::<5>()?;
         let [letter, length @ ..] = *head;
@@ -251,7 +251,7 @@ impl Link {
     }
 }
 
-/// Hands a descriptor over.
+/// Sends a file descriptor.
 pub(crate) fn hand_over(socket: impl AsFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let descriptors = [descriptor];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -261,7 +261,7 @@ pub(crate) fn hand_over(socket: impl AsFd, descriptor: BorrowedFd<'_>) -> io::Re
     Ok(())
 }
 
-/// Waits for a descriptor that is handed over.
+/// Waits for a file descriptor that the other end sends.
 pub(crate) fn take_over(socket: impl AsFd) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

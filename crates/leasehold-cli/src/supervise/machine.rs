@@ -1,16 +1,19 @@
-//! What to do with a running command, as a pure decision.
+//! Decides what to do with a running command, as a pure function.
 //!
-//! | state | asked to stop | its 2nd, 3rd | left <= grace | not ours | deadline | all gone |
+//! | state | asked to stop | 2nd, 3rd time | left <= grace | not ours | deadline | all gone |
 //! |---|---|---|---|---|---|---|
-//! | running | forward | kill, leave | stop -> stopping | stop -> stopping | kill -> killing | release |
-//! | stopping | forward | kill, leave | - | kill sooner | kill -> killing | 79 |
+//! | running | forward | kill, leave | → stopping | → stopping | → killing | release |
+//! | stopping | forward | kill, leave | - | kill sooner | → killing | 79 |
 //! | killing | kill again | -, leave | kill again | kill again | kill again | as before |
 //!
-//! *Stopping* ends in *killing* when its time is up, which is before the deadline if the lease was
-//! still ours when it began. "All gone" is the command and every process that it left behind. A
-//! lease that was lost is never released. If the keeper is killed, the command is killed. Nothing
-//! leads back to *running*: a command that was told to stop for the sake of the lease stays told,
-//! even if the store answers again.
+//! An arrow names the next state. The command is told to stop when *stopping* begins, and killed
+//! when *killing* begins.
+//!
+//! *Stopping* becomes *killing* when its time is up. If the lease was still ours when stopping
+//! began, that is before the deadline. "All gone" means that the command and every process it
+//! started have ended. A lost lease is never released. If the keeper is killed, the command is
+//! killed. Nothing leads back to *running*: a command that was told to stop because of the lease
+//! stays told, even if the store answers again.
 
 use std::time::Duration;
 
@@ -21,30 +24,30 @@ use rustix::process::Signal;
 use crate::exit::Exit;
 use crate::signals::FATAL;
 
-/// How often the clock is compared at least: timers of the runtime stand still in suspend.
+/// The longest pause between two looks at the clock: timers of the runtime stand still in suspend.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often the rest of a killed tree is hunted down at most. The pauses grow: what is left after
-/// a while cannot be killed by us.
+/// The shortest pause between two rounds of killing. The pauses grow, since processes that survive
+/// for long are ones that we cannot kill.
 const KILL_EVERY: Duration = Duration::from_millis(1);
 
-/// How long a definite loss leaves to a command at most.
+/// The longest grace that a command gets after a definite loss.
 const LOST_GRACE_MAX: Duration = Duration::from_secs(2);
 
 /// How long processes that outlive the command go unmentioned.
 const LINGER_QUIETLY: Duration = Duration::from_millis(300);
 
-/// How many times as long as looking at a process it takes to kill it, at most.
+/// Killing a process takes at most this many times as long as looking at it.
 const TIMES_A_LOOK: u32 = 4;
 
-/// What a supervision is told beforehand.
+/// The settings of one supervision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     /// The ttl of the lease.
     pub(crate) ttl: Duration,
     /// How long before the deadline the command is told to stop.
     pub(crate) grace: Duration,
-    /// By which signal.
+    /// The signal that tells the command to stop.
     pub(crate) stop: Signal,
     /// Whether the command shares our process group, at a terminal that signals both of us.
     pub(crate) terminal: bool,
@@ -56,24 +59,24 @@ impl Policy {
         (self.ttl / 50).max(Duration::from_millis(20)).min(self.ttl / 8)
     }
 
-    /// How much earlier to begin with a command whose processes take so long to look at: to signal
-    /// each and to see it end takes some times as long. Never so much that a lease which is renewed
-    /// in time looks endangered.
+    /// How much earlier to begin when looking at all processes takes `took`. Signalling each
+    /// process and seeing it end takes a few times as long. The limit keeps a lease that is renewed
+    /// in time from looking endangered.
     fn reserve(&self, took: Duration) -> Duration {
         let most = (self.ttl * 55 / 100).saturating_sub(self.grace);
         (took * TIMES_A_LOOK).min(most)
     }
 
-    /// Below this much time left a renewal must have failed: they are sent with two thirds left, a
-    /// little slowness is no news, and a store that is busy says so within a second or a quarter of
-    /// the ttl, so that by now we know why.
+    /// A renewal must have failed if less than this much time is left. Renewals are sent with two
+    /// thirds left, and a small delay is normal. A busy store answers so within a second or a
+    /// quarter of the ttl, so we know the reason by then.
     fn overdue_below(&self) -> Duration {
         let answered = (self.ttl / 4).min(Duration::from_secs(1));
         (self.ttl * 62 / 100).saturating_sub(answered).min(self.ttl * 57 / 100)
     }
 }
 
-/// What the supervisor learns.
+/// An event that the supervisor learns of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// A signal came to us.
@@ -84,22 +87,22 @@ pub(crate) enum Input {
     AllGone,
     /// The lease was lost.
     Lost(Lost),
-    /// The keeper killed the command because its moment had come and we had not said otherwise.
+    /// The keeper killed the command at its set moment, because no later moment had been sent.
     KilledInTime,
-    /// The keeper was killed: nobody but us watches over the command any more.
+    /// The keeper was killed: only we watch over the command now.
     KeeperGone,
-    /// To look at all processes of the command took so long.
+    /// Looking at all processes of the command took this long.
     Counted(Duration),
     /// Time passed.
     Timer,
 }
 
-/// What the supervisor does.
+/// An action of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Passes a signal on to the command.
     Forward(Signal),
-    /// Tells everything that the command started to stop, and wakes what was stopped.
+    /// Tells everything that the command started to stop, and continues suspended processes.
     Stop(Signal),
     /// Kills everything that the command started.
     Kill,
@@ -111,7 +114,7 @@ pub(crate) enum Action {
     Finish(Verdict),
 }
 
-/// What is worth a message.
+/// A change that deserves a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// The lease was not renewed when it should have been.
@@ -126,33 +129,33 @@ pub(crate) enum News {
     Killing,
     /// The command is killed because of a second signal.
     KillingAsAsked,
-    /// The command is killed because its keeper was.
+    /// The command is killed because its keeper was killed.
     KeeperGone,
     /// We leave without waiting.
     Leaving,
     /// We are being stopped, and the lease will lapse.
     Suspending { left: Duration },
-    /// The command ended, something that it started did not.
+    /// The command ended, but a process that it started still lives.
     Lingering,
 }
 
 /// How a supervision ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// How we end.
+    /// Our own exit.
     pub(crate) exit: Exit,
-    /// What becomes of the lease.
+    /// The fate of the lease.
     pub(crate) lease: Lease,
 }
 
-/// What becomes of the lease at the end.
+/// The fate of the lease at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// It is released: nobody acts under it any more.
+    /// We release it: nobody acts under it any more.
     Release,
     /// It is gone.
     Lost,
-    /// It runs out by itself: somebody may still act under it.
+    /// We leave it to expire: somebody may still act under it.
     LeaveToExpire,
 }
 
@@ -168,7 +171,7 @@ enum Phase {
 pub(crate) struct Supervision {
     policy: Policy,
     phase: Phase,
-    /// Whether the lease is why the command was stopped.
+    /// Whether the command was stopped because of the lease.
     for_the_lease: bool,
     lost: Option<Lost>,
     asked_to_stop: u32,
@@ -184,7 +187,7 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
-    /// Of a command that runs from now on.
+    /// Starts supervising a command that runs from now on.
     pub(crate) fn new(policy: Policy) -> Self {
         Self {
             policy,
@@ -202,10 +205,10 @@ impl Supervision {
         }
     }
 
-    /// Decides on `input`, which came at `now` with `left` of the lease.
+    /// Decides on `input`, which arrived at `now` with `left` of the lease remaining.
     pub(crate) fn on(&mut self, now: Moment, left: Duration, input: Input) -> Vec<Action> {
-        // A lease that has run out is looked at before anything is passed on: a command that is
-        // continued after the lease lapsed must not run another instant.
+        // The lease is checked before a signal is passed on: a command that is continued after the
+        // lease expired must not run for another instant.
         if left.is_zero() && self.lost.is_none() && input != Input::Lost(Lost::NotOurs) {
             self.lose(now, Lost::Deadline);
         }
@@ -237,8 +240,8 @@ impl Supervision {
         next.clamp(Duration::from_millis(1), LOOK_EVERY)
     }
 
-    /// When the keeper is to kill everything, if we have not done so. That is a little after we
-    /// would. `None` if the lease is lost: then another rule says when.
+    /// The moment at which the keeper kills everything if we have not. It is a little after our
+    /// own. `None` if the lease is lost: then the grace of the loss decides.
     pub(crate) fn kill_at(&self, now: Moment, left: Duration) -> Option<Moment> {
         let before = self.policy.margin() / 2 + self.reserve;
         let is_ours = self.lost.is_none() && !left.is_zero();
@@ -255,7 +258,7 @@ impl Supervision {
 
     fn on_signal(&mut self, now: Moment, left: Duration, signal: Signal) {
         if self.policy.terminal && [Signal::INT, Signal::QUIT].contains(&signal) {
-            // The terminal has sent it to the command as well, who may well live on.
+            // The terminal sent it to the command as well, and the command may choose to live on.
         } else if FATAL.contains(&signal) {
             self.on_asked_to_stop(now, signal);
         } else if signal == Signal::TSTP {
@@ -273,7 +276,7 @@ impl Supervision {
             2 => {
                 self.begin_to_kill(now, News::KillingAsAsked);
             }
-            // Without a keeper nobody else would kill what is left.
+            // Without a keeper, only we can kill the remaining processes.
             _ if self.broken => self.actions.push(Action::Kill),
             _ => {
                 self.say(News::Leaving);
@@ -317,7 +320,7 @@ impl Supervision {
         let exit = match self.ended {
             _ if self.for_the_lease => Exit::LOST,
             Some((exit, _)) => exit,
-            // How it ended was told to the keeper alone.
+            // Only the keeper knew how the command ended.
             None if self.broken => Exit::INTERNAL,
             None => return,
         };

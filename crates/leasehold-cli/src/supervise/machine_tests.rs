@@ -2,7 +2,7 @@ use super::*;
 
 const TERMINAL: Policy = Policy { terminal: true, ..POLICY };
 
-/// A ttl of 10 s, with the defaults that follow from it: told to stop 2.5 s before the deadline,
+/// A ttl of 10 s with its defaults: the command is told to stop 2.5 s before the deadline, and
 /// killed 200 ms before it.
 const POLICY: Policy = Policy {
     ttl: Duration::from_secs(10),
@@ -11,7 +11,7 @@ const POLICY: Policy = Policy {
     terminal: false,
 };
 
-/// What a lease of 10 s is worth right after a renewal.
+/// The time left of a 10 s lease right after a renewal, in milliseconds.
 const FRESH: u64 = 9_898;
 
 fn at(ms: u64) -> Moment {
@@ -22,7 +22,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Feeds `inputs` of (now, time left, input) and returns what was done in answer to the last.
+/// Feeds `inputs` of (now, time left, input) and returns the actions for the last one.
 fn last(policy: Policy, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
     let mut supervision = Supervision::new(policy);
     let mut actions = Vec::new();
@@ -100,7 +100,7 @@ fn a_command_killed_as_asked_ends_us_as_it_ended_and_frees_the_lock() {
 fn a_renewal_that_is_overdue_is_said_once_and_so_is_its_end() {
     let timer = |now, left| (now, left, Input::Timer);
     assert_eq!(last(POLICY, &[timer(3_000, 6_800)]), []);
-    // The first renewal may have failed only now: not before then is it known why.
+    // The first renewal may have failed only just now, so the reason is not known yet.
     assert_eq!(last(POLICY, &[timer(4_300, 5_500)]), []);
     let overdue = [timer(3_000, 6_800), timer(4_800, 5_098)];
     assert_eq!(last(POLICY, &overdue), [Action::Say(News::Overdue { left: ms(5_098) })]);
@@ -201,7 +201,7 @@ fn what_outlives_the_command_keeps_the_lock_and_is_mentioned_once() {
     assert_eq!(last(POLICY, &[ended, mention, (1_400, FRESH, Input::Timer)]), []);
     let gone = (2_000, FRESH, Input::AllGone);
     assert_eq!(last(POLICY, &[ended, mention, gone]), finish(Exit::Code(4), Lease::Release));
-    // The lease rules go on meanwhile.
+    // The rules of the lease still apply.
     let near = last(POLICY, &[ended, mention, (8_000, 2_500, Input::Timer)]);
     assert!(near.contains(&Action::Stop(Signal::TERM)), "{near:?}");
 }
@@ -211,8 +211,8 @@ fn all_gone_before_the_command_was_seen_to_end_is_not_the_end() {
     assert_eq!(last(POLICY, &[(5, FRESH, Input::AllGone)]), []);
 }
 
-/// Searches the whole course of an outage for every ttl: however the time is looked at, the kill
-/// comes before the deadline and the stop signal not after it.
+/// Runs through a whole outage for every ttl: the kill comes before the deadline, and the stop
+/// signal not after the kill.
 #[test]
 fn the_kill_comes_before_the_deadline_for_every_ttl() {
     for ttl in [10_u64, 20, 50, 100, 300, 1_000, 3_000, 10_000, 60_000, 86_400_000] {
@@ -284,7 +284,7 @@ fn the_keeper_kills_after_we_would_have_and_before_the_deadline() {
     assert_eq!(supervision.kill_at(at(5), ms(0)), None, "the grace of a loss says when");
 }
 
-/// To look at 4 000 processes takes some 60 ms.
+/// Looking at 4 000 processes takes about 60 ms.
 #[test]
 fn a_command_of_many_processes_is_told_and_killed_that_much_earlier() {
     let policy = Policy { ttl: ms(1_000), grace: ms(250), ..POLICY };
@@ -295,7 +295,7 @@ fn a_command_of_many_processes_is_told_and_killed_that_much_earlier() {
     assert!(stopped.contains(&Action::Stop(Signal::TERM)), "{stopped:?}");
     assert_eq!(last(policy, &[counted, stop, (739, 261, Input::Timer)]), []);
     assert_eq!(last(policy, &[counted, stop, (740, 260, Input::Timer)]), killed_for_the_lease());
-    // However long it takes, a lease with two thirds left is not in danger.
+    // However long a look takes, a lease with two thirds left is not in danger.
     let slow = (5, 980, Input::Counted(ms(60_000)));
     assert_eq!(last(policy, &[slow, (100, 667, Input::Timer)]), []);
 }

@@ -1,9 +1,9 @@
-//! A command that runs under a lease: told to stop when the lease is in danger, dead before
-//! another may hold it.
+//! Runs a command under a lease: tells it to stop when the lease is in danger, and makes sure that
+//! it is dead before another client can hold the lock.
 //!
-//! [`machine`] decides, [`drive`](mod@drive) carries it out. [`keeper`] is a process of its own
-//! between us and the command: it counts and kills with [`tree`], and speaks with [`child`] over a
-//! [`link`].
+//! [`machine`] decides, and [`drive`](mod@drive) carries the decisions out. [`keeper`] is a process
+//! of its own between us and the command: it counts and kills with [`tree`]. [`child`] talks to it
+//! over a [`link`].
 
 pub(crate) mod child;
 mod drive;

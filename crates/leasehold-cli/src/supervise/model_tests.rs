@@ -1,9 +1,9 @@
-//! The machine against a model of its world, drawn from a seed: a store that fails, a tree of
-//! processes that ignores requests and forks, a keeper that looks and misses some, and ourselves
+//! Tests the machine against a model of its world, drawn from a seed. In the model the store fails,
+//! and a tree of processes forks and ignores requests. The keeper may miss processes, and we may be
 //! stopped, killed or told to leave. Time is virtual.
 //!
-//! What must hold: no process works beyond the lease, the lock is released only when none is left,
-//! and a command that nothing happens to is left alone.
+//! The promises: no process works beyond the lease, the lock is released only when no process is
+//! left, and an undisturbed command is left alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +19,13 @@ const SEEDS: u64 = 10_000;
 /// Microseconds.
 type Time = u64;
 
-/// No message takes longer, and no process that was killed lives longer.
+/// The longest time for a message, and for a killed process to end.
 const LATENCY: Time = 300;
 
-/// How often the keeper looks for whom to kill.
+/// How often the keeper looks for processes to kill.
 const ROUND: Time = 300;
 
-/// A look may miss some, so that several are needed.
+/// Extra time for killing: a look may miss some processes, so several looks are needed.
 const SLACK: Time = 20_000;
 
 struct Random(u64);
@@ -69,10 +69,10 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 struct Process {
     alive: bool,
-    /// It was killed, so it starts nothing any more.
+    /// It was killed, so it starts no other process.
     doomed: bool,
     ignores_requests: bool,
-    /// It forks that often, and ends with it: a hop.
+    /// How often it forks and then ends itself: a hop.
     hops_every: Option<Time>,
 }
 
@@ -95,7 +95,7 @@ struct World {
     keeper_kill_at: Option<Time>,
     told_all_gone: bool,
     waiting: Vec<Input>,
-    /// Whether anything was done to it that may end the command.
+    /// Whether anything happened that may end the command.
     disturbed: bool,
     verdict: Option<Verdict>,
 }
@@ -145,7 +145,7 @@ impl World {
         self.policy.ttl.as_micros() as Time
     }
 
-    /// The margin for clocks is off.
+    /// The end of a lease that is renewed now: the ttl minus the margin for clocks.
     fn valid_for(&self) -> Time {
         self.now + self.ttl() - self.ttl() / 100 - 2_000
     }
@@ -172,7 +172,7 @@ impl World {
                 5 => Event::WeDie,
                 6 | 7 => Event::KeeperDies,
                 8 => {
-                    // Somebody who cannot wait.
+                    // A user who does not want to wait.
                     self.after(at + 1, Event::ToUs(Input::Signal(Signal::TERM)));
                     self.after(at + 2, Event::ToUs(Input::Signal(Signal::HUP)));
                     Event::ToUs(Input::Signal(Signal::TERM))
@@ -209,7 +209,7 @@ impl World {
         self.living += 1;
         let id = self.processes.len() - 1;
         match hops_every {
-            // Not for ever, or the search would take as long.
+            // The number of hops is bounded, or the search would take too long.
             Some(every) if id < 400 => self.after(every, Event::Fork(id)),
             _ => {
                 let ttl = self.ttl();
@@ -242,12 +242,12 @@ impl World {
         }
     }
 
-    /// What the keeper says arrives in the order in which it was said.
+    /// Messages of the keeper arrive in the order in which they were sent.
     fn soon_in_order(&mut self, input: Input) {
         self.after(LATENCY, Event::ToUs(input));
     }
 
-    /// One look: nobody that it names lives on, but it may miss some.
+    /// Kills the processes that one look finds. It may miss some.
     fn kill_whom_a_look_names(&mut self) {
         for id in 0..self.processes.len() {
             let process = &mut self.processes[id];
@@ -377,8 +377,8 @@ impl World {
                 self.kill_whom_a_look_names();
                 self.after(ROUND, Event::KeeperLooks);
             }
-            // With both of us gone nobody is left to do anything, and no promise is made. Nor is
-            // one where the only one left stands still.
+            // If both of us are gone, nobody can act, and no promise is made. The same holds if the
+            // survivor stands still.
             Event::KeeperDies
                 if !self.we_are_dead && !self.told_all_gone && self.verdict.is_none() =>
             {
@@ -404,7 +404,7 @@ impl World {
         }
     }
 
-    /// The keeper's own clock.
+    /// Kills when the keeper's own clock says so.
     fn keeper_looks_at_the_time(&mut self) {
         if self.keeper_kill_at.is_some_and(|at| self.now >= at) && !self.keeper_is_dead {
             self.keeper_kill_at = None;
@@ -475,7 +475,7 @@ fn whatever_happens_no_process_works_beyond_its_lease_and_none_is_left_at_a_rele
         let ended = ended.unwrap_or_else(|_| panic!("seed {seed}"));
         *met.entry(ended).or_insert(0) += 1;
     }
-    // A world in which something never happens would prove nothing about it.
+    // The test proves nothing about outcomes that never happen, so each must happen a few times.
     for what in ["dead", "stopped in time", "released", "lost", "left"] {
         for keeper_is_dead in [false, true] {
             let excused = keeper_is_dead && ["dead", "left"].contains(&what);

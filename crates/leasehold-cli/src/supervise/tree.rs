@@ -1,9 +1,9 @@
-//! The processes below us: who they are, and reaching them with signals.
+//! The processes below us: finding them, and sending them signals.
 //!
 //! We are the *subreaper* of everything below us: a process that loses its parent becomes our
-//! child, also after it moved to a session of its own. So `wait` alone knows whether any is left.
-//! Nothing here decides that. A look at /proc only names processes to signal, and it may miss
-//! some: whoever must reach all of them looks again until `wait` knows of none.
+//! child, even after it moved to a session of its own. So only `wait` knows whether any process is
+//! left, and nothing here decides that. A look at /proc only names processes to signal, and it may
+//! miss some. A caller that must reach all of them repeats the look until `wait` knows of none.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -19,14 +19,14 @@ use rustix::thread::gettid;
 /// The largest pid that Linux gives.
 const LARGEST_PID: i32 = 4_194_304;
 
-/// What is below this process.
+/// The processes below this one.
 #[derive(Debug)]
 pub(crate) struct Tree {
     us: i32,
-    /// Where /proc is of another namespace of pids, or missing, it names nobody to us.
+    /// Whether `/proc` shows our own pid namespace. Without that, its pids mean nothing to us.
     has_proc: bool,
-    /// Children that we had before: a shell that replaced itself by us leaves us its own
-    /// background jobs. They are none of our business.
+    /// Children from before we began: if a shell replaced itself by us, its background jobs became
+    /// our children. We leave them alone.
     strangers: HashSet<i32>,
     looks: u32,
 }
@@ -34,9 +34,9 @@ pub(crate) struct Tree {
 /// How many processes there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
-    /// So many are alive.
+    /// The number of living processes.
     pub(crate) alive: u32,
-    /// So long it took to look at them.
+    /// The time that the look at them took.
     pub(crate) took: Duration,
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct Census {
 struct Process {
     pid: i32,
     parent: i32,
-    /// No thread is left. One whose main thread has ended may live on in others.
+    /// No thread is left. After the main thread has ended, other threads may live on.
     is_dead: bool,
     has_threads: bool,
 }
 
-/// Whether any child of ours lives, or has ended and was not waited for.
+/// Whether we have a child that lives or was not reaped yet.
 pub(crate) fn has_children() -> bool {
     waitid(WaitId::All, LOOK).is_ok()
 }
@@ -59,7 +59,7 @@ const LOOK: WaitIdOptions =
     WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
 
 impl Tree {
-    /// What comes to be below us from now on.
+    /// The processes that appear below us from now on.
     pub(crate) fn new() -> Self {
         let us = getpid().as_raw_nonzero().get();
         let itself = fs::read_link("/proc/self").ok();
@@ -71,7 +71,7 @@ impl Tree {
         tree
     }
 
-    /// Whether only strangers are left, if there were any.
+    /// Whether there are strangers, and no other child is left.
     pub(crate) fn has_only_strangers(&mut self) -> bool {
         !self.strangers.is_empty() && self.ours().is_empty()
     }
@@ -88,10 +88,10 @@ impl Tree {
         Census { alive, took: SystemHost.now().since(began) }
     }
 
-    /// Signals every process that a look finds.
+    /// Signals every process that one look finds.
     pub(crate) fn signal(&mut self, signals: &[Signal]) {
-        // Children of ours keep their pids until we wait for them, which we do not meanwhile. A
-        // signal may fail: the process ended, or belongs to another user.
+        // Our children keep their pids until we reap them, and nothing reaps here. A signal may
+        // fail: the process has ended, or belongs to another user.
         let direct = |pid: i32| {
             for signal in signals {
                 let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, *signal));
@@ -110,7 +110,8 @@ impl Tree {
                 }
                 return read(pid);
             }
-            // The handle comes first. If the pid still names a child of that parent, so does it.
+            // Open the handle first. If the pid still names a child of that parent, so does the
+            // handle.
             let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
             let process = read(pid)?;
             if [parent, us].contains(&process.parent) {
@@ -122,7 +123,7 @@ impl Tree {
         });
     }
 
-    /// Our own children that are no strangers.
+    /// Our children, without the strangers.
     fn ours(&mut self) -> Vec<i32> {
         let mut children = self.children();
         children.retain(|pid| !self.strangers.contains(pid));
@@ -138,10 +139,10 @@ impl Tree {
             .unwrap_or_else(|| by_parent().remove(&self.us).unwrap_or_default())
     }
 
-    /// Asks `wait` about every pid that a child of ours may have: those that were given since we
-    /// began. Now and then about all there are, since pids start anew at some point.
+    /// Asks `wait` about every pid given since we began, any of which may be a child of ours. Every
+    /// eighth look asks about all pids, since pids start again from the bottom at some point.
     fn children_by_wait(&self) -> Vec<i32> {
-        // A thread takes the next pid.
+        // A new thread gets the next pid, so it shows how far pids have come.
         let newest = std::thread::Builder::new()
             .spawn(|| gettid().as_raw_nonzero().get())
             .ok()
@@ -166,11 +167,11 @@ impl Tree {
         });
     }
 
-    /// Visits everything below us, parents first. `visit` gets a pid and that of its parent.
+    /// Visits everything below us, parents first. `visit` gets a pid and its parent's pid.
     fn walk_with(&mut self, mut visit: impl FnMut(i32, i32) -> Option<Process>) {
         let mut next: VecDeque<(i32, i32)> =
             self.ours().into_iter().map(|pid| (pid, self.us)).collect();
-        // A listing is no snapshot: a pid that came again must not lead in a circle.
+        // A listing is no snapshot: a pid that was used again must not lead in a circle.
         let mut known = HashSet::from([self.us]);
         let mut listing = None;
         while let Some((pid, parent)) = next.pop_front() {
@@ -201,17 +202,18 @@ fn children_in_proc(pid: i32, has_threads: bool) -> Option<Vec<i32>> {
     if !has_threads {
         return match of(&pid.to_string()) {
             Ok(text) => Some(numbers(text)),
-            // It ended just now, so its children are ours. Else the kernel has no such file.
+            // The process ended just now, so its children are ours; or the kernel has no such file.
             Err(_) => (!fs::exists(&tasks).unwrap_or(false)).then(Vec::new),
         };
     }
     let mut children = Vec::new();
-    // It may have ended just now: then its children are ours.
+    // The process may have ended just now: then its children are ours.
     let Ok(entries) = fs::read_dir(&tasks) else { return Some(children) };
     for task in entries.flatten() {
         match of(&task.file_name().to_string_lossy()) {
             Ok(text) => children.extend(numbers(text)),
-            // A thread that ended, whose children went to another one; or there is no such file.
+            // Either the thread ended and its children went to another thread, or the kernel has no
+            // such file.
             Err(_) if task.path().exists() => return None,
             Err(_) => {}
         }
@@ -236,7 +238,7 @@ fn read(pid: i32) -> Option<Process> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Reads `/proc/PID/stat`, see proc(5). The name of the command, in parentheses, may hold anything.
+/// Reads `/proc/PID/stat`, see proc(5). The command name in parentheses can contain anything.
 fn parse(stat: &str) -> Option<Process> {
     let pid = stat.split_once(' ')?.0.parse().ok()?;
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();

@@ -1,9 +1,9 @@
-//! The machine in the worlds of the simulation: every client holds its locks as `leasehold run`
-//! does. Children and their keeper are models on the common clock, which go on while the process of
+//! Tests the machine in the worlds of the simulation: every client holds its locks as `leasehold
+//! run` does. Commands and keepers are models on the common clock. They go on while the process of
 //! their holder is stopped, and after it was killed.
 //!
-//! What must hold: when a lock is granted, nobody works under an earlier grant of it. A holder is
-//! told of a loss in time, and nobody works under its lock by then.
+//! The promises: when a lock is granted, no process works under an earlier grant of it. A holder is
+//! told of a loss in time, and by then no process works under its lock.
 
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
@@ -23,13 +23,13 @@ use super::*;
 const SEEDS: u64 = 40;
 const TIME: Duration = Duration::from_secs(15);
 
-/// How long a process lives at most that was killed or asked to end.
+/// The longest time that a process lives after it was killed or asked to end.
 const ENDS_WITHIN_US: usize = 300;
 
-/// How often the keeper looks for whom to kill.
+/// How often the keeper looks for processes to kill.
 const ROUND: Duration = Duration::from_micros(300);
 
-/// How many processes a command has started at most when it starts no more.
+/// A command that has started this many processes starts no more.
 const PROCESSES_MAX: usize = 12;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,7 +80,7 @@ impl Processes {
         self.all.push(Process { ends, forks, ignores_requests, lives: true, is_killed: false });
     }
 
-    /// What has happened by now.
+    /// Brings all processes up to `now`.
     fn pass(&mut self, now: Moment) {
         let mut forks = 0;
         for process in self.all.iter_mut().filter(|process| process.lives) {
@@ -96,7 +96,7 @@ impl Processes {
         living.flat_map(|process| process.forks.into_iter().chain([process.ends])).min()
     }
 
-    /// Asks the command, or all of them, to end.
+    /// Asks the command, or all its processes, to end.
     fn request(&mut self, now: Moment, all: bool) {
         let asked = if all { self.all.len() } else { 1 };
         for process in self.all.iter_mut().take(asked).filter(|one| !one.ignores_requests) {
@@ -104,7 +104,7 @@ impl Processes {
         }
     }
 
-    /// Kills whom one look finds: now and then not all of them.
+    /// Kills the processes that one look finds. It misses some now and then.
     fn kill(&mut self, now: Moment) {
         for process in self.all.iter_mut().filter(|process| process.lives && !process.is_killed) {
             if !self.random.once_in(4) {
@@ -115,7 +115,7 @@ impl Processes {
     }
 }
 
-/// What the keeper is told.
+/// An order to the keeper.
 enum Order {
     KillAt(Moment),
     Kill,
@@ -123,7 +123,7 @@ enum Order {
     Forward,
 }
 
-/// The keeper, and the kernel: they go on whatever becomes of the holder.
+/// The keeper and the kernel. They go on whatever happens to the holder.
 struct Keeper {
     machine: Arc<VirtualHost>,
     /// The clock of the holder.
@@ -165,7 +165,7 @@ impl Keeper {
         }
     }
 
-    /// Kills if it is time to, and returns when to look again.
+    /// Kills if it is time, and returns when to look again.
     fn kill_in_time(&mut self, now: Moment) -> Moment {
         if self.kill_at.take_if(|at| *at <= self.clock.now()).is_some() && self.kills_at.is_none() {
             let _dead = self.news.send(Input::KilledInTime);
@@ -178,7 +178,7 @@ impl Keeper {
         let in_time = self.kill_at.map(|at| now + at.since(self.clock.now()));
         let next = lock(&self.tree.0).next();
         let next = [next, in_time, self.kills_at].into_iter().flatten().min();
-        // A clock that runs slow is looked at once more.
+        // A slow clock may not be there yet; then it is looked at once more.
         next.expect("a process that lives ends").max(now + Duration::from_micros(1))
     }
 }
@@ -213,7 +213,7 @@ impl Supervisor for Runs {
     }
 }
 
-/// When whoever started the command cannot wait for it any more: once, or three times.
+/// When a user sends a signal to stop: never, once, or three times.
 fn signals(now: Moment, ttl: Duration, random: &mut SeededRandom) -> Vec<Moment> {
     if !random.once_in(12) {
         return Vec::new();
@@ -224,7 +224,7 @@ fn signals(now: Moment, ttl: Duration, random: &mut SeededRandom) -> Vec<Moment>
     (0..times).rev().map(|number| first + Duration::from_micros(50) * number).collect()
 }
 
-/// What `drive` does with a real command.
+/// Does what `drive` does with a real command.
 async fn watch_over(
     held: Supervised,
     mut random: SeededRandom,
@@ -281,7 +281,7 @@ async fn watch_over(
     match verdict.lease {
         Lease::Lost => held.is_lost(),
         Lease::LeaveToExpire => {
-            // Our end closes, and the keeper sees that.
+            // Our end of the channel closes, and the keeper sees that.
             drop(orders);
             held.leave().await;
         }
@@ -301,7 +301,7 @@ fn in_no_world_anybody_works_under_a_lock_that_another_has() {
         broken.retain(|one| one.promised);
         assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
     }
-    // A world in which something never happens would prove nothing about it.
+    // The test proves nothing about outcomes that never happen, so each must happen a few times.
     let ended = lock(&runs.ended).clone();
     for how in ["released", "stopped in time", "lost", "left"] {
         assert!(ended.get(how).is_some_and(|times| *times >= 5), "{how}: {ended:?}");

@@ -119,7 +119,7 @@ fn the_card_says_who_since_when_why_and_where_we_stand_and_escapes_it_all() {
     assert_eq!(card("deploy", &Snapshot::default(), NOW, None), None);
 }
 
-/// At three in the morning: nobody holds it, and nobody gets it.
+/// At three in the morning, a user must understand why nobody holds the lock and nobody gets it.
 #[test]
 fn a_store_that_forgot_is_said_to_be_in_the_way() {
     let (since, left) = (Duration::from_millis(12_900), Duration::from_millis(52_100));
@@ -184,7 +184,7 @@ fn a_lease_says_when_it_was_renewed_where_that_is_known() {
         (Duration::from_secs(10), "   ttl 10s, renewed 0.4s ago"),
         (Duration::from_millis(10_500), "   ttl 10s, renewed 0.9s ago"),
         (Duration::from_mins(2), "   ttl 2m 0s, renewed 1m 50s ago"),
-        // Another ttl than was said: nothing is known then.
+        // The ttl is not the reported one: then the time of the renewal is unknown.
         (Duration::from_secs(9), "renews it"),
     ] {
         holder.ttl = Some(ttl);

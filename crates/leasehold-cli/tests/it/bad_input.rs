@@ -1,5 +1,5 @@
-//! Input that makes no sense, and worlds that are broken: each ends in a message that says what
-//! happened and what to do, in the right code, and nothing is lost or left.
+//! Senseless input and broken surroundings. Each ends in a message that says what happened and what
+//! to do, with the right exit code. Nothing is lost or left behind.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -198,7 +198,7 @@ fn a_store_where_no_file_can_be_says_so() {
     assert!(done.stderr.contains("file/locks.db"), "{}", done.stderr);
 }
 
-/// A typing error must not become a store that nobody else looks into.
+/// A typing error must not create a store that nobody else uses.
 #[test]
 fn a_store_in_a_directory_that_does_not_exist_is_refused_and_makes_nothing() {
     let world = World::sqlite();
@@ -210,7 +210,7 @@ fn a_store_in_a_directory_that_does_not_exist_is_refused_and_makes_nothing() {
     assert!(!world.path("nosuch").exists());
 }
 
-/// Root may write everywhere, so there the second half has nothing to show.
+/// Root may write everywhere, so the second half cannot be tested as root.
 #[test]
 fn a_store_without_rights_ends_with_77() {
     let world = World::sqlite();

@@ -1,4 +1,4 @@
-//! Which store is chosen, and what is said about the choice.
+//! The choice of the store, and the messages about it.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,7 @@ use leasehold_testkit::servers::RedisServer;
 
 use crate::harness::{Done, World, finish};
 
-/// `run hello -- echo mine`, without a store being named.
+/// `run hello -- echo mine`, without naming a store.
 fn unnamed(world: &World, flags: &[&str], env: &[(&str, &str)]) -> Done {
     let mut command = world.bare();
     command.envs(env.iter().copied()).args(flags).args(["run", "hello", "--", "echo", "mine"]);
@@ -103,7 +103,7 @@ fn what_is_no_regular_file_of_bounded_size_is_refused_as_a_url_file() {
     assert!(!world.path("began").exists());
 }
 
-/// Whoever may list the environment of a command would see a password in it.
+/// Users who can list the environment of a command would see a password in it.
 #[test]
 fn a_command_is_told_of_the_url_file_and_not_of_the_password_in_it() {
     let world = World::on(RedisServer::builder().config("requirepass", "hunter2").start());

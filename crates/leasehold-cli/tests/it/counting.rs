@@ -1,4 +1,4 @@
-//! A counter in a file: read, add one, write.
+//! A counter in a file: read it, add one, write it.
 
 use std::process::Command;
 
@@ -29,7 +29,7 @@ fn no_update_is_lost_by_eight_processes_under_the_lock(world: &World) {
     world.assert_nothing_left();
 }
 
-/// Each is handed the lock by the one before it, and takes what woke it away.
+/// Each waiter gets the lock from the one before it, and removes its own bell.
 #[test]
 fn a_crowd_that_wants_one_lock_of_a_file_is_served_to_the_last() {
     let world = World::sqlite();
@@ -46,8 +46,8 @@ fn a_crowd_that_wants_one_lock_of_a_file_is_served_to_the_last() {
     world.assert_nothing_left();
 }
 
-/// The same steps without the lock, in an order that a scheduler may choose: both read before
-/// either writes. This is what the test above would look like if it could not fail.
+/// The same steps without the lock, in an order that a scheduler may choose: both processes read
+/// before either writes. It shows that the first test can fail.
 #[test]
 fn an_update_is_lost_without_the_lock() {
     let world = World::sqlite();

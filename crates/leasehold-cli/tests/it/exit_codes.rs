@@ -55,7 +55,7 @@ fn a_taken_lock_ends_with_75_or_the_code_of_choice(world: &World) {
     refused.code(75).says("is held by").says("use -w 1m to wait");
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
     finish(world.leasehold(["run", "x", "-w", "0", "--", "true"])).code(75);
-    // What a cron job writes is mailed to somebody, on every host but one.
+    // Cron mails whatever a job writes, and all hosts but one fail to get the lock.
     for command in [&["run", "x", "-qn", "--", "true"][..], &["acquire", "x", "-qn", "--ttl", "1s"]]
     {
         let quiet = finish(world.leasehold(command));

@@ -1,4 +1,4 @@
-//! The JSON that scripts build on.
+//! The JSON that scripts depend on.
 
 use std::collections::BTreeSet;
 

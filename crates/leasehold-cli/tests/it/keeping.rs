@@ -1,7 +1,7 @@
-//! Every process that the command starts is counted by the kernel, and none outlives the lock.
+//! The kernel counts every process that the command starts, and none outlives the lock.
 //!
-//! The processes of a command inherit its stdout. So a pipe there is at its end when, and only
-//! when, all of them are dead.
+//! The processes of a command inherit its stdout. So a pipe there ends exactly when all of them are
+//! dead.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::harness::{
     until_dead,
 };
 
-/// How often what went wrong now and then is tried. `LEASEHOLD_SUPERVISION_ROUNDS` asks for more.
+/// How often to repeat a test for rare faults. `LEASEHOLD_SUPERVISION_ROUNDS` asks for more.
 fn rounds(usual: usize) -> usize {
     let wanted = std::env::var("LEASEHOLD_SUPERVISION_ROUNDS").ok();
     wanted.map_or(usual, |wanted| wanted.parse().expect("a number"))
 }
 
-/// Runs a script that leaves a process behind, which writes "done" to a file at its end.
+/// Runs a script whose background process writes "done" to a file at its end.
 #[track_caller]
 fn is_held_until_the_rest_is_done(world: &World, script: &str) -> Done {
     let _ = std::fs::remove_file(world.path("log"));
-    // What is left behind has no stream of ours: only the end of `leasehold` is waited for.
+    // The background process has none of our streams, so we wait only for the end of `leasehold`.
     let script = format!("exec > /dev/null 2> /dev/null; {script}");
     let done = finish(world.run("x", &["-q"], &script));
     assert_eq!(world.read("log"), "done\n", "the lock was released too early: {script}");
@@ -70,7 +70,7 @@ fn a_process_without_its_main_thread_keeps_the_lock() {
     world.assert_nothing_left();
 }
 
-/// Starts a command that stays, ends its lease, and returns when all of it is dead.
+/// Starts a command that stays, ends its lease, and returns when all its processes are dead.
 #[track_caller]
 fn is_killed_at_loss(world: &World, script: &str) {
     let mut run = start(world.run("x", &["--ttl", "1s"], &format!("echo up; {script}")));
@@ -94,7 +94,7 @@ fn whatever_shape_a_command_has_it_is_killed_when_the_lock_is_lost() {
 /// Starts five processes in mixed shapes and waits until all are up.
 #[track_caller]
 fn five_processes(world: &World, name: &str) -> Running {
-    // So long that a busy machine loses no lease meanwhile.
+    // The ttl is long, so that a busy machine loses no lease meanwhile.
     let mut command = world.leasehold(["run", name, "--ttl", "1m", "--"]);
     command.arg(tree()).arg("mixed");
     let mut run = start(command);
@@ -136,7 +136,7 @@ fn a_killed_keeper_takes_the_command_along_and_the_lock_is_released() {
     }
 }
 
-/// Who stops the keeper has taken nothing away: it is killed, and its processes are ours.
+/// Stopping the keeper does not help: we kill it, and its processes become our children.
 #[test]
 fn a_keeper_that_hangs_saves_nobody() {
     let world = World::sqlite();
@@ -155,8 +155,8 @@ fn signal(pid: i32, signal: Signal) {
     rustix::process::kill_process(pid, signal).expect("it is ours");
 }
 
-/// Sends three requests to end in one moment. The third leaves at once, when nothing can have been
-/// killed yet: the keeper is stopped until we have left. Returns whether we did leave: on a slow
+/// Sends three stop signals in one moment. We leave at the third, before anything can have been
+/// killed: the keeper is stopped until we have left. Returns whether we did leave. On a slow
 /// machine the keeper may seem to hang, and then everything is killed first.
 fn leaves_without_releasing(world: &World) -> bool {
     let script = "trap '' TERM INT HUP; echo $$; while :; do sleep 0.02; done";
@@ -175,7 +175,7 @@ fn leaves_without_releasing(world: &World) -> bool {
     assert!(left || !is_alive(pid), "we ended before the command without having left");
     if left {
         assert_eq!(world.state("x"), "held", "released although the command may run");
-        // The system continues the keeper, which has lost its parent.
+        // The kernel continues the keeper, because its parent is gone.
         until_dead(pid);
         assert_eq!(world.state("x"), "held", "it is left to its ttl");
         finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
@@ -190,7 +190,7 @@ fn a_third_signal_does_not_release_the_lock_of_a_command_that_still_runs() {
     assert!((0..ROUNDS).any(|_| leaves_without_releasing(&world)), "never within {ROUNDS} rounds");
 }
 
-/// The keeper knows until when the lease is good. It needs nobody to tell it that time is over.
+/// The keeper knows the end of the lease, and needs no message that it has come.
 #[test]
 fn a_stopped_leasehold_does_not_keep_its_command_beyond_the_lease() {
     let world = World::sqlite();
@@ -239,7 +239,7 @@ fn the_background_jobs_of_the_shell_that_became_us_live_on_when_the_lock_is_lost
     signal(pid, Signal::KILL);
 }
 
-/// Runs `leasehold` in `namespaces` of its own, after `setup`. `None` where users get none.
+/// Runs `leasehold` in new `namespaces`, after `setup`. `None` if users may not create any.
 fn inside(world: &World, (namespaces, setup): (&str, &str), script: &str) -> Option<Done> {
     let inner = world.run("x", &["--ttl", "1s"], script);
     let mut outer = std::process::Command::new("unshare");
@@ -282,7 +282,7 @@ fn without_a_proc_everything_is_killed_all_the_same() {
         let unlock = format!("{exe} unlock x --force --yes --why test 2> /dev/null");
         let script = format!("{unlock}; exec {}", tree_in(shape));
         let Some(done) = inside(&world, NO_PROC, &script) else { return };
-        // Its stdout is at its end: all are dead.
+        // Its stdout has ended, so all are dead.
         assert_eq!(done.status.code(), Some(79), "{shape}: {done:?}");
     }
     world.assert_nothing_left();

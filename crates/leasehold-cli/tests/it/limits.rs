@@ -1,4 +1,4 @@
-//! Limits of the process: each ends in an error that says so, none in a panic.
+//! Limits on a process: each leads to a clear error, and none to a panic.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::harness::{Done, World, start};
 
-/// From what the loader of programs needs to more than every command does.
+/// From what the loader of programs needs, to more than any command needs.
 const DESCRIPTORS: std::ops::RangeInclusive<u32> = 4..=48;
 
 /// From none to about as many threads and processes as a command starts.
 const PROCESSES: std::ops::RangeInclusive<u32> = 0..=12;
 
-/// Surely enough: the dead of earlier commands count until somebody has waited for them.
+/// Certainly enough: ended processes of earlier commands count until they are reaped.
 const ENOUGH_PROCESSES: u32 = 4_096;
 
 on_every_store! {
@@ -34,7 +34,7 @@ fn too_few_descriptors_end_in_an_error(world: &World) {
 }
 
 fn too_few_processes_end_in_an_error(world: &World) {
-    // Others may run the command there, and keep locks.
+    // The other user must be able to run the command there, and to keep locks.
     fs::set_permissions(world.path("."), fs::Permissions::from_mode(0o777)).expect("it is ours");
     let program = world.path("leasehold");
     fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).expect("there is room");
@@ -52,12 +52,12 @@ fn too_few_processes_end_in_an_error(world: &World) {
     }
 }
 
-/// What takes a lock, waits for nobody, and leaves none.
+/// Commands that end soon and leave no lock.
 fn commands() -> [&'static [&'static str]; 3] {
     [&["run", "x", "--", "true"], &["run", "x", "--wait", "1s", "--", "true"], &["inspect", "x"]]
 }
 
-/// That `command`, started by what `words` say.
+/// `command`, started by the program in `words`.
 fn under(words: &[&str], command: &Command) -> Command {
     let mut limited = Command::new(words[0]);
     limited.args(&words[1..]).arg(command.get_program()).args(command.get_args());
@@ -70,8 +70,9 @@ fn under(words: &[&str], command: &Command) -> Command {
     limited
 }
 
-/// The superuser has no limit of processes, so it becomes somebody who has no other process: the
-/// limit counts all processes and threads of a user, also those of a test beside this one.
+/// The words that run a command as a user without other processes; none unless we are root. Root
+/// has no limit. The limit counts all processes and threads of a user, including those of parallel
+/// tests.
 fn become_somebody() -> Vec<String> {
     static USERS: AtomicU32 = AtomicU32::new(0);
     if !rustix::process::geteuid().is_root() {
@@ -82,7 +83,7 @@ fn become_somebody() -> Vec<String> {
     ["setpriv".to_owned()].into_iter().chain(ids).chain(["--clear-groups".to_owned()]).collect()
 }
 
-/// The same command, by a program that everybody may run.
+/// The same command, with a program that every user may run.
 fn as_somebody(program: &Path, command: &Command) -> Command {
     let mut copy = Command::new(program);
     copy.args(command.get_args());
@@ -95,7 +96,7 @@ fn as_somebody(program: &Path, command: &Command) -> Command {
     copy
 }
 
-/// Whether it went well. If not, it ended by itself and said why.
+/// Whether the command succeeded. If not, it must have ended with a reason and without a panic.
 fn ends_clearly(done: &Done, most: u32) -> bool {
     let text = format!("a limit of {most}: {:?}\n{}", done.status, done.stderr);
     assert!(!done.stderr.contains("panicked"), "{text}");

@@ -1,4 +1,4 @@
-//! What `-v`, `-vv` and `-vvv` show.
+//! The log of `-v`, `-vv` and `-vvv`.
 
 use serde_json::Value;
 

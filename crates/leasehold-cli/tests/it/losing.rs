@@ -12,13 +12,13 @@ on_every_store! {
     a_release_that_finds_the_lock_gone_ends_with_79,
 }
 
-/// A command that ignores every request to stop, and writes down on the clock of the store
-/// (CLOCK_BOOTTIME, of which /proc/uptime shows hundredths) that it lives.
+/// A command that ignores every request to stop. It writes the time again and again while it lives,
+/// on the clock of the store (CLOCK_BOOTTIME; /proc/uptime shows it in hundredths).
 const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
     while :; do read up idle < /proc/uptime; echo $up >> $1/alive; sleep 0.02; done";
 
-/// Renewals fail because another writer has the file locked. The order is checked on the store's
-/// own clock: the last sign of life lies before the instant at which the store frees the lock.
+/// Renewals fail because another writer has the file locked. The last sign of life must lie before
+/// the instant at which the store frees the lock, on the store's own clock.
 #[test]
 fn a_command_that_ignores_term_is_dead_before_the_store_frees_the_lock() {
     let world = World::sqlite();
@@ -92,7 +92,7 @@ fn everything_that_the_command_started_is_stopped_also_in_a_session_of_its_own(w
 }
 
 fn a_release_that_finds_the_lock_gone_ends_with_79(world: &World) {
-    // Renewals are so rare that the release is first to learn of it.
+    // Renewals are so rare that the release is the first to find the lease gone.
     let mut run = start(world.run("x", &["--ttl", "1h"], "echo up; read line; exit 0"));
     run.expect("up");
     unlock(world);
@@ -110,7 +110,7 @@ fn a_killed_holder_is_followed_when_its_lease_ends_and_not_before() {
     holder.kill(Signal::KILL);
     holder.exit();
     let store = Connection::open(world.database()).expect("the store's file");
-    // The last renewal is past: who would renew is dead.
+    // No more renewals come, since the holder is dead.
     let expires: i64 = store
         .query_row("SELECT expires FROM locks WHERE key = 'x'", [], |row| row.get(0))
         .expect("the lease");
@@ -122,7 +122,7 @@ fn a_killed_holder_is_followed_when_its_lease_ends_and_not_before() {
         .expect("hundredths of seconds");
     #[allow(clippy::cast_precision_loss, reason = "hundredths of a second are compared")]
     let expires = expires as f64 / 1e9;
-    // Rounded down to hundredths by the system.
+    // The system rounds down to hundredths.
     assert!(held + 0.01 >= expires, "held at {held}, the old lease ended at {expires}");
     waiter.end().code(0);
     world.assert_nothing_left();

@@ -1,5 +1,5 @@
-//! Drives the built command as its users do: processes, pipes, signals, and a store in a file or on
-//! a server.
+//! Drives the built command as its users do: with processes, pipes and signals, and with a store in
+//! a file or on a server.
 #![allow(clippy::disallowed_methods, reason = "tests look at real processes in real time")]
 #![allow(missing_docs, reason = "the names of the tests say it")]
 

@@ -7,7 +7,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(root.join(file)).expect("a file of this workspace")
 }
 
-/// With its symbols the command is seven times as large.
+/// The command is seven times as large with its symbols.
 #[test]
 fn what_users_install_has_no_symbols() {
     let manifest = read("Cargo.toml");
@@ -16,7 +16,7 @@ fn what_users_install_has_no_symbols() {
     assert!(profile.lines().any(|line| line == "strip = \"symbols\""), "{profile}");
 }
 
-/// Without `--locked` cargo takes whatever versions are new that day.
+/// Without `--locked`, cargo takes the newest versions of that day.
 #[test]
 fn whoever_installs_it_gets_the_versions_that_were_tested() {
     let readme = read("README.md");

@@ -1,4 +1,4 @@
-//! `acquire`, `renew`, `release`, `unlock`, `ls`, `inspect`: what scripts and operators use.
+//! The commands of scripts and operators: `acquire`, `renew`, `release`, `unlock`, `ls`, `inspect`.
 
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn with_ttl<const N: usize>(world: &World, args: [&str; N]) -> std::process::Com
     command
 }
 
-/// A lease of an hour must not be thought renewed for as long when it was not.
+/// A holder that took an hour must not believe that a shorter renewal lasts an hour.
 fn renew_does_not_guess_a_ttl(world: &World) {
     let grant = acquire(world, "x", "1s");
     let token = grant["token"].as_str().expect("a token");
@@ -185,7 +185,7 @@ fn ls_watches_and_prints_what_has_changed(world: &World) {
     assert_eq!(next()["name"], "y");
 }
 
-/// A holder that lives renews its lease every third of its ttl.
+/// A living holder renews its lease every third of its ttl.
 fn a_look_tells_when_the_lease_was_renewed(world: &World) {
     let mut holder = start(world.run("x", &["--ttl", "30s"], "echo up; read line"));
     holder.expect("up");

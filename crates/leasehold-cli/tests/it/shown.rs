@@ -1,4 +1,4 @@
-//! What is shown of names, texts and tokens that somebody else wrote.
+//! How names, texts and tokens from other clients are shown.
 
 use serde_json::Value;
 

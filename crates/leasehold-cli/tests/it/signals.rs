@@ -1,4 +1,4 @@
-//! TERM, INT, HUP and QUIT, while we wait, hold and release; and the signals beside them.
+//! TERM, INT, HUP and QUIT during a wait, a hold and a release; and other signals.
 
 use rusqlite::Connection;
 use rustix::process::Signal;
@@ -56,7 +56,7 @@ fn a_command_that_dies_of_a_forwarded_signal_takes_us_along(world: &World) {
     }
 }
 
-/// The release is held up by a writer that has the file locked; the command has ended before.
+/// The command has ended, and a writer that has the file locked delays the release.
 #[test]
 fn a_signal_while_releasing_changes_nothing() {
     let world = World::sqlite();
@@ -140,5 +140,5 @@ fn a_command_continued_after_its_lease_lapsed_is_killed(world: &World) {
     assert!(!is_alive(pid));
 }
 
-/// What a shell does while it waits for signals: it takes them between two short sleeps.
+/// A shell that waits for signals: it handles them between two short sleeps.
 const IDLE: &str = "while :; do sleep 0.02; done";

@@ -1,4 +1,4 @@
-//! `acquire` prints the one thing by which its lock can be released.
+//! `acquire` prints the token, without which nobody can release its lock.
 
 use std::fs::OpenOptions;
 use std::process::Command;
@@ -11,7 +11,7 @@ on_every_store! {
     who_throws_the_token_away_gets_the_lock,
 }
 
-/// `acquire x` by a shell that redirects as it is told.
+/// `acquire x` in a shell with this redirection.
 fn acquire(world: &World, redirect: &str, flags: &str) -> Done {
     let mut command = Command::new("sh");
     let script = format!("exec \"$0\" acquire x --ttl 1h {flags} {redirect}");
@@ -44,13 +44,13 @@ fn a_lock_whose_token_cannot_be_printed_is_given_back(world: &World) {
     assert_eq!(world.state("x"), "free");
 }
 
-/// As a cron job does that only wants to know whether it is the first.
+/// As in a cron job that only wants to know whether it is the first.
 fn who_throws_the_token_away_gets_the_lock(world: &World) {
     acquire(world, ">/dev/null", "").code(0);
     assert_eq!(world.state("x"), "held");
     let unlock = ["unlock", "x", "--force", "--yes", "--why", "the test"];
     finish(world.leasehold(unlock)).code(0);
-    // A daemon has one such stream for all three.
+    // A daemon uses one stream for all three.
     let null = || OpenOptions::new().read(true).write(true).open("/dev/null").expect("a device");
     let mut command = world.leasehold(["acquire", "x", "--ttl", "1h"]);
     command.stdin(null()).stdout(null()).stderr(null());

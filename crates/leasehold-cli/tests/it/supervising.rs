@@ -1,4 +1,4 @@
-//! The command and its processes: what they get, and that none outlives the lock.
+//! The command and its processes: what they receive, and that none outlives the lock.
 
 use rustix::process::Signal;
 
@@ -60,7 +60,7 @@ fn no_shell_touches_the_arguments(world: &World) {
     assert_eq!(done.stdout, "[$HOME][a  b][*][][-n][--json]");
 }
 
-/// No code of ours runs when we are killed. The keeper sees the socket close.
+/// None of our code runs when we are killed, but the keeper sees the socket close.
 fn killing_us_takes_the_command_along(world: &World) {
     let mut run = start(world.run("x", &["--ttl", "1s"], "echo $$; exec sleep 1000"));
     let pid: i32 = run.line().parse().expect("a pid");
@@ -73,7 +73,7 @@ fn killing_us_takes_the_command_along(world: &World) {
 fn what_the_command_leaves_behind_keeps_the_lock(world: &World) {
     let fifo = world.path("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
-    // A daemon by the book: a session of its own, no stream of ours, its parent gone.
+    // A textbook daemon: a session of its own, none of our streams, and its parent gone.
     let script = "setsid sh -c 'read line < $0/fifo; echo daemon > $0/log' $1 \
                   < /dev/null > /dev/null 2>&1 & exit 3";
     let mut run = start(world.run("x", &[], script));
@@ -116,7 +116,8 @@ fn many_ends_at_once_are_all_seen(world: &World) {
     world.assert_nothing_left();
 }
 
-/// In a container we may be process 1, whom orphans come to and default actions do not hit.
+/// In a container we may be process 1: orphans become our children, and default signal actions do
+/// not end us.
 fn as_process_1_we_reap_what_comes_to_us_and_end_with_a_code(world: &World) {
     let inside = |script: &str| {
         let inner = world.run("x", &[], script);
@@ -125,7 +126,7 @@ fn as_process_1_we_reap_what_comes_to_us_and_end_with_a_code(world: &World) {
         outer.arg(inner.get_program()).args(inner.get_args()).current_dir(world.path(""));
         finish(outer)
     };
-    // Between us and the command stands the keeper.
+    // The keeper is between us and the command.
     let script = "read pid name state parent rest < /proc/$PPID/stat; \
                   test $parent = 1 && (setsid sleep 0.5 &) ; exit 4";
     let done = inside(script);

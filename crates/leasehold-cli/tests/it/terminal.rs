@@ -1,4 +1,4 @@
-//! At a terminal: a pseudo-terminal plays it, setsid(1) makes it the controlling one.
+//! At a terminal: a pseudo-terminal plays it, and setsid(1) makes it the controlling terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -21,7 +21,7 @@ on_every_store! {
     a_list_of_nothing_says_so_to_a_person_only,
 }
 
-/// A process that believes to have a terminal.
+/// A process with a pseudo-terminal.
 struct Terminal {
     keys: File,
     screen: Receiver<String>,
@@ -34,7 +34,7 @@ impl Terminal {
         Self::of_width(command, 0)
     }
 
-    /// One with so many columns; none are known of one with 0.
+    /// A terminal with this many columns; 0 means that the number is unknown.
     fn of_width(command: &Command, columns: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of ours");
@@ -188,7 +188,7 @@ fn a_list_of_nothing_says_so_to_a_person_only(world: &World) {
     assert_eq!(finish(world.leasehold(["ls"])).code(0).stderr, "");
 }
 
-/// A line that wraps cannot be written over, and would come anew each second.
+/// A line that wraps cannot be overwritten, and would be repeated every second.
 #[test]
 fn the_status_line_fits_into_a_narrow_terminal() {
     let world = World::sqlite();

@@ -1,4 +1,4 @@
-//! Waiting in line, and what a person sees meanwhile.
+//! Waiting in line, and the messages meanwhile.
 
 use rusqlite::Connection;
 use rustix::process::Signal;
@@ -111,7 +111,7 @@ fn a_store_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return
     quiet.end().code(0);
 }
 
-/// Two containers may have one host name, and both be process 1.
+/// Two containers may have the same host name, and both may be process 1.
 #[test]
 fn a_holder_that_looks_like_the_waiter_is_told_apart_from_it() {
     let world = World::sqlite();

@@ -1,4 +1,4 @@
-//! What each store promises: a promise that is missing or new fails here first.
+//! The promises of each store: a missing or new promise fails here first.
 
 use leasehold::store::{Capabilities, Reach, Store};
 use leasehold_testkit::VirtualHost;
@@ -24,15 +24,15 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     redis.calls_up = false;
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;
-    // A hand-over would be a grant by a release, which does not look whether the server forgot, and
-    // cannot give back what has not copies enough.
+    // A hand-over would be a grant by a release. A release does not check whether the server
+    // forgot, and cannot release a grant with too few copies.
     let mut strict = redis;
     strict.line = false;
     let mut copies = strict;
     copies.gives_back = true;
     copies.reask = false;
-    // Of nodes in memory. Each would hand over to a head of its own, and what one grants late is
-    // given back.
+    // Of nodes in memory. Each node would hand over to the head of its own line. A late grant of a
+    // node is released.
     let mut quorum = memory;
     quorum.line = false;
     quorum.reask = false;

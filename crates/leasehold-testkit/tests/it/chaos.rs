@@ -1,4 +1,4 @@
-//! The program `chaos`: a short run of it, and what it makes of bad arguments.
+//! The program `chaos`: a short run, and bad arguments.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! Every case, for every store.
+//! Every case of the conformance suite, for every store.
 
 use crate::stores;
 

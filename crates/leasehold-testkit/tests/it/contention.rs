@@ -1,9 +1,9 @@
-//! Ten clients that want one lock of five nodes, all the time.
+//! Ten clients that want one lock of a quorum of five nodes, all the time.
 
 use leasehold_testkit::simulation::Contention;
 
-/// A node that granted the lock after the others had said no kept it for nobody: nobody had it then
-/// for a second at a time.
+/// A node that granted the lock after the others had refused kept it for nobody. So no client got
+/// the lock for a second at a time.
 #[test]
 fn who_contends_for_a_quorum_gets_turns_for_few_requests() {
     for seed in 0..3 {

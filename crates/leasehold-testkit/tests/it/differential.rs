@@ -1,7 +1,7 @@
-//! Each store against the reference: the same requests at the same moments get the same answers.
+//! Compares each store with the reference: the same requests at the same times get the same
+//! answers.
 //!
-//! The memory store is the reference. Whatever a store answers otherwise fails, but for what
-//! stands in [`EXCLUSIONS`].
+//! The memory store is the reference. Any different answer fails, except those in [`EXCLUSIONS`].
 
 mod play;
 mod request;
@@ -18,7 +18,7 @@ use self::play::play;
 use self::request::{EXACT, Plan, UNHURRIED, WHOLE};
 use crate::stores;
 
-/// What a store may answer otherwise than the reference, or is not asked.
+/// A permitted difference from the reference, or a request that a store does not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exclusion {
     LastMillisecond,
@@ -35,7 +35,7 @@ const ALL: &[&str] = &[SQLITE, REDIS];
 const SQLITE: &str = "SQLite";
 const REDIS: &str = "Redis";
 
-/// All of it: what, where, and why.
+/// All exclusions: what, for which stores, and why.
 const EXCLUSIONS: [(Exclusion, &[&str], &str); 8] = [
     (
         Exclusion::LastMillisecond,
@@ -89,13 +89,13 @@ fn excludes(store: &str, exclusion: Exclusion) -> bool {
     EXCLUSIONS.iter().any(|(what, stores, _)| *what == exclusion && stores.contains(&store))
 }
 
-/// A store that has to answer as the reference does.
+/// A store that must answer as the reference does.
 struct Contender {
     name: &'static str,
     setup: fn(&Arc<VirtualHost>) -> (Opener, Look),
 }
 
-/// Looks after each request at what a store has kept.
+/// Checks the data of a store after each request.
 type Look = Box<dyn Fn()>;
 
 const CONTENDERS: [Contender; 2] = [
@@ -110,7 +110,7 @@ const CONTENDERS: [Contender; 2] = [
     },
 ];
 
-/// Whatever was written has an end, and a lock is a plain string.
+/// Every key expires, and a lock is a plain string.
 fn everything_ends(server: &RedisServer) {
     for name in server.command(&["KEYS", "*"]).texts() {
         assert!(server.command(&["PTTL", &name]).int() > 0, "{name} has no end");
@@ -120,7 +120,7 @@ fn everything_ends(server: &RedisServer) {
     }
 }
 
-/// Plays these seeds, and returns how many hints of grants were the same.
+/// Plays these seeds, and returns how many equal hints of grants there were.
 fn play_all(plan: &Plan, seeds: Range<u64>) -> usize {
     let mut grants = 0;
     for seed in seeds {
@@ -142,13 +142,13 @@ fn who_is_handed_a_key_is_told_so_by_every_store_alike() {
     assert!(grants >= 20, "only {grants} keys were handed to somebody");
 }
 
-/// At the very moment in which leases and places end too.
+/// Requests also come at the exact moment when leases and places end.
 #[test]
 fn stores_that_count_in_nanoseconds_answer_what_the_reference_answers() {
     play_all(&EXACT, 0..60);
 }
 
-/// Or a line of it would excuse what nobody looks at any more.
+/// Otherwise an exclusion could excuse a store that is no longer compared.
 #[test]
 fn every_exclusion_is_of_a_store_that_is_compared() {
     for (exclusion, stores, _) in EXCLUSIONS {

@@ -1,13 +1,13 @@
-//! Forks: what a process copies of a client, and what its child does by itself.
+//! Forks: the copied state of a client in a child process, and the child's own clients.
 
 use std::process::Command;
 
 use leasehold_testkit::servers::{RedisServer, pool};
 
-/// How often parent and child try one lock.
+/// How often parent and child try for one lock.
 const TRIES: usize = 20;
 
-/// Runs both sides of a fork, which check what they see.
+/// Runs a scenario, in which both sides of a fork check their results.
 fn run(scenario: &str, url: &str) {
     let output = Command::new(env!("CARGO_BIN_EXE_forks")).args([scenario, url]).output();
     let output = output.expect("it was built with the tests");

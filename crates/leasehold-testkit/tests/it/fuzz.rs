@@ -1,4 +1,4 @@
-//! Any bytes, wherever bytes come from outside.
+//! Random bytes in all places that read bytes from outside.
 
 use leasehold_testkit::fuzz::{Target, check};
 use leasehold_testkit::fuzz::{answers, files, messages, names, replies, urls};

@@ -1,4 +1,4 @@
-//! What is promised, held against the stores and the session, on virtual time.
+//! Tests the promises of the stores and the session, on virtual time.
 
 #![allow(missing_docs, reason = "a test binary")]
 

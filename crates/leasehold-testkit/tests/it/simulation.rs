@@ -1,4 +1,4 @@
-//! Worlds that once broke something, by name, and what every world must be.
+//! Worlds that once broke a promise, by name, and the demands on every world.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use leasehold_testkit::simulation::{Fault, Kind, Plan, Ran, run};
 
 const USUAL: Duration = Duration::from_secs(30);
 
-/// Runs the world that `seed` stood for when it broke something: of the kinds that there were then.
+/// Runs the world of a seed that broke a promise when only the first kinds of worlds existed.
 #[track_caller]
 fn holds(seed: u64) -> Ran {
     holds_in(&as_it_was(seed))
 }
 
-/// The world of a seed, of the kinds that there were at first.
+/// The world of a seed, drawn from the first kinds.
 fn as_it_was(seed: u64) -> Plan {
     Plan::among(seed, USUAL, &FIRST)
 }
 
-/// The kinds that there were when the first seeds got their names here.
+/// The kinds that existed when the first seeds got their names here.
 const FIRST: [Kind; 4] = [Kind::Quorum, Kind::Coexist, Kind::Strict, Kind::Copies];
 
-/// The kinds that there were next.
+/// The kinds that existed next.
 const SECOND: [Kind; 11] = [
     Kind::Quorum,
     Kind::Coexist,
@@ -36,7 +36,7 @@ const SECOND: [Kind; 11] = [
     Kind::Foreign,
 ];
 
-/// The kinds that there are since all stores are simulated.
+/// The kinds that exist since all stores are simulated.
 const THIRD: [Kind; 14] = [
     Kind::Quorum,
     Kind::Coexist,
@@ -54,19 +54,19 @@ const THIRD: [Kind; 14] = [
     Kind::Sqlite,
 ];
 
-/// As [`holds`], of the kinds that there were next.
+/// As [`holds`], with the second set of kinds.
 #[track_caller]
 fn holds_among_the_second(seed: u64) -> Ran {
     holds_in(&Plan::among(seed, USUAL, &SECOND))
 }
 
-/// As [`holds`], of the kinds that there are since all stores are simulated.
+/// As [`holds`], with the third set of kinds.
 #[track_caller]
 fn holds_among_the_third(seed: u64) -> Ran {
     holds_in(&Plan::among(seed, USUAL, &THIRD))
 }
 
-/// Runs a world; nothing that is promised may break.
+/// Runs a world and asserts that it breaks no promise.
 #[track_caller]
 fn holds_in(plan: &Plan) -> Ran {
     let seed = plan.seed;
@@ -88,8 +88,8 @@ fn the_same_seed_gives_the_same_history_and_another_seed_another() {
     }
 }
 
-/// What they read is real memory, or a real file: nothing of it may follow from anything but the
-/// seed.
+/// These stores use real memory, or a real file. Still, everything in the history must follow from
+/// the seed.
 #[test]
 fn the_same_seed_gives_the_same_history_of_a_store_without_a_server() {
     for kind in [Kind::Memory, Kind::Sqlite] {
@@ -113,8 +113,8 @@ fn every_world_sees_enough_acquisitions_and_faults_to_mean_something() {
     }
 }
 
-/// An ask was queued while the connection was made, its future dropped, and its release given up;
-/// then the connection came, and the ask was sent.
+/// An ask was queued during connecting. Then its future was dropped, and its release was given up.
+/// When the connection came, the ask was sent.
 #[test]
 fn what_is_queued_for_a_connection_does_not_outlive_its_release() {
     for seed in [374, 855] {
@@ -122,15 +122,15 @@ fn what_is_queued_for_a_connection_does_not_outlive_its_release() {
     }
 }
 
-/// A stopped server read a try's ask only when its release had been given up: the checker took a
-/// longer call of another task for the try, and held the grant against it.
+/// A stopped server read the ask of a try only after its release had been given up. The checker
+/// confused the try with a longer call of another task, and blamed the call for the grant.
 #[test]
 fn what_reaches_the_server_after_its_call_is_held_against_nobody() {
     let _ran = holds(116_113_366_506_341);
 }
 
-/// A client was killed, or its runtime ended, while a release went on in the background: dropped,
-/// it was spawned again, dropped there, spawned again, until the stack was full.
+/// A client was killed, or its runtime ended, during a release in the background. The dropped
+/// release was spawned again, dropped again, and so on until the stack was full.
 #[test]
 fn a_release_at_a_quorum_goes_with_the_runtime_that_ends() {
     for seed in [32, 61] {
@@ -139,22 +139,22 @@ fn a_release_at_a_quorum_goes_with_the_runtime_that_ends() {
     }
 }
 
-/// A node forgot its scripts, and an ask that was still heard of in the background was sent once
-/// more, behind the release of its token.
+/// A node forgot its scripts. So an ask whose answer was still awaited in the background was sent
+/// again, behind the release of its token.
 #[test]
 fn an_ask_of_a_quorum_is_not_sent_again_behind_its_release() {
     let _ran = holds(22_720_061_101_191);
 }
 
-/// It sent something else when the server was back, and was killed before it tried the release
-/// again, which is after a pause.
+/// The client sent another request when the server was back. It was killed before it tried the
+/// release again, which it does after a pause.
 #[test]
 fn who_dies_before_a_release_is_tried_again_owes_nothing() {
     let _ran = holds(89_300_801_333_133);
 }
 
-/// The store gave back what too few replicas had confirmed, and the next task of the client went on
-/// by the same token, since the call that had asked was dropped meanwhile.
+/// The store released a grant that too few replicas had confirmed. The call that had asked was
+/// dropped meanwhile, and the next task of the client went on with the same token.
 #[test]
 fn a_token_is_left_whose_grant_was_given_back_for_want_of_copies() {
     for seed in [2_401, 2_512] {
@@ -163,21 +163,21 @@ fn a_token_is_left_whose_grant_was_given_back_for_want_of_copies() {
     }
 }
 
-/// Every node had evicted what it granted, and granted it to another, before the counters were
-/// raised: the checker wanted it given back all the same.
+/// Every node had evicted its grant and granted the key to another client, before the counters were
+/// raised. The checker still demanded a release of the first grant.
 #[test]
 fn what_nodes_have_granted_to_another_since_need_not_be_given_back() {
     for seed in [35_653_087_294_977, 35_653_087_294_994] {
         let plan = as_it_was(seed);
         assert!(plan.faults.iter().any(|one| one.fault == Fault::Eviction), "seed {seed}");
         let broken = check(&run(&plan).events, &plan.bounds());
-        // Nothing else is promised where nodes evict.
+        // Nothing else is promised if nodes evict keys.
         assert!(broken.iter().all(|one| one.invariant != Invariant::NoOrphan), "seed {seed}");
     }
 }
 
-/// A node was being asked for a lease again when its guard was detached: the node got a release by
-/// the token by which the lease went on.
+/// A guard was detached while a node was asked again for its lease. The node then got a release by
+/// the very token that the detached lease still used.
 #[test]
 fn a_lease_that_is_detached_while_a_node_is_asked_for_it_is_not_given_back() {
     let _ran = holds_among_the_second(153);
@@ -189,29 +189,29 @@ fn a_lock_without_fencing_has_no_fencing_token_of_another() {
     let _ran = holds_among_the_second(300_004);
 }
 
-/// Tasks that rush for one lock, which waits for copies and is not queued for, went on for minutes
-/// after the end: what they still had was taken for what the dead leave behind.
+/// Tasks that rush for one lock, which waits for copies and has no queue, went on for minutes after
+/// the end. Their leases looked like leases that dead clients leave behind.
 #[test]
 fn clients_that_rush_for_a_lock_stop_when_the_world_ends() {
     let _ran = holds_among_the_second(68_574_987_057_201);
 }
 
-/// A counter was evicted between two commands that a server had carried out in no time at all. A
-/// new one begins at the clock, which had not moved.
+/// The server carried out two commands in no time at all, and a counter was evicted between them. A
+/// new counter begins at the clock, which had not moved.
 #[test]
 fn a_server_takes_time_for_each_command() {
     let _ran = holds_among_the_second(90_000_001_674);
 }
 
-/// The guards of everybody were looked at in turns because one client had a thousand: a renewal of
-/// another was not seen before that one's lease ended.
+/// The guards of all clients were checked in turns, because one client had a thousand. A renewal of
+/// another client was not seen before its lease ended.
 #[test]
 fn a_client_of_few_leases_is_looked_at_each_time_beside_a_crowd() {
     let _ran = holds_among_the_second(90_000_002_677);
 }
 
-/// A stopped server read an ask only when its release had been given up, while its call went on by
-/// another token: the checker took that call for one that could have heard the answer.
+/// A stopped server read an ask only after its release had been given up, while its call went on
+/// with another token. The checker thought that this call could have received the answer.
 #[test]
 fn an_ask_that_comes_too_late_is_not_held_against_a_call_that_goes_on_by_another_token() {
     let _ran = holds_among_the_third(105_835_641_712_517);
@@ -230,7 +230,7 @@ fn an_ask_that_waited_for_its_connection_may_be_sent_after_its_lease_was_lost() 
     let _ran = holds_among_the_third(700_007_607);
 }
 
-/// A kind of world that never comes to what it is there for tests nothing.
+/// A kind of world tests nothing if the special events of that kind never happen.
 #[test]
 fn every_kind_of_world_comes_to_what_others_lack() {
     for (kind, what) in [

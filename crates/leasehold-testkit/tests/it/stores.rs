@@ -30,7 +30,7 @@ pub(crate) fn own(host: &Arc<VirtualHost>) -> Opener {
     Box::new(move || Box::pin(ready(AnyStore::new(store.clone()))))
 }
 
-/// A file of its own, which is gone with the case.
+/// A store in its own file, which is deleted after the case.
 pub(crate) fn sqlite(host: &Arc<VirtualHost>) -> Opener {
     let directory = tempfile::tempdir().expect("a directory for the file");
     let host: Arc<dyn Host> = host.clone();
@@ -41,12 +41,12 @@ pub(crate) fn sqlite(host: &Arc<VirtualHost>) -> Opener {
     })
 }
 
-/// A server of its own, which keeps virtual time.
+/// A store on its own server, which keeps virtual time.
 pub(crate) fn redis(host: &Arc<VirtualHost>) -> Opener {
     redis_on(&ServerOutside::new(pool::lend()), host)
 }
 
-/// A strict one, which is known to have forgotten nothing. Its leases may be as long as those of
+/// A store on a strict server that has forgotten nothing. Its leases may be as long as those of
 /// other stores.
 pub(crate) fn strict(host: &Arc<VirtualHost>) -> Opener {
     let outside = ServerOutside::new(pool::lend());
@@ -63,7 +63,7 @@ pub(crate) fn strict(host: &Arc<VirtualHost>) -> Opener {
     })
 }
 
-/// One that wants a copy of each grant, and has a replica that confirms every one at once.
+/// A store that wants a copy of each grant, with a replica that confirms each one at once.
 pub(crate) fn copies(host: &Arc<VirtualHost>) -> Opener {
     let outside = ServerOutside::new(pool::lend());
     host.attach(outside.clone());
@@ -76,8 +76,8 @@ pub(crate) fn copies(host: &Arc<VirtualHost>) -> Opener {
     })
 }
 
-/// As if each server had a replica, which is as far as the server is. A real one does not keep
-/// virtual time.
+/// Pretends that each server has a replica, which is always up to date. A real replica does not
+/// keep virtual time.
 struct Replicated<C>(C);
 
 impl<C: Connector> Connector for Replicated<C> {
@@ -120,26 +120,26 @@ impl Link for ReplicatedLink {
     }
 }
 
-/// Which process of a server answers.
+/// The id of a server's process.
 pub(crate) fn run_id(server: &RedisServer) -> String {
     let info = server.command(&["INFO", "server"]).text();
     let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
     run_id.expect("it says so").to_owned()
 }
 
-/// The replication id of a server: which history its data has.
+/// The replication id of a server, which names the history of its data.
 pub(crate) fn replid(server: &RedisServer) -> String {
     let info = server.command(&["INFO", "replication"]).text();
     let replid = info.lines().find_map(|line| line.strip_prefix("master_replid:"));
     replid.expect("it says so").to_owned()
 }
 
-/// That server, whose clock becomes the host's.
+/// A store on this server, whose clock becomes the host's.
 pub(crate) fn redis_on(outside: &Arc<ServerOutside>, host: &Arc<VirtualHost>) -> Opener {
     redis_by(outside, host, "")
 }
 
-/// As [`redis_on`], by its URL with something behind it.
+/// As [`redis_on`], with `options` at the end of its URL.
 pub(crate) fn redis_by(
     outside: &Arc<ServerOutside>,
     host: &Arc<VirtualHost>,
@@ -155,7 +155,7 @@ pub(crate) fn redis_by(
     })
 }
 
-/// Three stores in memory.
+/// A quorum of three stores in memory.
 pub(crate) fn quorum(host: &Arc<VirtualHost>) -> Opener {
     let nodes: [_; 3] = std::array::from_fn(|_| MemoryStore::new(host.clone()));
     let host: Arc<dyn Host> = host.clone();

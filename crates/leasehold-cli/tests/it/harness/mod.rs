@@ -1,4 +1,4 @@
-//! A world of its own for each test: a home, a store, and processes that are gone when it ends.
+//! A separate world for each test: a home, a store, and processes that are killed at its end.
 
 mod process;
 mod program;
@@ -13,10 +13,10 @@ pub(crate) use self::process::{Done, Running, finish, start, start_with_stderr};
 pub(crate) use self::program::{tree, tree_in};
 pub(crate) use self::world::World;
 
-/// How long anything may take before the test gives up: far more than a slow machine needs.
+/// The longest time for any step before the test gives up: far more than a slow machine needs.
 pub(crate) const CEILING: Duration = Duration::from_secs(60);
 
-/// Makes of each function over a world a test of its own for every store.
+/// Turns each function over a world into one test for every store.
 macro_rules! on_every_store {
     ($($name:ident,)+) => {$(
         mod $name {
@@ -35,7 +35,7 @@ macro_rules! on_every_store {
     )+};
 }
 
-/// Waits until something holds that nobody announces, looking again and again.
+/// Waits until `holds` is true, by checking it again and again.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -56,7 +56,7 @@ pub(crate) fn until_dead(pid: i32) {
     assert_eq!(ended, Ok(1), "process {pid} lives on");
 }
 
-/// The parent of a process as proc(5) has it.
+/// The parent of a process, from `/proc`.
 #[track_caller]
 pub(crate) fn parent_of(pid: i32) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
@@ -64,14 +64,14 @@ pub(crate) fn parent_of(pid: i32) -> i32 {
     after_name.split_whitespace().nth(1).and_then(|pid| pid.parse().ok()).expect("a pid")
 }
 
-/// The state letter of a process as proc(5) has it; `X` if there is none.
+/// The state letter of a process, as in proc(5); `X` if there is no such process.
 pub(crate) fn state_of(pid: i32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rfind(')').and_then(|at| stat[at + 1..].trim_start().chars().next());
     state.unwrap_or('X')
 }
 
-/// Whether a process runs, stopped or not.
+/// Whether a process lives, even if it is stopped.
 pub(crate) fn is_alive(pid: i32) -> bool {
     !matches!(state_of(pid), 'X' | 'Z')
 }

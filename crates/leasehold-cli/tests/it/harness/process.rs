@@ -1,4 +1,4 @@
-//! Processes that a test starts, talks to, and sees end.
+//! Processes that a test starts, talks to, and waits for.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::CEILING;
 
-/// What a process left behind.
+/// The results of a process that has ended.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: ExitStatus,
@@ -56,16 +56,16 @@ pub(crate) struct Running {
     said: String,
 }
 
-/// Starts a command with pipes for everything.
+/// Starts a command with pipes for all streams.
 pub(crate) fn start(command: Command) -> Running {
     start_with_stderr(command, Stdio::piped())
 }
 
-/// Starts a command with this for stderr, and with pipes for the rest.
+/// Starts a command with `stderr`, and with pipes for the other streams.
 pub(crate) fn start_with_stderr(mut command: Command, stderr: Stdio) -> Running {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
     let mut child = command.spawn().expect("the command starts");
-    // Or else we would keep the other end open.
+    // Otherwise we would keep the other end open.
     drop(command);
     let pid = i32::try_from(child.id()).expect("a pid");
     let stdin = child.stdin.take();
@@ -76,8 +76,9 @@ pub(crate) fn start_with_stderr(mut command: Command, stderr: Stdio) -> Running 
     Running { pid, stdin, stdout, stderr, ended, status: None, said: String::new() }
 }
 
-/// Whoever started these tests may ignore signals, as nohup does, and what is ignored is inherited.
-/// What is handled is not: a process that we start then has the default again.
+/// Makes the processes that we start have default signal actions. The tests may run with ignored
+/// signals, as under nohup, and children inherit those. Children do not inherit handlers, so we
+/// install handlers for the ignored signals.
 pub(super) fn start_with_default_signals() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -112,7 +113,7 @@ impl Running {
     }
 
     pub(crate) fn kill(&self, signal: Signal) {
-        // It may have ended: that is for the test to find out.
+        // It may have ended already: the test finds that out.
         let _ = kill_process(Pid::from_raw(self.pid()).expect("a pid"), signal);
     }
 
@@ -125,7 +126,7 @@ impl Running {
         }
     }
 
-    /// Waits until nobody has stdout any more, and returns what was left to read.
+    /// Waits until no process has stdout open, and returns the remaining lines.
     #[track_caller]
     pub(crate) fn rest_of_stdout(&mut self) -> Vec<String> {
         let mut rest = Vec::new();
@@ -144,7 +145,7 @@ impl Running {
         assert_eq!(self.line(), line, "stderr:\n{}", self.stderr_so_far());
     }
 
-    /// Waits for a line on stderr that has this in it, and returns it.
+    /// Waits for a line on stderr that contains `part`, and returns it.
     #[track_caller]
     pub(crate) fn expect_message(&mut self, part: &str) -> String {
         loop {
@@ -184,7 +185,7 @@ impl Running {
         Done { status, stdout, stderr: std::mem::take(&mut self.said) }
     }
 
-    /// Waits for the end of the process itself, whoever may still have its streams.
+    /// Waits for the end of the process itself, even if other processes still have its streams.
     #[track_caller]
     pub(crate) fn exit(&mut self) -> ExitStatus {
         if self.status.is_none() {
@@ -207,7 +208,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Once its end was reported its pid may be another's.
+        // Once its end was reported, its pid may belong to another process.
         if self.status.is_none() && self.ended.try_recv().is_err() {
             self.kill(Signal::KILL);
             let _ = self.ended.recv_timeout(CEILING);

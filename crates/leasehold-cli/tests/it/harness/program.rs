@@ -1,5 +1,5 @@
-//! Programs in C for what neither a shell nor safe Rust can do. The tests need a C compiler anyway:
-//! the bundled SQLite is compiled.
+//! Programs in C for steps that neither a shell nor safe Rust can do. The tests need a C compiler
+//! anyway, for the bundled SQLite.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ pub(crate) fn tree() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/programs/tree.c");
-        // Tests of other processes may use it already, so it appears as a whole.
+        // Other test processes may be using the program, so it must appear complete.
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tree");
         let mine = program.with_extension(std::process::id().to_string());
         let mut compiler = Command::new("cc");
@@ -21,7 +21,7 @@ pub(crate) fn tree() -> &'static Path {
     })
 }
 
-/// `tree` in this shape, as words of a shell script that has the directory of its world as `$1`.
+/// `tree` in this shape, as words of a shell script whose `$1` is the directory of its world.
 pub(crate) fn tree_in(shape: &str) -> String {
     format!("{} {shape}", tree().display())
 }

@@ -1,4 +1,4 @@
-//! A home and a store that nobody else uses.
+//! A home and a store that only one test uses.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use super::process::{finish, start_with_default_signals};
 
-/// How long a counter may stay when nobody holds its lock any more.
+/// How long a counter may stay after its lock was released.
 const FENCE_IDLE_MS: i64 = 600_000;
 
-/// A home and a store that nobody else uses.
+/// A home and a store that only one test uses.
 pub(crate) struct World {
     server: Option<RedisServer>,
     dir: TempDir,
@@ -41,7 +41,7 @@ impl World {
         Self { server, dir: tempfile::tempdir().expect("a temporary directory") }
     }
 
-    /// The server of a world that has one.
+    /// The server of a world with a server.
     #[track_caller]
     pub(crate) fn server(&self) -> &RedisServer {
         self.server.as_ref().expect("a world with a server")
@@ -51,7 +51,7 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// The file of a world that has one.
+    /// The file of a world with a file.
     #[track_caller]
     pub(crate) fn database(&self) -> PathBuf {
         assert!(self.server.is_none(), "a world with a file");
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// What the store is called where no password may be shown.
+    /// The name of the store without its password.
     pub(crate) fn label(&self) -> String {
         match &self.server {
             Some(server) => format!("{}/0", server.url()),
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// `leasehold` in this world, on the store that the environment names.
+    /// `leasehold` in this world, without a store named.
     pub(crate) fn bare(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
         for (name, _) in std::env::vars_os() {
@@ -100,7 +100,7 @@ impl World {
         command
     }
 
-    /// What `inspect --json` shows.
+    /// The lock object of `inspect --json`.
     pub(crate) fn inspect(&self, name: &str) -> Value {
         let seen = finish(self.leasehold(["inspect", name, "--json"]));
         assert!(seen.status.success(), "{}", seen.stderr);
@@ -131,15 +131,14 @@ impl World {
     }
 }
 
-/// Asserts that a server which nobody uses any more has only counters and what clients said of
-/// themselves, and those for a while.
+/// Asserts that an unused server keeps only counters and client records, and that these expire.
 #[track_caller]
 fn assert_remains_expire(server: &RedisServer) {
     for key in server.command(&["KEYS", "*"]).texts() {
         let stays = key.ends_with(":lh:fence") || key.starts_with(":lh:client:");
         assert!(stays, "`{key}` was left behind");
         let left = server.command(&["PTTL", &key]).int();
-        // It may have gone between the two questions.
+        // It may have expired between the two commands.
         assert!((1..=FENCE_IDLE_MS).contains(&left) || left == -2, "`{key}`: {left} ms");
     }
 }

@@ -1,4 +1,4 @@
-//! A stderr that takes nothing: what is done for the lease does not wait for it.
+//! A blocked stderr: the work for the lease does not wait for it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -11,13 +11,13 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use super::losing::{STUBBORN, pause_and_know_the_end, signs_of_life};
 use crate::harness::{World, is_alive, start_with_stderr, until};
 
-/// A pipe that is full, and that nobody reads.
+/// A full pipe that nobody reads.
 fn full_pipe() -> (OwnedFd, Stdio) {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
     for piece in [vec![b'x'; 4096], vec![b'x']] {
         while rustix::io::write(&writer, &piece).is_ok() {}
     }
-    // Of those who write there nobody else has asked not to be kept waiting.
+    // Only this test must not block on the pipe. The command must.
     rustix::io::ioctl_fionbio(&writer, false).expect("our own pipe");
     (reader, Stdio::from(writer))
 }
@@ -37,7 +37,8 @@ fn stopped_terminal() -> (OwnedFd, Stdio) {
     (OwnedFd::from(keys), Stdio::from(slave))
 }
 
-/// Stops the server under a command that ignores TERM. It is dead in time, and we are gone soon.
+/// Stops the server under a command that ignores TERM. The command must be dead in time, and
+/// `leasehold` must end soon.
 #[track_caller]
 fn is_dead_in_time((kept, stderr): (OwnedFd, Stdio), log: &str) {
     let world = World::redis();
@@ -67,7 +68,7 @@ fn a_terminal_that_was_stopped_holds_nothing_up() {
     is_dead_in_time(stopped_terminal(), "");
 }
 
-/// So much is logged that what may wait for stderr is full as well.
+/// The log is so long that the queue for stderr is full as well.
 #[test]
 fn a_log_that_nobody_reads_holds_nothing_up() {
     is_dead_in_time(full_pipe(), "trace");
@@ -77,7 +78,7 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
 fn a_command_that_ends_ends_us_although_messages_are_left() {
     let world = World::redis();
     let (kept, stderr) = full_pipe();
-    // The command ends by itself, and leaves a process that is mentioned.
+    // The command ends by itself, and leaves a process about which there is a message.
     let script = "sh -c 'read line; exit 0' < $1/fifo > /dev/null 2>&1 & echo up; exit 3";
     let made = std::process::Command::new("mkfifo").arg(world.path("fifo")).status();
     assert!(made.expect("mkfifo").success());

@@ -1,16 +1,16 @@
-//! What the command costs a server.
+//! The cost of the command for a server.
 
 use super::monitor::{Asked, Monitor};
 use super::{info, url_of};
 use crate::harness::{Running, World, finish, start, until};
 
-/// What a waiter may cost, in requests per second.
+/// The most requests per second of a waiter.
 const REQUESTS_PER_SECOND_MAX: f64 = 1.5;
 
-/// How often a waiter asks that is told nothing, in seconds.
+/// The poll interval of a waiter that gets no wake-ups, in seconds.
 const POLL_EVERY: f64 = 1.0;
 
-/// A lease that is renewed so rarely that its holder is silent.
+/// A ttl so long that its holder sends no renewals during a test.
 const SILENT: [&str; 2] = ["--ttl", "1h"];
 
 fn holder(world: &World) -> Running {
@@ -48,13 +48,12 @@ fn who_waits_opens_one_more_to_be_told() {
     holder.tell("end");
     holder.end().code(0);
     waiter.end().code(0);
-    // And one for renewals, if the command takes longer than the short ttl of a hand-over is left.
+    // A third one for renewals, if the command outlasts the short ttl of the hand-over.
     let made = connections_made(&world) - before;
     assert!((2..=3).contains(&made), "{made}");
 }
 
-/// Counted over whole rounds of what a waiter does, from one look at the holder to another, on the
-/// server's clock.
+/// Counts over whole rounds of a waiter, from one inspection to the next, on the server's clock.
 #[test]
 fn a_waiter_asks_seldom() {
     const ROUNDS: usize = 2;
@@ -63,7 +62,7 @@ fn a_waiter_asks_seldom() {
     let mut waiter = start(world.run("x", &["--ttl", "3s"], "exit 0"));
     waiter.expect_message("is held by");
     let mut monitor = Monitor::start(world.server());
-    // The last request of a look asks who the clients are.
+    // The last request of an inspection reads the records of the clients.
     let began = loop {
         let asked = monitor.next_request();
         if asked.is("MGET") {
@@ -88,8 +87,8 @@ fn a_waiter_asks_seldom() {
     world.assert_nothing_left();
 }
 
-/// How long after its last ask that found the lock taken a waiter begins whose holder releases
-/// right after that ask, in seconds on the server's clock.
+/// The seconds between the waiter's last ask that found the lock taken and the start of its work,
+/// on the server's clock. The holder releases right after such an ask.
 fn seconds_from_ask_to_work(world: &World, url: &str) -> f64 {
     let run = |script: &str| {
         let mut command = world.bare();
@@ -130,8 +129,8 @@ fn seconds_from_ask_to_work(world: &World, url: &str) -> f64 {
     begun.at - last_ask.at
 }
 
-/// One who finds out by polling begins at least one poll interval later, in each of the rounds. One
-/// who is told begins right away, where the machine lets it.
+/// A polling waiter starts at least one poll interval later in each of the rounds. A waiter that is
+/// told starts at once, if the machine is not too slow.
 #[test]
 fn a_waiter_of_another_process_is_told_and_need_not_look() {
     const ROUNDS: usize = 20;
@@ -140,7 +139,7 @@ fn a_waiter_of_another_process_is_told_and_need_not_look() {
     assert!((0..ROUNDS).any(is_told), "in none of {ROUNDS} rounds it began before its next poll");
 }
 
-/// What the test above would look like if it could not fail.
+/// Shows that the test above can fail.
 #[test]
 fn a_waiter_that_cannot_be_told_looks_once_in_a_poll_interval() {
     let world = World::redis();

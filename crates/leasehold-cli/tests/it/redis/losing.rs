@@ -1,18 +1,18 @@
-//! A server that is stopped in the middle, and what becomes of those who hold and wait.
+//! A server that is stopped in the middle, and the effect on holders and waiters.
 
 use rustix::process::Signal;
 
 use super::{time_left, uptime};
 use crate::harness::{World, finish, is_alive, start, until, until_dead};
 
-/// A command that ignores every request to stop, and writes down on the machine's clock
-/// (CLOCK_BOOTTIME, of which /proc/uptime shows hundredths) that it lives.
+/// A command that ignores every request to stop. It writes the time again and again while it lives,
+/// on the machine's clock (CLOCK_BOOTTIME; /proc/uptime shows it in hundredths).
 pub(super) const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
     while :; do read up idle < /proc/uptime; echo $up >> $1/alive; sleep 0.02; done";
 
-/// Stops the server and returns when it will free `x`, on the machine's clock. No renewal came
-/// between the question and the stop: it was asked just after one, and renewals are due every third
-/// of the ttl.
+/// Stops the server and returns when the server will free `x`, on the machine's clock. No renewal
+/// came between the question and the stop: the question came just after a renewal, and renewals are
+/// due every third of the ttl.
 pub(super) fn pause_and_know_the_end(world: &World, ttl: f64) -> f64 {
     let mut ends = None;
     until("the server is stopped between two renewals", || {
@@ -30,7 +30,7 @@ pub(super) fn pause_and_know_the_end(world: &World, ttl: f64) -> f64 {
     ends.expect("it was just found")
 }
 
-/// The signs of life that a stubborn command left.
+/// The times that a stubborn command wrote.
 pub(super) fn signs_of_life(world: &World) -> Vec<f64> {
     world.read("alive").lines().map(|up| up.parse().expect("a time")).collect()
 }
@@ -58,8 +58,8 @@ fn a_command_that_ignores_term_is_dead_before_a_stopped_server_frees_the_lock() 
     world.assert_nothing_left();
 }
 
-/// Stops the server under a command. Returns whether it was seen to be dead before the server would
-/// have freed the lock; on a machine that is slow to show it, that may be missed.
+/// Stops the server under a command. Returns whether the test saw it dead before the server would
+/// have freed the lock. On a slow machine the test may see that too late.
 fn is_seen_dead_in_time(world: &World) -> bool {
     let mut run = start(world.run("x", &["--ttl", "2s"], "echo $$; exec sleep 60"));
     let pid: i32 = run.line().parse().expect("a pid");
@@ -86,7 +86,7 @@ fn a_server_that_comes_back_in_time_is_no_reason_to_stop() {
     let script = "trap 'echo told to stop; exit 9' TERM; echo up; read line; exit 0";
     let mut run = start(world.run("x", &["--ttl", "20s"], script));
     run.expect("up");
-    // Ten seconds: longer than a renewal is waited for, shorter than the lease is good for.
+    // The server is away for longer than a renewal waits, and for less than the lease lasts.
     let ends = pause_and_know_the_end(&world, 20.0);
     run.expect_message("the lease was not renewed in time");
     world.server().resume();
@@ -160,7 +160,7 @@ fn a_signal_while_a_stopped_server_is_told_of_the_release_changes_nothing() {
         let end = holder.end();
         end.code(6).says("the store did not confirm the release").says("the lock frees itself");
         world.server().resume();
-        // What was on its way may arrive.
+        // A request that was on its way may still arrive.
         let token = world.inspect("x")["holders"][0]["token_hint"].clone();
         if let Some(token) = token.as_str() {
             let args = ["unlock", "x", "--token", token, "--why", "left by the test", "--yes"];
@@ -184,7 +184,7 @@ fn a_killed_holder_is_followed_when_its_lease_ends_and_not_before() {
     let ends = asked + time_left(&world, "x").expect("who would renew is dead");
     let line = waiter.line();
     let held: f64 = line.split(' ').next().and_then(|up| up.parse().ok()).expect("a time");
-    // Rounded down to hundredths by the system, and to milliseconds by the server.
+    // The system rounds down to hundredths, and the server to milliseconds.
     assert!(held + 0.012 >= ends, "held at {held}, the old lease ended at {ends}");
     waiter.end().code(0);
     world.assert_nothing_left();

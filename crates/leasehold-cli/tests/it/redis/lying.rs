@@ -1,4 +1,4 @@
-//! Servers that never answer, that are no servers of this kind, or that go away in mid-reply.
+//! Servers that never answer, that are not Redis servers, or that disconnect in mid-reply.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use leasehold_testkit::servers::FakeServer;
 
 use crate::harness::{Done, World, start, until};
 
-/// Copies what comes from one side to the other, `limit` bytes of it at most, and then closes both.
+/// Copies bytes from one side to the other, at most `limit` of them, and then closes both.
 fn copy(mut from: TcpStream, mut to: TcpStream, mut limit: usize) {
     let mut bytes = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut bytes) {
@@ -24,8 +24,8 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mut limit: usize) {
     }
 }
 
-/// A way to the server of the world on which the first connection ends after so many bytes of
-/// answers. It lasts as long as the process of the tests.
+/// A proxy to the server of the world. It cuts the first connection after `limit` bytes of answers,
+/// and lives as long as the test process.
 fn cut_off_after(world: &World, limit: usize, cut: &Arc<AtomicUsize>) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!("redis://{}", listener.local_addr().expect("an address"));
@@ -55,7 +55,7 @@ fn run_at(world: &World, url: &str, flags: &[&str]) -> Done {
     start(command).end()
 }
 
-/// It ends at all: the limit is on our side.
+/// The command does end: the limit is on our side.
 #[test]
 fn a_server_that_never_answers_ends_with_69() {
     let world = World::sqlite();
@@ -99,8 +99,8 @@ fn a_server_of_another_kind_ends_with_an_error_that_says_so() {
     assert!(!world.path("began").exists());
 }
 
-/// Wherever the first connection ends, the lock is taken and released all the same, or it is said
-/// that it was not; and nothing is held for longer than its ttl.
+/// Wherever the first connection ends, the lock is still taken and released, or the command says
+/// that it was not. No lock is held for longer than its ttl.
 #[test]
 fn a_connection_that_ends_in_mid_reply_is_repaired_or_told() {
     let world = World::redis();

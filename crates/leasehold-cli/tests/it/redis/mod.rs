@@ -1,4 +1,4 @@
-//! What only a server can do to the command.
+//! Situations that only a server can cause.
 
 mod blocked;
 mod costs;
@@ -23,21 +23,21 @@ fn uptime() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// How long the server keeps a key, in seconds; `None` if it is not there.
+/// How long the server keeps a key, in seconds; `None` if there is no such key.
 #[allow(clippy::cast_precision_loss, reason = "milliseconds are compared")]
 fn time_left(world: &World, key: &str) -> Option<f64> {
     let left = world.server().command(&["PTTL", key]).int();
     (left > 0).then_some(left as f64 / 1e3)
 }
 
-/// One line of what the server says of itself.
+/// One value of the server's `INFO`.
 fn info(world: &World, section: &str, name: &str) -> String {
     let text = world.server().command(&["INFO", section]).text();
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.unwrap_or_else(|| panic!("`{name}` is not in:\n{text}")).to_owned()
 }
 
-/// The URL of the server with credentials, and whatever follows.
+/// The URL of the server with credentials, followed by `rest`.
 fn url_of(world: &World, credentials: &str, rest: &str) -> String {
     format!("redis://{credentials}127.0.0.1:{}{rest}", world.server().port())
 }

@@ -1,4 +1,4 @@
-//! What a server is asked, in its own words.
+//! The commands that a server receives, from `MONITOR`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -7,7 +7,7 @@ use leasehold_testkit::servers::RedisServer;
 
 use crate::harness::CEILING;
 
-/// Everything that a server is asked from now on.
+/// All commands that a server carries out from now on.
 pub(super) struct Monitor {
     lines: BufReader<TcpStream>,
 }
@@ -15,9 +15,9 @@ pub(super) struct Monitor {
 /// One command that a server carried out.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// When, in seconds on the server's clock.
+    /// The time, in seconds on the server's clock.
     pub(super) at: f64,
-    /// The address of the client, or `lua` for what a script does.
+    /// The address of the client, or `lua` for a command of a script.
     from: String,
     /// The command and its arguments, each in quotes.
     words: String,

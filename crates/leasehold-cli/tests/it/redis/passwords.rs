@@ -1,4 +1,4 @@
-//! Who may talk to the server, and that nobody is told the password.
+//! Access to the server, and secrecy of the password.
 
 use std::process::Command;
 
@@ -7,25 +7,25 @@ use leasehold_testkit::servers::RedisServer;
 use super::url_of;
 use crate::harness::{Done, World, finish};
 
-/// A password with everything that means something in a URL.
+/// A password with all characters that have a meaning in a URL.
 const PASSWORD: &str = "hunter2@:/?#[]%+ü";
 const ENCODED: &str = "hunter2%40%3A%2F%3F%23%5B%5D%25%2B%C3%BC";
 
-/// What of it must never be shown.
+/// The part of it that must never be shown.
 const SECRET: &str = "hunter2";
 
 fn guarded() -> World {
     World::on(RedisServer::builder().config("requirepass", &format!("\"{PASSWORD}\"")).start())
 }
 
-/// A user with these rules, by which words of theirs a URL has to begin.
+/// Creates a user with these rules, and returns its URL.
 fn user(world: &World, rules: &str) -> String {
     let rules = format!("ACL SETUSER limited on >{SECRET} {rules}");
     world.server().command(&rules.split(' ').collect::<Vec<_>>());
     url_of(world, &format!("limited:{SECRET}@"), "")
 }
 
-/// Asks by this URL in every voice that the command has, and checks that none tells the secret.
+/// Runs a command with this URL in all output modes, and checks that none shows the secret.
 #[track_caller]
 fn in_every_voice(world: &World, url: &str, args: &[&str]) -> Vec<Done> {
     let voices = [&[][..], &["--json"], &["-vv"], &["--json", "-vv"], &["-q"]];
@@ -56,7 +56,7 @@ fn in_every_voice(world: &World, url: &str, args: &[&str]) -> Vec<Done> {
     all
 }
 
-/// The code, the words, and nothing begun.
+/// Asserts the exit code and the words, and that no command was started.
 #[track_caller]
 fn assert_refused(world: &World, url: &str, code: i32, words: &str) {
     for args in [&["run", "x", "--", "touch", "began"][..], &["ls"]] {
@@ -156,7 +156,7 @@ fn a_user_without_rights_ends_with_77_and_is_told_which() {
     assert_eq!(world.server().command(&["DBSIZE"]).int(), 0);
 }
 
-/// Without channels nobody is woken, and all else goes on.
+/// Without channels no waiter is woken, but everything else works.
 #[test]
 fn a_user_without_channels_takes_waits_and_releases() {
     let world = World::redis();

@@ -1,5 +1,5 @@
-//! Strict servers that may have forgotten what they granted: nobody holds the lock, and nobody gets
-//! it.
+//! Strict servers that may have forgotten their grants: no holder is known, and the server grants
+//! nothing.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::harness::{Done, World, finish, start};
 
 const EPOCH: &str = ":lh:epoch";
 
-/// A strict server that is known to have forgotten nothing.
+/// A strict server that has forgotten nothing.
 fn strict() -> World {
     let world = World::redis();
     let run_id = info(&world, "server", "run_id");
@@ -16,7 +16,7 @@ fn strict() -> World {
     world
 }
 
-/// Nothing new is granted there for that long from now on.
+/// Makes the server grant nothing new for `seconds` from now on.
 fn quarantine(world: &World, seconds: i64) {
     let time = world.server().command(&["TIME"]);
     let now: i64 = time.array()[0].text().parse().expect("seconds");
@@ -30,7 +30,7 @@ fn leasehold(world: &World, args: &[&str]) -> Command {
     command
 }
 
-/// Nothing was begun, and not since another holds the lock.
+/// Asserts that no command was started, and that the message does not blame a holder.
 #[track_caller]
 fn assert_refused(world: &World, flag: &[&str], code: i32, words: &[&str]) -> Done {
     let args = [&["run", "x"][..], flag, &["--", "touch", "began"]].concat();
@@ -49,7 +49,7 @@ fn who_asks_during_a_quarantine_is_told_to_wait_and_who_waits_gets_it_in_the_end
     let world = strict();
     quarantine(&world, 60);
     assert_refused(&world, &["-n"], 69, &["no new locks for", "use -w 2m to wait"]);
-    // It is no answer for `-q` to leave out: nobody does the work.
+    // `-q` must not hide this: the work was not done, and nobody else does it.
     assert_refused(&world, &["-qn"], 69, &["no new locks for"]);
     assert_refused(&world, &["-w", "1s"], 75, &["gave up after", "use -w 2m to wait"]);
     quarantine(&world, 4);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Done, World, finish, start, until};
 
-/// A home, and servers that are a quorum.
+/// A home, and the servers of a quorum.
 struct Nodes {
     world: World,
     servers: Vec<RedisServer>,
@@ -43,7 +43,7 @@ impl Nodes {
         serde_json::from_str(&seen.code(0).stdout).expect("JSON")
     }
 
-    /// Nothing was begun, and every node is named.
+    /// Asserts the exit code and the words, and that no command was started.
     #[track_caller]
     fn assert_refused(&self, code: i32, words: &str) -> Done {
         let begin = ["run", "x", "--", "touch", "began"];
@@ -99,7 +99,7 @@ fn one_of_three_servers_may_be_down() {
     assert_eq!(nodes.inspect()["state"], "free");
 }
 
-/// At once, whatever is still on its way to the third server when two have let go.
+/// Each run gets the lock at once, even if releases are still on their way to the third server.
 #[test]
 fn each_run_ends_as_its_command_does_and_leaves_no_lock() {
     let nodes = Nodes::start(3);
@@ -118,7 +118,7 @@ fn two_runs_exclude_each_other_and_the_second_goes_on_when_the_first_has_ended()
     let nodes = Nodes::start(3);
     let mut holder = start(nodes.run(&[], "echo up $LEASEHOLD_FENCE; read line; exit 0"));
     let first = holder.line();
-    // In another order, as another machine may have them.
+    // In another order, as another machine may list them.
     let urls: Vec<_> = nodes.urls().into_iter().rev().collect();
     let tried = ["run", "x", "-n", "--", "touch", "began"];
     finish(by_flags(&nodes.world, &urls, tried)).code(75).says("is held by");
@@ -134,7 +134,7 @@ fn two_runs_exclude_each_other_and_the_second_goes_on_when_the_first_has_ended()
     assert!(!nodes.world.path("began").exists());
 }
 
-/// The wait is served by the majority: that one node is out of reach is no silence.
+/// A majority answers the waiter, so one unreachable node does not count as a silent store.
 #[test]
 fn who_waits_while_one_server_is_down_is_not_told_that_the_store_is_silent() {
     let nodes = Nodes::start(3);
@@ -185,7 +185,7 @@ fn calls_inside_a_run_reach_its_whole_quorum_wherever_they_are() {
     command.args(["--url-file", "urls", "run", "x", "--", "sh", "-c", &script]);
     let done = finish(command);
     let mut lines = done.code(0).stdout.lines();
-    // A file is handed on by its path, which works wherever the command goes.
+    // A file is handed on by its path, which works in any directory.
     let file = nodes.world.path("urls");
     assert_eq!(lines.next(), file.to_str());
     let labels: Vec<_> = urls.iter().map(|url| format!("{url}/0")).collect();
@@ -248,7 +248,7 @@ fn a_replica_never_votes_beside_its_primary() {
     third.kill();
     let nodes = Nodes::of(vec![primary, replica, third]);
     let done = finish(nodes.leasehold(["run", "x", "--", "touch", "began"]));
-    // It is known to be the same if the replica has heard of it already, else of no use by itself.
+    // 78 if the replica has the probe already: it is the same store. 69 if not: it is unusable.
     assert!([69, 78].contains(&done.status.code().expect("a code")), "{done:?}");
     done.says("replica").says(&nodes.urls()[1]);
     assert!(!nodes.world.path("began").exists());
@@ -266,7 +266,7 @@ fn a_proxy_before_a_server_is_that_server() {
     assert!(!nodes.world.path("began").exists());
 }
 
-/// The lock is put where it was not, or the loss of one more server would end it.
+/// The lock is added at the node that lacked it, or else the loss of one more server would end it.
 #[test]
 fn a_server_that_comes_back_during_a_run_counts_for_it() {
     let nodes = Nodes::start(3);
@@ -350,7 +350,7 @@ fn a_wrong_password_at_one_of_three_is_said_and_not_outvoted() {
     }
 }
 
-/// Three servers, the third of which is some way off, and their URLs.
+/// Three servers and their URLs. The third is reached only through a slow proxy.
 fn with_one_far(far: RedisServer, way: Duration) -> (Nodes, Proxy, Vec<String>) {
     let proxy = Proxy::to(far.port());
     proxy.delay(Way::Both, way);
@@ -360,7 +360,7 @@ fn with_one_far(far: RedisServer, way: Duration) -> (Nodes, Proxy, Vec<String>) 
     (nodes, proxy, urls)
 }
 
-/// Nothing else gives it there what this one did not: the process ends.
+/// Only this command can put the lock there, since its process ends.
 #[test]
 fn one_command_reaches_a_server_that_is_merely_far() {
     let (nodes, _proxy, urls) = with_one_far(RedisServer::start(), Duration::from_millis(30));
@@ -376,7 +376,7 @@ fn one_command_reaches_a_server_that_is_merely_far() {
     until("it is free there, too", || !has_it());
 }
 
-/// Two of three would grant it, so it is not taken.
+/// Two of three grant the lock, so it is not taken.
 #[test]
 fn a_run_that_does_not_wait_counts_the_vote_of_a_server_that_is_merely_far() {
     let (nodes, _proxy, urls) = with_one_far(RedisServer::start(), Duration::from_millis(30));
@@ -415,7 +415,7 @@ fn a_key_of_another_type_at_one_server_is_outvoted_shown_and_left_alone() {
     finish(nodes.leasehold(["inspect", "x"])).code(78).says("not a lock of this kind");
 }
 
-/// The rights of GUARANTEES.md. Who may not look at a node could not tell it from another.
+/// The rights of GUARANTEES.md. A client that may not inspect a node cannot tell it from another.
 #[test]
 fn the_documented_rights_are_enough_and_without_those_of_the_probe_nothing_begins() {
     let take = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl +time \

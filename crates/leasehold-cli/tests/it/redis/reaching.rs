@@ -1,4 +1,4 @@
-//! Which locks a URL, a namespace and a database reach, and what is on the server for them.
+//! The locks that a URL, a namespace and a database reach, and their keys on the server.
 
 use serde_json::Value;
 
@@ -145,7 +145,7 @@ fn a_foreign_lock_that_never_expires_is_waited_for_until_it_is_gone() {
     world.assert_nothing_left();
 }
 
-/// The rights of GUARANTEES.md without those of the tools: the wait is no outage.
+/// The rights of GUARANTEES.md without those of the tools: the waiter must not report an outage.
 #[test]
 fn who_may_not_look_who_holds_a_lock_waits_all_the_same() {
     let world = World::redis();
@@ -158,7 +158,7 @@ fn who_may_not_look_who_holds_a_lock_waits_all_the_same() {
     command.args(["run", "x", "--", "echo", "my turn"]);
     let mut waiter = start(command);
     until("it has tried to look", || {
-        // Inside a script nothing else tells of it before Redis 7.0.
+        // Before Redis 7.0, only this log shows a command that was denied inside a script.
         let denied = format!("{:?}", world.server().command(&["ACL", "LOG"]));
         ["mget", "zmscore"].iter().any(|look| denied.contains(look))
     });

@@ -1,4 +1,4 @@
-//! Servers that refuse: each refusal ends in its code, with words that say what to do.
+//! Servers that refuse: each refusal has its exit code, and words that say what to do.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
@@ -8,7 +8,7 @@ use leasehold_testkit::servers::{RedisServer, version};
 use super::{info, time_left, url_of};
 use crate::harness::{World, finish, start, until};
 
-/// Asks for `y` in vain: the code, the words, and no command begun.
+/// Asserts that asking for `y` fails with this code and these words, and starts no command.
 #[track_caller]
 fn assert_refused(world: &World, code: i32, words: &str) {
     for args in [&["run", "y", "--", "touch", "began"][..], &["acquire", "y", "--ttl", "1s"]] {
@@ -19,7 +19,7 @@ fn assert_refused(world: &World, code: i32, words: &str) {
     assert!(!world.path("began").exists());
 }
 
-/// A connection whose answers nobody waits for.
+/// A connection with a command whose answer nobody reads.
 fn send(server: &RedisServer, command: &str) -> TcpStream {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("it runs");
     stream.write_all(format!("{command}\r\n").as_bytes()).expect("it reads");
@@ -65,7 +65,7 @@ fn a_companion_of_another_type_ends_with_78_and_is_left_as_it_was_where_it_matte
         world.server().command(&["SADD", &companion, "data"]);
         let done = finish(world.leasehold(["run", "y", "--", "touch", "began"]));
         done.code(code);
-        // Of a line that is not there the other keys are not looked at.
+        // If the line does not exist, its other keys are not read.
         assert_eq!(world.path("began").exists(), code == 0, "{companion}");
         assert_eq!(done.stderr.contains("not a lock of this kind"), code != 0, "{companion}");
         assert_eq!(world.server().command(&["EXISTS", "y"]).int(), 0, "{companion}");
@@ -87,11 +87,11 @@ fn a_database_that_is_not_there_ends_with_78() {
     }
 }
 
-/// A reload that takes its time at every key.
+/// The server reloads its data, with a delay at every key.
 #[test]
 fn a_server_that_loads_its_data_ends_with_69() {
     let builder = RedisServer::builder().with_debug();
-    // While it loads it answers after so many bytes: before Redis 7.0, always 2 MiB.
+    // While loading, it answers clients only after so many bytes: before Redis 7.0, always 2 MiB.
     let (builder, keys, bytes, delay_us) = if version() >= (7, 0) {
         let often = builder.config("loading-process-events-interval-bytes", "1024");
         (often, "5000", "100", "10000")
@@ -114,7 +114,7 @@ fn a_server_that_loads_its_data_ends_with_69() {
 #[test]
 fn a_replica_ends_with_69_and_still_shows_who_holds_what() {
     let world = World::redis();
-    // A counter outlives the ttl of the last lease, and idle ones go after 10 minutes.
+    // A counter outlives the ttl of the last lease, and an idle counter expires after 10 minutes.
     let mut holder = start(world.run("x", &["--ttl", "10m"], "echo up; read line; exit 0"));
     holder.expect("up");
     world.server().command(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -148,7 +148,7 @@ fn a_full_server_ends_with_69_and_still_renews_and_releases() {
     world.assert_nothing_left();
 }
 
-/// The place of its snapshot is taken by a directory.
+/// A directory is in the place of its snapshot file.
 #[test]
 fn a_server_that_cannot_save_its_data_ends_with_69() {
     let world = World::redis();
@@ -173,7 +173,7 @@ fn a_server_that_is_busy_with_a_script_ends_with_69() {
     });
     assert_refused(&world, 69, "SCRIPT KILL");
     world.server().command(&["SCRIPT", "KILL"]);
-    // It ends at its next chance, and not with the answer.
+    // The script ends at its next check, which may come after the answer.
     until("it is free again", || world.server().try_command(&["PING"]).is_ok());
     finish(world.run("y", &["-n"], "exit 0")).code(0);
 }
@@ -181,7 +181,7 @@ fn a_server_that_is_busy_with_a_script_ends_with_69() {
 #[test]
 fn a_server_with_as_many_clients_as_it_takes_ends_with_69() {
     let world = World::redis();
-    // The one that is there is ours.
+    // The one connection that exists is ours.
     set(&world, "maxclients", "1");
     assert_refused(&world, 69, "as many clients as it takes");
 }

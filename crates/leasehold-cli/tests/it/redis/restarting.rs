@@ -1,4 +1,4 @@
-//! A server that is killed and started again under processes that contend for a lock.
+//! A server that is killed and restarted while processes contend for a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use crate::harness::{Running, World, finish, start, until};
 
 const CONTENDERS: usize = 4;
 const KILLS: usize = 6;
-/// How often a server that forgets is killed until somebody is seen to work beside another.
+/// The most kills of a forgetful server until two contenders are seen at work at the same time.
 const KILLS_MAX: usize = 60;
 
 /// One contender: takes the lock and works under it again and again, until told to stop. Every step
-/// is one line at the end of one file, so that the order of the lines is the order of the steps.
-/// What the command ends with is kept for the end.
+/// is one line at the end of one file, so the order of the lines is the order of the steps. The
+/// exit codes are kept for the end.
 const CONTENDER: &str = "while [ ! -e $1/stop ]; do \
        echo $2 ask >> $1/log; \
        \"$0\" -q run x --ttl 1s -- sh -c \"$3\" sh $1 $2; \
@@ -53,7 +53,7 @@ fn contenders(world: &World) -> Vec<Running> {
 
 fn steps(world: &World) -> Vec<Step> {
     let log = world.read("log");
-    // The last line may be half written.
+    // The last line may be incomplete.
     let whole = log.rfind('\n').map_or("", |end| &log[..end]);
     let step = |line: &str| {
         let mut words = line.split(' ');
@@ -79,8 +79,8 @@ fn fences(steps: &[Step]) -> BTreeSet<u64> {
     steps.iter().filter_map(fence).collect()
 }
 
-/// The turns in which work was done, in their order. One who works beside another makes turns of
-/// lower fencing tokens after higher ones.
+/// The turns of work, in their order. If two contenders work at the same time, lower fencing tokens
+/// follow higher ones.
 fn turns(steps: &[Step]) -> Vec<u64> {
     let mut turns = Vec::new();
     for step in steps {
@@ -97,8 +97,8 @@ fn is_one_after_the_other(turns: &[u64]) -> bool {
     turns.is_sorted_by(|one, next| one < next)
 }
 
-/// Kills the server while somebody works, starts it again, and waits until somebody works who did
-/// not before. Returns whether the one in whose work it was killed went on after the restart.
+/// Kills the server while a contender works, restarts it, and waits until another turn of work
+/// begins. Returns whether the interrupted contender went on after the restart.
 fn kill_and_restart(world: &World) -> bool {
     let before = fences(&steps(world));
     let mut working = None;
@@ -119,22 +119,22 @@ fn kill_and_restart(world: &World) -> bool {
     steps(world)[killed..].iter().any(|step| step.what == ended)
 }
 
-/// Ends the contenders, and checks what they ended with.
+/// Ends the contenders, and checks their exit codes.
 fn stop(world: &World, contenders: Vec<Running>) {
     std::fs::write(world.path("stop"), "").expect("a file");
     for contender in contenders {
         contender.end().code(0);
     }
     let codes = world.read("codes");
-    // The work was done; no server; lost.
+    // 0: the work was done; 69: no server; 79: the lock was lost.
     let known = |code: &str| matches!(code, "0" | "69" | "79");
     assert!(codes.lines().all(known), "{codes}");
     assert!(codes.lines().any(|code| code == "0"), "{codes}");
     assert_fences_rise(&steps(world));
 }
 
-/// A fencing token is higher than all those under which work had begun before it was asked for, and
-/// nobody else's.
+/// Asserts that fencing tokens are unique. Each must also be higher than all tokens under which
+/// work had begun before the contender asked.
 fn assert_fences_rise(steps: &[Step]) {
     let mut owners = BTreeMap::new();
     let mut known = [None; CONTENDERS];
@@ -165,8 +165,8 @@ fn a_server_that_keeps_its_data_lets_nobody_work_beside_another_after_a_restart(
     assert!(is_one_after_the_other(&turns), "one beside another: {turns:?}");
 }
 
-/// That somebody is let in beside another here is what GUARANTEES.md says of it, and shows that the
-/// test above would see it. The fencing tokens tell the two apart.
+/// GUARANTEES.md says that two contenders may work at once here. So the test above would notice
+/// such a case. The fencing tokens tell the two apart.
 #[test]
 fn a_server_that_comes_back_empty_grants_higher_fencing_tokens_than_it_forgot() {
     let world = World::redis();
@@ -180,7 +180,7 @@ fn a_server_that_comes_back_empty_grants_higher_fencing_tokens_than_it_forgot() 
     stop(&world, contenders);
 }
 
-/// A machine that boots starts its jobs and its server in any order.
+/// A booting machine starts its jobs and its server in any order.
 #[test]
 fn a_store_that_is_still_starting_is_waited_for_by_who_asks_for_that() {
     let world = World::redis();

@@ -1,4 +1,4 @@
-//! One seed, played to the reference and to all others.
+//! Plays one seed to the reference and to all other stores.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use super::side::{Answer, Side};
 use super::{CONTENDERS, Contender, EXCLUSIONS, Exclusion, Look, excludes};
 use crate::stores;
 
-/// After this time every store has told what it has to tell: some look for changes now and then.
+/// The time until every store has sent its hints: some stores look for changes now and then.
 const HINTS_MS: u64 = 21;
 
-/// The reference, and the stores that are held against it.
+/// The reference, and the stores that are compared with it.
 struct Table {
     reference: Side,
     others: Vec<(&'static Contender, Side, Look)>,
     log: Vec<String>,
 }
 
-/// Returns how many hints of grants were the same.
+/// Plays a seed, and returns how many equal hints of grants there were.
 pub(super) async fn play(host: &Arc<VirtualHost>, seed: u64, plan: &Plan) -> usize {
     let mut random = SeededRandom::new(seed);
     let owners = owners(&mut random, plan.owners);
@@ -41,7 +41,7 @@ pub(super) async fn play(host: &Arc<VirtualHost>, seed: u64, plan: &Plan) -> usi
             host.advance(ms(span)).await;
             continue;
         }
-        // Who is to hear of a grant asks where it is listened for.
+        // An owner that must hear of its grant asks through the handle that watches for it.
         let handle = if plan.hears { owner % 2 } else { random.below(2) };
         let title = format!("request {number} of seed {seed}, handle {handle}");
         table.ask(host, &title, handle, request).await;

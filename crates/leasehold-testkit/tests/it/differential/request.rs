@@ -1,4 +1,4 @@
-//! What the stores are asked.
+//! The requests to the stores.
 
 use std::collections::HashMap;
 
@@ -9,34 +9,34 @@ use leasehold::{Key, OwnerToken, Ttl};
 use leasehold_testkit::conformance::ttl;
 use leasehold_testkit::virtual_host::SeededRandom;
 
-/// The keys that are asked for.
+/// The keys of the requests.
 pub(super) const KEYS: [&str; 3] = ["a", "b", "c"];
 
-/// Of what the requests of a seed are made. Times are in ms.
+/// The ingredients of the requests of a seed. Times are in ms.
 pub(super) struct Plan {
-    /// How many there are.
+    /// The number of requests.
     pub(super) requests: usize,
-    /// By how many owners, for how many of the keys.
+    /// The number of owners, and how many of the keys they use.
     pub(super) owners: usize,
     keys: usize,
-    /// How long leases live.
+    /// The ttls of leases.
     ttls: [u64; 5],
-    /// How long places live, and what is handed to them.
+    /// The ttls of places, and of leases that are handed over.
     waits: [u64; 3],
-    /// How much time passes.
+    /// The spans of time between requests.
     passes: [u64; 5],
-    /// By how much the highest known fencing token is exceeded when the counter is raised.
+    /// How far above the highest known fencing token the counter is raised.
     raises: &'static [u64],
-    /// Whether stores take part of which the last millisecond is left open.
+    /// Whether stores take part that are not exact in the last millisecond.
     pub(super) blurred: bool,
-    /// Whether each request is followed by the hints that come of it.
+    /// Whether the hints of each request are awaited before the next one.
     pub(super) hears: bool,
 }
 
 /// Far ahead of all clocks, so that no counter is there by itself.
 const FAR: u64 = 10_000_000_000;
 
-/// Leases and places end exactly when something is asked.
+/// Leases and places end exactly at the time of a request.
 pub(super) const EXACT: Plan = Plan {
     requests: 400,
     owners: 6,
@@ -62,7 +62,7 @@ pub(super) const WHOLE: Plan = Plan {
     hears: false,
 };
 
-/// Nobody does anything before all hints are in. Few owners and one key: many are handed it.
+/// All hints arrive before the next request. Few owners and one key, so there are many hand-overs.
 pub(super) const UNHURRIED: Plan = Plan {
     requests: 250,
     owners: 3,
@@ -75,14 +75,14 @@ pub(super) const UNHURRIED: Plan = Plan {
     hears: true,
 };
 
-/// Somebody who asks.
+/// An owner token and its client.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     pub(super) token: OwnerToken,
     pub(super) client: ClientId,
 }
 
-/// Owners of that seed.
+/// The owners of a seed.
 pub(super) fn owners(random: &mut SeededRandom, count: usize) -> Vec<Owner> {
     let mut owner = || {
         let (mut id, mut token) = ([0; ClientId::CHARS], [0; OwnerToken::RANDOM_BYTES]);
@@ -98,12 +98,12 @@ pub(super) fn owners(random: &mut SeededRandom, count: usize) -> Vec<Owner> {
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Acquire(Ask),
-    /// An ask that nobody waits for: it takes effect all the same.
+    /// An ask whose answer nobody awaits. It takes effect all the same.
     Abandon(Ask),
     Renew {
         lease: LeaseId,
         ttl: Ttl,
-        /// By how much the counter is to exceed what is known of it.
+        /// How far above the highest known token the counter must be.
         raise: Option<u64>,
         reserve: u32,
         idle: bool,
@@ -112,12 +112,12 @@ pub(super) enum Request {
     Inspect(Key),
     List(&'static str),
     Evict(Key, OwnerToken),
-    /// The handle is another from now on, which has met nothing yet.
+    /// Replaces the handle with a new one, which knows nothing yet.
     Open,
     Pass(u64),
 }
 
-/// Draws the next request, and who makes it.
+/// Draws the next request and its owner.
 pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> (usize, Request) {
     let key = Key::new(KEYS[random.below(plan.keys)]).expect("a name");
     let number = random.below(owners.len());
@@ -138,7 +138,7 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
         20..24 => Request::Release(lease, Otherwise::Free),
         24 | 25 => Request::Release(lease, Otherwise::Wake),
         26 | 27 => {
-            // Fresh, or that of one who has no place in line, which comes to the same.
+            // Either fresh, or the token of an owner without a place in line, which is equivalent.
             let fresh = format!("heir-{}", random.below(1_000_000));
             let fresh = OwnerToken::new(fresh).expect("a token");
             let owner = if random.once_in(2) { owner } else { fresh };
@@ -180,7 +180,7 @@ fn ask(
     ask
 }
 
-/// Until when places live at most: whoever had one that died leaves it first.
+/// The latest end of each place. An owner whose place has expired leaves the line first.
 #[derive(Default)]
 pub(super) struct Places(HashMap<(Key, OwnerToken), Moment>);
 

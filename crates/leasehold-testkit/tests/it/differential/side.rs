@@ -1,4 +1,4 @@
-//! One of the stores, and what it answers.
+//! One of the stores, and its answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,32 +15,32 @@ use leasehold_testkit::conformance::Opener;
 use super::Exclusion;
 use super::request::{Owner, Request};
 
-/// A store, two handles on it, and what its fencing tokens were so far.
+/// A store, two handles on it, and its highest fencing tokens.
 pub(super) struct Side {
     opener: Opener,
     handles: [AnyStore; 2],
-    /// The highest token of each key that is known.
+    /// The highest known token of each key.
     highest: HashMap<Key, u64>,
     ears: Vec<Arc<Ear>>,
 }
 
-/// A block as seen from what was known before.
+/// A block of tokens, relative to the tokens known before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rise {
     by: i64,
     count: u32,
 }
 
-/// What a store answered, so that it can be compared with another's.
+/// The answer of a store, in a form that can be compared with another store's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
     Granted(Option<Rise>),
-    /// `stands`: by an ask that takes no place.
+    /// `stands`: the ask took no place in line.
     Taken {
         taken: Acquired,
         stands: bool,
     },
-    /// `raised`: from which tokens, if it was, and to which.
+    /// `raised`: the block before a raise, if there was one, and the block after it.
     Renewed {
         raised: [Option<Rise>; 2],
         wanted: bool,
@@ -53,7 +53,7 @@ pub(super) enum Answer {
     Evicted(Evicted),
     Heard(Vec<(Key, OwnerToken, u32, Option<Rise>)>),
     Refused(ErrorKind),
-    /// Nobody was there to take it.
+    /// The answer was not awaited.
     Nothing,
 }
 
@@ -63,7 +63,7 @@ impl Side {
         Self { opener, handles, highest: HashMap::new(), ears: Vec::new() }
     }
 
-    /// Takes the hints for that owner, who asks by that handle alone.
+    /// Records the hints for an owner, which uses only this handle.
     pub(super) fn hear(&mut self, owner: &Owner, handle: usize) {
         let ear = Arc::new(Ear::default());
         let sink: Arc<dyn HintSink> = ear.clone();
@@ -72,7 +72,7 @@ impl Side {
         self.ears.push(ear);
     }
 
-    /// Of which keys it has been told since the last look that they were handed to somebody.
+    /// The hand-overs that were announced since the last call.
     pub(super) fn heard(&mut self) -> Answer {
         let hints = self.ears.iter().flat_map(|ear| ear.take());
         let mut granted: Vec<_> = hints
@@ -91,7 +91,7 @@ impl Side {
         Answer::Heard(rises.collect())
     }
 
-    /// Notes a block, and says how it lies to those before.
+    /// Records a block, and returns its position relative to earlier ones.
     fn rise(&mut self, key: &Key, block: Option<FencingBlock>) -> Option<Rise> {
         let block = block?;
         let highest = self.highest.entry(key.clone()).or_insert_with(|| block.first.get() - 1);
@@ -142,7 +142,7 @@ impl Side {
                 (renewal.at_least, renewal.reserve, renewal.idle) = (at_least, reserve, idle);
                 match store.renew(renewal).await? {
                     Renewed::Renewed { fencing, raised_from, wanted } => {
-                        // Seen from before the renewal.
+                        // Relative to the tokens before the renewal.
                         let raised = [raised_from, fencing].map(|block| self.rise(&key, block));
                         Answer::Renewed { raised, wanted }
                     }
@@ -158,7 +158,7 @@ impl Side {
             }
             Request::Inspect(key) => {
                 let mut snapshot = store.inspect(key.clone()).await?;
-                // Absolute, and of no holder.
+                // It is absolute, and belongs to no holder.
                 snapshot.fencing = None;
                 let blocks: Vec<_> =
                     snapshot.holders.iter_mut().map(|holder| holder.fencing.take()).collect();
@@ -182,7 +182,7 @@ impl Side {
         })
     }
 
-    /// Whether there is nothing of the lock but itself.
+    /// Whether the store has nothing of the lock except the lock itself.
     pub(super) async fn is_bare(&self, key: &Key) -> bool {
         let snapshot = self.handles[0].inspect(key.clone()).await.expect("answered");
         let says_nothing =
@@ -192,7 +192,7 @@ impl Side {
 }
 
 impl Answer {
-    /// How many hints of grants it is.
+    /// The number of hints of grants in it.
     pub(super) fn grants(&self) -> usize {
         if let Self::Heard(hints) = self { hints.len() } else { 0 }
     }
@@ -235,7 +235,7 @@ impl Answer {
     }
 }
 
-/// Keeps hints.
+/// Collects hints.
 #[derive(Default)]
 struct Ear(Mutex<Vec<Hint>>);
 

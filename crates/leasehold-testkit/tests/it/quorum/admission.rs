@@ -1,4 +1,4 @@
-//! Which nodes may vote.
+//! The nodes that may vote.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -18,7 +18,7 @@ use leasehold_testkit::faults::{Fault, Faults, Request};
 use super::far::Far;
 use super::{Scene, TTL, ms, play, play_on};
 
-/// Asks now and then, so that nodes that may not vote yet are tried again.
+/// Asks now and then, so that the quorum tries the other nodes again.
 async fn ask_for_a_while(scene: &Scene, client: &leasehold::Client) {
     for _ in 0..5 {
         let _taken_or_not = client.mutex("other").try_lock().await;
@@ -80,7 +80,7 @@ fn a_node_that_was_out_of_reach_votes_once_it_was_tried() {
     });
 }
 
-/// Four stores that are three: it must not be by the two votes of one that a lock is taken.
+/// Four stores that are only three: two votes of the same store must not decide.
 fn twins(scene: &Scene) -> (Vec<AnyStore>, Faults) {
     let faults = Faults::new(scene.host.clone());
     let twin = AnyStore::new(faults.decorate(scene.nodes[scene.nodes.len() - 1].clone()));
@@ -104,7 +104,7 @@ fn two_ways_to_one_store_that_were_closed_at_first_are_not_both_admitted() {
     });
 }
 
-/// In whatever order the answers come: of the lease by which a node is tried, and of the looks.
+/// The answers may come in any order: those to the probe lease, and those to the looks at it.
 #[test]
 fn one_store_has_never_two_votes_however_slowly_it_answers() {
     const LATE: [u64; 4] = [0, 40, 150, 400];
@@ -127,7 +127,7 @@ fn one_store_has_never_two_votes_however_slowly_it_answers() {
     }
 }
 
-/// Or the process was stopped on the way: what has run out is seen nowhere.
+/// A look may come too late, or the process may stand still: an expired probe is seen nowhere.
 #[test]
 fn one_store_does_not_vote_twice_where_a_look_comes_after_the_lease_it_looks_for() {
     for way in [1_000, 2_000, 3_000, 10_000] {
@@ -142,7 +142,7 @@ fn one_store_does_not_vote_twice_where_a_look_comes_after_the_lease_it_looks_for
     }
 }
 
-/// A way to a store on which a look at a lease that another way took is slow to arrive.
+/// A connection to a store whose look at another connection's probe arrives late.
 #[derive(Clone)]
 struct SlowToLook {
     store: MemoryStore,
@@ -203,7 +203,7 @@ impl Store for SlowToLook {
     }
 }
 
-/// The trial itself is answered at once, and the look that would tell comes too late.
+/// The probe itself is answered at once, but the look that would find it comes too late.
 #[test]
 fn one_store_does_not_vote_twice_where_only_the_look_at_the_other_way_is_slow() {
     for way in [0, 1_000, 4_000, 4_940, 4_999, 5_000, 5_001, 6_000, 60_000] {
@@ -223,7 +223,7 @@ fn one_store_does_not_vote_twice_where_only_the_look_at_the_other_way_is_slow() 
     }
 }
 
-/// Whether it is the same store as one that votes cannot be seen while that one does not answer.
+/// While a voting node does not answer, nobody can tell whether the new node is the same store.
 #[test]
 fn a_node_is_not_admitted_while_one_that_votes_cannot_be_looked_at() {
     play(&[4], 0..5, async |scene| {
@@ -240,7 +240,7 @@ fn a_node_is_not_admitted_while_one_that_votes_cannot_be_looked_at() {
     });
 }
 
-/// One that could be looked at again is admitted, if it is another.
+/// Once the voting node answers again, the new node is admitted if it is another store.
 #[test]
 fn a_node_is_admitted_once_all_that_vote_were_looked_at() {
     play(&[3], 0..3, async |scene| {

@@ -1,4 +1,4 @@
-//! The caller's future is dropped at its every poll.
+//! Drops the caller's future at each of its polls.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::{Scene, ms, play_on};
 
 const POLLS_MAX: usize = 200;
 
-/// How far a client is from each node: a straggler grants late.
+/// The distances from a client to each node. A far node grants late.
 const WAYS: [[Duration; 5]; 3] = [
     [ms(1), ms(2), ms(40), ms(3), ms(90)],
     [ms(5), ms(5), ms(5), ms(5), ms(5)],
     [ms(90), ms(1), ms(60), ms(30), ms(2)],
 ];
 
-/// What is dropped, and at what time.
+/// A future, and the poll at which it is dropped.
 type Cut = fn(&Client, usize) -> std::pin::Pin<Box<dyn Future<Output = bool> + '_>>;
 
 const CUTS: [(&str, Cut); 4] = [
@@ -55,7 +55,7 @@ fn at_every_poll(scene: impl AsyncFn(&Scene, &Client, Cut, usize, &str) -> bool)
 fn a_lock_dropped_at_any_poll_leaves_nothing_on_any_node() {
     at_every_poll(async |scene, client, cut, polls, name| {
         let ended = cut(client, polls).await;
-        // The way of the ask, and that of the release behind it.
+        // The time for the ask, and for the release behind it.
         scene.pass(ms(200)).await;
         scene.assert_nothing_is_left("a", &format!("{name} after {polls} polls")).await;
         ended
@@ -65,7 +65,7 @@ fn a_lock_dropped_at_any_poll_leaves_nothing_on_any_node() {
 #[test]
 fn a_lock_dropped_while_others_split_the_votes_leaves_nothing() {
     at_every_poll(async |scene, client, cut, polls, name| {
-        // Whoever is near to other nodes takes those first.
+        // This client is near to other nodes, and gets their votes first.
         let other = scene.far_client([ms(50), ms(50), ms(1), ms(1), ms(1)]).await;
         let other = scene.host.task(async move {
             let guard = other.mutex("a").lock().await.expect("it becomes free");

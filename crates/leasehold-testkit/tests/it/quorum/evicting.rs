@@ -1,4 +1,4 @@
-//! An operator ends a lease, and some nodes do not go along.
+//! An operator ends a lease, and some nodes fail to do it.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
@@ -12,7 +12,7 @@ use leasehold::{Error, ErrorKind, Key};
 
 use super::{Scene, TTL, play};
 
-/// A store whose view for tools fails as it is told.
+/// A store whose tools fail on demand.
 #[derive(Clone)]
 struct Shy {
     store: MemoryStore,
@@ -102,7 +102,7 @@ fn an_eviction_that_reached_a_minority_does_not_say_that_nothing_was_changed() {
             assert_eq!(scene.held_by("a").await, [false, true, true]);
             assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
             assert!(error.to_string().contains("may have been ended at some"), "{error}");
-            // As it advises.
+            // As the error advises.
             for node in &nodes {
                 *node.fails.lock().expect("no panic") = None;
             }

@@ -1,4 +1,4 @@
-//! Some nodes are down, refuse, are silent or slow.
+//! Some nodes are down, refuse, stay silent or are slow.
 
 use leasehold::ErrorKind;
 use leasehold::core::Ttl;
@@ -50,7 +50,7 @@ fn a_majority_that_fails_is_an_error_in_time_that_names_each_node_and_leaves_not
             }
             let begun = scene.host.now();
             let error = client.mutex("a").try_lock().await.expect_err("no majority answers");
-            // One repetition where the outcome is unknown.
+            // One repetition if the outcome is unknown.
             let limit = command_limit(Ttl::new(TTL).expect("within bounds")) * 2;
             assert!(scene.host.now().since(begun) <= limit, "{fault:?}");
             let is_known = fault == Fault::Refuse && scene.minority() == 0;
@@ -60,7 +60,7 @@ fn a_majority_that_fails_is_an_error_in_time_that_names_each_node_and_leaves_not
                 assert!(error.to_string().contains(&format!("memory:n{number}")), "{error}");
             }
             scene.faults.iter().for_each(|faults| faults.heal());
-            // The limit of a release that is under way, and the pause before the next.
+            // The limit of a release on its way, and the pause before the next one.
             scene.pass(ms(1_000 + 1_000)).await;
             scene.assert_nothing_is_left("a", &format!("after {fault:?}")).await;
             assert!(other.mutex("a").try_lock().await.expect("asked").is_some(), "{fault:?}");
@@ -82,7 +82,7 @@ fn a_lock_that_a_majority_says_is_taken_is_refused_without_the_rest() {
     });
 }
 
-/// The holder has a majority, and the others are free: what they grant meanwhile is given back.
+/// The holder has a majority. Grants of the free nodes meanwhile are released.
 #[test]
 fn a_grant_that_comes_after_the_refusal_is_given_back() {
     for fault in [Fault::Late(ms(100)), Fault::LoseReply] {
@@ -129,7 +129,7 @@ fn who_waits_gets_the_lock_although_a_minority_fails() {
     }
 }
 
-/// Whoever answers a release too late is told again, and not for ever.
+/// A node that misses a release is told again, but not for ever.
 #[test]
 fn a_release_that_a_node_missed_is_told_again() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -145,7 +145,7 @@ fn a_release_that_a_node_missed_is_told_again() {
             scene.pass(ms(1_100)).await;
             scene.assert_nothing_is_left("a", "although it was told again").await;
 
-            // One that never answers is left alone in the end.
+            // The client gives up on a node that never answers.
             let guard = long.lock().await.expect("free");
             scene.faults[0].from_now_on(Request::Release, fault);
             drop(guard);
@@ -157,7 +157,7 @@ fn a_release_that_a_node_missed_is_told_again() {
     }
 }
 
-/// Two of three did answer, and no more is said than that.
+/// Two of three nodes answered, and the error says no more than that.
 #[test]
 fn a_release_that_one_node_frees_one_has_lost_and_one_misses_says_so() {
     play(&[3], 0..3, async |scene| {
@@ -173,7 +173,7 @@ fn a_release_that_one_node_frees_one_has_lost_and_one_misses_says_so() {
     });
 }
 
-/// The session repeats what had no answer, so the quorum does not do it too.
+/// The session repeats unanswered releases, so the quorum must not do it as well.
 #[test]
 fn a_release_that_no_majority_hears_is_not_repeated_by_everybody() {
     play(&[3], 0..3, async |scene| {
@@ -182,7 +182,7 @@ fn a_release_that_no_majority_hears_is_not_repeated_by_everybody() {
         scene.faults.iter().for_each(|faults| faults.from_now_on(Request::Release, Fault::Refuse));
         drop(guard);
         scene.pass(ms(20_000)).await;
-        // One each second, but for the first ones.
+        // One each second, apart from the first ones.
         let told = scene.faults[0].count(Request::Release);
         assert!(told < 60, "told {told} times");
         scene.faults.iter().for_each(|faults| faults.heal());
@@ -191,8 +191,7 @@ fn a_release_that_no_majority_hears_is_not_repeated_by_everybody() {
     });
 }
 
-/// More of them than are told again at a time: the rest runs out by itself, and costs nothing.
-/// The silent one is waited for as long as its store does, a second here.
+/// Nothing waits for the silent node, whose store would wait for a second.
 #[test]
 fn a_node_that_refused_a_release_is_told_again_although_another_is_silent() {
     play(&[5], 0..3, async |scene| {
@@ -206,6 +205,7 @@ fn a_node_that_refused_a_release_is_told_again_although_another_is_silent() {
     });
 }
 
+/// There are more than the quorum repeats at a time. The others expire, and cost nothing.
 #[test]
 fn many_releases_that_a_node_missed_are_not_told_without_end() {
     const LOCKS: usize = 1_500;

@@ -1,4 +1,4 @@
-//! A store that is some way off: requests arrive later, in order, and so do answers and hints.
+//! A store at some distance: requests, answers and hints arrive later, in order.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -32,7 +32,7 @@ impl Far {
         Self { store, host: host.clone(), way, on_the_way, relays, asks }
     }
 
-    /// How many asks it was sent.
+    /// How many asks were sent to it.
     pub(super) fn asks(&self) -> usize {
         *self.asks.lock().expect("no panic")
     }
@@ -49,7 +49,7 @@ impl Far {
         let sent = host.now();
         Box::pin(self.host.task(async move {
             host.sleep_until(sent + way).await;
-            // Whatever was sent first arrives first, whichever task runs first.
+            // Requests arrive in the order of sending, whichever task runs first.
             let job = jobs.lock().expect("no panic").pop_front().expect("one for each task");
             job();
             host.sleep_until(sent + way + way).await;

@@ -1,4 +1,4 @@
-//! Fencing tokens over nodes that count apart.
+//! Fencing tokens over nodes that count separately.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{Scene, key, ms, play};
 
-/// Has one node count further than the others.
+/// Makes one node count further than the others.
 async fn count_on(node: &MemoryStore, by: u32) {
     let client = ClientId::from_random([0; ClientId::CHARS]);
     let owner = OwnerToken::from_random([1; OwnerToken::RANDOM_BYTES], &client);
@@ -62,14 +62,14 @@ fn counters_out_of_step_are_raised_before_the_lock_is_ours() {
         let renewed = scene.counts(Request::Renew);
         assert!(renewed.iter().all(|renewed| *renewed <= 1), "{renewed:?}");
         drop(guard);
-        // By a majority that has nothing to do with the one that was ahead.
+        // By a majority without the node that was ahead.
         scene.faults[0].all_from_now_on(Fault::Refuse);
         let guard = client.mutex("a").lock().await.expect("free");
         assert!(guard.fencing_token().expect("it has one").get() > fence);
     });
 }
 
-/// A node that cannot be raised does not count.
+/// A node whose counter cannot be raised does not count.
 #[test]
 fn a_lock_is_not_ours_while_its_fencing_token_is_known_to_one_node_alone() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -107,13 +107,13 @@ fn tokens_rise_over_grants_by_different_majorities() {
             let released = guard.release().await.expect("a majority lets go of it");
             assert_eq!(released, leasehold::Release::Released);
             scene.faults.iter().for_each(|faults| faults.heal());
-            // What was not heard of a release is told again.
+            // Nodes that missed a release are told again.
             scene.pass(ms(200)).await;
         }
     });
 }
 
-/// Passed on from task to task by blocks, beside another client, with a node that misses some.
+/// Two clients pass the lock on from task to task by blocks. One node misses some requests.
 #[test]
 fn many_tasks_of_two_clients_have_tokens_of_their_own_that_rise() {
     play(&[3, 5], 0..5, async |scene| {

@@ -1,4 +1,4 @@
-//! A node that voted for another, or lost the lease, comes to have it as soon as it can.
+//! A node that voted for another client, or lost the lease, gets the lease as soon as it can.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn theirs(name: &str) -> LeaseId {
     LeaseId { key: key(name), owner, claim: Claim::Exclusive }
 }
 
-/// Another has the vote of that node, for so long.
+/// Gives the vote of one node to another client, for `ttl`.
 async fn vote_for_another(scene: &Scene, node: usize, name: &str, ttl: Duration) {
     let LeaseId { key, owner, claim } = theirs(name);
     let ttl = Ttl::new(ttl).expect("within bounds");
@@ -31,7 +31,7 @@ async fn vote_for_another(scene: &Scene, node: usize, name: &str, ttl: Duration)
     assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
 }
 
-/// Another gives the vote of that node back.
+/// Takes the vote of that node back from the other client.
 async fn give_back(scene: &Scene, node: usize, name: &str) {
     let released = scene.nodes[node].release(theirs(name), Otherwise::Free).await;
     assert_eq!(released.expect("it is in memory"), Released::Freed);
@@ -60,7 +60,7 @@ fn a_node_that_voted_for_another_votes_for_the_holder_when_that_vote_ends() {
         assert_eq!(having(scene, &guard).await.iter().filter(|has| !**has).count(), minority);
         scene.pass(ms(3)).await;
         assert!(having(scene, &guard).await.iter().all(|has| *has), "each node has it");
-        // And it counts: as many others may forget it now.
+        // These votes count: as many other nodes may forget the lease now.
         for node in minority..2 * minority {
             scene.forget(node, "a").await;
         }
@@ -76,7 +76,7 @@ fn a_node_that_voted_for_another_votes_for_the_holder_when_that_vote_ends() {
     });
 }
 
-/// Who lost the vote gives it back after a round trip, and not at the end of its ttl.
+/// A client that lost the vote releases its votes after a round trip, and not after its ttl.
 #[test]
 fn a_vote_that_is_given_back_early_goes_to_the_holder_soon() {
     play(&[3, 5], 0..5, async |scene| {
@@ -89,7 +89,7 @@ fn a_vote_that_is_given_back_early_goes_to_the_holder_soon() {
         for node in 0..scene.minority() {
             give_back(scene, node, "a").await;
         }
-        // As long again as it took them, at most.
+        // At most as long again as the votes lasted.
         scene.pass(ms(25)).await;
         assert!(having(scene, &guard).await.iter().all(|has| *has));
     });
@@ -112,7 +112,7 @@ fn a_node_that_lost_the_lease_to_another_gets_it_back_when_that_vote_ends() {
     });
 }
 
-/// Another client keeps its key at one node for good, as a foreign one may.
+/// Another client keeps its key at one node for good, as a foreign client may.
 #[test]
 fn a_node_that_stays_with_another_is_not_asked_all_the_time() {
     play(&[3], 0..3, async |scene| {
@@ -122,7 +122,7 @@ fn a_node_that_stays_with_another_is_not_asked_all_the_time() {
         let asked = scene.counts(Request::Acquire)[0];
         scene.pass(LONG).await;
         let first = scene.counts(Request::Acquire)[0] - asked;
-        // Twice as far apart each time, from a millisecond up to a third of the ttl.
+        // The pauses double, from a millisecond up to a third of the ttl.
         assert!((8..=20).contains(&first), "{first} asks in the first 30 s");
         scene.pass(LONG * 10).await;
         let later = scene.counts(Request::Acquire)[0] - asked - first;
@@ -149,7 +149,7 @@ fn a_release_at_any_moment_of_a_fill_after_the_grant_leaves_nothing() {
     }
 }
 
-/// Its token may have been released by whoever has it, which this client does not hear of.
+/// The process with the token may have released it, and this client does not learn of that.
 #[test]
 fn a_detached_lease_is_asked_for_no_more() {
     play(&[3], 0..5, async |scene| {
@@ -164,7 +164,7 @@ fn a_detached_lease_is_asked_for_no_more() {
     });
 }
 
-/// A vote that ends while the process does not run is not asked for afterwards.
+/// If the other vote ends while the process stands still, the client does not ask afterwards.
 #[test]
 fn a_lease_that_has_ended_is_asked_for_nowhere() {
     play(&[3], 0..5, async |scene| {
@@ -181,8 +181,7 @@ fn a_lease_that_has_ended_is_asked_for_nowhere() {
     });
 }
 
-/// A node that is quarantined after it forgot has no vote to give, and is asked when it has one.
-/// What an unreachable node says is found out by the next renewal.
+/// The next renewal finds out what an unreachable node says.
 #[test]
 fn a_node_that_is_out_of_reach_is_left_to_the_next_renewal() {
     play(&[3], 0..3, async |scene| {
@@ -200,8 +199,8 @@ fn a_node_that_is_out_of_reach_is_left_to_the_next_renewal() {
     });
 }
 
-/// Clients that contend for three far nodes, and a node that forgets whoever has it, from
-/// `settled` after a grant on. Returns how many windows there were, and how many began in another.
+/// Clients contend for three far nodes. A random node forgets its holder, from `settled` after a
+/// grant on. Returns how many windows there were, and how many of them overlapped an earlier one.
 fn contend(seed: u64, settled: Duration) -> (usize, usize) {
     let counts: Arc<std::sync::Mutex<(usize, usize, usize)>> = Arc::default();
     play_on(3, seed, async |scene| {

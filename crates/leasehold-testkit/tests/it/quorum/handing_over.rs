@@ -8,7 +8,7 @@ use leasehold::host::Host as _;
 
 use super::{ms, play};
 
-/// Each is 5 ms from every node, one way; or not as far from some.
+/// Every client is at most 5 ms from each node, one way.
 #[test]
 fn a_lock_goes_from_client_to_client_within_three_round_trips() {
     for ways in [[5, 5, 5, 5, 5], [5, 4, 5, 3, 5], [1, 5, 5, 5, 2]] {

@@ -1,4 +1,4 @@
-//! What the nodes say unasked, as one.
+//! The hints of all nodes, merged into one stream.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use leasehold_testkit::faults::Request;
 
 use super::{Scene, TTL, key, ms, play};
 
-/// Takes note of every hint, and when it came.
+/// Records every hint with its time.
 struct Notes {
     host: Arc<VirtualHost>,
     heard: Mutex<Vec<(Moment, Hint)>>,
@@ -30,7 +30,7 @@ impl Notes {
     }
 }
 
-/// Has nodes send these hints, and returns what one who listens hears, and when it was sent.
+/// Makes nodes send these hints. Returns the time of sending, and the hints that a listener gets.
 async fn heard(scene: &Scene, hints: &[(usize, Hint)]) -> (Moment, Vec<(Moment, Hint)>) {
     let quorum = scene.quorum(scene.faulty()).await;
     let heard = Mutex::default();
@@ -64,7 +64,7 @@ fn what_a_majority_says_is_heard_once_and_at_once() {
 fn what_one_node_says_is_heard_after_about_a_round_trip() {
     for hint in [free(), Hint::Missed] {
         play(&[3, 5], 0..10, async |scene| {
-            // So that the usual round trip is known.
+            // Delays, so that the quorum knows the usual round trip.
             scene.faults.iter().for_each(|faults| faults.delay_up_to(ms(20)));
             let twice = [(0, hint.clone()), (0, hint.clone())];
             let (sent, heard) = heard(scene, &twice).await;
@@ -86,14 +86,14 @@ fn what_is_said_again_later_is_heard_again() {
             scene.faults.iter().for_each(|faults| faults.forge(&free()));
             scene.faults[1].forge(&free());
             scene.pass(ms(100)).await;
-            // The second time of one node is something new, and not lost.
+            // A repeated hint of one node is new information, and must not be dropped.
             let heard = notes.take();
             assert!((1..=2).contains(&heard.len()), "{heard:?}");
         }
     });
 }
 
-/// No node can give away what takes a majority.
+/// No single node can give away a lock that takes a majority.
 #[test]
 fn a_grant_that_a_node_speaks_of_is_no_grant() {
     play(&[3], 0..3, async |scene| {
@@ -105,7 +105,7 @@ fn a_grant_that_a_node_speaks_of_is_no_grant() {
     });
 }
 
-/// Hints of all nodes that a connection was lost cost one ask, and not one each.
+/// If all nodes report missed hints at once, the client asks once, and not once for each node.
 #[test]
 fn hints_that_may_have_been_missed_at_all_nodes_cost_one_ask() {
     play(&[3, 5], 0..3, async |scene| {

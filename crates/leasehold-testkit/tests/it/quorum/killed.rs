@@ -7,7 +7,7 @@ use leasehold::store::Vote;
 use leasehold::{Client, Release};
 use leasehold_testkit::servers::{PATIENCE, RedisServer};
 
-/// Three servers, and a client of them whose leases outlive any hiccup of the machine.
+/// Three servers, and a client of them whose leases outlive any delay of the machine.
 async fn open() -> ([RedisServer; 3], Client) {
     let servers: [_; 3] = std::array::from_fn(|_| RedisServer::start());
     let builder = Client::quorum(servers.iter().map(RedisServer::url));
@@ -15,7 +15,7 @@ async fn open() -> ([RedisServer; 3], Client) {
     (servers, client)
 }
 
-/// Does something again and again until the nodes show what is wanted.
+/// Repeats an action until the votes are as `is_so` demands.
 async fn until(client: &Client, again: impl AsyncFn(), is_so: impl Fn(&[Vote]) -> bool) {
     let begun = SystemHost.now();
     loop {
@@ -40,13 +40,13 @@ async fn a_server_that_was_killed_and_came_back_empty_has_the_lock_again() {
     let ours = Ok(Some(guard.token().as_str().as_bytes().to_vec()));
     let renew = async || guard.renew().await.expect("a majority is there");
     until(&client, renew, |votes| votes.iter().all(|vote| vote.holder == ours)).await;
-    // It counts: another may go.
+    // Its vote counts: another node may fail.
     servers[1].kill();
     guard.renew().await.expect("a majority is there");
     assert_eq!(guard.release().await.expect("a majority is there"), Release::Released);
 }
 
-/// What it missed it is told again once it goes on.
+/// Once the server goes on, it is told the releases that it missed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_is_in_nobodys_way_and_keeps_nothing() {
     let (servers, client) = open().await;

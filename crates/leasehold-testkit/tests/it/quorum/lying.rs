@@ -1,4 +1,4 @@
-//! A node that answers whatever it likes.
+//! A node that gives false answers.
 
 use std::future::{Future, ready};
 use std::sync::Weak;
@@ -12,10 +12,10 @@ use leasehold::{Error, FencingToken, Key};
 
 use super::{Scene, TTL, ms, play};
 
-/// Grants everything to everybody, with the same fencing tokens.
+/// Grants everything to every client, always with the same fencing tokens.
 #[derive(Clone)]
 struct Liar {
-    /// What it speaks of where it does not lie.
+    /// The source of its honest answers.
     store: MemoryStore,
     fencing: Option<FencingBlock>,
 }
@@ -93,7 +93,8 @@ fn one_liar_makes_no_second_holder() {
             }
             drop(held);
             scene.pass(ms(300)).await;
-            // Whether it can be had with a fencing token is up to the liar; not that it rises.
+            // The liar decides whether an ask with fencing succeeds, but fencing tokens always
+            // rise.
             let mut last = 0;
             for _ in 0..3 {
                 let Ok(Some(guard)) = other.mutex("b").try_lock().await else { break };

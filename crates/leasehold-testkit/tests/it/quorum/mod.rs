@@ -1,4 +1,4 @@
-//! What a quorum promises while a minority of its nodes fails, on virtual time.
+//! The promises of a quorum while a minority of its nodes fails, on virtual time.
 
 mod admission;
 mod cutting;
@@ -44,7 +44,7 @@ fn key(name: &str) -> Key {
 struct Scene {
     host: Arc<VirtualHost>,
     nodes: Vec<MemoryStore>,
-    /// What the requests of clients meet at each node.
+    /// The faults at each node for the requests of clients.
     faults: Vec<Faults>,
 }
 
@@ -79,7 +79,7 @@ impl Scene {
         self.client_of(self.quorum(self.nodes.clone()).await, TTL).await
     }
 
-    /// A client that is as far from each node as is said, one way.
+    /// A client with this distance to each node, one way.
     async fn far_client(&self, ways: impl IntoIterator<Item = Duration>) -> Client {
         let nodes = self.nodes.iter().zip(ways);
         let far = nodes.map(|(node, way)| Far::new(&self.host, node.clone(), way)).collect();
@@ -95,7 +95,7 @@ impl Scene {
         (self.nodes.len() - 1) / 2
     }
 
-    /// How many requests of that kind each node was sent.
+    /// How many requests of this kind each node got.
     fn counts(&self, request: Request) -> Vec<usize> {
         self.faults.iter().map(|faults| faults.count(request)).collect()
     }
@@ -110,7 +110,7 @@ impl Scene {
         held
     }
 
-    /// Nobody has the lock anywhere, and nobody waits for it.
+    /// Asserts that no node has a holder of the lock, or a waiter.
     async fn assert_nothing_is_left(&self, name: &str, when: &str) {
         for (number, node) in self.nodes.iter().enumerate() {
             let seen = node.inspect(key(name)).await.expect("it is in memory");
@@ -119,7 +119,7 @@ impl Scene {
         }
     }
 
-    /// The node forgets who holds the lock.
+    /// Makes the node forget who holds the lock.
     async fn forget(&self, node: usize, name: &str) {
         let seen = self.nodes[node].inspect(key(name)).await.expect("it is in memory");
         for holder in seen.holders {

@@ -1,4 +1,4 @@
-//! What a node has not, or has lost, comes with the next renewal, and only then.
+//! A node without the lease gets it with the next renewal.
 
 use leasehold::{ErrorKind, Lost, Release};
 use leasehold_testkit::faults::{Fault, Request};
@@ -14,7 +14,7 @@ fn a_node_that_was_down_at_the_grant_is_filled_on_renewal() {
         assert!(!scene.held_by("a").await[0]);
         scene.pass(TTL / 2).await;
         assert_eq!(scene.held_by("a").await, vec![true; scene.nodes.len()]);
-        // And it counts: others of the majority may go now.
+        // These votes count: others of the majority may fail now.
         for faults in scene.faults.iter().rev().take(scene.minority()) {
             faults.all_from_now_on(Fault::Refuse);
         }
@@ -77,7 +77,7 @@ fn a_lease_that_a_majority_has_lost_is_lost_and_goes_everywhere() {
     });
 }
 
-/// Of an even number of nodes, half are no majority. The holder learns it from the next renewal.
+/// Half of an even number of nodes is no majority. The holder learns of it at the next renewal.
 #[test]
 fn a_lease_that_half_of_an_even_number_of_nodes_have_lost_is_lost_and_goes_everywhere() {
     play(&[2, 4], 0..3, async |scene| {
@@ -107,7 +107,7 @@ fn an_evicted_lease_does_not_come_back() {
     });
 }
 
-/// The release overtakes no fill: whenever it comes, nothing is left.
+/// The release never overtakes a fill, so nothing is left whenever it comes.
 #[test]
 fn a_release_at_any_moment_of_a_fill_leaves_nothing() {
     for after in 0..60 {
@@ -138,7 +138,7 @@ fn a_detached_lease_is_renewed_and_released_by_another_handle() {
         lease.renew(TTL * 2).await.expect("a majority renews it");
         scene.pass(TTL).await;
         assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
-        // What a node has lost, another handle cannot know to be right.
+        // Another handle cannot know that it would be right to restore the lease at this node.
         scene.forget(0, "a").await;
         lease.renew(TTL * 2).await.expect("a majority renews it");
         scene.host.settle().await;
@@ -152,7 +152,7 @@ fn a_detached_lease_is_renewed_and_released_by_another_handle() {
     });
 }
 
-/// A process that did not run for longer than its ttl puts nothing back.
+/// A process that stood still for longer than its ttl restores nothing.
 #[test]
 fn a_process_that_was_paused_past_its_lease_revives_nothing() {
     play(&[3], 0..3, async |scene| {

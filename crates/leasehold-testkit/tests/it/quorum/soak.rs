@@ -1,4 +1,4 @@
-//! Everything at once: never two holders, fencing tokens that rise, and nothing left.
+//! Everything at once: never two holders, rising fencing tokens, and nothing left.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::{Scene, ms, play};
 
 const ROUNDS: usize = 8;
 
-/// What is seen of all holders.
+/// The observations of all holders.
 #[derive(Default)]
 struct Seen {
     /// The latest holder, unless it has released.
     holder: Option<usize>,
-    /// Whether it knew itself to hold it when it was looked at last, and until when.
+    /// Until when the holder believed to hold the lock, at its last check.
     until: Option<leasehold::core::Moment>,
     fence: u64,
     grants: usize,

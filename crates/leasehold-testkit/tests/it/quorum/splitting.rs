@@ -1,4 +1,4 @@
-//! Several take the votes from one another.
+//! Several clients split the votes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use leasehold_testkit::faults::{Fault, Request};
 use super::far::Far;
 use super::{TTL, ms, play};
 
-/// Each contender is near to another node, so that each has the first vote of one.
+/// Each contender is near to another node, and so gets the first vote of one node.
 #[test]
 fn everybody_who_splits_the_votes_gets_the_lock_in_the_end() {
     play(&[2, 3, 4, 5], 0..10, async |scene| {
@@ -44,7 +44,7 @@ fn everybody_who_splits_the_votes_gets_the_lock_in_the_end() {
     });
 }
 
-/// A node that was down at the grant grants to whoever waits, again and again.
+/// A node that was down at the grant grants to waiters, again and again.
 #[test]
 fn waiters_that_split_the_votes_with_a_holder_do_not_hammer_the_nodes() {
     const WAITERS: usize = 5;
@@ -67,8 +67,9 @@ fn waiters_that_split_the_votes_with_a_holder_do_not_hammer_the_nodes() {
         }
         scene.pass(ms(20_000)).await;
         let asks: usize = far.iter().map(Far::asks).sum();
-        // Two asks for each pause of 125 ms on average: one that splits the votes, and one on the
-        // hint that another gave them back. With pauses of 64 round trips it is ten times that.
+        // Two asks for each pause of 125 ms on average: one that splits the votes, and one after
+        // the hint that another waiter released them. With pauses of 64 round trips, it would be
+        // ten times that.
         assert!(asks / WAITERS < 800, "each asked {} times in 20 s", asks / WAITERS);
         drop(guard);
         for waiter in waiting {
@@ -77,7 +78,7 @@ fn waiters_that_split_the_votes_with_a_holder_do_not_hammer_the_nodes() {
     });
 }
 
-/// Waiters give back what they were granted there, so that the holder's renewal finds it free.
+/// Waiters release their votes of that node, so the holder's renewal finds it free.
 #[test]
 fn a_node_that_waiters_keep_asking_for_is_filled_all_the_same() {
     play(&[3], 0..5, async |scene| {

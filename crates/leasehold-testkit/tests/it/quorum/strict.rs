@@ -1,5 +1,5 @@
-//! A quorum of strict servers that forgot what they granted: nobody is let in, and everybody is
-//! told why.
+//! A quorum of strict servers that forgot their grants: it grants nothing, and every error gives
+//! the reason.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use leasehold_testkit::servers::{RedisServer, ServerOutside};
 use super::{TTL, key, ms};
 use crate::stores::{redis_by, run_id};
 
-/// Three strict servers, of which so many have been there for long. The others are new.
+/// Three strict servers. Some have been strict for long, and the others are new.
 struct Scene {
     host: Arc<VirtualHost>,
     servers: [Arc<ServerOutside>; 3],
@@ -82,7 +82,7 @@ fn what_one_node_grants_while_the_others_are_quarantined_is_given_back() {
         assert_eq!(error.kind(), ErrorKind::WaitElapsed);
         assert!(error.to_string().contains("no new locks for"), "{error}");
         scene.assert_nothing_is_left(0).await;
-        // Who waits has it as soon as one of them is quarantined no longer.
+        // A waiter gets the lock as soon as the quarantine of one server ends.
         let waiting = scene.host.task(async move { client.mutex("a").lock().await });
         scene.host.advance(ms(1_500)).await;
         scene.servers[2].server().command(&["HDEL", ":lh:epoch", "until"]);
@@ -102,7 +102,7 @@ fn with_one_down_the_one_that_is_quarantined_is_what_is_missing() {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("no new locks for"), "{error}");
         scene.assert_nothing_is_left(1).await;
-        // With two down it is not: no waiting helps.
+        // With two servers down, waiting does not help.
         scene.faults[1].all_from_now_on(Fault::Refuse);
         let error = client.mutex("a").lock().await.expect_err("none of three");
         assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -1,4 +1,4 @@
-//! The terms of a lock, over several nodes.
+//! The options of a lock, over several nodes.
 
 use leasehold::core::token::{ClientId, OwnerToken};
 use leasehold::store::{Acquired, Ask, Claim, Line, Store as _};
@@ -16,7 +16,7 @@ fn a_plain_lock_is_taken_kept_and_released() {
         let guard = plain(&client).lock().await.expect("free");
         assert_eq!(guard.fencing_token(), None);
         assert!(plain(&other).try_lock().await.expect("asked").is_none());
-        // Filled by a renewal, as any other.
+        // A renewal fills the node, as for any other lock.
         scene.pass(TTL * 2).await;
         assert!(guard.is_held());
         assert_eq!(scene.held_by("a").await, vec![true; scene.nodes.len()]);
@@ -38,7 +38,7 @@ fn a_lock_delay_keeps_every_node_for_longer_than_the_holder_counts_on() {
         let client = builder.lock_delay(ms(2_000)).connect().await.expect("connected");
         let other = scene.calm_client().await;
         let guard = client.mutex("a").lock().await.expect("free");
-        // A node that lost it has it back for as long.
+        // A node that lost the lease gets it back with the lock delay.
         scene.forget(0, "a").await;
         guard.renew().await.expect("a majority renews it");
         scene.host.settle().await;
@@ -90,7 +90,7 @@ fn a_shutdown_while_the_votes_are_split_leaves_nothing() {
     });
 }
 
-/// A client of one node alone is in line there.
+/// A client of a single node has a place in line there.
 #[test]
 fn who_coexists_frees_every_node_and_hands_none_over() {
     play(&[3], 0..3, async |scene| {
@@ -112,8 +112,7 @@ fn who_coexists_frees_every_node_and_hands_none_over() {
     });
 }
 
-/// It is told so again in the same way: a key that was handed over there would keep out whoever
-/// polls for it.
+/// The node is told again in the same way: a hand-over there would keep out clients that poll.
 #[test]
 fn who_coexists_hands_no_key_over_at_a_node_that_missed_the_release() {
     play(&[3], 0..3, async |scene| {

@@ -1,4 +1,4 @@
-//! Clients on a real server that keeps virtual time: waiting, being told, and coming back.
+//! Clients on a real server that keeps virtual time: waiting, hints, and reconnecting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,8 @@ use leasehold_testkit::servers::{RedisServer, RedisServerBuilder, ServerOutside,
 /// The longest time between two asks of a waiter.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 pub(super) const SLACK: Duration = ms(100);
-/// The longest time between two renewals: a third of the ttl, and a thirtieth to meet others.
+/// The longest time between two renewals: a third of the ttl, and a thirtieth to renew others in
+/// the same round.
 const RENEWED: Duration = ms(3_334 + 334);
 
 pub(super) const fn ms(ms: u64) -> Duration {
@@ -31,7 +32,7 @@ impl Scene {
         self.client_of(&self.server().url()).await
     }
 
-    /// A process of its own, with a ttl of 10 s.
+    /// A client as in its own process, with a ttl of 10 s.
     pub(super) async fn client_of(&self, url: &str) -> Client {
         let connector = self.outside.watch(RedisConnector::new(url).expect("a URL"));
         let store = RedisStore::connect_with(connector, self.host.clone()).await;
@@ -48,7 +49,7 @@ impl Scene {
         self.host.advance(span).await;
     }
 
-    /// Has `client` wait for the lock, and lets it come to rest.
+    /// Makes `client` wait for the lock, until nothing moves any more.
     pub(super) async fn wait(
         &self,
         client: &Client,
@@ -60,7 +61,7 @@ impl Scene {
         waiting
     }
 
-    /// How long it takes until `waiting` has ended, seen every millisecond.
+    /// The time until `waiting` has ended, checked every millisecond.
     pub(super) async fn time_of<T>(
         &self,
         waiting: &leasehold_testkit::virtual_host::Joined<T>,
@@ -93,7 +94,7 @@ pub(super) fn play(scene: impl AsyncFn(&Scene)) {
     }
 }
 
-/// A server of its own, for what a pooled one must not be told.
+/// Plays on a separate server, for commands that a pooled server must not get.
 pub(super) fn play_alone(scene: impl AsyncFnOnce(&Scene)) {
     play_alone_on(RedisServer::builder(), scene);
 }
@@ -122,7 +123,7 @@ fn a_lost_hint_costs_one_poll_at_most() {
         let held = one.mutex("a").lock().await.expect("free");
         let waiting = scene.wait(&other).await;
         scene.pass(ms(350)).await;
-        // Whatever is said from now on reaches nobody, until the connection is made again.
+        // Hints from now on reach nobody, until the connection is made again.
         scene.tell(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(held.release().await.expect("asked"), Release::Released);
         assert!(scene.time_of(&waiting).await <= POLL + SLACK);
@@ -146,7 +147,7 @@ fn hints_come_again_after_their_connection_was_lost() {
     });
 }
 
-/// Once the store is asked it says so, also where the next task of the client waits.
+/// A release asks the store, so it reports the loss even if the next local task waits.
 #[test]
 fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue() {
     play_alone(async |scene| {
@@ -160,7 +161,8 @@ fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue
             let next = [mutex(&one), mutex(&other)].map(|mutex| {
                 scene.host.task(async move { mutex.lock().await.expect("in the end") })
             });
-            // It was passed on among its tasks for as long as another client may wait.
+            // Until now it was passed on locally, as long as that is allowed while another client
+            // waits.
             scene.pass(ms(100)).await;
             scene.tell(&["FLUSHALL"]);
             assert_eq!(held.release().await.expect("asked"), Release::NotHeld, "{coexists}");
@@ -174,8 +176,8 @@ fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue
     });
 }
 
-/// Anybody who may publish can send them. A waiter's own token is as good as the lock, whoever
-/// knows it: a hand-over that names it is believed, if it names an ask that this waiter made.
+/// Anybody who may publish can send hints. A waiter's own token is as good as the lock for a client
+/// that knows it: the waiter believes a hand-over with its token, if it names one of its asks.
 #[test]
 fn forged_late_and_doubled_hints_are_harmless() {
     play(async |scene| {
@@ -262,7 +264,7 @@ fn a_missing_right_to_listen_is_said_once_however_often_it_is_tried_again() {
     play_alone(async |scene| {
         let warnings = Warnings::default();
         let watching = warnings.clone();
-        // For the thread on which hints are read; it ends with the host.
+        // On the thread that reads hints; it ends with the host.
         scene.host.spawn_io(Box::pin(async move {
             std::mem::forget(tracing::subscriber::set_default(watching));
         }));
@@ -315,7 +317,7 @@ fn flushall_ends_leases_and_their_holders_learn_of_it_with_the_next_renewal() {
     });
 }
 
-/// What a step of the server's clock does is documented; that it is told is promised.
+/// The effect of a clock step is documented; the promise is that the holder is told.
 #[test]
 fn a_step_of_the_servers_clock_forward_is_noticed_by_the_next_renewal() {
     play_alone(async |scene| {
@@ -323,7 +325,7 @@ fn a_step_of_the_servers_clock_forward_is_noticed_by_the_next_renewal() {
         let guard = client.mutex("a").lock().await.expect("free");
         let token = guard.fencing_token().expect("fenced");
         let lost = scene.host.task(guard.lost());
-        // As a step would: every expiry lies in the past.
+        // The effect of a clock step: every expiry is in the past.
         scene.tell(&["PEXPIREAT", "a", "1"]);
         assert!(scene.time_of(&lost).await <= RENEWED);
         let next = client.mutex("a").try_lock().await.expect("asked").expect("free");

@@ -1,4 +1,4 @@
-//! Other clients on the same key, which poll and stand in no line.
+//! Foreign clients on the same key, which poll and take no place in line.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +8,10 @@ use leasehold_testkit::servers::Reply;
 
 use super::clients::{Scene, ms, play};
 
-/// How often one who polls asks.
+/// The poll interval of a foreign client.
 const POLLS_MS: u64 = 3;
 
-/// A client that is none of ours: `SET NX PX` until it has it, and compare before it deletes.
+/// A foreign client: it tries `SET NX PX` until it succeeds, and compares before it deletes.
 struct Foreigner<'a> {
     scene: &'a Scene,
     token: &'static str,
@@ -23,7 +23,8 @@ impl Foreigner<'_> {
         self.scene.server().command(&words) != Reply::Nil
     }
 
-    /// Polls until it has it, or until `most` grants of ours came before. Returns how many did.
+    /// Polls until it has the lock, or until our clients got more than `most` grants first. Returns
+    /// the number of those grants.
     async fn waits(&self, ours: &AtomicUsize, most: usize) -> usize {
         let before = ours.load(Ordering::Relaxed);
         loop {
@@ -43,8 +44,8 @@ impl Foreigner<'_> {
     }
 }
 
-/// Clients of ours that want the key all the time: each task locks it anew as soon as it has
-/// released it. Returns the count of their grants.
+/// Our clients that want the key all the time: each task locks it again right after its release.
+/// Returns the count of their grants.
 async fn crowd(
     scene: &Scene,
     clients: usize,
@@ -78,11 +79,11 @@ fn coexisting(client: &Client) -> Mutex {
     client.mutex("a").coexist()
 }
 
-/// As many grants of ours as there are until the client that has the key has to leave it: one of
-/// one task, or those of 20 ms.
+/// The limit is the number of our grants until a client must give up the key: one grant of a single
+/// task, or the grants within 20 ms.
 #[test]
 fn who_polls_has_its_turn_though_our_line_never_empties() {
-    // clients, tasks of each, how many grants of ours come before that of the foreigner at most
+    // clients, tasks of each, how many of our grants may come before the foreigner's
     for (clients, tasks, most) in [(3, 1, 1), (2, 4, 11), (1, 6, 11)] {
         play(async |scene| {
             let ours = crowd(scene, clients, tasks, coexisting).await;
@@ -101,7 +102,7 @@ fn who_polls_has_its_turn_though_our_line_never_empties() {
     }
 }
 
-/// What it is for: the key is never free, and an ask of ours hands it on too.
+/// The reason for `coexist`: without it the key is never free, and even our asks hand it on.
 #[test]
 fn without_coexisting_who_polls_waits_for_as_long_as_our_line_does_not_empty() {
     play(async |scene| {
@@ -111,7 +112,7 @@ fn without_coexisting_who_polls_waits_for_as_long_as_our_line_does_not_empty() {
     });
 }
 
-/// The first of ours gives way once, for 10 ms at most, and then it is as quick as it can be.
+/// The first of our waiters backs off once, for 10 ms at most. After that it is as fast as it can.
 #[test]
 fn those_who_poll_all_the_time_do_not_starve_our_line() {
     play(async |scene| {

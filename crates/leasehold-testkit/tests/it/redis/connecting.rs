@@ -1,4 +1,4 @@
-//! Connections to real servers: what a URL leads to, and what is said where it leads nowhere.
+//! Connections to real servers: what a URL leads to, and the errors if it leads nowhere.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 use std::error::Error as _;
@@ -13,12 +13,12 @@ use leasehold::store::redis::{
 use leasehold::{Error, ErrorKind};
 use leasehold_testkit::servers::{RedisServer, version};
 
-/// What no message may contain.
+/// A text that no message may contain.
 const SECRET: &str = "p@ss/w:rd%?#ä +[";
-/// The same in a URL.
+/// The same text in a URL.
 const ENCODED: &str = "p%40ss%2Fw:rd%25%3F%23%C3%A4%20%2B%5B";
 
-/// The connector of a URL, and a connection whose input and output run.
+/// Connects by a URL, with input and output running.
 async fn connect(url: &str) -> Result<Arc<dyn Link>, Error> {
     let Connected { link, io, .. } = RedisConnector::new(url)?.connect().await?;
     tokio::spawn(io);
@@ -36,7 +36,7 @@ async fn ask(link: &dyn Link, words: &[&str]) -> String {
     }
 }
 
-/// The error with all of its causes, as text, and seen to it that no secret is in it.
+/// The error with all of its causes as text. Asserts that it contains no secret.
 #[track_caller]
 fn told(error: &Error) -> String {
     let mut text = format!("{error}");
@@ -62,13 +62,13 @@ fn check(outcome: Result<Arc<dyn Link>, Error>, kind: ErrorKind, says: &str) {
     assert!(says_the_state.iter().any(|state| text.contains(state)), "{text}");
 }
 
-/// The URL of a server with credentials and what follows the port.
+/// The URL of a server with credentials, and with `tail` after the port.
 fn url(server: &RedisServer, credentials: &str, tail: &str) -> String {
     format!("redis://{credentials}127.0.0.1:{}{tail}", server.port())
 }
 
-/// A server that is a cluster of its own, without any slots, and whose port its bus has. Before
-/// Redis 7.0 the bus listens 10 000 ports above the server.
+/// A server that is a cluster by itself, without any slots, and a stopped server whose port its bus
+/// uses. Before Redis 7.0 the bus listens 10 000 ports above the server.
 pub(crate) fn cluster_node() -> (RedisServer, RedisServer) {
     let port = RedisServer::start();
     port.kill();
@@ -77,7 +77,7 @@ pub(crate) fn cluster_node() -> (RedisServer, RedisServer) {
         node = node.config("cluster-port", &port.port().to_string());
         return (node.start(), port);
     }
-    // Somebody else may have that port just now.
+    // Another process may have that port just now.
     let mut tries = (0..5).filter_map(|_| catch_unwind(|| node.clone().start()).ok());
     (tries.next().expect("a port with another one 10 000 above it"), port)
 }
@@ -99,7 +99,7 @@ async fn a_server_is_reached_over_tcp_and_over_its_socket_on_the_database_of_the
         let link = connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
         let info = ask(&*link, &["CLIENT", "INFO"]).await;
         let has = |word: &str| info.split_whitespace().any(|other| other == word);
-        // Redis before 7.0 does not tell the protocol.
+        // Redis before 7.0 does not report the protocol.
         let is_old = has("resp=2") || !info.contains("resp=");
         assert!(has(db) && is_old && has("user=default"), "{url}: {info}");
     }
@@ -119,7 +119,7 @@ async fn users_and_passwords_of_any_characters_are_understood() {
         (format!("unix://u%40:%2F:{ENCODED}@{socket}?db=2"), "u@:/"),
     ];
     for (url, user) in urls {
-        // A colon in a user has to be encoded too.
+        // A colon in a user name must be encoded too.
         let url = url.replace("u%40:%2F", "u%40%3A%2F");
         let connector = RedisConnector::new(&url).expect("a good URL");
         let shown = format!("{connector:?} {}", connector.label());
@@ -183,7 +183,7 @@ async fn where_no_server_listens_is_said_so() {
     check(connect(&socket).await, unavailable, "no server listens at the socket");
     check(connect("unix:/nowhere/x.sock").await, unavailable, "no server listens at the socket");
     check(connect("unix:/etc/passwd").await, unavailable, "no server listens at the socket");
-    // A name that no resolver has to be asked for: a part of it is too long.
+    // No resolver is asked for this name, because a part of it is too long.
     let nowhere = format!("redis://{}", "x".repeat(64));
     check(connect(&nowhere).await, unavailable, "cannot be resolved");
 }
@@ -191,14 +191,14 @@ async fn where_no_server_listens_is_said_so() {
 #[tokio::test]
 async fn a_server_that_takes_no_more_clients_is_unavailable_with_a_password_too() {
     let server = RedisServer::start();
-    // The connection over which it is told is the one.
+    // The connection for this command is the only permitted one.
     server.command(&["CONFIG", "SET", "maxclients", "1"]);
     check(connect(&url(&server, "", "")).await, ErrorKind::Unavailable, "`maxclients`");
     let outcome = connect(&url(&server, &format!(":{ENCODED}@"), "/1")).await;
     check(outcome, ErrorKind::Unavailable, "`maxclients`");
 }
 
-/// What is said of a server that answers one connection with `answer` and closes it.
+/// The result of connecting to a server that answers one connection with `answer` and closes it.
 async fn outcome_of(answer: &'static [u8]) -> Result<Arc<dyn Link>, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
@@ -235,7 +235,7 @@ async fn requests_of_one_task_are_carried_out_in_the_order_in_which_they_were_su
     }
 }
 
-/// Listens to one more channel, on which nothing is said yet.
+/// Listens to one more channel, on which there are no messages yet.
 async fn listen(subscriber: &mut Subscriber, channel: &str) -> Result<(), Error> {
     tokio::select! {
         added = subscriber.channels.add(channel) => added,

@@ -1,5 +1,5 @@
-//! Copies: a grant that too few replicas confirm, or that is not on disk, is none. On virtual time
-//! against a server that does as it is told, and in real time against real ones, which wait in it.
+//! Copies: a grant does not count if too few replicas confirm it, or if it is not on disk. Some
+//! tests run on virtual time against a scripted server, others in real time against real servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn ask(name: &str, claim: Claim) -> Ask {
     ask
 }
 
-/// As [`ask`], by a token of its own.
+/// As [`ask`], with a token of its own.
 fn fresh_ask(name: &str, claim: Claim) -> Ask {
     let mut random = [0; OwnerToken::RANDOM_BYTES];
     SystemHost::shared().random(&mut random);
@@ -47,7 +47,7 @@ fn keep(name: &str) -> (LeaseId, Otherwise) {
     (lease(name, Claim::Exclusive), Otherwise::Keep { owner, ttl: Ttl::DEFAULT, reserve: 0 })
 }
 
-/// Runs a test on a store that wants one copy, and is connected.
+/// Runs a test on a connected store that wants one copy.
 fn play(test: impl AsyncFnOnce(&Arc<VirtualHost>, &Fake, &RedisStore)) {
     let host = VirtualHost::new(1);
     let fake = Fake::on_terms(Copies::new(Replicas::Count(1), false));
@@ -59,7 +59,7 @@ fn play(test: impl AsyncFnOnce(&Arc<VirtualHost>, &Fake, &RedisStore)) {
     host.drop_tasks();
 }
 
-/// What came in since the last look, by the commands alone.
+/// The commands that came in since the last look.
 fn commands(fake: &Fake) -> Vec<String> {
     let named = |words: Vec<String>| match words[0].as_str() {
         "EVAL" | "EVALSHA" => "script".to_owned(),
@@ -72,7 +72,7 @@ fn commands(fake: &Fake) -> Vec<String> {
 fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
     play(async |_, fake, store| {
         fake.set_silent(true);
-        // Not polled: what is sent is sent by now.
+        // Not polled: everything has been sent by now.
         let _unpolled = store.acquire(ask("a", Claim::Exclusive));
         assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
         let _unpolled = store.acquire(ask("a", Claim::Plain));
@@ -80,7 +80,7 @@ fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
         let (lease, otherwise) = keep("a");
         let _unpolled = store.release(lease.clone(), otherwise);
         assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
-        // Nothing is granted by these.
+        // These grant nothing.
         let _unpolled = store.release(lease, Otherwise::Free);
         let _unpolled = store.inspect(Key::new("a").expect("a name"));
         assert_eq!(commands(fake), ["script", "script"]);
@@ -115,7 +115,7 @@ fn a_grant_that_falls_short_is_given_back_before_it_is_told() {
     }
 }
 
-/// Whoever hears this cleans up behind it, and whoever hears `Unavailable` does not.
+/// After an `Unknown` error the caller cleans up; after `Unavailable` it does not.
 #[test]
 fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
     play(async |host, fake, store| {
@@ -123,7 +123,7 @@ fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
         fake.confirm(Some(Ok(Value::Int(0))));
         fake.answer(Err(LinkError::Broken { reason: "it ended".to_owned() }));
         refused(store.acquire(ask("a", Claim::Exclusive)).await, ErrorKind::Unknown);
-        // So it is if the connection ends in between.
+        // The same holds if the connection ends before the confirmation.
         fake.answer(Ok(Value::Int(0)));
         fake.confirm(None);
         let answer = store.acquire(ask("b", Claim::Exclusive));
@@ -133,7 +133,7 @@ fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
     });
 }
 
-/// As a node of a quorum is, which asks by one token for as long as it waits.
+/// As for a node of a quorum, which asks with one token for as long as it waits.
 #[test]
 fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
     for claim in [Claim::Exclusive, Claim::Plain] {
@@ -150,14 +150,14 @@ fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
     }
 }
 
-/// The release of what fell short may come late, or twice, and would end what is granted to the
-/// same token then.
+/// The release of the unconfirmed grant may come late, or twice. It would then end a later grant to
+/// the same token.
 #[test]
 fn who_waits_goes_on_by_a_fresh_token_once_a_grant_was_given_back() {
     let lost = || Err(LinkError::Broken { reason: "it ended".to_owned() });
     for given_back in [numbers(&[1, 0]), lost()] {
         play(async |host, fake, store| {
-            // The second release is that of the client, which had asked by that token before.
+            // The second release comes from the client, which had asked with that token before.
             let released = [given_back.clone(), numbers(&[1, 0])];
             for answer in [taken_reply(), Ok(Value::Int(7))].into_iter().chain(released) {
                 fake.answer(answer);
@@ -171,7 +171,7 @@ fn who_waits_goes_on_by_a_fresh_token_once_a_grant_was_given_back() {
             let mutex = client.expect("connected").mutex("a");
             let guard = mutex.lock().await.expect("in the end");
             assert_eq!(guard.fencing_token().map(|token| token.get()), Some(8));
-            // The owner token is the first argument behind the keys.
+            // The owner token is the first argument after the keys.
             let token = |words: &[String]| {
                 let keys: usize = words[2].parse().expect("a number");
                 words[3 + keys].clone()
@@ -207,7 +207,7 @@ fn a_renewal_that_falls_short_has_failed_and_nothing_is_lost() {
         assert!(error.to_string().contains("renewed on the server, but only 0 of 1"), "{error}");
         fake.answer(numbers(&[1, 0, 0, 0]));
         renewed(store.renew(renewal("a")).await);
-        // What is lost is lost, copies or not.
+        // A lost lease is lost, with or without copies.
         fake.answer(numbers(&[0]));
         fake.confirm(Some(Ok(Value::Int(0))));
         lost(store.renew(renewal("a")).await);
@@ -228,7 +228,7 @@ fn a_lease_that_is_kept_by_another_token_is_a_grant_too() {
     });
 }
 
-/// A replica that keeps up, and its primary.
+/// A primary, and a replica that keeps up.
 struct Pair {
     primary: RedisServer,
     replica: RedisServer,
@@ -239,8 +239,8 @@ impl Pair {
         let primary = RedisServer::builder().config("repl-diskless-sync-delay", "0").start();
         let of = format!("127.0.0.1 {}", primary.port());
         let replica = RedisServer::builder().config("replicaof", &of).start();
-        // The first confirmation is of what it was sent as a whole. It may be a second until it is
-        // sent what comes after that.
+        // The first confirmation covers the full copy. The replica may get later writes up to a
+        // second after that.
         for write in ["first", "second"] {
             primary.command(&["SET", "written", write]);
             let patience = PATIENCE.as_millis().to_string();
@@ -255,7 +255,7 @@ impl Pair {
     }
 }
 
-/// The answer of a store whose replica is there, on a machine that may be slow.
+/// Repeats a request until its replica has confirmed it, for slow machines.
 async fn patiently<T>(mut again: impl AsyncFnMut() -> Result<T, Error>) -> T {
     let begun = SystemHost.now();
     loop {
@@ -328,7 +328,7 @@ async fn more_replicas_than_there_are_never_confirm() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("of 2 replicas confirmed it"), "{error}");
     assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0, "it was given back");
-    // A server on its own is no majority of anything.
+    // A server without replicas has no majority.
     let alone = RedisServer::start();
     let url = alone.url() + "?replicas=majority";
     let store = RedisStore::connect(&url, SystemHost::shared()).await.expect("connected");
@@ -346,7 +346,7 @@ async fn a_replica_is_no_server_to_ask_for_copies() {
     }
 }
 
-/// Whole clients: tasks that pass a lock on, and clients that wait for one another.
+/// Whole clients: local tasks and other clients wait for the same lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_wait_for_one_another_have_it_in_turn() {
     let pair = Pair::start();
@@ -367,7 +367,7 @@ async fn clients_that_wait_for_one_another_have_it_in_turn() {
     assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0);
 }
 
-/// By what the server at hand can do: WAITAOF is of Redis 7.2.
+/// Depends on the server, since WAITAOF exists from Redis 7.2 on.
 #[tokio::test(flavor = "multi_thread")]
 async fn fsync_is_refused_where_the_server_cannot_tell_and_holds_where_it_can() {
     for appends in ["no", "yes"] {

@@ -1,4 +1,4 @@
-//! The fencing counter beside a lock: how long it stays, and what becomes of it at its end.
+//! The fencing counter beside a lock: how long it stays, and how it ends.
 
 use leasehold::store::redis::Strict;
 use leasehold::store::{Acquired, AnyStore, Evicted, FENCE_IDLE, RedisStore, Released};
@@ -13,7 +13,7 @@ use crate::stores::redis_on;
 
 const COUNTER: &str = "{a}:lh:fence";
 
-/// Longer and shorter than a counter stays that nobody uses.
+/// A ttl shorter and a ttl longer than the time for which an unused counter stays.
 const TTLS_MS: [u64; 2] = [10_000, 2 * 3_600_000];
 
 fn play(test: impl AsyncFnOnce(&World, &RedisServer)) {
@@ -27,7 +27,8 @@ fn play(test: impl AsyncFnOnce(&World, &RedisServer)) {
     host.drop_tasks();
 }
 
-/// The counter stays for its idle time or for that lease, whichever is longer, as of this moment.
+/// Asserts that the counter stays from now on for its idle time or for the ttl, whichever is
+/// longer.
 #[track_caller]
 fn assert_stays(server: &RedisServer, ttl_ms: u64, step: &str) {
     let idle_ms = i64::try_from(FENCE_IDLE.as_millis()).expect("minutes");
@@ -35,7 +36,7 @@ fn assert_stays(server: &RedisServer, ttl_ms: u64, step: &str) {
     assert_eq!(left, idle_ms.max(ttl_ms.cast_signed()), "{step}, ttl {ttl_ms} ms");
 }
 
-/// Time goes by between two steps, so that one that does not restart it is seen.
+/// Lets time pass between two steps, so that a step that does not restart the counter is noticed.
 async fn pass(world: &World) {
     world.pass(ms(1_000)).await;
 }
@@ -69,7 +70,7 @@ fn every_grant_and_every_renewal_keeps_the_counter_for_longer_than_the_lease() {
     }
 }
 
-/// The second grant of a connection does no more than it must.
+/// The second grant of a connection skips every step that it does not need.
 #[test]
 fn a_grant_over_a_warm_connection_keeps_the_counter_for_longer_than_a_long_lease() {
     for ttl_ms in TTLS_MS {
@@ -90,7 +91,7 @@ fn a_grant_over_a_warm_connection_keeps_the_counter_for_longer_than_a_long_lease
 #[test]
 fn a_hand_over_keeps_the_counter_for_longer_than_the_lease_that_is_handed_over() {
     for ttl_ms in TTLS_MS {
-        // One token at once, and several by the other script.
+        // One token by the fast script, and several by the other one.
         for reserve in [1, 4] {
             play(async |world, server| {
                 let (anna, bert) = (world.actor_here(), world.actor_here());
@@ -107,7 +108,7 @@ fn a_hand_over_keeps_the_counter_for_longer_than_the_lease_that_is_handed_over()
     }
 }
 
-/// Only then the next one is above it.
+/// The counter must stay, so that the next fencing token is above it.
 #[test]
 fn a_release_and_an_eviction_leave_the_counter_for_its_idle_time() {
     play(async |world, server| {
@@ -128,7 +129,7 @@ fn a_release_and_an_eviction_leave_the_counter_for_its_idle_time() {
     });
 }
 
-/// A lease that is held for hours by renewals, each of them shorter than the counter stays.
+/// A lease is held for hours by renewals, each of them shorter than the counter's idle time.
 #[test]
 fn a_lease_that_is_renewed_for_hours_keeps_its_fencing_token() {
     play(async |world, server| {
@@ -143,11 +144,11 @@ fn a_lease_that_is_renewed_for_hours_keeps_its_fencing_token() {
     });
 }
 
-/// Whoever wrote it: no clock is so far.
+/// Counters at or beyond the end, wherever they came from: no clock is so far.
 const BEYOND: [&str; 4] =
     ["9007199254740991", "9007199254740992", "9223372036854775807", "99999999999999999999999"];
 
-/// What is wrong, how the lock is, and what to do.
+/// Asserts that the error says what is wrong, the state of the lock, and what to do.
 #[track_caller]
 fn assert_told(answer: Result<Acquired, Error>, counter: &str) {
     let error = answer.expect_err("no token is left");
@@ -176,7 +177,7 @@ fn a_counter_at_its_end_refuses_whoever_wants_a_token_and_says_so() {
             }
             assert_eq!(server.command(&["EXISTS", "a"]).int(), 0, "nobody has it");
             assert_eq!(server.command(&["GET", COUNTER]).text(), counter, "it is untouched");
-            // Who wants none has no use for the counter.
+            // An ask without fencing does not need the counter.
             granted(warm.another().ask(&key("a")).reserve(0).send().await);
         });
     }
@@ -199,7 +200,7 @@ fn at_the_end_of_the_counter_nothing_is_handed_over_or_kept_without_the_tokens_t
     });
 }
 
-/// Whoever finds the key free while such a one is at the head of the line.
+/// The ask finds the key free, and the head of the line needs tokens that the counter cannot give.
 #[test]
 fn an_ask_wakes_a_head_that_cannot_be_given_its_tokens() {
     play(async |world, server| {
@@ -215,7 +216,8 @@ fn an_ask_wakes_a_head_that_cannot_be_given_its_tokens() {
     });
 }
 
-/// It is left, and goes on with what is under way: what that says is of another server.
+/// A connection that was left still answers requests on their way. Those answers are about another
+/// server.
 #[test]
 fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_the_next() {
     let host = VirtualHost::new(1);
@@ -242,14 +244,14 @@ fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_th
         granted(anna.another().ask(&key("a")).send().await);
         let seen = fake.seen();
         let words = &seen.last().expect("an ask").1;
-        // Behind the script and its keys: owner, ttl, reserve, cold.
+        // After the script and its keys: owner, ttl, reserve, cold.
         let keys: usize = words[2].parse().expect("a number");
         assert_eq!(words[3 + keys + 3], "1", "the counter is looked at anew");
     });
     host.drop_tasks();
 }
 
-/// It is as good as none.
+/// Such a counter counts as missing.
 #[test]
 fn nobody_is_refused_for_a_counter_that_is_no_number() {
     play(async |world, server| {

@@ -1,4 +1,4 @@
-//! What stands in `:lh:epoch`, the one key of a strict server that never expires, by whatever hand.
+//! Data in `:lh:epoch`, the one key of a strict server that never expires, whoever wrote it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use leasehold_testkit::servers::RedisServer;
 
 use super::strict::{QUARANTINE, play, play_on};
 
-/// As after a step of the clock, or by hand: what is there is what counts.
+/// A clock step or a person may change the end of a quarantine: the server obeys the stored one.
 #[test]
 fn a_quarantine_ends_when_its_end_says_so_and_is_shown_as_long_as_it_is() {
     play(async |scene| {
@@ -26,11 +26,11 @@ fn a_quarantine_ends_when_its_end_says_so_and_is_shown_as_long_as_it_is() {
             let seen = scene.world.inspect(&key("a")).await.quarantine;
             assert_eq!(seen, Some(quarantine));
         }
-        // More than a number can say.
+        // Too large for a number.
         scene.server().command(&["HSET", ":lh:epoch", "until", &"9".repeat(400)]);
         let quarantine = scene.assert_quarantined(&anna, &key("a")).await;
         assert!(quarantine.left > Duration::from_hours(1_000_000));
-        // One that is past: the server forgets it with the next ask.
+        // An end in the past: the next ask removes it.
         scene.server().command(&["HSET", ":lh:epoch", "until", "1"]);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
         granted(anna.ask(&key("a")).send().await);
@@ -50,7 +50,7 @@ fn an_end_that_is_no_moment_begins_the_quarantine_anew() {
     }
 }
 
-/// What is wrong, how the lock is, and what to do.
+/// The message: what is wrong, the state of the lock, and what to do.
 const NO_HASH: &str = "`:lh:epoch` of this database is not the hash of a strict server; nothing \
                        was granted and it is untouched, see what wrote it (`TYPE :lh:epoch`), then \
                        `DEL :lh:epoch`: the database begins with a quarantine of 65 s";
@@ -77,7 +77,7 @@ fn data_of_another_type_in_place_of_the_epoch_is_said_and_nothing_is_granted() {
     }
 }
 
-/// What has a time to live is what such a policy evicts.
+/// This policy evicts only keys with a time to live.
 #[test]
 fn a_full_server_that_evicts_what_expires_ends_no_quarantine() {
     let policy = "volatile-ttl";
@@ -87,7 +87,7 @@ fn a_full_server_that_evicts_what_expires_ends_no_quarantine() {
         assert_eq!(scene.server().command(&["PTTL", ":lh:epoch"]).int(), -1);
         scene.server().command(&["SET", "filler", "x", "PX", "1000000"]);
         scene.server().command(&["CONFIG", "SET", "maxmemory", "1"]);
-        // Whatever may go goes with the first write.
+        // The first write evicts every key that may go.
         let full = scene.server().try_command(&["SET", "b", "x"]).expect_err("no room");
         assert!(full.starts_with("OOM"), "{full}");
         assert_eq!(scene.server().command(&["EXISTS", "filler"]).int(), 0);
@@ -101,7 +101,7 @@ fn a_full_server_that_evicts_what_expires_ends_no_quarantine() {
 fn a_strict_ask_that_finds_all_well_is_one_look_at_one_key_and_one_at_the_server() {
     play(async |scene| {
         let anna = scene.world.actor();
-        // The first of a connection lifts the counter to the clock.
+        // The first ask of a connection lifts the counter to the clock.
         granted(anna.ask(&key("a")).send().await);
         released(anna.release(&key("a")).await, Released::Freed);
         scene.server().command(&["CONFIG", "RESETSTAT"]);

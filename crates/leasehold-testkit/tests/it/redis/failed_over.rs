@@ -1,5 +1,5 @@
-//! Failovers there and back: a strict server that becomes a replica of another, takes over the data
-//! of that, and is the primary again. It is the same process all the time, and keeps its clients.
+//! Failovers there and back. A strict server becomes a replica of another server, takes over its
+//! data, and becomes the primary again. It is the same process all the time, and keeps its clients.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::stores::{redis_by, run_id};
 /// How often a failover there and back is tried, since real servers take part in it.
 const TIMES: u32 = 5;
 
-/// A strict server that has been one for long, and another server.
+/// A server that has been strict for long, and another server.
 fn play(test: impl AsyncFnOnce(&Scene, &RedisServer)) {
     let start = || RedisServer::builder().config("repl-diskless-sync-delay", "0");
     let outside = ServerOutside::new(Box::new(start().with_clock().start()));
@@ -33,7 +33,7 @@ fn play(test: impl AsyncFnOnce(&Scene, &RedisServer)) {
     host.drop_tasks();
 }
 
-/// Has one server follow another, and waits until it has the data of that.
+/// Makes one server follow another, and waits until it has the other's data.
 fn follow(server: &RedisServer, of: &RedisServer) {
     server.command(&["REPLICAOF", "127.0.0.1", &of.port().to_string()]);
     until_it_says(server, "master_link_status:up");
@@ -57,7 +57,7 @@ fn lead(server: &RedisServer) {
     server.command(&["REPLICAOF", "NO", "ONE"]);
 }
 
-/// Nobody asked the other one, so that its data says what it said of the first.
+/// No client asked the other server, so its data still has the epoch of the first.
 #[test]
 fn who_comes_back_with_the_data_of_another_lets_nobody_in_over_old_connections_or_new_ones() {
     for time in 0..TIMES {
@@ -67,7 +67,7 @@ fn who_comes_back_with_the_data_of_another_lets_nobody_in_over_old_connections_o
             let before = granted(anna.ask(&key("b")).send().await);
             released(anna.release(&key("b")).await, Released::Freed);
             follow(other, scene.server());
-            // Its data says what every connection knows.
+            // Its data has the same epoch as every connection.
             granted(bert.ask(&key("c")).send().await);
             until_it_has(other, "c");
             lead(other);
@@ -76,7 +76,7 @@ fn who_comes_back_with_the_data_of_another_lets_nobody_in_over_old_connections_o
             follow(scene.server(), other);
             lead(scene.server());
             assert_eq!(scene.server().command(&["EXISTS", "a"]).int(), 0, "the grant is forgotten");
-            // Now over a connection from before, and now over a new one first.
+            // Alternately, an old connection or a new one asks first.
             let store = scene.world.open_store().await;
             let carl = carl.through(&store);
             let asking = if time % 2 == 0 { [&bert, &carl] } else { [&carl, &bert] };
@@ -88,7 +88,7 @@ fn who_comes_back_with_the_data_of_another_lets_nobody_in_over_old_connections_o
             let apart = ends[1].since(ends[0]).max(ends[0].since(ends[1]));
             assert!(apart <= ms(1), "it does not begin anew: {apart:?}");
             scene.assert_quarantined_to_its_end(&["a"]).await;
-            // What was counted was forgotten too.
+            // The counter was forgotten too.
             let after = granted(bert.ask(&key("b")).send().await);
             let first = |block: Option<FencingBlock>| block.expect("it has one").first;
             assert!(first(before) < first(last) && first(last) < first(after));
@@ -111,7 +111,7 @@ fn a_look_sees_that_the_server_was_a_replica_meanwhile() {
     });
 }
 
-/// Its replication id changes by that, and its data does not.
+/// The first replica changes the replication id, but not the data.
 #[test]
 fn a_first_replica_that_comes_and_goes_begins_no_quarantine() {
     play(async |scene, other| {
@@ -122,7 +122,7 @@ fn a_first_replica_that_comes_and_goes_begins_no_quarantine() {
         scene.server().command(&["CONFIG", "SET", "repl-backlog-ttl", "1"]);
         lead(other);
         until_it_says(scene.server(), "connected_slaves:0");
-        // By its own clock.
+        // By the server's own clock.
         scene.world.pass(ms(3_000)).await;
         until_it_says(scene.server(), "repl_backlog_active:0");
         granted(scene.world.actor().ask(&key("c")).send().await);

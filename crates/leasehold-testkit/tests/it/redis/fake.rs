@@ -1,5 +1,5 @@
-//! A server that does what a test tells it to, behind the seam of the store: for what a real one
-//! does too rarely.
+//! A scripted server behind the connection seam of the store, for events that are too rare on a
+//! real server.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -12,15 +12,15 @@ use leasehold::store::redis::{
 use leasehold::{Error, ErrorKind};
 use tokio::sync::{Notify, oneshot};
 
-/// What a script is answered, and when: at once, or once the test says so.
+/// The answer to a script. With a receiver, it is sent only when the test says so.
 struct Answer(Result<Value, LinkError>, Option<oneshot::Receiver<()>>);
 
-/// How the server takes a connection.
+/// How the server treats a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     Open,
     Refusing,
-    /// Connecting never ends: it accepts and says nothing, or does not even accept.
+    /// Connecting never ends: the server accepts and stays silent, or does not even accept.
     Hanging,
     /// Connecting ends once the door is open.
     Late,
@@ -31,13 +31,13 @@ pub(crate) struct Fake(Arc<Mutex<State>>);
 
 struct State {
     door: Door,
-    /// Whether requests are answered.
+    /// Whether it leaves requests without an answer.
     silent: bool,
     answers: VecDeque<Answer>,
-    /// What it says of copies; nothing where that is none.
+    /// The answers to `WAIT`. `None` is no answer.
     confirmations: VecDeque<Option<Result<Value, LinkError>>>,
     terms: Terms,
-    /// What came in: on which connection, and the words.
+    /// The received commands, each with the number of its connection.
     seen: Vec<(usize, Vec<String>)>,
     lines: Vec<Arc<Line>>,
     /// The thread of each attempt to connect.
@@ -74,34 +74,34 @@ impl Fake {
         }
     }
 
-    /// From now on no request is answered, or every one again.
+    /// Sets whether requests stay without an answer from now on.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.state().silent = silent;
     }
 
-    /// What the next script is answered. Default: as a release that freed its key.
+    /// Sets the answer to the next script. The default is that of a release that freed its key.
     pub(crate) fn answer(&self, answer: Result<Value, LinkError>) {
         self.state().answers.push_back(Answer(answer, None));
     }
 
-    /// As [`answer`](Self::answer), but not before the test says so.
+    /// As [`answer`](Self::answer), but the answer waits until the test says so.
     pub(crate) fn answer_late(&self, answer: Result<Value, LinkError>) -> oneshot::Sender<()> {
         let (sender, said) = oneshot::channel();
         self.state().answers.push_back(Answer(answer, Some(said)));
         sender
     }
 
-    /// Forgets what was to be answered and was not asked for.
+    /// Forgets answers that were not used.
     pub(crate) fn clear_answers(&self) {
         self.state().answers.clear();
     }
 
-    /// What the next question for copies is answered; none: nothing. Default: that there is one.
+    /// Sets the answer to the next `WAIT`; `None` is no answer. The default is one copy.
     pub(crate) fn confirm(&self, answer: Option<Result<Value, LinkError>>) {
         self.state().confirmations.push_back(answer);
     }
 
-    /// A server on those terms.
+    /// A server on these terms.
     pub(crate) fn on_terms(terms: impl Into<Terms>) -> Self {
         let fake = Self::default();
         fake.state().terms = terms.into();
@@ -114,23 +114,23 @@ impl Fake {
         }
     }
 
-    /// How often somebody tried to connect.
+    /// The number of attempts to connect.
     pub(crate) fn attempts(&self) -> usize {
         self.state().attempts.len()
     }
 
-    /// On which threads they tried to.
+    /// The threads of the attempts to connect.
     pub(crate) fn threads(&self) -> Vec<ThreadId> {
         self.state().attempts.clone()
     }
 
-    /// The connections that are open.
+    /// The number of open connections.
     pub(crate) fn open(&self) -> usize {
         let state = self.state();
         state.lines.iter().filter(|line| !line.is_closed()).count()
     }
 
-    /// How many requests were taken on open connections whose answer is still waited for.
+    /// The number of requests on open connections whose answer is still awaited.
     pub(crate) fn waited_for(&self) -> usize {
         let state = self.state();
         let lists = state.lines.iter().map(|line| line.waiting());
@@ -140,7 +140,7 @@ impl Fake {
         lists.map(|list| list.as_ref().map_or(0, waited_for)).sum()
     }
 
-    /// The names of what came in since the last look, each with its connection.
+    /// The commands that came in since the last call, each with its connection.
     pub(crate) fn seen(&self) -> Vec<(usize, Vec<String>)> {
         std::mem::take(&mut self.state().seen)
     }
@@ -179,7 +179,7 @@ impl State {
     }
 }
 
-/// What a release is answered.
+/// The answer to a release.
 fn freed() -> Result<Value, LinkError> {
     numbers(&[1, 0])
 }
@@ -188,7 +188,7 @@ pub(crate) fn numbers(numbers: &[i64]) -> Result<Value, LinkError> {
     Ok(Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect()))
 }
 
-/// What an ask is answered for a key that another holds.
+/// The answer to an ask for a key with another holder.
 pub(crate) fn taken() -> Result<Value, LinkError> {
     let (number, nobody) = (Value::Int, Value::Bytes(Vec::new()));
     Ok(Value::Array(vec![number(0), number(500), number(0), nobody, number(0)]))
@@ -204,7 +204,7 @@ struct Line {
     fake: Fake,
     number: usize,
     broken: Notify,
-    /// Who waits for an answer; none once the connection is closed.
+    /// The requests that wait for an answer; `None` once the connection is closed.
     waiting: Mutex<Option<Vec<oneshot::Sender<()>>>>,
 }
 

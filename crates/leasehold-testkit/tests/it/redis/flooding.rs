@@ -1,4 +1,5 @@
-//! A server that does not come to an end: what it can make a client keep or do has a bound.
+//! A server that sends without an end. It can cost a client only a limited amount of memory and
+//! work.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
 use std::io::{Read as _, Write as _};
@@ -9,16 +10,16 @@ use leasehold::store::redis::{
     Command, Connected, Connector, LinkError, RedisConnector, Subscriber,
 };
 
-/// More than the longest answer, and what the system keeps for both ends beside it.
+/// More than the longest answer plus the buffers of the system on both ends.
 const TAKEN_MAX: usize = 48 << 20;
 
-/// What the server gives up at.
+/// The server stops after this many bytes.
 const SENT_MAX: usize = 512 << 20;
 
-/// What is said first to somebody who wants to listen.
+/// The answers to the first requests of a client that wants to listen.
 const GREETING: [&str; 2] = ["+PONG\r\n", "%0\r\n+OK\r\n"];
 
-/// What never ends: how it begins, and how it goes on.
+/// Endless answers: the beginning, and the part that repeats.
 const FLOODS: [(&str, &str); 8] = [
     ("+", "x"),
     ("-ERR ", "x"),
@@ -30,8 +31,8 @@ const FLOODS: [(&str, &str); 8] = [
     (">2\r\n$10\r\ninvalidate\r\n*60000\r\n", "$1000\r\n"),
 ];
 
-/// A server that greets by these words, and floods whoever asks then. Its thread ends with how much
-/// it could send.
+/// A server that answers the first requests with `words`, and floods the next one. Its thread
+/// returns how many bytes it could send.
 fn flooding(
     words: &'static [&'static str],
     head: &'static str,

@@ -1,5 +1,5 @@
-//! Holders that are no clients of ours: they publish nothing, so the server is asked to tell when
-//! their keys change.
+//! Foreign holders. They publish nothing, so the client asks the server to announce changes of
+//! their keys.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use leasehold_testkit::servers::RedisServer;
 
 use super::clients::{POLL, SLACK, Scene, ms, play, play_alone, play_alone_on};
 
-/// How often a waiter may be told in a second that a key has changed.
+/// How many changes of a key a waiter may be told of in a second.
 const TOLD_MAX: u64 = 8;
 
 impl Scene {
-    /// A holder that is no client of ours.
+    /// Takes the lock as a foreign client.
     fn hold(&self, name: &str) {
         self.tell(&["SET", name, "foreign", "NX", "PX", "60000"]);
     }
 
-    /// How many keys the server keeps in mind to tell of.
+    /// The number of keys that the server tracks.
     fn tracked_keys(&self) -> u64 {
         let stats = self.server().command(&["INFO", "stats"]).text();
         let line = stats.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
         line.expect("it is told").trim().parse().expect("a number")
     }
 
-    /// How many requests there are in that time.
+    /// The number of requests in this time.
     async fn requests_in(&self, span: Duration) -> u64 {
         let before = self.outside.requests();
         self.pass(span).await;
@@ -32,7 +32,7 @@ impl Scene {
     }
 }
 
-/// go-zero, redsync, redis-py and the rest: `SET NX PX`, compare, `DEL`.
+/// As go-zero, redsync, redis-py and others do it: `SET NX PX`, compare, `DEL`.
 #[test]
 fn the_release_of_a_foreign_holder_wakes_who_waits() {
     play(async |scene| {
@@ -48,7 +48,7 @@ fn the_release_of_a_foreign_holder_wakes_who_waits() {
         assert_eq!(scene.time_of(&waiting).await, ms(0));
         assert_eq!(scene.outside.requests() - asks, 1, "one ask");
         let guard = waiting.await;
-        // Somebody who does not compare takes it from us. It is theirs now.
+        // A foreign client that does not compare takes the lock from us. It owns the lock now.
         scene.tell(&["SET", "a", "foreign", "PX", "60000"]);
         assert_eq!(guard.release().await.expect("asked"), Release::NotHeld);
         assert_eq!(scene.server().command(&["GET", "a"]).text(), "foreign", "left alone");
@@ -112,7 +112,7 @@ fn the_first_in_line_alone_is_woken_and_the_next_when_it_has_become_the_first() 
         assert_eq!(scene.time_of(&first).await, ms(0));
         assert_eq!(scene.outside.requests() - asks, 1, "the ask of the first");
         scene.tell(&["SET", "a", "another", "PX", "60000"]);
-        // It learns with its next ask that it is the first now.
+        // It learns from its next ask that it is the first now.
         scene.pass(POLL).await;
         scene.tell(&["DEL", "a"]);
         assert_eq!(scene.time_of(&second).await, ms(0));
@@ -188,7 +188,7 @@ fn who_waits_for_a_foreign_holder_is_woken_when_everything_is_deleted() {
     });
 }
 
-/// Has `app` wait for foreign holders and for ours, on a server that does not tell of changes.
+/// Makes `app` wait for foreign holders and for ours, on a server that does not announce changes.
 async fn poll_for_foreigners_alone(scene: &Scene, url: &str) {
     let (app, other) = (scene.client_of(url).await, scene.client().await);
     scene.hold("a");
@@ -259,7 +259,7 @@ fn a_foreign_holder_that_renews_all_the_time_wakes_nobody_all_the_time() {
         assert!(asks <= 4 * (TOLD_MAX + 2), "{asks} asks in 3 s");
         scene.tell(&["DEL", "a"]);
         assert!(scene.time_of(&waiting).await <= POLL + SLACK);
-        // In quiet times it is told again.
+        // In quiet times changes are announced again.
         assert_eq!(waiting.await.release().await.expect("asked"), Release::Released);
         scene.hold("a");
         let waiting = scene.wait(&client).await;

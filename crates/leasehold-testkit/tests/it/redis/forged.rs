@@ -1,5 +1,5 @@
-//! Messages that somebody else publishes: who may read the line of a lock, and publish to inboxes,
-//! can tell a waiter that the lock was handed to it.
+//! Forged messages: a user that may read the line of a lock, and publish to inboxes, can tell a
+//! waiter that it was handed the lock.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use super::clients::{Scene, ms, play_alone};
 /// How often each attack is tried.
 const TIMES: usize = 10;
 
-/// What an attacker may do who may write nothing: look at the keys of locks, and publish.
+/// The rights of an attacker that cannot write: it may read the keys of locks, and publish.
 const SPY: &str = "resetchannels +get +time +zrange +hget +hgetall +publish ~app:* ~{app:* \
                    &:lh:inbox:*";
 
-/// What GUARANTEES.md tells to give to clients of other locks on the same server.
+/// The rights in GUARANTEES.md for clients of other locks on the same server.
 const NEIGHBOUR: &str = "resetchannels +eval +evalsha +get +set +del +exists +incr +incrby +decr \
                          +pexpire +pttl +time +hset +hget +hmget +zrank +zcard +zadd +zrem \
                          +zscore +zrange +zcount +zrangebyscore +hdel +publish +subscribe \
                          &:lh:inbox:* ~other:* ~{other:* ~:lh:client:*";
 
-/// And to programs that look whether locks are held.
+/// The rights in GUARANTEES.md for programs that check whether locks are held.
 const LOOKER: &str = "resetchannels +get +pttl +exists +hgetall +zrange +publish &news:* ~app:*";
 
 /// A connection of an attacker.
 struct Spy(Arc<dyn Link>);
 
 impl Spy {
-    /// That of a user who may do so much.
+    /// Connects as a user with these rights.
     async fn connect(scene: &Scene, rights: &str) -> Self {
         let words = ["ACL", "SETUSER", "spy", "reset", "on", "nopass"];
         let words: Vec<_> = words.into_iter().chain(rights.split_whitespace()).collect();
@@ -51,7 +51,7 @@ impl Spy {
         self.0.submit(command).await
     }
 
-    /// Asks for what it may do.
+    /// Sends a command that the attacker may use.
     async fn read(&self, words: &[&str]) -> Vec<String> {
         match self.ask(words).await.expect("it may") {
             Value::Array(values) => values.into_iter().map(text).collect(),
@@ -59,19 +59,19 @@ impl Spy {
         }
     }
 
-    /// Tells the first in line that the lock was handed to it, with that token.
+    /// Tells the head of the line that it was handed the lock, with this fencing token.
     async fn forge(&self, name: &str, fence: u64) {
         let owner = self.read(&["ZRANGE", &format!("{{{name}}}:lh:line"), "0", "0"]).await;
         let place = self.read(&["HGET", &format!("{{{name}}}:lh:places"), &owner[0]]).await;
         let place: Vec<_> = place[0].split('|').collect();
-        // A place that is only woken names no ask. The first one is a good guess.
+        // A place that only wants a wake-up names no ask. The first ask is a good guess.
         let (ask_no, inbox) = (if place[3] == "0" { "1" } else { place[3] }, place[6]);
         let message = format!("g {ask_no} {fence} 1 {} {name}", owner[0]);
         let heard = self.read(&["PUBLISH", &format!(":lh:inbox:{inbox}"), &message]).await;
         assert_eq!(heard, ["1"], "the waiter is told");
     }
 
-    /// A token as a server gives them.
+    /// A fencing token such as a server would give now.
     async fn clock(&self) -> u64 {
         let time = self.read(&["TIME"]).await;
         let part = |at: usize| time[at].parse::<u64>().expect("a number");
@@ -87,7 +87,7 @@ fn text(value: Value) -> String {
     }
 }
 
-/// How many waiters of so many believe what `fence` makes of the clock, with these options.
+/// How many of the waiters believe a message with `fence` of the clock, with these options.
 async fn believing(scene: &Scene, options: &str, fence: impl Fn(u64) -> u64) -> usize {
     let spy = Spy::connect(scene, SPY).await;
     let client = async || -> Client { scene.client_of(&(scene.server().url() + options)).await };
@@ -119,7 +119,7 @@ async fn believing(scene: &Scene, options: &str, fence: impl Fn(u64) -> u64) -> 
     believing
 }
 
-/// What is documented: so it is where an attacker may do all of that.
+/// This is documented: an attacker with all of these rights succeeds.
 #[test]
 fn who_may_read_lines_and_publish_deceives_a_waiter_until_its_renewal_is_answered() {
     play_alone(async |scene| assert_eq!(believing(scene, "", |clock| clock).await, TIMES));
@@ -132,7 +132,7 @@ fn who_confirms_hand_overs_is_not_deceived() {
     });
 }
 
-/// A strict server hands nothing over, so that no such message is true.
+/// A strict server hands nothing over, so every such message is false.
 #[test]
 fn a_waiter_of_a_strict_server_believes_no_hand_over() {
     play_alone(async |scene| {
@@ -142,7 +142,7 @@ fn a_waiter_of_a_strict_server_believes_no_hand_over() {
     });
 }
 
-/// The waiter asks, and is told the truth.
+/// The waiter asks the server, and learns the truth.
 #[test]
 fn a_token_that_no_clock_of_these_days_gives_is_not_believed() {
     const TWO_DAYS_US: u64 = 2 * 24 * 3_600 * 1_000_000;
@@ -154,7 +154,7 @@ fn a_token_that_no_clock_of_these_days_gives_is_not_believed() {
     play_alone(async |scene| assert_eq!(believing(scene, "", |now| now - TWO_DAYS_US).await, 0));
 }
 
-/// Whoever cannot read the line knows no token by which a waiter is told.
+/// A user that cannot read the line does not know the token of a waiter.
 #[test]
 fn with_the_documented_rights_nobody_reads_the_lines_of_others() {
     play_alone(async |scene| {
@@ -178,7 +178,7 @@ fn with_the_documented_rights_nobody_reads_the_lines_of_others() {
                     assert!(is_refused, "{words:?} by {rights}: {refused:?}");
                 }
             }
-            // Even if it has heard of the inbox.
+            // Even if it knows the inbox.
             let told = spy.ask(&["PUBLISH", &inbox[0], "w app:a"]).await;
             assert_eq!(told.is_ok(), may_publish, "{rights}: {told:?}");
             scene.pass(ms(20)).await;

@@ -1,4 +1,4 @@
-//! A connection that is made in the very moment in which somebody gives up waiting for it.
+//! A connection that is made at the very moment when a waiter gives it up.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -17,13 +17,13 @@ use leasehold_testkit::VirtualHost;
 
 use super::fake::Fake;
 
-/// A host on which input and output, which in life is done by another thread, makes its progress
-/// just where it does most harm: when somebody who waits has looked, and now looks at the clock.
+/// A host that runs input and output, which is normally done by another thread, at the worst
+/// moment: after a waiter has looked, and while it reads the clock.
 struct Late {
     host: Arc<VirtualHost>,
     is_late: AtomicBool,
     tasks: Mutex<Vec<Task>>,
-    /// When it makes its progress, if the one who waits is being polled.
+    /// When input and output run, if the waiter is being polled.
     at: Mutex<Option<Moment>>,
     is_polled: AtomicBool,
 }

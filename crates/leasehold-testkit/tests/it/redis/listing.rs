@@ -1,4 +1,4 @@
-//! A listing looks at every key of the database once, and comes to an end on every server.
+//! A listing looks at every key of the database once, and ends on every server.
 
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use leasehold::{Client, Error, Identity};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::servers::RedisServer;
 
-/// More than two pages of those stores that have pages.
+/// More than two pages in stores that have pages.
 const LOCKS: usize = 2_500;
 
-/// What else is kept beside them.
+/// The number of other keys beside the locks.
 const OTHERS: usize = 200_000;
 
 /// How many keys the server looks at in one step.
 const STEP: usize = 1_000;
 
-/// As the store leaves them: the lock and its counter.
+/// Keys as the store leaves them: the lock and its counter.
 const FILL: &str = "
     for number = 1, tonumber(ARGV[1]) do
       local name = string.format('lock %05d', number)
@@ -52,15 +52,15 @@ async fn a_listing_of_thousands_of_locks_among_other_keys_is_one_scan() {
     let scans = stats.lines().find_map(|line| line.strip_prefix("cmdstat_scan:calls="));
     let scans: usize = scans.and_then(|it| it.split(',').next()?.parse().ok()).expect("counted");
     let keys = 3 * LOCKS + OTHERS;
-    // A step of the server may end a little early or late.
+    // A step of the server may be a little shorter or longer.
     assert!(scans <= 2 * keys / STEP, "{scans} steps for {keys} keys");
 }
 
-/// A server whose scan goes on and on.
+/// A server whose scan never ends.
 #[derive(Clone)]
 struct Scanning {
     host: Arc<VirtualHost>,
-    /// How many names it sends with each step, that nobody has heard of before.
+    /// How many new names it sends with each step.
     names: u64,
     /// How long a step takes.
     takes: Duration,
@@ -94,7 +94,7 @@ impl Link for Scanning {
                 Ok(page)
             });
         }
-        // Somebody holds each of them.
+        // A client holds each of these locks.
         let is_script = name.starts_with(b"EVAL");
         let answer = if is_script { Value::Int(1) } else { Value::Bytes(b"PONG".to_vec()) };
         Box::pin(ready(Ok(answer)))
@@ -120,7 +120,7 @@ impl Connector for Scanning {
     }
 }
 
-/// What is listed of such a server, and in how many steps.
+/// The listing of such a server, and the number of its steps.
 fn listed(names: u64, takes: Duration) -> (Page, u64) {
     let host = VirtualHost::new(1);
     let mut listed = None;

@@ -26,7 +26,7 @@ fn who_is_not_strict_is_refused_by_a_strict_database_and_told_what_to_add() {
                 assert!(error.to_string().contains(part), "{error}");
             }
         }
-        // Databases are so one by one, and not for good.
+        // Each database is strict or not on its own, and the choice can be undone.
         let other = connect(scene, "", "/1").await.expect("nobody is strict there");
         granted(scene.world.actor().through(&other).ask(&key("a")).send().await);
         scene.server().command(&["DEL", ":lh:epoch"]);
@@ -34,7 +34,7 @@ fn who_is_not_strict_is_refused_by_a_strict_database_and_told_what_to_add() {
     });
 }
 
-/// Rights that were enough before are enough.
+/// A user needs no new rights for this check.
 #[test]
 fn who_may_not_look_whether_others_are_strict_is_let_in() {
     play(async |scene| {

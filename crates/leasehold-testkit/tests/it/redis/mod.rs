@@ -1,4 +1,4 @@
-//! What only the Redis store does.
+//! Behaviour that only the Redis store has.
 
 mod clients;
 mod coexisting;

@@ -1,5 +1,5 @@
-//! Connections that outlive the strict server at which they were made: something between keeps
-//! them, and goes on with another server.
+//! Connections that outlive the strict server at which they were made: a proxy keeps them, and
+//! connects them to another server.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::fake::{Fake, numbers, taken};
 use super::strict::QUARANTINE;
 use crate::stores::run_id;
 
-/// Two servers, of which the second has the data of the first, and one address for both.
+/// Two servers with one address. The second has the data of the first.
 struct Scene {
     world: World,
     proxy: Proxy,
@@ -52,7 +52,7 @@ impl Scene {
         host.drop_tasks();
     }
 
-    /// The second server is behind the address now, and so it is for open connections.
+    /// Puts the second server behind the address, even for open connections.
     fn fail_over(&self) {
         self.proxy.move_to(self.after.server().port());
     }
@@ -65,7 +65,7 @@ impl Scene {
     }
 }
 
-/// Nobody new comes by, so that the data says what the old connections say.
+/// No new client connects, so the data still agrees with the old connections.
 #[test]
 fn a_server_that_took_anothers_place_with_its_data_is_noticed_over_old_connections() {
     for claim in [Claim::Exclusive, Claim::Plain] {
@@ -88,7 +88,7 @@ fn old_connections_and_new_ones_agree_on_one_quarantine() {
         granted(anna.ask(&key("a")).send().await);
         let connections = scene.proxy.counts().connections;
         scene.fail_over();
-        // Who comes by now knows the second server, and teaches it the script.
+        // A client that connects now knows the second server, and gives it the script.
         let store = scene.world.open_store().await;
         let bert = scene.world.actor().through(&store);
         assert_eq!(scene.quarantine(&bert, Claim::Exclusive).await.left, QUARANTINE);
@@ -101,7 +101,7 @@ fn old_connections_and_new_ones_agree_on_one_quarantine() {
                 assert_eq!(quarantine.since, Some(since), "it does not begin anew");
             }
         }
-        // Anna's asks go by another connection now, and the old one is closed.
+        // Anna's asks go over another connection now, and the old one is closed.
         assert_eq!(scene.proxy.counts().connections, connections + 2);
         scene.proxy.until(|counts| counts.open == connections + 1);
         scene.world.pass_until(begun + QUARANTINE + ms(1)).await;
@@ -111,7 +111,7 @@ fn old_connections_and_new_ones_agree_on_one_quarantine() {
     });
 }
 
-/// Whatever connection it is sent on, something between leads it elsewhere.
+/// Makes one ask fail: on every connection the proxy leads it to another server.
 async fn mislead_one_ask(world: &World, fake: &Fake) {
     for _ in 0..3 {
         fake.answer(numbers(&[5]));
@@ -120,7 +120,7 @@ async fn mislead_one_ask(world: &World, fake: &Fake) {
     fake.clear_answers();
 }
 
-/// A proxy that goes to and fro is beaten no more than a server that lets nobody in.
+/// A proxy that switches again and again gets no more connections than a server that refuses them.
 #[test]
 fn connections_that_are_left_are_made_anew_with_growing_pauses() {
     let host = VirtualHost::new(1);
@@ -130,7 +130,7 @@ fn connections_that_are_left_are_made_anew_with_growing_pauses() {
         let store = AnyStore::new(store.expect("connected"));
         let world =
             World::open(host.clone(), Box::new(move || Box::pin(ready(store.clone())) as _)).await;
-        // A connection that has lasted is made anew at once: this is a failover.
+        // A connection that has lasted is replaced at once: this is a failover.
         for _ in 0..3 {
             host.advance(ms(1_000)).await;
             let (started, attempts) = (host.now(), fake.attempts());
@@ -142,7 +142,7 @@ fn connections_that_are_left_are_made_anew_with_growing_pauses() {
         }
         host.advance(ms(1_000)).await;
         let mut last = host.now();
-        // Each ask leaves two connections, of which the very first had lasted. Half of a pause is
+        // Each ask leaves two connections. Only the very first had lasted. Half of a pause is
         // random.
         for at_least in [5, 30, 120, 410, 500, 500, 500, 500] {
             mislead_one_ask(&world, &fake).await;
@@ -175,15 +175,15 @@ fn a_server_that_is_never_the_one_that_was_greeted_is_unavailable_in_the_end() {
         }
         let answer = world.actor().ask(&key("a")).send().await;
         refused(answer, ErrorKind::Unavailable);
-        // By the greeting of each connection anew.
+        // Each ask has the run id from the greeting of its own connection.
         let seen = fake.seen();
         let run_ids = seen.iter().map(|(_, words)| words[words.len() - 3].as_str());
         assert_eq!(Vec::from_iter(run_ids), ["run1", "run2", "run3"]);
-        // What else is under way on the old connections has its time.
+        // Other requests on the old connections may still finish.
         assert_eq!(fake.open(), 3);
         host.advance(Duration::from_secs(1)).await;
         assert_eq!(fake.open(), 1);
-        // But only a few of them are kept, however many are left within that.
+        // But only a few old connections are kept, however many are left in that time.
         for _ in 0..3 {
             mislead_one_ask(&world, &fake).await;
         }

@@ -1,4 +1,4 @@
-//! Locks with nothing beside them: what the server is asked, and what is left there.
+//! Locks with nothing beside them: their commands, and the keys that they leave.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn plain(client: &Client) -> Mutex {
     client.mutex("a").fencing(false).unqueued()
 }
 
-/// How often the server carried out each command that clients or scripts asked for.
+/// How often the server carried out a command, from clients or from scripts.
 fn calls(scene: &Scene, command: &str) -> u64 {
     let stats = scene.server().command(&["INFO", "commandstats"]).text();
     let before = format!("cmdstat_{command}:calls=");
@@ -43,8 +43,8 @@ fn a_lock_is_one_set_and_its_release_one_compare_and_delete() {
             assert_eq!(held.release().await.expect("asked"), Release::Released);
         }
         assert_eq!(scene.outside.requests() - requests, 10);
-        // What the scripts do counts too. Before Redis 7.0 SET refuses NX with GET, and a script
-        // is asked.
+        // Commands of scripts count too. Before Redis 7.0, SET refuses NX with GET, so a script is
+        // used.
         let asks = if version() >= (7, 0) { 0 } else { 5 };
         for (command, times) in
             [("set", 5), ("evalsha", 5 + asks), ("get", 5), ("del", 5), ("eval", 0)]
@@ -141,7 +141,7 @@ fn a_lock_leaves_no_place_and_no_counter_whatever_else_its_key_was_used_for() {
     });
 }
 
-/// As one command does that sets a free key, whether it is asked for by that or by a script.
+/// The result is that of one command that sets a free key, even if a script is used for it.
 #[test]
 fn who_asks_for_the_lock_alone_has_a_free_key_whoever_waits_in_line() {
     play_as_user(&["+@all"], async |world, _, anna| {
@@ -151,7 +151,7 @@ fn who_asks_for_the_lock_alone_has_a_free_key_whoever_waits_in_line() {
             granted(held.ask(&key("a")).send().await);
             taken(bert.ask(&key("a")).join().send().await);
             released(held.free(&key("a")).await, Released::Freed);
-            // The first ask on a connection is by a script.
+            // The first ask on a connection uses a script.
             granted(anna.ask(&key("a")).claim(Claim::Plain).reserve(0).send().await);
             let waiting = world.inspect(&key("a")).await.waiting;
             assert_eq!(waiting, 1, "turn {turn}: the place stays");

@@ -1,5 +1,5 @@
-//! What a real server refuses, and what a caller is told of it. In whatever state a server is, a
-//! step that it refused has granted nothing.
+//! Refusals of real servers, and their errors. A refused step has granted nothing, whatever the
+//! state of the server.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
 use std::error::Error as _;
@@ -46,7 +46,7 @@ async fn release(store: &RedisStore, name: &str) -> Result<Released, Error> {
     store.release(lease(name), Otherwise::Free).await
 }
 
-/// That it was refused in this way, with the cause and without a secret.
+/// Asserts that the outcome is this refusal, with its cause and without a secret.
 #[track_caller]
 fn check<T: std::fmt::Debug>(outcome: Result<T, Error>, kind: ErrorKind, says: &str) {
     let error = outcome.expect_err(says);
@@ -60,7 +60,7 @@ fn check<T: std::fmt::Debug>(outcome: Result<T, Error>, kind: ErrorKind, says: &
     assert!(!all.contains(SECRET) && !all.contains(lease("x").owner.as_str()), "{all}");
 }
 
-/// That an ask is refused in this way, and leaves no lock behind.
+/// Asserts that an ask is refused in this way, and leaves no lock behind.
 async fn check_ask(store: &RedisStore, server: &RedisServer, kind: ErrorKind, says: &str) {
     check(ask(store, "refused").await, kind, says);
     if let Ok(exists) = server.try_command(&["EXISTS", "refused"]) {
@@ -86,7 +86,7 @@ async fn a_key_of_another_type_is_no_lock_and_stays_as_it_is() {
     assert_eq!(server.command(&["DBSIZE"]).int(), 1, "nothing was written beside it");
 }
 
-/// Lets a user go without one right after the other.
+/// Removes one right of a user after another.
 #[tokio::test]
 async fn a_missing_right_is_named_as_far_as_the_server_tells() {
     let server = RedisServer::start();
@@ -98,7 +98,7 @@ async fn a_missing_right_is_named_as_far_as_the_server_tells() {
     let url = server.url().replace("redis://", "redis://u:sesame@");
     let store = store(&url).await;
     hold(&store, "held").await;
-    // What the user may not do is found at the command itself, or inside a script.
+    // A missing right is noticed at the command itself, or inside a script.
     let inside = |command| {
         if version() >= (7, 2) { command } else { "one of the commands" }
     };
@@ -111,7 +111,7 @@ async fn a_missing_right_is_named_as_far_as_the_server_tells() {
     ];
     for (rights, says) in rights {
         user(rights);
-        // A user that is reset is logged out of its connections.
+        // Resetting a user closes its connections.
         let store = self::store(&url).await;
         check_ask(&store, &server, ErrorKind::Denied, says).await;
     }
@@ -122,7 +122,7 @@ async fn a_replica_grants_nothing() {
     let server = RedisServer::start();
     let store = store(&server.url()).await;
     hold(&store, "held").await;
-    // Of a primary that is not there.
+    // A replica of a primary that is not there.
     let primary = RedisServer::start();
     primary.kill();
     server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
@@ -133,7 +133,7 @@ async fn a_replica_grants_nothing() {
     server.command(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     check_ask(&store, &server, unavailable, "lost its primary").await;
     let late = RedisStore::connect(&server.url(), SystemHost::shared()).await;
-    // Before Redis 7.0 it answers a PING.
+    // Before Redis 7.0 such a replica answers a PING.
     match late {
         Ok(late) if version() < (7, 0) => {
             check_ask(&late, &server, unavailable, "lost its primary").await;
@@ -160,7 +160,7 @@ async fn a_server_out_of_memory_grants_nothing_and_still_renews_and_releases() {
 async fn a_server_that_cannot_save_grants_nothing() {
     let server = RedisServer::start();
     let store = store(&server.url()).await;
-    // A directory is in the way of the file.
+    // A directory is in the place of the file.
     std::fs::create_dir(server.path("dump.rdb")).expect("there is none yet");
     server.command(&["CONFIG", "SET", "save", "3600 1"]);
     server.command(&["BGSAVE"]);
@@ -180,14 +180,14 @@ async fn a_server_without_its_replicas_grants_nothing() {
     check_ask(&store, &server, ErrorKind::Unavailable, "`min-replicas-to-write`").await;
 }
 
-/// Sends a command whose answer nobody waits for.
+/// Sends a command whose answer nobody awaits.
 fn send(server: &RedisServer, command: &str) -> TcpStream {
     let mut client = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
     client.write_all(command.as_bytes()).expect("it listens");
     client
 }
 
-/// Waits until the server answers a PING in the way that is waited for.
+/// Waits until the server answers a PING as `is_so` demands.
 fn wait_for(server: &RedisServer, is_so: impl Fn(&Result<Reply, String>) -> bool) {
     let began = Instant::now();
     while !is_so(&server.try_command(&["PING"])) {
@@ -213,7 +213,7 @@ async fn a_server_that_is_busy_with_a_script_grants_nothing() {
 
 #[tokio::test]
 async fn a_server_that_loads_its_data_grants_nothing() {
-    // While it loads it answers after so many bytes: before Redis 7.0, always 2 MiB.
+    // While loading, it answers clients only after so many bytes: before Redis 7.0, always 2 MiB.
     let (builder, bytes, delay_us) = if version() >= (7, 0) {
         let name = "loading-process-events-interval-bytes";
         (RedisServer::builder().config(name, "1024"), 2_000, "100000")

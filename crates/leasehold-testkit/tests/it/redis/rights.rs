@@ -1,5 +1,5 @@
-//! The rights that GUARANTEES.md asks for, feature by feature: with exactly these a user can do it,
-//! and without any one of them something is denied.
+//! The rights that GUARANTEES.md lists for each feature. A user with exactly these can use the
+//! feature, and if any one of them is missing, something is denied.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
 use crate::stores::redis_on;
 
-/// What GUARANTEES.md says, in its words.
+/// The rights as GUARANTEES.md writes them.
 const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl \
                     +time +hset +hget +hmget +zrank +zcard";
 const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscore +hdel";
@@ -30,7 +30,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// A store of a user who has these rights and no others.
+    /// A store of a user with exactly these rights.
     async fn store_with(&self, rights: &str) -> AnyStore {
         self.connect(rights, 0).await.expect("the user may connect")
     }
@@ -141,7 +141,7 @@ fn with_the_rights_to_look_a_user_lists_inspects_and_evicts() {
     });
 }
 
-/// Everything that a client does, and whether anything of it was denied.
+/// Does everything that a client does, and returns whether anything was denied.
 async fn is_denied(scene: &Scene<'_>, rights: &str, name: &str) -> bool {
     let store = scene.store_with(rights).await;
     let key = &key(name);
@@ -164,7 +164,7 @@ async fn is_denied(scene: &Scene<'_>, rights: &str, name: &str) -> bool {
         note(carl.release(key).await.err());
         scene.world.pass(ms(20_000)).await;
     }
-    // A counter that came to its end, which takes 270 years.
+    // A counter at its end, which a server reaches after 270 years.
     scene.outside.server().command(&["SET", &format!("{{{name}}}:lh:fence"), "9007199254740991"]);
     note(scene.actor(&store).ask(key).send().await.err());
     scene.world.pass(ms(20_000)).await;
@@ -177,9 +177,10 @@ fn without_any_one_of_the_rights_something_is_denied() {
     play(async |scene| {
         let all = format!("{LOCK} {LINE} {TOOLS} {HINTS} {KEYS} {CHANNELS}");
         assert!(!is_denied(scene, &all, "app:all").await, "these are enough");
-        // Not denied to the caller without them, but to the store: it then goes on without.
+        // Without these, the server denies requests of the store itself, which then goes on without
+        // them.
         let optional = ["+publish", "+subscribe", "+mget", "+incr"];
-        // Only a full line of 10 000 reaps the dead by it.
+        // Only a full line of 10 000 places uses it, to remove dead places.
         let rare = ["+zrangebyscore"];
         let commands = format!("{LOCK} {LINE} {TOOLS}");
         for (number, right) in commands.split_whitespace().enumerate() {
@@ -205,14 +206,14 @@ fn a_database_other_than_the_first_needs_the_right_to_choose_it() {
     });
 }
 
-/// They are what is documented.
+/// The rights in these tests are the documented ones.
 #[test]
 fn the_rights_stand_in_the_guarantees() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
     let guarantees = std::fs::read_to_string(path).expect("the page is there");
     for rights in [LOCK, LINE, HINTS, CHANGES, TOOLS, KEYS, CHANNELS, DATABASE] {
         let rights = rights.split_whitespace().collect::<Vec<_>>().join(" ");
-        // As it stands in a table.
+        // In a table, `|` is escaped.
         let rights = rights.replace('|', "\\|");
         assert!(guarantees.contains(&format!("`{rights}`")), "`{rights}` is not documented");
     }

@@ -1,4 +1,4 @@
-//! One store and the runtimes that come and go around it, in real time.
+//! One store, and runtimes that come and go around it, in real time.
 #![allow(clippy::disallowed_methods, reason = "these are real runtimes, on real threads")]
 
 use std::future::Future;
@@ -88,14 +88,14 @@ fn a_guard_is_dropped_where_no_runtime_is_left() {
     });
     drop(guard);
     run(async {
-        // In the order in which they were submitted, or a moment later where the first connection
-        // went with its runtime.
+        // The requests are carried out in the order of their submission, or a moment later if the
+        // first connection ended with its runtime.
         let guard = client.mutex("a").lock().await.expect("free soon");
         assert!(guard.is_held());
     });
 }
 
-/// Who drops a request keeps it on the runtime where it does so, and that may end.
+/// A dropped request stays on the runtime where it was dropped, and that runtime may end.
 #[test]
 fn a_request_is_not_taken_back_when_the_runtime_ends_that_dropped_it() {
     let fake = Fake::default();
@@ -115,7 +115,7 @@ fn a_request_is_not_taken_back_when_the_runtime_ends_that_dropped_it() {
     drop(first);
 }
 
-/// The user's executor stands still, and whatever it serves with it.
+/// The user's executor stands still, and everything that it serves.
 #[test]
 fn leases_are_renewed_while_the_runtime_that_took_them_stands_still() {
     let server = RedisServer::start();
@@ -126,7 +126,8 @@ fn leases_are_renewed_while_the_runtime_that_took_them_stands_still() {
         client.mutex("a").lock().await.expect("free")
     });
     let before = server.command(&["INFO", "commandstats"]).text();
-    // Nothing drives `taker` any more. Three renewals of a third of a second each are seen.
+    // `taker` stands still from here on. The test waits for three renewals, a third of a second
+    // apart.
     let renewals = |stats: &str| {
         let scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
         let calls = scripts.filter_map(|line| line.split(['=', ',']).nth(1)?.parse::<u64>().ok());
@@ -152,13 +153,13 @@ fn a_runtime_that_is_not_driven_does_not_fail_the_asks_of_another() {
     drop(first);
 }
 
-/// It stands still in the middle of connecting, and nobody ever drives it again.
+/// The runtime stops in the middle of connecting, and is never driven again.
 #[test]
 fn a_runtime_that_is_left_while_it_connects_holds_nobody_up_for_long() {
     let server = RedisServer::start();
     let (first, second) = (runtime(), runtime());
     let client = second.block_on(Client::connect(&server.url())).expect("connected");
-    // The connection goes with all others; the next one begins on `first`, which does not go on.
+    // All connections are closed. The next one begins on `first`, which then stands still.
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     second.block_on(async {
         while server.command(&["CLIENT", "LIST", "TYPE", "normal"]).text().lines().count() > 1 {
@@ -249,7 +250,7 @@ fn the_inboxes_of_clients_that_are_gone_are_left() {
     });
 }
 
-/// Until its next renewal, nothing else would tell its client that another one waits.
+/// Until its next renewal, nothing else would tell the client that another client waits.
 #[test]
 fn a_client_with_an_idle_lock_listens_on_when_the_runtime_that_listened_is_gone() {
     let server = RedisServer::start();

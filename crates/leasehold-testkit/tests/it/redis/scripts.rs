@@ -1,4 +1,4 @@
-//! What lies on the server: what the scripts write, what they leave, and what they cost.
+//! The data on the server: what the scripts write, what they leave, and what they cost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
 
 use crate::stores::redis_on;
 
-/// Runs a test in a world on that server, whose clock is the virtual one.
+/// Runs a test in a world on this server, whose clock is the virtual one.
 fn play(outside: &Arc<ServerOutside>, test: impl AsyncFnOnce(&World, &RedisServer)) {
     let host = VirtualHost::new(1);
     let opener = redis_on(outside, &host);
@@ -31,7 +31,7 @@ fn on_server(test: impl AsyncFnOnce(&World, &RedisServer)) {
     play(&ServerOutside::new(pool::lend()), test);
 }
 
-/// Everything that lies there, in order.
+/// All keys on the server, in order.
 fn kept(server: &RedisServer) -> Vec<String> {
     let mut keys = server.command(&["KEYS", "*"]).texts();
     keys.sort_unstable();
@@ -42,7 +42,7 @@ fn left(server: &RedisServer, key: &str) -> i64 {
     server.command(&["PTTL", key]).int()
 }
 
-/// Which commands `step` made the server carry out, and how often each.
+/// The commands that the server carried out for `step`, with their counts.
 async fn commands_of(server: &RedisServer, step: impl Future) -> BTreeMap<String, u64> {
     server.command(&["CONFIG", "RESETSTAT"]);
     step.await;
@@ -50,7 +50,7 @@ async fn commands_of(server: &RedisServer, step: impl Future) -> BTreeMap<String
     let calls = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         let (calls, _) = rest.split_once(',')?;
-        // What the test itself asks, and with it the world that keeps virtual time.
+        // The others are commands of the test, and of the virtual clock.
         let is_ours = !["info", "config", "ping", "echo"].iter().any(|own| name.starts_with(own));
         is_ours.then(|| (name.to_owned(), calls.parse().expect("a number")))
     };
@@ -63,13 +63,13 @@ fn assert_commands(found: &BTreeMap<String, u64>, expected: &[(&str, u64)]) {
     assert_eq!(*found, expected);
 }
 
-/// A key whose counter both sides know, held by nobody.
+/// Makes the counter of a key known to both sides, and leaves the key free.
 async fn warm(actor: &Actor, key: &Key) {
     granted(actor.ask(key).send().await);
     released(actor.release(key).await, Released::Freed);
 }
 
-/// One request, and in it no command more than it takes.
+/// Each costs one request, and the fewest possible commands in it.
 #[test]
 fn a_lock_and_its_release_cost_what_they_must() {
     on_server(async |world, server| {
@@ -104,7 +104,7 @@ fn a_lock_and_its_release_cost_what_they_must() {
     });
 }
 
-/// The waiter waits for it.
+/// The release pays for the hand-over, while the waiter only waits.
 #[test]
 fn a_hand_over_costs_what_it_must() {
     on_server(async |world, server| {
@@ -112,7 +112,7 @@ fn a_hand_over_costs_what_it_must() {
         let hand_over = async |from: &Actor| {
             let release = async { released(from.release(&key("a")).await, Released::HandedOver) };
             let mut found = commands_of(server, release).await;
-            // Those that wait are told, and begin to listen, beside it.
+            // Without the messages to the waiters, and their subscriptions.
             found.retain(|name, _| !name.ends_with("publish") && !name.ends_with("subscribe"));
             found
         };
@@ -133,9 +133,8 @@ fn a_hand_over_costs_what_it_must() {
     });
 }
 
-/// Since when a lock is held: known of clients that say who they are, for the first time that they
-/// hold it and whenever it was handed over. A program that takes it again and again does not pay
-/// for it.
+/// The store records the start of a lease for clients that identify themselves: on their first
+/// grant, and at every hand-over. A program that takes a lock again and again does not pay for it.
 #[test]
 fn since_when_a_lock_is_held_is_noted_the_first_time_and_at_a_hand_over() {
     on_server(async |world, _| {
@@ -155,7 +154,7 @@ fn since_when_a_lock_is_held_is_noted_the_first_time_and_at_a_hand_over() {
     });
 }
 
-/// Only the counter, for ten minutes, and then nothing.
+/// Only the counter stays, for ten minutes, and then nothing.
 #[test]
 fn after_the_last_release_only_the_counter_stays_for_a_while() {
     on_server(async |world, server| {
@@ -181,7 +180,7 @@ fn after_the_last_release_only_the_counter_stays_for_a_while() {
     });
 }
 
-/// The lock is the name, whatever it looks like; the others are beside it.
+/// The lock is stored under its own name, whatever it looks like, and the other keys beside it.
 #[test]
 fn a_name_with_a_hash_tag_keeps_it() {
     on_server(async |world, server| {
@@ -190,7 +189,7 @@ fn a_name_with_a_hash_tag_keeps_it() {
     });
 }
 
-/// A lock without fencing is a plain key, and no more.
+/// A lock without fencing is a single plain key.
 #[test]
 fn without_fencing_nothing_but_the_lock_is_written() {
     on_server(async |world, server| {
@@ -204,7 +203,7 @@ fn without_fencing_nothing_but_the_lock_is_written() {
     });
 }
 
-/// Whoever took it by the same recipe.
+/// A foreign client took it, with the same recipe.
 #[test]
 fn a_foreign_lock_is_taken_and_never_touched() {
     on_server(async |world, server| {
@@ -223,7 +222,7 @@ fn a_foreign_lock_is_taken_and_never_touched() {
     });
 }
 
-/// It is not ours to make a lock of.
+/// Such a key is data that we must not turn into a lock.
 #[test]
 fn a_key_of_another_type_is_refused_and_left_as_it_is() {
     on_server(async |world, server| {
@@ -239,7 +238,7 @@ fn a_key_of_another_type_is_refused_and_left_as_it_is() {
     });
 }
 
-/// Who holds a lock keeps it, and who waits for it gets it.
+/// Holders keep their locks, and waiters get theirs.
 #[test]
 fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
     let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
@@ -248,7 +247,7 @@ fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
         granted(anna.ask(&key("a")).why("hers").send().await);
         granted(carl.ask(&key("b")).send().await);
         taken(bert.ask(&key("a")).join().why("his").send().await);
-        // One of each, so that the server knows the scripts.
+        // One request of each kind, so that the server knows the scripts.
         renewed(anna.renew(&key("a"), 10_000).await);
         lost(anna.renew(&key("b"), 10_000).await);
         released(anna.release(&key("b")).await, Released::NotHeld);
@@ -265,8 +264,8 @@ fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
     });
 }
 
-/// Whatever one right it lacks: a user that is not allowed all leaves nothing behind that has no
-/// end, and no counter that goes on from one.
+/// A user with one missing right leaves nothing behind that never expires, and no counter that
+/// continues from one.
 #[test]
 fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
     let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
@@ -287,7 +286,7 @@ fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
             let before = fence(bert.ask(&key("a")).send().await);
             released(bert.release(&key("a")).await, Released::Freed);
             server.command(&["ACL", "SETUSER", "poor", &format!("-{command}")]);
-            // A counter that was idle for so long that it is gone.
+            // As if the counter had expired because it was idle for so long.
             server.command(&["DEL", "{a}:lh:fence"]);
             world.pass(ms(1)).await;
             for _ in 0..2 {
@@ -308,7 +307,7 @@ fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
     });
 }
 
-/// Hints are a courtesy.
+/// Hints are optional.
 #[test]
 fn without_the_right_to_publish_a_key_changes_hands_all_the_same() {
     let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
@@ -330,7 +329,7 @@ fn without_the_right_to_publish_a_key_changes_hands_all_the_same() {
     });
 }
 
-/// The next number is higher than any before, by the clock.
+/// The next number comes from the clock, so it is higher than all before.
 #[test]
 fn a_counter_that_the_server_evicted_is_not_made_up() {
     on_server(async |world, server| {
@@ -346,7 +345,7 @@ fn a_counter_that_the_server_evicted_is_not_made_up() {
     });
 }
 
-/// The server's clock in µs, which stands still until the world passes time.
+/// The server's clock in µs, which moves only when the world passes time.
 fn clock_us(server: &RedisServer) -> u64 {
     let time = server.command(&["TIME"]).texts();
     let [seconds, micros] = [&time[0], &time[1]].map(|part| part.parse::<u64>());
@@ -357,7 +356,7 @@ fn last(block: FencingBlock) -> u64 {
     block.first.get() + u64::from(block.count) - 1
 }
 
-/// Or a counter that is forgotten would be seeded below them.
+/// Otherwise a forgotten counter would start again below these tokens.
 #[test]
 fn a_block_never_runs_ahead_of_the_clock() {
     on_server(async |world, server| {
@@ -374,7 +373,7 @@ fn a_block_never_runs_ahead_of_the_clock() {
     });
 }
 
-/// It ends at the clock, begins above what the counter shows, and no more than a millisecond ago.
+/// The block ends at the clock. It begins above the counter, and at most one millisecond back.
 #[test]
 fn a_counter_that_leaps_to_the_clock_gives_a_block_that_ends_there() {
     on_server(async |world, server| {
@@ -399,7 +398,7 @@ fn a_counter_that_leaps_to_the_clock_gives_a_block_that_ends_there() {
     });
 }
 
-/// Whoever deleted it may have done so right after a grant.
+/// The counter may have been deleted right after a grant.
 #[test]
 fn a_counter_that_is_missing_begins_with_one_number_above_all_given_before() {
     on_server(async |world, server| {
@@ -415,7 +414,7 @@ fn a_counter_that_is_missing_begins_with_one_number_above_all_given_before() {
     });
 }
 
-/// A handle that asks for a key for the first time does not know what was forgotten before.
+/// On its first ask for a key, a handle does not know what the server forgot before.
 #[test]
 fn the_first_ask_of_a_connection_lifts_the_counter_to_the_clock() {
     on_server(async |world, server| {
@@ -431,7 +430,7 @@ fn the_first_ask_of_a_connection_lifts_the_counter_to_the_clock() {
     });
 }
 
-/// Who finds the key taken takes no number and looks at no clock: that is left to the grant.
+/// An ask that finds the key taken reads neither the counter nor the clock: the grant does that.
 #[test]
 fn the_first_grant_of_a_connection_lifts_the_counter_also_after_asks_in_vain() {
     on_server(async |world, server| {
@@ -455,7 +454,7 @@ fn what_somebody_else_keeps_in_place_of_a_line_is_not_listed() {
     });
 }
 
-/// It is as good as none.
+/// Such a counter counts as missing.
 #[test]
 fn a_counter_that_is_no_number_is_begun_anew_also_by_who_knew_it() {
     on_server(async |world, server| {
@@ -470,7 +469,7 @@ fn a_counter_that_is_no_number_is_begun_anew_also_by_who_knew_it() {
     });
 }
 
-/// Whatever stands in our keys.
+/// Foreign data in the keys beside the lock.
 #[test]
 fn hostile_companions_grant_nothing_twice_and_stay_for_no_longer() {
     on_server(async |world, server| {

@@ -1,5 +1,5 @@
-//! Strict servers: those that may have forgotten what they granted grant nothing new until it has
-//! run out. By the times of production, on the clock of the test.
+//! Strict servers: a server that may have forgotten its grants grants nothing new until they have
+//! expired. The times are those of production, on the clock of the test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
 use crate::stores::{redis_by, redis_on, run_id};
 
-/// What `strict=yes` promises, in the words of GUARANTEES.md: 60 s and 65 s.
+/// The promise of `strict=yes` in GUARANTEES.md: 60 s and 65 s.
 const TTL_MAX_MS: u64 = 60_000;
 pub(super) const QUARANTINE: Duration = Duration::from_secs(65);
 
@@ -45,7 +45,7 @@ impl Scene {
         panic!("the server is there again, and does not answer");
     }
 
-    /// As [`ask`](Self::ask): it is quarantined, and so it is for the whole time that is left.
+    /// As [`ask`](Self::ask), and asserts that the answer is a quarantine.
     pub(super) async fn assert_quarantined(&self, actor: &Actor, key: &Key) -> Quarantine {
         match self.ask(actor, key).await {
             Acquired::Quarantined(quarantine) => quarantine,
@@ -53,7 +53,8 @@ impl Scene {
         }
     }
 
-    /// Nobody is granted any key of `keys` before the quarantine is over, and then somebody is.
+    /// Asserts that no key of `keys` is granted before the quarantine is over, and each one after
+    /// it.
     pub(super) async fn assert_quarantined_to_its_end(&self, keys: &[&str]) {
         let first = self.assert_quarantined(&self.world.actor(), &key(keys[0])).await;
         let end = self.world.now() + first.left;
@@ -74,7 +75,7 @@ impl Scene {
     }
 }
 
-/// A strict server that has been one for long.
+/// A server that has been strict for long.
 pub(super) fn play(test: impl AsyncFnOnce(&Scene)) {
     play_on(RedisServer::builder(), async |scene| {
         let epoch = run_id(scene.server());
@@ -105,7 +106,7 @@ fn a_server_that_restarts_empty_lets_nobody_in_before_what_it_forgot_has_run_out
         scene.server().restart();
         scene.assert_quarantined_to_its_end(&["a", "b"]).await;
         lost(renew(scene, &anna, "a").await);
-        // Fencing tokens rise through it, as ever.
+        // Fencing tokens still rise after the loss.
         let after = granted(scene.world.actor().ask(&key("c")).send().await);
         assert!(after.expect("it has one").first > before.expect("it has one").first);
     });
@@ -118,7 +119,7 @@ fn flushall_is_noticed_and_so_is_the_loss_of_one_database() {
             let anna = scene.world.actor();
             granted(anna.ask(&key("a")).ttl(TTL_MAX_MS).send().await);
             scene.server().command(&[command]);
-            // A renewal does not make it all well again.
+            // A renewal does not repair the server.
             lost(anna.renew(&key("a"), TTL_MAX_MS).await);
             scene.assert_quarantined_to_its_end(&["a"]).await;
         });
@@ -136,7 +137,7 @@ fn a_second_loss_begins_a_quarantine_of_its_own() {
     });
 }
 
-/// Also over the connection by which the look goes, and while a quarantine is under way.
+/// Even over the connection that already inspected the key, and during a quarantine.
 #[test]
 fn a_look_sees_that_the_next_ask_will_begin_a_quarantine() {
     play(async |scene| {
@@ -154,7 +155,7 @@ fn a_look_sees_that_the_next_ask_will_begin_a_quarantine() {
     });
 }
 
-/// What the old data has is as it was, and what it does not have may be anybody's.
+/// Leases in the old data are still valid. Any other key may have a holder.
 #[test]
 fn with_old_data_holders_go_on_and_nobody_new_is_let_in() {
     play(async |scene| {
@@ -165,7 +166,7 @@ fn with_old_data_holders_go_on_and_nobody_new_is_let_in() {
         scene.server().restart();
         let carl = scene.world.actor();
         scene.assert_quarantined(&carl, &key("b")).await;
-        // Its own ask once more, renewals and releases do not mind.
+        // Repeated asks of the holder, renewals and releases still work.
         granted(Ok(scene.ask(&anna, &key("a")).await));
         renewed(renew(scene, &anna, "a").await);
         taken(Ok(scene.ask(&carl, &key("a")).await));
@@ -175,7 +176,7 @@ fn with_old_data_holders_go_on_and_nobody_new_is_let_in() {
     });
 }
 
-/// Over a connection of its own, which a restart ends too.
+/// Renews over the separate connection for renewals, which a restart ends too.
 async fn renew(
     scene: &Scene,
     actor: &Actor,
@@ -190,7 +191,7 @@ async fn renew(
     panic!("the server is there again, and does not answer");
 }
 
-/// What an operator does who knows that nobody holds anything.
+/// An operator may end the quarantine if it is certain that there are no holders.
 #[test]
 fn a_new_server_begins_with_a_quarantine_that_can_be_ended_by_hand() {
     play_on(RedisServer::builder(), async |scene| {
@@ -254,7 +255,7 @@ fn a_ttl_that_outlives_the_quarantine_is_refused_before_anything_is_asked() {
         let heir = anna.another();
         refused(anna.keep_for(&heir, &key("a"), TTL_MAX_MS + 1, 0).await, ErrorKind::Config);
         assert_eq!(scene.outside.requests(), before);
-        // The lock delay counts: the server keeps the key for it.
+        // The lock delay counts: the server keeps the key for that time too.
         let builder = Client::with_store(scene.world.store().clone()).ttl(ms(60_000));
         let builder = builder.lock_delay(ms(1)).host(scene.world.host().clone());
         let client = builder.identity(Identity::anonymous()).connect().await.expect("connected");
@@ -274,7 +275,8 @@ fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
         let host = scene.world.host();
         let client = client(host, scene.world.open_store().await, 10_000).await;
         scene.server().flush();
-        // Not that another has it: whoever hears that concludes that another does the work.
+        // The answer must not be *taken*: the caller would conclude that another client does the
+        // work.
         for mutex in [client.mutex("a"), client.mutex("a").unqueued().fencing(false)] {
             let error = mutex.try_lock().await.expect_err("quarantined");
             assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -283,7 +285,7 @@ fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
         let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("quarantined");
         assert_eq!(error.kind(), ErrorKind::WaitElapsed);
         let text = error.to_string();
-        // As of its last ask, which is a second old at most, and may have left in this millisecond.
+        // The state at its last ask, at most a second ago, or in this very millisecond.
         let as_of = [(4, 61), (5, 60)].map(|(since, left)| {
             format!(
                 "the store is new, restarted or forgot its data (noticed {since} s ago); no new \
@@ -302,11 +304,11 @@ fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
     });
 }
 
-/// A hand-over is a grant, and only an ask looks whether the server has forgotten.
+/// A hand-over is a grant, and only an ask checks whether the server has forgotten.
 #[test]
 fn nothing_is_handed_over_whoever_stands_in_line() {
     play_on(RedisServer::builder(), async |scene| {
-        // From before the database was strict.
+        // A store from before the database was strict.
         let loose = redis_on(&scene.outside, scene.world.host())().await;
         let epoch = run_id(scene.server());
         scene.server().command(&["HSET", ":lh:epoch", "run", &epoch]);
@@ -315,7 +317,7 @@ fn nothing_is_handed_over_whoever_stands_in_line() {
             let waiter = scene.world.actor().through(&loose);
             async move { taken(waiter.ask(&key(name)).join().send().await) }
         };
-        // By a release, by one that would keep it, by an operator, and by an ask.
+        // A release, a release that would keep the lease, an eviction, and an ask.
         granted(anna.ask(&key("a")).send().await);
         joined("a").await;
         released(anna.release(&key("a")).await, Released::Freed);
@@ -357,7 +359,7 @@ fn without_the_rights_a_strict_store_says_so_and_grants_nothing() {
         let denied = connect(LOCK).await.expect_err("it may not ask which process it is");
         assert_eq!(denied.kind(), ErrorKind::Denied);
         assert!(denied.to_string().contains("`+info`"), "{denied}");
-        // The end of a quarantine is forgotten by the first ask after it.
+        // The first ask after a quarantine removes its end.
         scene.server().command(&["HSET", ":lh:epoch", "until", "1"]);
         for right in ["+hdel", "~:lh:epoch"] {
             let rights = format!("{LOCK} {}", STRICTLY.replace(right, ""));
@@ -371,7 +373,7 @@ fn without_the_rights_a_strict_store_says_so_and_grants_nothing() {
     });
 }
 
-/// The case for which there is a quarantine: see *What breaks it: amnesia* in GUARANTEES.md.
+/// The reason for quarantines: see *What breaks it: amnesia* in GUARANTEES.md.
 #[test]
 fn a_quorum_outlives_a_node_that_forgot_while_another_was_away() {
     let host = VirtualHost::new(1);
@@ -392,10 +394,10 @@ fn a_quorum_outlives_a_node_that_forgot_while_another_was_away() {
             server.server().command(&["HSET", ":lh:epoch", "run", &epoch]);
         }
         let (anna, bert) = (open().await, open().await);
-        // As if it had been granted by two, the third being out of reach; of these, one forgets,
-        // and the third comes back.
+        // This is as if two nodes had granted the lock while the third was unreachable. Then one of
+        // the two forgets, and the third comes back.
         let guard = anna.mutex("a").lock().await.expect("free");
-        // Two of three are enough: the third may not have carried it out yet.
+        // Two of three are enough, so the third may still be carrying it out.
         host.settle().await;
         servers[2].server().command(&["DEL", "a"]);
         servers[1].server().flush();
@@ -408,10 +410,11 @@ fn a_quorum_outlives_a_node_that_forgot_while_another_was_away() {
         let why = seen.votes[1].holder.as_ref().expect_err("it is quarantined");
         assert!(why.contains("no new locks for"), "{why}");
         assert_eq!(seen.quarantine, None, "the others are a majority");
-        // The others go on: only what has no majority of them has to wait.
+        // The others go on. Only locks without a majority among them have to wait.
         let other = bert.mutex("b").lock().await.expect("a majority of the others");
         assert_eq!(other.release().await.expect("answered"), Release::Released);
-        // One of three has it still, which its renewal hears; then another has it, by two.
+        // One of three still has the lease, and its renewal learns that. Then another client gets
+        // it from two.
         assert_eq!(guard.lost().await, Lost::NotOurs);
         let guard = bert.mutex("a").lock().await.expect("a majority of the others");
         let token = Ok(Some(guard.token().as_str().as_bytes().to_vec()));
@@ -420,7 +423,7 @@ fn a_quorum_outlives_a_node_that_forgot_while_another_was_away() {
             seen.votes.iter().map(|vote| vote.holder == token).collect::<Vec<_>>()
         };
         assert_eq!(shows().await, [true, false, true]);
-        // A renewal puts it back where it is not, but not before the end of the quarantine.
+        // A renewal restores the lease at the node without it, but only after the quarantine.
         guard.renew().await.expect("a majority has it");
         host.settle().await;
         assert_eq!(shows().await, [true, false, true]);

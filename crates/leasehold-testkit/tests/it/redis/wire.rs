@@ -1,5 +1,5 @@
-//! The wire: order, reconnecting, limits, and what is known of a request that failed. On virtual
-//! time, against a server that does as it is told.
+//! The wire: order, reconnecting, limits, and what is known about a failed request. On virtual
+//! time, against a scripted server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use leasehold_testkit::VirtualHost;
 
 use super::fake::{Door, Fake, numbers, refused, taken};
 
-/// How long a request may take whose ttl is 4 s or more.
+/// The limit of a request whose ttl is 4 s or more.
 const LIMIT: Duration = Duration::from_secs(1);
 
 struct World {
@@ -24,7 +24,7 @@ struct World {
     store: RedisStore,
 }
 
-/// Runs a test on a store that is connected.
+/// Runs a test on a connected store.
 fn connected(seed: u64, test: impl AsyncFnOnce(&World)) {
     let host = VirtualHost::new(seed);
     let fake = Fake::default();
@@ -63,7 +63,7 @@ impl World {
         Box::pin(self.store.renew(Renewal::new(lease, Ttl::DEFAULT)))
     }
 
-    /// The names of the locks that scripts came in for, in order.
+    /// The names of the locks in the received script calls, in order.
     fn asked_for(&self) -> Vec<String> {
         self.fake.seen().into_iter().filter_map(|(_, words)| lock_of(&words)).collect()
     }
@@ -89,7 +89,7 @@ fn what_is_submitted_first_is_sent_first_also_while_connecting() {
         connected(seed, async |world| {
             world.fake.break_connections();
             world.pass(Duration::ZERO).await;
-            // The futures are not polled before all were submitted, and then in another order.
+            // All futures are submitted before any is polled, and then polled in another order.
             let mut answers: Vec<_> = ["a", "b", "c"].map(|name| world.release(name)).into();
             answers.reverse();
             for answer in answers {
@@ -116,8 +116,8 @@ fn a_request_that_nobody_waits_for_any_more_is_not_taken_back() {
     });
 }
 
-/// A tool that looks every now and then, with less patience than the limit, over a connection whose
-/// other end is gone without a word.
+/// A tool that asks now and then, with less patience than the limit, over a connection whose other
+/// end disappeared silently.
 #[test]
 fn who_never_waits_until_the_limit_gets_another_connection_for_a_silent_one_all_the_same() {
     connected(0, async |world| {
@@ -176,7 +176,7 @@ fn an_outage_is_not_beaten_by_attempts_to_connect() {
     });
 }
 
-/// A server that stood still and goes on is reached at once: to wait for it was pause enough.
+/// A server that stood still and goes on is reached at once: the failed attempt was pause enough.
 #[test]
 fn an_attempt_to_connect_that_took_long_to_fail_is_followed_by_the_next_at_once() {
     for seed in 0..5 {
@@ -185,7 +185,7 @@ fn an_attempt_to_connect_that_took_long_to_fail_is_followed_by_the_next_at_once(
             world.fake.break_connections();
             world.pass(Duration::ZERO).await;
             assert_eq!(kind(world.release("a").await), ErrorKind::Unavailable);
-            // It was given up 2 s after it began, and this answer came after 1 s.
+            // The attempt was given up 2 s after its begin, and this answer came after 1 s.
             world.pass(Duration::from_millis(1_001)).await;
             world.fake.set_door(Door::Open);
             assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
@@ -248,7 +248,7 @@ fn a_connection_whose_probe_is_not_answered_is_replaced() {
     });
 }
 
-/// What is sent to nobody would be unknown, and what repeats an unknown request would be so too.
+/// Sending to a dead connection would only create more unknown outcomes.
 #[test]
 fn what_is_asked_while_a_connection_is_probed_waits_for_the_outcome() {
     for is_alive in [true, false] {
@@ -269,7 +269,7 @@ fn what_is_asked_while_a_connection_is_probed_waits_for_the_outcome() {
     }
 }
 
-/// Under load a probe comes behind many requests. To give the connection up would lose them all.
+/// Under load a probe waits behind many requests. Closing the connection would lose them all.
 #[test]
 fn a_connection_on_which_answers_come_is_kept_however_late_the_probe_is() {
     connected(0, async |world| {
@@ -325,7 +325,7 @@ fn what_waits_for_a_connection_until_its_limit_is_not_sent_afterwards() {
     });
 }
 
-/// The release that its client has submitted behind it may have been given up by then.
+/// By then, the client's release behind it may have been given up.
 #[test]
 fn what_nobody_waits_for_any_more_is_not_sent_after_its_limit_either() {
     connected(1, async |world| {
@@ -353,7 +353,8 @@ fn renewals_have_a_connection_of_their_own_opened_with_the_first() {
     });
 }
 
-/// On real threads: an answer is to wake no other thread, whatever became of earlier connections.
+/// On real threads: an answer must not wake another thread, whatever happened to earlier
+/// connections.
 #[tokio::test]
 async fn a_connection_that_ended_or_failed_is_made_again_on_the_thread_of_who_asks() {
     let fake = Fake::default();
@@ -419,7 +420,7 @@ fn a_server_that_forgets_every_script_is_not_asked_for_ever() {
     });
 }
 
-/// After a reconnect the server may be another one, or have forgotten what it gave out.
+/// After a reconnect the server may be another one, or may have forgotten its fencing tokens.
 #[test]
 fn the_first_fenced_grant_of_a_key_on_a_connection_lifts_its_counter() {
     connected(0, async |world| {

@@ -1,4 +1,4 @@
-//! Dropping any future at any await leaves nothing.
+//! A future that is dropped at any await leaves nothing behind.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{STORES, Scene, ms, play, play_on};
 
-/// How often a future is polled at most before it counts as endless.
+/// A future that is not ready after this many polls counts as endless.
 const POLLS_MAX: usize = 200;
 
 /// Plays the scene with a future dropped after 0, 1, 2, … polls, until it reaches its end.
@@ -23,7 +23,7 @@ fn at_every_await(seeds: std::ops::Range<u64>, scene: impl AsyncFn(&Scene, usize
     }
 }
 
-/// What is dropped, and in what world.
+/// A future to drop, and its client.
 type Lock = fn(&Client) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + '_>>;
 
 fn give_back(guard: Result<Guard, Error>) -> Result<(), Error> {
@@ -41,7 +41,7 @@ const LOCKS: [(&str, Lock); 4] = [
     ("with", |client| Box::pin(async { client.mutex("a").with(async |_| ()).await })),
 ];
 
-/// Held at once by the same client, without waiting for anything.
+/// The same client can lock it again at once, without waiting.
 #[test]
 fn a_lock_dropped_at_any_await_does_not_stand_in_its_own_way() {
     for (name, lock) in LOCKS {
@@ -57,7 +57,7 @@ fn a_lock_dropped_at_any_await_does_not_stand_in_its_own_way() {
     }
 }
 
-/// And by another as soon as the store has done what it was asked.
+/// Another client can lock it as soon as the store has carried out the requests.
 #[test]
 fn a_lock_dropped_at_any_await_leaves_nothing_to_others() {
     for (name, lock) in LOCKS {
@@ -89,7 +89,7 @@ fn a_waiting_lock_dropped_at_any_await_leaves_no_place_and_no_grant() {
         let ended_at_all = ended.is_some();
         drop(ended);
         holder.await;
-        // Within two command limits after the store answered: it is never silent here.
+        // The store always answers here, with a delay of up to 50 ms.
         scene.pass(ms(50)).await;
         assert_eq!(other.inspect("a").await.expect("asked").waiting, 0, "after {polls} polls");
         let guard = other.mutex("a").try_lock().await.expect("asked");
@@ -98,7 +98,7 @@ fn a_waiting_lock_dropped_at_any_await_leaves_no_place_and_no_grant() {
     });
 }
 
-/// The store lost what was asked, what was answered, or refuses for a while.
+/// The store loses the request or the reply, or refuses for a while.
 #[test]
 fn a_lock_dropped_at_any_await_of_an_outage_leaves_nothing_soon_after_it() {
     for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Refuse] {
@@ -112,7 +112,7 @@ fn a_lock_dropped_at_any_await_of_an_outage_leaves_nothing_soon_after_it() {
             drop(ended);
             scene.pass(ms(400)).await;
             scene.faults.heal();
-            // The limit of the release that is under way, and the pause before the next.
+            // The limit of the release on its way, and the pause before the next one.
             scene.pass(ms(1_000 + 25)).await;
             let guard = other.mutex("a").try_lock().await.expect("asked");
             assert!(guard.is_some(), "{fault:?} after {polls} polls");
@@ -121,7 +121,7 @@ fn a_lock_dropped_at_any_await_of_an_outage_leaves_nothing_soon_after_it() {
     }
 }
 
-/// The classic self-contention of locks whose release goes another way than their asks.
+/// Other locks often fail this test, because their release takes another path than their asks.
 #[test]
 fn a_dropped_guard_is_never_in_the_way_of_the_next_try() {
     play(0..1, async |scene| {
@@ -134,7 +134,7 @@ fn a_dropped_guard_is_never_in_the_way_of_the_next_try() {
     });
 }
 
-/// Also while answers come late, and the next try does not wait for them.
+/// The same while answers come late, and the next try does not wait for them.
 #[test]
 fn a_dropped_guard_is_never_in_the_way_of_the_next_try_on_a_slow_store() {
     play(0..5, async |scene| {
@@ -148,7 +148,7 @@ fn a_dropped_guard_is_never_in_the_way_of_the_next_try_on_a_slow_store() {
     });
 }
 
-/// A release that was called is on its way, whether or not anybody waits for its answer.
+/// A release is on its way once it was called, even if nobody awaits its answer.
 #[test]
 fn a_release_dropped_at_any_await_has_released() {
     at_every_await(0..5, async |scene, polls| {

@@ -1,4 +1,4 @@
-//! Leaving others a chance who poll and stand in no line.
+//! `coexist`: foreign clients that poll, without a place in line, get their chance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use leasehold_testkit::virtual_host::Joined;
 
 use super::{Scene, ms, play};
 
-/// A key is left alone for at least so long, and for twice that at most.
+/// A key is left alone for at least this long, and for at most twice as long.
 const LEFT_ALONE_MS: u64 = 5;
 
 fn coexisting(client: &Client) -> Mutex {
@@ -23,7 +23,7 @@ async fn look(scene: &Scene) -> Snapshot {
     store.inspect(Key::new("a").expect("a name")).await.expect("answered")
 }
 
-/// Has `client` wait for the lock, and lets it come to rest.
+/// Makes `client` wait for the lock, until nothing moves any more.
 async fn wait(scene: &Scene, client: &Client) -> Joined<Guard> {
     let mutex = coexisting(client);
     let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
@@ -32,7 +32,7 @@ async fn wait(scene: &Scene, client: &Client) -> Joined<Guard> {
     waiting
 }
 
-/// The key is nobody's for a while, and then that of who waits.
+/// Asserts that the key is free, with this many waiters in line.
 #[track_caller]
 fn assert_free(seen: &Snapshot, waiting: u32) {
     assert!(seen.holders.is_empty(), "{:?} is not the chance of others", seen.holders);
@@ -54,7 +54,7 @@ fn a_release_frees_the_key_for_a_while_and_who_waits_has_it_then() {
             scene.pass(ms(LEFT_ALONE_MS - 1)).await;
             assert_free(&look(scene).await, 1);
             assert!(!waiting.is_finished());
-            // SQLite takes note of other processes within some milliseconds more.
+            // SQLite notices other processes within a few more milliseconds.
             scene.pass(ms(LEFT_ALONE_MS + 6)).await;
             assert!(waiting.is_finished(), "woken, not found by a poll");
             assert!(waiting.await.is_held());
@@ -62,7 +62,7 @@ fn a_release_frees_the_key_for_a_while_and_who_waits_has_it_then() {
     }
 }
 
-/// What a key costs that nobody else wants.
+/// The cost of a key that no other client wants.
 #[test]
 fn without_anybody_else_it_is_locked_and_released_without_a_pause() {
     play(0..5, async |scene| {
@@ -76,14 +76,14 @@ fn without_anybody_else_it_is_locked_and_released_without_a_pause() {
     });
 }
 
-/// Its ask would find the key free and hand it on before anybody else knows.
+/// Otherwise its ask would find the key free and hand it on before anybody else knows.
 #[test]
 fn who_locks_again_at_once_leaves_the_key_alone_too() {
     play(0..5, async |scene| {
         let (one, other) = (scene.calm_client().await, scene.calm_client().await);
         let held = coexisting(&one).lock().await.expect("free");
         let waiting = wait(scene, &other).await;
-        // In another process SQLite tells of it with the next renewal.
+        // In another process, SQLite learns of the waiter at the next renewal.
         scene.pass(ms(1_350)).await;
         drop(held);
         let mutex = coexisting(&one);
@@ -98,7 +98,7 @@ fn who_locks_again_at_once_leaves_the_key_alone_too() {
     });
 }
 
-/// A poller comes and goes between two renewals, and is to have its chance.
+/// A poller may come and go between two renewals, and must still get its chance.
 #[test]
 fn a_renewal_that_sees_nobody_does_not_forget_who_was_heard_of() {
     play(0..5, async |scene| {
@@ -114,7 +114,7 @@ fn a_renewal_that_sees_nobody_does_not_forget_who_was_heard_of() {
     });
 }
 
-/// A time to wait that is over while the key is left alone is nobody's outage.
+/// A wait that ends while the key is left alone does not mean an outage.
 #[test]
 fn who_waits_for_less_than_the_key_is_left_alone_is_told_that_the_wait_elapsed() {
     play(0..5, async |scene| {
@@ -129,7 +129,7 @@ fn who_waits_for_less_than_the_key_is_left_alone_is_told_that_the_wait_elapsed()
     });
 }
 
-/// Nobody announces that he polls, so it is taken for granted that somebody does.
+/// Polling clients are invisible, so we assume that one always waits.
 #[test]
 fn the_tasks_of_a_client_leave_the_lock_after_64_passes_or_20_ms() {
     // how long each task holds it, how many tasks have it before it is freed
@@ -137,7 +137,7 @@ fn the_tasks_of_a_client_leave_the_lock_after_64_passes_or_20_ms() {
         play(0..5, async |scene| {
             let client = scene.client().await;
             let served = Arc::new(AtomicUsize::new(0));
-            // Without fencing tokens, which are reserved for as many turns as can be seen.
+            // Without fencing tokens, since those are reserved only for the expected turns.
             let mutex = coexisting(&client).fencing(false);
             let held = mutex.lock().await.expect("free");
             let mut tasks = Vec::new();
@@ -171,7 +171,7 @@ fn the_tasks_of_a_client_leave_the_lock_after_64_passes_or_20_ms() {
     }
 }
 
-/// Whatever becomes of the first request.
+/// Even if the first request fails.
 #[test]
 fn a_release_that_is_repeated_in_the_background_frees_the_key_too() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -192,7 +192,7 @@ fn a_release_that_is_repeated_in_the_background_frees_the_key_too() {
     }
 }
 
-/// The grant that was on its way for it is given back to everybody.
+/// The grant on its way to the future is released, so that any client can get the lock.
 #[test]
 fn a_dropped_future_frees_the_key_too() {
     play(0..5, async |scene| {
@@ -215,7 +215,7 @@ fn a_dropped_future_frees_the_key_too() {
     });
 }
 
-/// A lease that its client gave up for lost, and that the store still keeps.
+/// The client gave the lease up for lost, but the store still keeps it.
 #[test]
 fn a_lease_that_was_lost_is_released_for_everybody() {
     play(0..5, async |scene| {

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use super::{ms, play, play_on};
 use crate::stores;
 
-/// A virtual host that loses the first task it is given, as one whose runtime has ended does.
+/// A virtual host that loses its first task, like a host whose runtime has ended.
 struct Forgetful {
     host: Arc<VirtualHost>,
     has_lost_one: AtomicBool,
@@ -51,7 +51,7 @@ impl Host for Forgetful {
     }
 }
 
-/// Or no later lease would be renewed, nor its loss be told.
+/// Otherwise no later lease would be renewed, and no loss would be reported.
 #[test]
 fn a_driver_that_its_host_lost_is_started_again_with_the_next_lease() {
     play(0..5, async |scene| {
@@ -65,7 +65,7 @@ fn a_driver_that_its_host_lost_is_started_again_with_the_next_lease() {
     });
 }
 
-/// A memory store in which the first renewal panics, and which reports the others.
+/// A memory store that panics at the first renewal, and reports the others.
 struct Panicking {
     store: MemoryStore,
     renewals: AtomicUsize,
@@ -112,7 +112,7 @@ impl Store for Panicking {
     }
 }
 
-/// On the system's host, where a task that panics is dropped alone.
+/// On the system's host, where a panicking task is dropped alone.
 #[tokio::test]
 async fn a_driver_that_panicked_is_followed_by_another() {
     let (renewed, mut renewals) = mpsc::unbounded_channel();
@@ -130,7 +130,7 @@ thread_local! {
     static WATCHED: RefCell<Option<Guard>> = const { RefCell::new(None) };
 }
 
-/// Looks at a guard whenever anything is logged.
+/// Checks a guard whenever something is logged.
 struct Onlooker;
 
 impl tracing::Subscriber for Onlooker {
@@ -151,7 +151,7 @@ impl tracing::Subscriber for Onlooker {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// A lock that is held while something is logged would hang here.
+/// If an internal mutex were locked during logging, this test would hang.
 #[test]
 fn a_log_that_says_whether_the_lock_is_held_hangs_nobody() {
     tracing::subscriber::with_default(Onlooker, || {
@@ -169,7 +169,7 @@ fn a_log_that_says_whether_the_lock_is_held_hangs_nobody() {
     });
 }
 
-/// The store allows itself as long as suits both; the holder counts on the ttl alone.
+/// The store may wait as long as ttl and lock delay allow; the holder relies only on the ttl.
 #[test]
 fn one_lost_reply_loses_no_lease_with_a_lock_delay() {
     for delay in [ms(0), ms(10_000)] {
@@ -186,8 +186,8 @@ fn one_lost_reply_loses_no_lease_with_a_lock_delay() {
     }
 }
 
-/// Sent all at once, most would be late for their limit, be sent again, and be late once more
-/// behind those for which nobody waits any longer.
+/// If all renewals were sent at once, most would exceed their limit. They would be sent again, and
+/// be late again behind requests that nobody awaits any more.
 #[test]
 fn more_leases_than_a_store_renews_within_the_limit_of_one_are_kept() {
     const LEASES: u32 = 5_000;
@@ -210,13 +210,13 @@ fn more_leases_than_a_store_renews_within_the_limit_of_one_are_kept() {
     });
 }
 
-/// The driver looks every 100 ms, and at what is due before that in time.
+/// The driver wakes every 100 ms, and earlier if something is due.
 #[test]
 fn a_lease_that_is_shorter_than_a_tick_of_the_driver_is_renewed_in_time() {
     for after in 0..10 {
         play(after..after + 1, async |scene| {
             let client = scene.client_of(ms(30_000)).await;
-            // The driver is at work, and nothing is due for long.
+            // The driver is at work, and nothing is due for a long time.
             let long = client.mutex("long").lock().await.expect("free");
             scene.pass(ms(200 + 10 * after)).await;
             let brief = client.mutex("brief").ttl(ms(40)).lock().await.expect("free");
@@ -232,7 +232,7 @@ fn a_lease_that_is_shorter_than_a_tick_of_the_driver_is_renewed_in_time() {
     }
 }
 
-/// Each of them takes up room among the renewals that are under way at a time, and gives it back.
+/// Every renewal takes one of a limited number of slots, and a failed one must give it back.
 #[test]
 fn leases_are_renewed_after_more_renewals_have_failed_than_are_under_way_at_a_time() {
     const LEASES: usize = 700;
@@ -260,7 +260,7 @@ fn leases_are_renewed_after_more_renewals_have_failed_than_are_under_way_at_a_ti
     }
 }
 
-/// Whoever needs no renewal any more when its turn comes takes up no room.
+/// A renewal that is no longer needed when its turn comes takes no slot.
 #[test]
 fn leases_that_are_released_while_their_renewals_queue_leave_room_for_others() {
     const LEASES: usize = 3 * 1_024;
@@ -286,7 +286,7 @@ fn leases_that_are_released_while_their_renewals_queue_leave_room_for_others() {
     });
 }
 
-/// The room that renewals without an answer take is there again in time.
+/// The slots of unanswered renewals become free in time.
 #[test]
 fn an_outage_costs_no_lease_if_all_can_be_renewed_in_the_time_that_is_left_after_it() {
     const LEASES: u64 = 5_000;
@@ -315,7 +315,7 @@ fn an_outage_costs_no_lease_if_all_can_be_renewed_in_the_time_that_is_left_after
     }
 }
 
-/// Or they would be in the way of the renewals of those that are left.
+/// Otherwise they would delay the renewals of the remaining leases.
 #[test]
 fn the_releases_of_many_lost_leases_do_not_leave_all_at_once() {
     const LEASES: usize = 3_000;
@@ -341,7 +341,7 @@ fn the_releases_of_many_lost_leases_do_not_leave_all_at_once() {
     });
 }
 
-/// Looks at the line of a client whenever it is woken.
+/// Tries the lock of its client whenever it is woken.
 struct Nosy(Client);
 
 impl std::task::Wake for Nosy {
@@ -353,7 +353,7 @@ impl std::task::Wake for Nosy {
     }
 }
 
-/// A line that is held while somebody is woken would hang here.
+/// If the mutex of the local line were locked during a wake-up, this test would hang.
 #[test]
 fn a_waker_that_looks_at_the_line_that_its_task_leaves_hangs_nobody() {
     play(0..3, async |scene| {

@@ -1,4 +1,4 @@
-//! A store that fails: what is unknown is repaired, what is over is reported, and nothing is left.
+//! A failing store: unknown outcomes are repaired, losses are reported, and nothing is left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ fn a_lost_reply_to_an_ask_is_repaired_by_the_same_token() {
     });
 }
 
-/// Nobody knows whether it was granted, so it is given back.
+/// The grant is unknown, so the client releases it.
 #[test]
 fn a_try_that_ends_unknown_is_released_in_the_background() {
     for fault in [Fault::LoseReply, Fault::LoseRequest] {
@@ -48,7 +48,7 @@ fn a_try_that_ends_unknown_is_released_in_the_background() {
     }
 }
 
-/// Also if the release meets the same outage.
+/// Even if the release meets the same outage.
 #[test]
 fn a_release_in_the_background_is_repeated_until_the_store_answers() {
     for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Refuse] {
@@ -67,7 +67,7 @@ fn a_release_in_the_background_is_repeated_until_the_store_answers() {
     }
 }
 
-/// A store that was never reached is for the caller to know at once.
+/// A caller must learn at once that the store was never reached.
 #[test]
 fn the_first_ask_reports_its_error() {
     play(0..5, async |scene| {
@@ -86,7 +86,7 @@ fn the_first_ask_reports_its_error() {
     });
 }
 
-/// Whoever waits in line does not lose its turn to a short outage.
+/// A waiter in line does not lose its turn to a short outage.
 #[test]
 fn an_outage_after_the_first_answer_is_waited_out() {
     for fault in [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply] {
@@ -97,7 +97,7 @@ fn an_outage_after_the_first_answer_is_waited_out() {
             let waiting = scene.host.task(async move { mutex.lock().await.expect("in the end") });
             scene.pass(ms(500)).await;
             scene.faults.all_from_now_on(fault);
-            // They come the same way as the answers.
+            // Hints come the same way as the answers.
             scene.faults.hints(Hints::AreLost);
             scene.pass(ms(10_000)).await;
             assert!(!waiting.is_finished());
@@ -106,14 +106,14 @@ fn an_outage_after_the_first_answer_is_waited_out() {
             drop(held);
             scene.pass(ms(10_000)).await;
             scene.faults.heal();
-            // The limit of the ask under way, the longest pause, and a lease that was handed over.
+            // The limit of the ask on its way, the longest pause, and a lease that was handed over.
             let guard = scene.host.within(ms(750 + 1_000 + 3_000 + 100), waiting).await;
             assert!(guard.expect("granted soon after").is_held());
         });
     }
 }
 
-/// The lock is not held any more all the same.
+/// Even so, the client no longer holds the lock.
 #[test]
 fn a_release_that_could_not_be_asked_says_so_and_is_repeated() {
     play(0..5, async |scene| {
@@ -136,7 +136,8 @@ fn a_release_that_could_not_be_asked_says_so_and_is_repeated() {
     });
 }
 
-/// The first took effect, so the second finds nothing: for the caller it was released.
+/// The first release took effect, so the second finds nothing. For the caller the lock was
+/// released.
 #[test]
 fn a_release_whose_reply_was_lost_frees_the_key_once() {
     play(0..5, async |scene| {
@@ -152,7 +153,7 @@ fn a_release_whose_reply_was_lost_frees_the_key_once() {
     });
 }
 
-/// Taken is one thing, a store that does not answer another.
+/// *Taken* and a store that does not answer are different results.
 #[test]
 fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
     for (fault, answered_before, kind) in [
@@ -194,7 +195,7 @@ fn a_release_that_is_not_answered_is_repeated_ever_more_rarely() {
     });
 }
 
-/// A virtual host whose clock never shows the same moment twice, as that of no real machine does.
+/// A virtual host whose clock never shows the same moment twice, like a real one.
 struct Ticking {
     host: Arc<VirtualHost>,
     looks: AtomicU64,
@@ -221,7 +222,7 @@ impl Host for Ticking {
     }
 }
 
-/// It is not told that another had the lock.
+/// The waiter must not hear that another client had the lock.
 #[test]
 fn who_waited_for_a_store_that_never_answered_does_not_know_how_it_went() {
     play(0..5, async |scene| {

@@ -1,4 +1,4 @@
-//! A hand-over is acted on at once, by what its message says, and where that is sound.
+//! A waiter acts on the message of a hand-over at once, if that is sound.
 
 use leasehold::core::FencingBlock;
 use leasehold::store::Hint;
@@ -13,7 +13,7 @@ fn waiter(scene: &Scene, client: &Client) -> Joined<Guard> {
     scene.host.task(async move { mutex.lock().await.expect("in turn") })
 }
 
-/// The owner token that waits.
+/// The owner token of the waiter.
 async fn waiting_token(scene: &Scene, waiting: Joined<Guard>) -> OwnerToken {
     scene.faults.heal();
     waiting.await.token().clone()
@@ -32,8 +32,8 @@ fn a_hand_over_needs_no_second_request_and_its_ttl_is_lifted_soon() {
         let guard = waiting.await;
         assert_eq!(scene.faults.count(Request::Acquire), asked, "no further ask");
         assert!(guard.fencing_token() > fence);
-        // Counted from when the ask left that the store had processed: a ttl of 3 s is less by what
-        // passed since, by 1 % and 2 ms.
+        // Counted from the departure of the last ask that the store had processed. From the ttl of
+        // 3 s, subtract the time since then, 1 %, and 2 ms.
         assert!(guard.remaining() <= ms(2_968 - 650), "{:?}", guard.remaining());
         scene.pass(ms(200)).await;
         assert!(guard.remaining() >= ms(2_968 - 200), "{:?}", guard.remaining());
@@ -42,7 +42,7 @@ fn a_hand_over_needs_no_second_request_and_its_ttl_is_lifted_soon() {
     });
 }
 
-/// The message comes whole seconds after the last ask that the store answered: asks get lost.
+/// Asks get lost, so the message comes seconds after the last ask that the store answered.
 #[test]
 fn a_hand_over_that_leaves_too_little_time_is_a_hint_and_no_more() {
     play(0..10, async |scene| {
@@ -50,8 +50,8 @@ fn a_hand_over_that_leaves_too_little_time_is_a_hint_and_no_more() {
         let held = other.mutex("a").lock().await.expect("free");
         let waiting = waiter(scene, &client);
         scene.pass(ms(100)).await;
-        // From now on its asks do not arrive. Its place lives on for less than 3 s, and so it is
-        // handed the key, dated from its first ask.
+        // From now on its asks do not arrive. Its place lives for less than 3 s more, so the store
+        // hands it the key, dated from its first ask.
         scene.faults.all_from_now_on(Fault::LoseRequest);
         scene.pass(ms(2_500)).await;
         drop(held);
@@ -63,7 +63,7 @@ fn a_hand_over_that_leaves_too_little_time_is_a_hint_and_no_more() {
     });
 }
 
-/// As long as an ask is on its way, too.
+/// Even while an ask is on its way.
 #[test]
 fn a_hand_over_is_heard_while_an_ask_is_not_answered() {
     play(0..10, async |scene| {
@@ -82,12 +82,12 @@ fn a_hand_over_is_heard_while_an_ask_is_not_answered() {
     });
 }
 
-/// Twice, late, or about an ask that nobody made.
+/// Hand-overs that come twice or late, or name an ask that was never made.
 #[test]
 fn stale_doubled_and_made_up_hand_overs_are_harmless() {
     play(0..10, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
-        // What it was handed before is spent.
+        // The token of its earlier hand-over is spent.
         let held = other.mutex("a").lock().await.expect("free");
         let waiting = waiter(scene, &client);
         scene.pass(ms(100)).await;
@@ -114,7 +114,7 @@ fn stale_doubled_and_made_up_hand_overs_are_harmless() {
     });
 }
 
-/// Who may read the lock and publish knows the token before its client knows that it has it.
+/// A client that can read the lock and publish may know the token before its owner has the grant.
 #[test]
 fn a_forged_hand_over_takes_nothing_from_who_is_just_being_granted_it() {
     play(0..10, async |scene| {
@@ -139,7 +139,7 @@ fn a_forged_hand_over_takes_nothing_from_who_is_just_being_granted_it() {
     });
 }
 
-/// The store keeps the key for the lock delay more. That is for whoever comes next.
+/// The store keeps the key for the lock delay in addition, to protect the next holder.
 #[test]
 fn the_lock_delay_of_a_hand_over_is_nothing_to_rely_on() {
     play(0..10, async |scene| {
@@ -154,7 +154,7 @@ fn the_lock_delay_of_a_hand_over_is_nothing_to_rely_on() {
         scene.faults.all_from_now_on(Fault::LoseRequest);
         drop(held);
         let guard = scene.host.within(ms(30), waiting).await.expect("by the message alone");
-        // Of a ttl of 3 s, without 1 % and 2 ms.
+        // A ttl of 3 s, minus 1 % and 2 ms.
         assert!(guard.remaining() <= ms(2_968), "{:?}", guard.remaining());
         scene.pass(ms(2_970)).await;
         assert!(!guard.is_held());

@@ -1,4 +1,4 @@
-//! A lock that is held stays held, until somebody means it to end.
+//! A held lock stays held until the program ends it.
 
 use leasehold::{ErrorKind, Release};
 use leasehold_testkit::faults::Request;
@@ -6,7 +6,7 @@ use leasehold_testkit::faults::Request;
 use super::{Scene, ms, play, play_on};
 use crate::stores;
 
-/// How long the work takes does not matter.
+/// The duration of the work does not matter.
 #[test]
 fn a_lock_is_held_for_as_long_as_its_guard_lives() {
     play(0..5, async |scene| {
@@ -23,7 +23,7 @@ fn a_lock_is_held_for_as_long_as_its_guard_lives() {
     });
 }
 
-/// It holds what it needs of the client.
+/// It keeps alive what it needs of the client.
 #[test]
 fn a_guard_outlives_the_last_client() {
     play(0..5, async |scene| {
@@ -39,7 +39,7 @@ fn a_guard_outlives_the_last_client() {
     });
 }
 
-/// Whoever has the token may go on.
+/// A process with the token may go on with the lease.
 #[test]
 fn a_detached_lease_is_renewed_no_more_and_goes_on_by_its_token() {
     play(0..5, async |scene| {
@@ -59,7 +59,7 @@ fn a_detached_lease_is_renewed_no_more_and_goes_on_by_its_token() {
     });
 }
 
-/// Left alone, it runs out.
+/// Without renewals it expires.
 #[test]
 fn a_detached_lease_that_nobody_renews_is_free_after_its_ttl() {
     play(0..5, async |scene| {
@@ -70,7 +70,7 @@ fn a_detached_lease_that_nobody_renews_is_free_after_its_ttl() {
     });
 }
 
-/// The re-entrant acquire of other lock recipes.
+/// Other lock recipes use a re-entrant acquire for this.
 #[test]
 fn renewing_by_hand_restarts_the_ttl() {
     play(0..5, async |scene| {
@@ -84,14 +84,14 @@ fn renewing_by_hand_restarts_the_ttl() {
     });
 }
 
-/// Nothing of the user's needs to run.
+/// A drop needs no runtime of the user.
 #[test]
 fn a_guard_is_dropped_without_any_runtime() {
     for setup in super::STORES {
         play_on(setup, 1, async |scene| {
             let client = scene.client().await;
             let guard = client.mutex("a").lock().await.expect("free");
-            // On a thread that knows no executor at all.
+            // On a thread without any executor.
             std::thread::scope(|scope| {
                 scope.spawn(move || drop(guard)).join().expect("dropping never panics");
             });
@@ -100,7 +100,7 @@ fn a_guard_is_dropped_without_any_runtime() {
     }
 }
 
-/// One driver for all of them, and none when there is nothing to do.
+/// One driver serves all leases, and it ends when there is nothing to do.
 #[test]
 fn the_driver_goes_when_nothing_is_held_and_comes_back() {
     play_on(stores::memory, 1, async |scene: &Scene| {
@@ -123,7 +123,7 @@ fn the_driver_goes_when_nothing_is_held_and_comes_back() {
     });
 }
 
-/// The lock delay is the store's to keep and not the holder's to count on.
+/// The store keeps the key for the lock delay, but the holder must not rely on that.
 #[test]
 fn a_lock_delay_keeps_the_key_for_longer_than_its_holder_holds_it() {
     play(0..3, async |scene| {

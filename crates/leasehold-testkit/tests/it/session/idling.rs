@@ -1,4 +1,4 @@
-//! Leases that are kept with no guard.
+//! Leases that are kept without a guard.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn who_locks_again_soon_asks_nobody() {
             scene.pass(ms(1)).await;
             drop(guard);
         }
-        // The first, and some for fencing tokens: no store counts faster than its clock.
+        // The first ask, and some for fencing tokens: no store counts faster than its clock.
         let requests = asks(scene) + scene.faults.count(Request::Release);
         assert!(requests <= 6, "{requests}");
     });
@@ -71,7 +71,7 @@ fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
         scene.pass(ms(5_000)).await;
         let start = scene.host.now();
         let guard = other.mutex("a").lock().await.expect("soon");
-        // Where hints do not reach from one process to another, the next renewal tells.
+        // If hints do not reach another process, the next renewal tells.
         assert!(scene.host.now().since(start) <= ms(1_000 + 100 + 20));
         let wanted = mutex(&client);
         let again = scene.host.task(async move { wanted.lock().await.expect("in turn") });
@@ -81,7 +81,7 @@ fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
     });
 }
 
-/// At the moment that it is heard of, not when the driver happens to look.
+/// As soon as the hint arrives, and not only when the driver wakes next.
 #[test]
 fn an_idle_lock_that_is_heard_to_be_wanted_is_given_up_at_once() {
     for after in 0..10 {
@@ -95,7 +95,7 @@ fn an_idle_lock_that_is_heard_to_be_wanted_is_given_up_at_once() {
             let start = scene.host.now();
             let guard = other.mutex("a").lock().await.expect("soon");
             assert!(guard.is_held());
-            // SQLite takes note of what is due within some milliseconds.
+            // SQLite notices due work within a few milliseconds.
             assert!(scene.host.now().since(start) <= ms(5), "{:?}", scene.host.now().since(start));
         });
     }
@@ -141,7 +141,7 @@ fn an_idle_lock_whose_renewals_fail_is_asked_for_again() {
         let theirs = other.mutex("a").try_lock().await.expect("asked").expect("it ran out");
         scene.faults.heal();
         assert!(mutex(&client).try_lock().await.expect("asked").is_none(), "never past its end");
-        // Awaited: the two clients have connections of their own, and no order between them.
+        // Awaited: the two clients have separate connections, so their requests have no order.
         let _released = theirs.release().await.expect("asked");
         let guard = mutex(&client).try_lock().await.expect("asked").expect("free");
         assert!(guard.fencing_token() > fence);
@@ -170,7 +170,7 @@ fn an_idle_lock_goes_with_the_last_who_could_take_it() {
     });
 }
 
-/// It is not in the way of its own client.
+/// An idle lease does not block its own client.
 #[test]
 fn an_idle_lock_gives_way_to_a_task_on_other_terms() {
     play(0..5, async |scene| {

@@ -6,7 +6,7 @@ use leasehold::{Client, ErrorKind, Identity, Release};
 
 use super::{Scene, ms, play};
 
-/// Longer than the ttl, so that what is left without it is told apart.
+/// Longer than the ttl, so that the test can tell whether the delay was added.
 const DELAY: Duration = Duration::from_secs(5);
 
 async fn client(scene: &Scene, namespace: &str, lock_delay: Duration) -> Client {
@@ -32,7 +32,7 @@ fn a_lease_by_its_token_is_in_the_namespace_of_its_client() {
     });
 }
 
-/// Or the margin that its client asked for would be gone with the first renewal.
+/// Otherwise the first renewal would remove the margin that the client asked for.
 #[test]
 fn a_lease_that_is_renewed_by_its_token_keeps_the_lock_delay() {
     play(0..3, async |scene| {

@@ -1,4 +1,4 @@
-//! Who goes away from the line of a client, and what an unanswered request leaves behind.
+//! Tasks that leave the line of their client, and leftovers of unanswered requests.
 
 use leasehold::Client;
 use leasehold::store::Hint;
@@ -10,8 +10,8 @@ async fn waiters(client: &Client) -> u32 {
     client.inspect("a").await.expect("asked").waiting
 }
 
-/// Whoever was behind it may have to ask for itself: it waited for a lease on its terms to be
-/// passed on, and there is none on those of the next.
+/// The task behind it waited for a lease on its terms to be passed on. The next task has other
+/// terms, so it must ask for itself.
 #[test]
 fn who_leaves_the_line_of_its_client_has_the_next_one_ask() {
     play(0..5, async |scene| {
@@ -27,7 +27,7 @@ fn who_leaves_the_line_of_its_client_has_the_next_one_ask() {
         assert!(leaving.await.is_err());
         scene.host.settle().await;
         assert_eq!(waiters(&other).await, 1, "it has a place in the line of the store");
-        // And so it comes before whoever comes later.
+        // So it comes before all later waiters.
         let mutex = other.mutex("a");
         let later = scene.host.task(async move { mutex.lock().await.expect("in turn") });
         scene.pass(ms(50)).await;
@@ -39,7 +39,7 @@ fn who_leaves_the_line_of_its_client_has_the_next_one_ask() {
     });
 }
 
-/// The store was to keep the lease by a fresh token, and did; nobody heard of it.
+/// The store kept the lease with a fresh token, but its answer was lost.
 #[test]
 fn a_kept_lease_whose_answer_was_lost_is_given_back_by_both_tokens() {
     play(0..5, async |scene| {
@@ -48,16 +48,16 @@ fn a_kept_lease_whose_answer_was_lost_is_given_back_by_both_tokens() {
         let mutex = client.mutex("a");
         let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
         scene.host.settle().await;
-        // It has no fencing token for the next turn, so the store is asked.
+        // The lease has no fencing token for the next turn, so the store is asked.
         scene.faults.next(Request::Release, Fault::LoseReply);
         drop(held);
-        // The limit of the answer that was lost, and no more: not the ttl of a lease of nobody.
+        // The wait is the limit of the lost answer, and not the ttl of a lease that nobody uses.
         let served = scene.host.within(ms(1_500), waiting).await;
         assert!(served.expect("the key is free again").is_held());
     });
 }
 
-/// Who holds a lease that nobody uses may have missed that another wants it.
+/// The holder of an idle lease may have missed that another client wants it.
 #[test]
 fn missed_hints_have_an_idle_lease_asked_whether_it_is_wanted() {
     play(0..5, async |scene| {
@@ -76,7 +76,7 @@ fn missed_hints_have_an_idle_lease_asked_whether_it_is_wanted() {
     });
 }
 
-/// The same where tasks pass it on.
+/// The same for a lease that tasks pass on.
 #[test]
 fn missed_hints_have_a_lease_that_is_passed_on_asked_whether_it_is_wanted() {
     play(0..5, async |scene| {
@@ -93,23 +93,24 @@ fn missed_hints_have_a_lease_that_is_passed_on_asked_whether_it_is_wanted() {
     });
 }
 
-/// The store kept the lease by a fresh token, and said so when too little of it was left.
+/// The store kept the lease with a fresh token, but answered when too little of it was left.
 #[test]
 fn a_kept_lease_whose_answer_came_too_late_is_given_back() {
     play(0..5, async |scene| {
         let store = scene.faults.decorate(scene.store().await);
         let builder = Client::with_store(store).host(scene.host.clone());
-        // The store allows itself as long as suits both, and the holder counts on the ttl alone.
+        // The store may wait as long as ttl and lock delay allow; the holder relies only on the
+        // ttl.
         let builder = builder.ttl(ms(300)).lock_delay(ms(10_000));
         let client = builder.connect().await.expect("connected");
         let held = client.mutex("a").lock().await.expect("free");
         let mutex = client.mutex("a");
         let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
         scene.host.settle().await;
-        // It has no fencing token for the next turn, so the store is asked.
+        // The lease has no fencing token for the next turn, so the store is asked.
         scene.faults.in_turn(Request::Release, ms(250));
         drop(held);
-        // The key is not kept for nobody until the lock delay is over.
+        // The unused lease is released, and does not block the key until the lock delay is over.
         let served = scene.host.within(ms(3_000), waiting).await;
         assert!(served.expect("the key is free again").is_held());
         assert!(scene.faults.count(Request::Release) >= 2, "the kept lease was given back");

@@ -1,4 +1,4 @@
-//! A holder learns of its loss at its own deadline, and nothing revives it.
+//! A holder learns of its loss at its own deadline, and nothing revives the lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{TOLD, ms, play};
 
-/// Before the store frees the key, whichever way the renewals fail.
+/// Before the store frees the key, in whatever way the renewals fail.
 #[test]
 fn a_holder_whose_renewals_fail_is_told_exactly_at_its_deadline() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -30,8 +30,8 @@ fn a_holder_whose_renewals_fail_is_told_exactly_at_its_deadline() {
     }
 }
 
-/// A lost reply is no loss: the store has renewed it, the holder does not know, and goes by what it
-/// knows.
+/// A lost reply is no loss on the store, which has renewed the lease. The holder does not know
+/// that, and must not rely on it.
 #[test]
 fn a_renewal_whose_reply_was_lost_does_not_count() {
     play(0..5, async |scene| {
@@ -44,7 +44,7 @@ fn a_renewal_whose_reply_was_lost_does_not_count() {
     });
 }
 
-/// A token that was lost is done with: others need not wait for what is left of its ttl.
+/// A lost token is never used again, so other clients need not wait for the rest of its ttl.
 #[test]
 fn a_lease_that_was_lost_at_its_deadline_is_given_back() {
     play(0..5, async |scene| {
@@ -52,13 +52,13 @@ fn a_lease_that_was_lost_at_its_deadline_is_given_back() {
         let guard = client.mutex("a").lock().await.expect("free");
         scene.faults.from_now_on(Request::Renew, Fault::LoseReply);
         guard.lost().await;
-        // The renewals took effect, and without a release the store would keep it for longer.
+        // The renewals took effect, so without a release the store would keep the lease for longer.
         scene.host.settle().await;
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }
 
-/// Counted from before the request was sent, never from the reply.
+/// The validity counts from before the request was sent, never from the reply.
 #[test]
 fn a_grant_whose_answer_came_late_is_valid_for_less() {
     play(0..5, async |scene| {
@@ -73,7 +73,7 @@ fn a_grant_whose_answer_came_late_is_valid_for_less() {
     });
 }
 
-/// Neither from the reply to a renewal.
+/// The same holds for a renewal.
 #[test]
 fn a_renewal_whose_answer_came_late_is_valid_for_less() {
     play(0..5, async |scene| {
@@ -89,7 +89,7 @@ fn a_renewal_whose_answer_came_late_is_valid_for_less() {
     });
 }
 
-/// One renewal that gets through is enough.
+/// One successful renewal is enough.
 #[test]
 fn an_outage_shorter_than_the_lease_is_survived() {
     play(0..10, async |scene| {
@@ -106,7 +106,7 @@ fn an_outage_shorter_than_the_lease_is_survived() {
     });
 }
 
-/// Not by an answer that comes after the deadline, however much of the new ttl would be left.
+/// An answer after the deadline does not count, however much of the new ttl would be left.
 #[test]
 fn a_late_renewal_never_revives_a_lost_lease() {
     play(0..5, async |scene| {
@@ -126,7 +126,7 @@ fn a_late_renewal_never_revives_a_lost_lease() {
     });
 }
 
-/// Not even by asking, while the store would still keep it.
+/// Even a renewal by hand does not help, while the store would still keep the lease.
 #[test]
 fn renewing_after_the_loss_says_lost() {
     play(0..5, async |scene| {
@@ -159,7 +159,7 @@ fn an_evicted_holder_is_told_that_the_lease_is_not_its_own() {
     });
 }
 
-/// Whatever `with` runs is dropped, so that it does not act on.
+/// `with` drops the work, so that it cannot go on.
 #[test]
 fn work_under_a_lost_lock_is_dropped_at_the_deadline() {
     play(0..5, async |scene| {
@@ -188,7 +188,7 @@ impl Drop for TellDrop {
     }
 }
 
-/// Timers stand still in suspend, the clock does not.
+/// Timers stand still in suspend, but the clock does not.
 #[test]
 fn a_machine_that_slept_past_the_deadline_holds_nothing_when_it_wakes() {
     play(0..5, async |scene| {

@@ -1,4 +1,4 @@
-//! What a client promises, on virtual time, with faults to order.
+//! The promises of a client, on virtual time, with injected faults.
 
 mod cancelling;
 mod coexisting;
@@ -30,7 +30,7 @@ use leasehold_testkit::faults::Faults;
 
 use crate::stores;
 
-/// One store, and clients of it.
+/// One store, and its clients.
 pub(crate) struct Scene {
     pub(crate) host: Arc<VirtualHost>,
     pub(crate) faults: Faults,
@@ -43,18 +43,18 @@ impl Scene {
         self.client_of(Duration::from_secs(3)).await
     }
 
-    /// A client of that ttl whose requests meet the faults.
+    /// A client with this ttl, whose requests meet the faults.
     pub(crate) async fn client_of(&self, ttl: Duration) -> Client {
         self.client_with(&self.faults, ttl).await
     }
 
-    /// A client of that ttl whose requests meet faults of its own.
+    /// A client with this ttl, whose requests meet faults of its own.
     pub(crate) async fn client_with(&self, faults: &Faults, ttl: Duration) -> Client {
         let store = faults.decorate(self.store().await);
         Self::connect(Client::with_store(store), self.host.clone(), ttl).await
     }
 
-    /// A client on that very handle, whose requests meet the faults.
+    /// A client on this very handle, whose requests meet the faults.
     pub(crate) async fn client_on(&self, store: AnyStore) -> Client {
         let store = self.faults.decorate(store);
         Self::connect(Client::with_store(store), self.host.clone(), Duration::from_secs(3)).await
@@ -102,7 +102,7 @@ pub(crate) fn play_on<T>(setup: Setup, seed: u64, scene: impl AsyncFnOnce(&Scene
     let opener = setup(&host);
     let set = Scene { faults: Faults::new(host.clone()), opener, host: host.clone() };
     let output = set.host.run(scene(&set));
-    // A driver that has not begun yet would never let go of what it was left.
+    // A driver that has not started yet would keep its references for ever.
     set.host.run(set.host.settle());
     drop(set);
     host.drop_tasks();
@@ -114,6 +114,6 @@ pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// When the holder of a 3 s lease is told to stop, counted from when its ask was sent: 1 % and 2 ms
-/// before the store frees the key, less the millisecond by which a timer may be late.
+/// When the holder of a 3 s lease learns of its loss, counted from the departure of its ask. That
+/// is 1 % and 2 ms before the store frees the key, minus 1 ms by which a timer may be late.
 pub(crate) const TOLD: Duration = ms(3_000 - 30 - 2 - 1);

@@ -1,4 +1,4 @@
-//! Which lock an error is about.
+//! The lock name in an error.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn fails<T>(outcome: Result<T, Error>) -> Error {
     outcome.err().expect("it cannot go well")
 }
 
-/// Every call about one lock, with a store that cannot be asked.
+/// The error of every call for one lock, with a store that cannot be reached.
 async fn errors_about(client: &Client, name: &str) -> Vec<Error> {
     let mutex = client.mutex(name);
     let lease = client.lease(name, OwnerToken::new("a-token").expect("it is printable"));
@@ -40,7 +40,7 @@ async fn errors_about(client: &Client, name: &str) -> Vec<Error> {
     ]
 }
 
-/// One rule: the name as it was given, without the namespace; and none that nobody could read.
+/// An error has the name as the caller gave it, without the namespace. An invalid name is left out.
 #[test]
 fn an_error_names_the_lock_as_its_user_does() {
     let too_long = "x".repeat(Key::MAX_BYTES + 1);
@@ -50,7 +50,7 @@ fn an_error_names_the_lock_as_its_user_does() {
         ("a:b", Some("a:b")),
         ("a\nb", Some("a\nb")),
         ("a:lh:b", Some("a:lh:b")),
-        // In a namespace it is too long by that.
+        // With a namespace it is too long.
         (&long, Some(&*long)),
         ("", None),
         (&too_long, None),

@@ -1,4 +1,4 @@
-//! What the tasks of one client pass on among themselves.
+//! Leases that the tasks of one client pass on to each other.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use leasehold_testkit::virtual_host::Joined;
 
 use super::{STORES, Scene, ms, play, play_on};
 
-/// Who was served, in order, by which token.
+/// The tasks in the order in which they were served, with their fencing tokens.
 type Served = Arc<Mutex<Vec<(usize, FencingToken)>>>;
 
-/// Locks, notes it down, holds for a while, and parts. It has called for the lock when this
-/// returns.
+/// Spawns a task that locks, records its turn, holds for a while, and releases. It has asked for
+/// the lock when this returns.
 async fn task(
     scene: &Scene,
     client: &Client,
@@ -58,7 +58,7 @@ async fn tasks(
     tasks
 }
 
-/// Polls once. Returns whether it is done.
+/// Polls once. Returns whether the future is ready.
 async fn poll_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
     std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
 }
@@ -79,7 +79,7 @@ fn requests(scene: &Scene) -> usize {
         .sum()
 }
 
-/// Who waits in the local line costs the store nothing.
+/// Waiting in the local line costs the store nothing.
 #[test]
 fn a_lock_is_passed_on_in_turn_without_a_request() {
     play(0..5, async |scene| {
@@ -95,12 +95,12 @@ fn a_lock_is_passed_on_in_turn_without_a_request() {
         }
         assert!(served_of(&served).is_sorted());
         assert!(tokens_rise(&served));
-        // One that reserves fencing tokens, and the release.
+        // One request to reserve fencing tokens, and the release.
         assert_eq!(requests(scene) - before, 2);
     });
 }
 
-/// And it is given up in time, in favour of a place that stood in line all the while.
+/// The lease goes to the place that another client had in line all the time.
 #[test]
 fn once_another_client_waits_a_lock_is_passed_on_64_times_at_most() {
     play(0..5, async |scene| {
@@ -113,7 +113,7 @@ fn once_another_client_waits_a_lock_is_passed_on_64_times_at_most() {
         for number in 1..200 {
             tasks.push(task(scene, &client, number, 0, &served).await);
         }
-        // The fencing tokens for all of them are reserved then: no store counts faster than its
+        // Now fencing tokens for all of them can be reserved: no store counts faster than its
         // clock.
         scene.pass(ms(10)).await;
         drop(held);
@@ -131,14 +131,14 @@ fn once_another_client_waits_a_lock_is_passed_on_64_times_at_most() {
     });
 }
 
-/// Whatever the tasks do.
+/// Even if the tasks hold the lock for a while.
 #[test]
 fn once_another_client_waits_a_lock_is_passed_on_for_20_ms_at_most() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.client().await);
         let served = Served::default();
         let mut tasks = tasks(scene, &client, 0..100, 7, &served).await;
-        // Until every store has told the holder: where hints do not reach it, a renewal does.
+        // Until every store has told the holder: without hints, a renewal tells.
         scene.pass(ms(30)).await;
         let came = served_of(&served).len();
         tasks.push(task(scene, &other, 1_000, 0, &served).await);
@@ -153,7 +153,7 @@ fn once_another_client_waits_a_lock_is_passed_on_for_20_ms_at_most() {
     });
 }
 
-/// Nobody is to wait for a client that waits for nobody.
+/// A client that had to wait once does not give the lease up if nobody else waits.
 #[test]
 fn a_client_whose_turn_came_passes_on_for_ever_if_nobody_else_waits() {
     play(0..5, async |scene| {
@@ -169,12 +169,12 @@ fn a_client_whose_turn_came_passes_on_for_ever_if_nobody_else_waits() {
         }
         assert!(served_of(&served).is_sorted());
         assert!(scene.faults.count(Request::Acquire) <= asked + 1, "it never had to wait again");
-        // The passes of which it is sure, the rest, the end; and perhaps a renewal.
+        // One for the first passes, one for the rest, one for the end; and perhaps a renewal.
         assert!(scene.faults.count(Request::Release) <= 3);
     });
 }
 
-/// Reasons and times are its own, so it asks for itself.
+/// The task has another reason and ttl, so it asks for itself.
 #[test]
 fn a_task_on_other_terms_is_passed_nothing() {
     play(0..5, async |scene| {
@@ -197,7 +197,7 @@ fn a_task_on_other_terms_is_passed_nothing() {
     });
 }
 
-/// The turn of a task that went away is the next one's.
+/// The next task gets the turn of a task that went away.
 #[test]
 fn whatever_comes_for_a_task_that_went_away_goes_to_the_next() {
     let mut ended = false;
@@ -227,7 +227,7 @@ fn whatever_comes_for_a_task_that_went_away_goes_to_the_next() {
     assert!(ended, "the last ones were not dropped");
 }
 
-/// The asker may go; the client's place stays, and with it its turn.
+/// The client keeps its place and its turn, even if the task that asked goes away.
 #[test]
 fn a_client_keeps_its_place_when_the_task_that_asked_goes_away() {
     play(0..10, async |scene| {
@@ -253,7 +253,7 @@ fn a_client_keeps_its_place_when_the_task_that_asked_goes_away() {
     });
 }
 
-/// They would hear the same one after the other.
+/// Otherwise each of them would get the same error, one after the other.
 #[test]
 fn a_store_that_cannot_be_asked_fails_all_that_wait_at_once() {
     play(0..5, async |scene| {
@@ -273,12 +273,12 @@ fn a_store_that_cannot_be_asked_fails_all_that_wait_at_once() {
     });
 }
 
-/// For how long an answer is waited for follows from the ttl.
+/// The limit of an answer depends on the ttl.
 #[test]
 fn a_failure_of_a_task_on_other_terms_says_nothing_to_one_that_waits_for_longer() {
     play(0..5, async |scene| {
         let client = scene.client().await;
-        // More than is waited for with a ttl of 300 ms, and less than with one of 3 s.
+        // Longer than the limit for a ttl of 300 ms, and shorter than for 3 s.
         scene.faults.in_turn(Request::Acquire, ms(200));
         let lock = |ttl, why: &str| {
             let mutex = client.mutex("a").ttl(ttl).why(why);
@@ -296,7 +296,7 @@ fn a_failure_of_a_task_on_other_terms_says_nothing_to_one_that_waits_for_longer(
     });
 }
 
-/// A line that is gone and made anew has other tasks.
+/// A line that was dropped and made again has other tasks.
 #[test]
 fn a_task_that_was_told_and_goes_takes_nobody_else_with_it() {
     play(0..5, async |scene| {
@@ -310,7 +310,7 @@ fn a_task_that_was_told_and_goes_takes_nobody_else_with_it() {
         let (mut asks, mut waits) = (lock(), lock());
         assert!(!poll_once(asks.as_mut()).await && !poll_once(waits.as_mut()).await);
         assert!(asks.await.is_err());
-        // It was told the same, and has not looked yet.
+        // The other task got the same error, and has not read it yet.
         scene.faults.heal();
         let held = client.mutex("a").lock().await.expect("free");
         let mut next = lock();
@@ -321,7 +321,7 @@ fn a_task_that_was_told_and_goes_takes_nobody_else_with_it() {
     });
 }
 
-/// A lease ends for whoever waits for it, too.
+/// Tasks that wait for a lease must notice its end.
 #[test]
 fn who_waits_for_a_lease_that_is_lost_or_left_to_another_asks() {
     play(0..5, async |scene| {
@@ -352,7 +352,7 @@ fn who_waits_for_a_lease_that_is_lost_or_left_to_another_asks() {
     });
 }
 
-/// A guard is told of its own time and of no later one.
+/// A guard learns of a loss during its own turn, and of no later one.
 #[test]
 fn a_loss_is_told_to_the_guard_whose_turn_it_is_alone() {
     play(0..5, async |scene| {
@@ -371,7 +371,7 @@ fn a_loss_is_told_to_the_guard_whose_turn_it_is_alone() {
     });
 }
 
-/// First come first served, whoever belongs together.
+/// First come, first served, even between tasks of different clients.
 #[test]
 fn with_strict_fifo_every_task_has_a_place_of_its_own() {
     play(0..5, async |scene| {
@@ -399,7 +399,7 @@ fn with_strict_fifo_every_task_has_a_place_of_its_own() {
     });
 }
 
-/// It is said so at once, and whoever waits goes on waiting.
+/// The extra task gets its error at once, and the waiting tasks go on waiting.
 #[test]
 fn one_task_too_many_is_refused() {
     play_on(STORES[0], 0, async |scene| {
@@ -437,7 +437,7 @@ fn a_holder_that_hears_no_hints_still_gives_way() {
             scene.pass(ms(10)).await;
             turn = served_of(&served).iter().position(|number| *number == 1_000);
         }
-        // A third of the ttl, a tick of the driver, 20 ms; and the poll that finds the hand-over.
+        // A third of the ttl, a tick of the driver, 20 ms, and the poll that finds the hand-over.
         assert!(turn.expect("just seen") <= 3 + (1_000 + 100 + 20 + 1_000) / 10, "{turn:?}");
         for task in tasks {
             task.await;

@@ -1,4 +1,4 @@
-//! A shutdown drains and reports.
+//! A shutdown waits for releases, and reports.
 
 use leasehold::host::Host;
 use leasehold::{ErrorKind, Shutdown};
@@ -6,7 +6,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{ms, play};
 
-/// As soon as the last release is confirmed.
+/// It returns as soon as the last release is confirmed.
 #[test]
 fn a_shutdown_waits_for_releases_that_are_on_their_way() {
     play(0..10, async |scene| {
@@ -28,7 +28,7 @@ fn a_shutdown_waits_for_releases_that_are_on_their_way() {
     });
 }
 
-/// A place that is left behind would hold up others after the end of the process.
+/// A place left behind would delay others after the end of the process.
 #[test]
 fn a_shutdown_waits_until_those_who_waited_have_left_the_line() {
     play(0..10, async |scene| {
@@ -44,7 +44,7 @@ fn a_shutdown_waits_until_those_who_waited_have_left_the_line() {
     });
 }
 
-/// What is left is told, not waited for.
+/// After the grace, it reports the remaining leases and does not wait for them.
 #[test]
 fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {
     play(0..5, async |scene| {
@@ -61,7 +61,7 @@ fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {
     });
 }
 
-/// They would wait for ever.
+/// Otherwise they would wait for ever.
 #[test]
 fn whoever_waits_is_told_that_the_client_was_shut_down() {
     play(0..5, async |scene| {
@@ -88,7 +88,7 @@ fn whoever_waits_is_told_that_the_client_was_shut_down() {
     });
 }
 
-/// Their holders are still there.
+/// Their holders still work.
 #[test]
 fn guards_keep_their_leases_over_a_shutdown() {
     play(0..5, async |scene| {
@@ -103,7 +103,7 @@ fn guards_keep_their_leases_over_a_shutdown() {
     });
 }
 
-/// Nobody could take it any more, and others would wait for nothing.
+/// Nobody could use such a lease any more, and others would wait for nothing.
 #[test]
 fn a_guard_that_ends_after_the_shutdown_began_leaves_no_idle_lease() {
     play(0..5, async |scene| {

@@ -1,5 +1,5 @@
-//! Many clients, many tasks, a store that fails now and then: whatever the seed, no two hold a lock
-//! at once, nobody is forgotten, and nothing is left.
+//! Many clients and tasks, and a store that fails now and then. For every seed, no two hold a lock
+//! at once, every waiter is served, and nothing is left.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use leasehold_testkit::virtual_host::SeededRandom;
 use super::{Scene, ms, play_on};
 use crate::stores;
 
-/// How long a soak lasts before the store is healed.
+/// How long a soak lasts before the faults end.
 const TROUBLE: u64 = 60_000;
 
 /// One task that locks, holds, gives up and tries again.
@@ -56,7 +56,7 @@ impl Worker {
             };
             let kind = if way == 0 { CallKind::TryLock } else { CallKind::Lock };
             let call = self.history.called(&self.host, self.process, "a", kind);
-            // An error or a cancelled future is part of life here.
+            // Errors and cancelled futures are normal here.
             let guard = match outcome(self.host.within(patience, locking).await) {
                 Ok(guard) => guard,
                 Err(outcome) => {
@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// Often past the end of an unrenewed lease: a loss is only seen by who still holds on.
+    /// Often holds past the end of an unrenewed lease: only such a holder notices a loss.
     async fn hold(&mut self, in_use: &InUse, guard: &Guard) {
         let most = if self.random.once_in(3) { 6_000 } else { 300 };
         let end = self.host.now() + ms(self.random.next_u64() % most);
@@ -106,10 +106,10 @@ async fn weather(host: Arc<VirtualHost>, faults: Faults, mut random: SeededRando
     faults.heal();
 }
 
-/// How often the lock was granted, and what stands for the run.
+/// The number of grants, and a fingerprint of the run.
 async fn soak(scene: &Scene) -> (usize, u64) {
     let history = History::default();
-    // Losses, refusals and delays all the time: what is promised then is what must hold.
+    // Faults happen all the time, so the promises under faults are checked.
     let began = What::FaultBegan { fault: 0, kind: "loss".into() };
     history.push(Event { at: scene.host.now(), what: began });
     let mut seeds = SeededRandom::new(scene.host.seed());
@@ -143,7 +143,7 @@ async fn soak(scene: &Scene) -> (usize, u64) {
         task.await;
     }
     assert_eq!(check(&history.events(), &Bounds::of_ttl(ms(3_000))), []);
-    // Past the longest lease, everything that was unknown has been cleaned up or has run out.
+    // After the longest lease, every unknown outcome has been cleaned up or has expired.
     scene.pass(ms(3_000 + 1_000)).await;
     let other = scene.calm_client().await;
     let snapshot = other.inspect("a").await.expect("asked");

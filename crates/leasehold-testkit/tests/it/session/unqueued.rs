@@ -1,4 +1,4 @@
-//! Waiting without a line.
+//! Waiting without a place in line.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +75,7 @@ fn a_lost_reply_is_repaired_by_asking_again() {
     });
 }
 
-/// Nobody can say that another client waits, so it is taken for granted.
+/// Polling clients are invisible, so we assume that one always waits.
 #[test]
 fn the_tasks_of_a_client_free_the_lock_after_64_passes_or_20_ms() {
     // how long each task holds it, how many tasks have it before it is freed

@@ -1,4 +1,4 @@
-//! Who waits sleeps, is woken in turn, and is in nobody's way.
+//! A waiter sleeps, is woken in turn, and delays nobody.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use leasehold_testkit::virtual_host::Joined;
 
 use super::{Scene, ms, play};
 
-/// Locks, tells its number, holds for a while, releases.
+/// Locks, records its number, holds for a while, and releases.
 fn waiter(
     host: &Arc<VirtualHost>,
     client: &Client,
@@ -36,7 +36,7 @@ async fn inspect(client: &Client) -> Snapshot {
     client.inspect("a").await.expect("asked")
 }
 
-/// Each ask of one who waits is a write, and a file has one writer.
+/// Each ask of a waiter is a write, and a file has one writer.
 #[test]
 fn those_far_back_in_a_line_of_a_file_ask_rarely_and_are_served_in_order_all_the_same() {
     const WAITERS: usize = 150;
@@ -53,7 +53,7 @@ fn those_far_back_in_a_line_of_a_file_ask_rarely_and_are_served_in_order_all_the
         assert_eq!(before, WAITERS, "each took its place");
         scene.pass(ms(10_000)).await;
         let asks = scene.faults.count(Request::Acquire) - before;
-        // The first 32 once a second, and one with 150 ahead every 7.5 s.
+        // The first 32 ask once a second; the waiter with 150 ahead asks every 7.5 s.
         assert!((32 * 9..32 * 11 + 450).contains(&asks), "{asks} asks");
 
         let before = scene.faults.count(Request::Acquire);
@@ -67,7 +67,7 @@ fn those_far_back_in_a_line_of_a_file_ask_rarely_and_are_served_in_order_all_the
     });
 }
 
-/// To the nanosecond, here.
+/// Exact to the nanosecond on virtual time.
 #[test]
 fn who_waits_too_long_is_told_when_its_time_is_over_and_leaves_no_place() {
     play(0..10, async |scene| {
@@ -84,7 +84,7 @@ fn who_waits_too_long_is_told_when_its_time_is_over_and_leaves_no_place() {
     });
 }
 
-/// What is left of its time when its turn comes says nothing about the store.
+/// The short rest of its wait says nothing about the store.
 #[test]
 fn who_waited_behind_another_task_and_is_not_answered_any_more_has_waited_too_long() {
     play(0..10, async |scene| {
@@ -128,7 +128,7 @@ fn tasks_of_one_client_are_served_in_the_order_in_which_they_came() {
     });
 }
 
-/// And clients among themselves.
+/// Clients among themselves.
 #[test]
 fn clients_are_served_in_the_order_in_which_they_came() {
     play(0..10, async |scene| {
@@ -152,7 +152,7 @@ fn clients_are_served_in_the_order_in_which_they_came() {
     });
 }
 
-/// However many of its tasks wait.
+/// It does not matter how many of its tasks wait.
 #[test]
 fn a_client_has_one_place_in_line() {
     play(0..5, async |scene| {
@@ -176,7 +176,7 @@ fn a_client_has_one_place_in_line() {
     });
 }
 
-/// Waiting is sleeping: the hint wakes, not the poll.
+/// A waiter sleeps until the hint wakes it; it does not find out by polling.
 #[test]
 fn a_waiter_of_another_process_holds_the_lock_soon_after_its_release() {
     play(0..10, async |scene| {
@@ -189,12 +189,12 @@ fn a_waiter_of_another_process_holds_the_lock_soon_after_its_release() {
         let released = scene.host.now();
         let _guard = waiting.await;
         let took = scene.host.now().since(released);
-        // A process that has waited for long looks every 18 ms: 9 ms late in the median.
+        // A process that has waited for long polls every 18 ms, so it is 9 ms late in the median.
         assert!(took <= ms(20), "{took:?}");
     });
 }
 
-/// A lost wake-up costs a poll interval, and no more.
+/// A lost wake-up costs at most one poll interval.
 #[test]
 fn a_waiter_whose_hints_are_lost_holds_the_lock_within_a_poll() {
     play(0..10, async |scene| {
@@ -224,13 +224,13 @@ fn a_waiter_holds_the_lock_when_a_crashed_holders_lease_ends() {
     });
 }
 
-/// A crashed first waiter costs its place's own short lease.
+/// A crashed first waiter costs the short ttl of its place.
 #[test]
 fn a_crashed_waiter_holds_the_next_one_up_for_its_own_short_lease_at_most() {
     play(0..10, async |scene| {
         let (holder, client) = (scene.calm_client().await, scene.client().await);
         let held = holder.mutex("a").lock().await.expect("free");
-        // A place, and nobody there who would refresh it or take what it is handed.
+        // A place without a client that refreshes it or uses the lease.
         let crashed = join(scene, &scene.store().await, &fresh_id(scene)).await;
         let mutex = client.mutex("a");
         let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
@@ -254,7 +254,7 @@ fn key() -> Key {
     Key::new("a").expect("a name")
 }
 
-/// Takes a place by hand for a client of that id, while the lock is held.
+/// Takes a place for a client of that id, while the lock is held.
 async fn join(scene: &Scene, store: &AnyStore, id: &ClientId) -> OwnerToken {
     let mut random = [0; OwnerToken::RANDOM_BYTES];
     scene.host.random(&mut random);
@@ -266,12 +266,12 @@ async fn join(scene: &Scene, store: &AnyStore, id: &ClientId) -> OwnerToken {
     ask.reserve = 1;
     let answer = store.acquire(ask).await.expect("answered");
     assert!(matches!(answer, Acquired::Taken { .. }), "{answer:?}");
-    // A store may have to open what hints come in by.
+    // A store may have to open its connection for hints.
     scene.host.settle().await;
     owner
 }
 
-/// Its future was dropped, or the reply that would have named it was lost.
+/// Its future was dropped, or the reply with its token was lost.
 #[test]
 fn a_grant_for_nobody_is_given_back() {
     play(0..10, async |scene| {
@@ -289,7 +289,7 @@ fn a_grant_for_nobody_is_given_back() {
     });
 }
 
-/// Whoever the token was handed to goes on with the lease; a hint that was late must not end it.
+/// The process that got the token goes on with the lease; a late hint must not end it.
 #[test]
 fn a_late_hint_leaves_a_detached_lease_untouched() {
     play(0..10, async |scene| {
@@ -345,7 +345,7 @@ fn forged_and_doubled_hints_are_harmless() {
     });
 }
 
-/// Whoever may publish could else have a client do nothing but release.
+/// Otherwise a client that may publish could keep another client busy with releases.
 #[test]
 fn a_flood_of_forged_grants_makes_a_client_release_no_more_than_so_many_at_a_time() {
     play(0..3, async |scene| {
@@ -373,7 +373,7 @@ fn a_flood_of_forged_grants_makes_a_client_release_no_more_than_so_many_at_a_tim
     });
 }
 
-/// The store says so when hints may have been lost.
+/// The store reports when hints may have been lost.
 #[test]
 fn missed_hints_make_everybody_who_waits_ask() {
     play(0..5, async |scene| {
@@ -397,7 +397,7 @@ fn missed_hints_make_everybody_who_waits_ask() {
     });
 }
 
-/// Trying is not waiting.
+/// A try is no waiter.
 #[test]
 fn who_only_tries_never_passes_who_waits() {
     play(0..10, async |scene| {
@@ -413,7 +413,7 @@ fn who_only_tries_never_passes_who_waits() {
     });
 }
 
-/// What a client released by hand is handed over like anything else.
+/// A release by token hands the key over like any other release.
 #[test]
 fn a_release_by_token_hands_over_to_who_waits() {
     play(0..5, async |scene| {
@@ -429,7 +429,7 @@ fn a_release_by_token_hands_over_to_who_waits() {
     });
 }
 
-/// Nobody holds it; those who were in line are dead.
+/// Nobody holds the lock, and all clients in line are dead.
 #[test]
 fn one_try_gets_a_lock_behind_a_long_line_of_the_dead() {
     play(0..2, async |scene| {
@@ -439,7 +439,7 @@ fn one_try_gets_a_lock_behind_a_long_line_of_the_dead() {
         for number in 0..30 {
             join(scene, &store, &ClientId::from_random([number; ClientId::CHARS])).await;
         }
-        // One who lived on for a moment longer, so that the line is not forgotten as a whole.
+        // One place lives a moment longer, so that the line is not forgotten as a whole.
         scene.pass(ms(100)).await;
         join(scene, &store, &ClientId::from_random([99; ClientId::CHARS])).await;
         scene.pass(ms(2_950)).await;

@@ -5,11 +5,11 @@ use leasehold_testkit::virtual_host::SeededRandom;
 use super::twins::Twins;
 use super::with_each_server;
 
-/// How many seeds there are, and how many commands each has.
+/// The number of seeds, and of commands for each.
 const SEEDS: u64 = 6;
 const COMMANDS: usize = 1_500;
 
-/// What an argument of a command may be.
+/// A kind of argument.
 #[derive(Clone, Copy)]
 enum Word {
     Key,
@@ -22,13 +22,13 @@ enum Word {
     Left,
     Moment,
     Pattern,
-    /// This and nothing else, in letters of either case.
+    /// Exactly this text, in upper or lower case.
     This(&'static str),
 }
 
 use Word::{Bound, Field, Key, Left, Member, Moment, Pattern, Score, Text, This, Whole};
 
-/// The shapes of commands. How often one stands here is how often it is drawn.
+/// The shapes of commands. A shape that is listed twice is drawn twice as often.
 const SHAPES: &[(&str, &[Word])] = &[
     ("DECR", &[Key]),
     ("DEL", &[Key]),
@@ -152,7 +152,7 @@ const WHOLES: [&[u8]; 13] = [
 const LEFTS: [&[u8]; 10] =
     [b"1", b"2", b"5", b"40", b"1000", b"0", b"-1", b"9223372036854775807", b"x", b"1.5"];
 const PATTERNS: [&[u8]; 8] = [b"*", b"a", b"?", b"*:lh:*", b"[a-b]", b"[^a]", b"\\a", b"*[\xff]*"];
-/// In microseconds.
+/// Steps of the clock in microseconds.
 const STEPS: [i64; 12] =
     [1, 999, 1_000, 1_001, 5_000, 39_999, 1_000_000, -1, -1_000, -5_000, -40_000, -900_000];
 
@@ -162,7 +162,7 @@ fn pick<'a>(random: &mut SeededRandom, words: &[&'a [u8]]) -> &'a [u8] {
 
 fn word(random: &mut SeededRandom, word: Word, now_ms: u64) -> Vec<u8> {
     match word {
-        // Mostly the same two, so that they meet.
+        // Mostly the same two keys, so that commands meet.
         Key if random.once_in(4) => pick(random, &KEYS).to_vec(),
         Key => pick(random, &KEYS[..2]).to_vec(),
         Text => pick(random, &TEXTS).to_vec(),
@@ -198,7 +198,7 @@ fn draw(random: &mut SeededRandom, now_ms: u64) -> Vec<Vec<u8>> {
     words
 }
 
-/// In one of several ways: as it is, or by a script.
+/// Sends a command as it is, or through a script.
 fn ask(twins: &mut Twins, random: &mut SeededRandom, words: Vec<Vec<u8>>) {
     let script: &[u8] = match random.below(6) {
         0 => b"return redis.call(unpack(ARGV))",
@@ -208,12 +208,13 @@ fn ask(twins: &mut Twins, random: &mut SeededRandom, words: Vec<Vec<u8>>) {
         }
         _ => b"",
     };
-    // The list of exclusions looks at names.
+    // The exclusions depend on the name of the command.
     let name = words[0].to_ascii_uppercase();
     if script.is_empty() || matches!(name.as_slice(), b"KEYS" | b"HGETALL" | b"SCAN") {
         twins.ask(&words);
         if name == b"SCAN" {
-            // Which keys it came upon, and removed if their end was past, is the page's affair.
+            // Which expired keys a page has found and removed is excluded, so all keys are touched
+            // here.
             let all = KEYS.iter().copied();
             twins.ask(&[b"EXISTS".as_slice()].into_iter().chain(all).collect::<Vec<_>>());
         }
@@ -234,7 +235,7 @@ fn play(twins: &mut Twins, seed: u64) {
         }
         let words = draw(&mut random, twins.now_ms());
         ask(twins, &mut random, words);
-        // Looking takes keys whose end is past along, which a step back of the clock may want.
+        // Comparing removes expired keys, which must still be there when the clock steps back.
         if number % 3 == 0 {
             twins.compare_keys();
         }

@@ -1,4 +1,4 @@
-//! What servers refuse.
+//! The refusals of servers.
 
 use super::with_each_server;
 
@@ -6,7 +6,7 @@ const TEXT: &str = "SET a x";
 const HASH: &str = "HSET a f x";
 const SORTED: &str = "ZADD a 1 m";
 
-/// Each command on a key that holds something else.
+/// Each command on a key with a value of another type.
 #[test]
 fn values_of_the_wrong_kind_are_refused_alike() {
     let commands = [
@@ -120,7 +120,8 @@ fn commands_of_the_wrong_length_are_refused_alike() {
     });
 }
 
-/// What may go on without memory, by itself and in scripts: one that has begun to write may.
+/// The commands that a full server still allows, directly and in scripts. A script that has begun
+/// to write may go on.
 #[test]
 fn a_full_server_refuses_what_may_need_memory() {
     let commands = [

@@ -11,12 +11,12 @@ mod twins;
 
 use self::twins::{Kind, Twins};
 
-/// Plays a test with each kind of server that is here.
+/// Plays a test with each kind of server that is installed.
 fn with_each_server(test: impl Fn(&mut Twins)) {
     kinds_here().for_each(|kind| test(&mut Twins::start(kind)));
 }
 
-/// What a machine has besides Redis is its own affair.
+/// The kinds of servers that are installed. Only Redis is required.
 fn kinds_here() -> impl Iterator<Item = Kind> {
     [Kind::Redis, Kind::Valkey].into_iter().filter(|kind| {
         let is_here = kind.is_here();

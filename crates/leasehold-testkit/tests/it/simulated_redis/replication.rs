@@ -1,5 +1,5 @@
-//! What a server answers to WAIT: of no replicas, of one that follows, of one that hangs. And by
-//! which id it names the history of its data.
+//! The answers to WAIT: without replicas, with a working replica, and with one that hangs. And the
+//! replication id, which names the history of a server's data.
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::{
@@ -13,14 +13,14 @@ use super::twins::Kind;
 
 type Answer = Result<Value, LinkError>;
 
-/// Two connections to a primary, as both servers have them.
+/// Two connections to a primary, on the real and on the simulated server.
 struct Scene {
     kind: Kind,
     primary: RedisServer,
     replica: Option<RedisServer>,
     real: [Connected; 2],
     simulated: SimulatedRedis,
-    /// How far the simulated server had written behind the last command of each connection.
+    /// The write position of the simulated server after the last command of each connection.
     written: [u64; 2],
 }
 
@@ -36,7 +36,7 @@ impl Scene {
     async fn open(kind: Kind, has_replica: bool) -> Self {
         let server = || RedisServer::builder().program(kind.program());
         let primary = server().config("repl-diskless-sync-delay", "0");
-        // What the server itself says to replicas is written too.
+        // Pings from the primary to its replicas would also move the write position.
         let primary = primary.config("repl-ping-replica-period", "3600").start();
         let of = format!("127.0.0.1 {}", primary.port());
         let replica = has_replica.then(|| server().config("replicaof", &of).start());
@@ -49,7 +49,8 @@ impl Scene {
         });
         let simulated = SimulatedRedis::new();
         let mut scene = Self { kind, primary, replica, real, simulated, written: [0; 2] };
-        // What it is sent as a whole is confirmed first, and a second later what comes after that.
+        // The first confirmation covers the full copy. Later writes are confirmed a second after
+        // that.
         for _ in 0..if has_replica { 2 } else { 0 } {
             scene.carry_out(0, "SET first x").await.expect("it needs no replica");
             scene.catch_up(0).await;
@@ -61,7 +62,7 @@ impl Scene {
         self.real[connection].link.submit(command(words))
     }
 
-    /// What the simulated server answers one who waits for nothing.
+    /// The answer of the simulated server to a command that does not block.
     fn simulated(&mut self, connection: usize, words: &str) -> Answer {
         let written = self.written[connection];
         let executed = self.simulated.execute_after(written, NOW_US, &command(words));
@@ -69,12 +70,12 @@ impl Scene {
         executed.reply
     }
 
-    /// Has both carry a command out: nothing happens to the replica until both have answered.
+    /// Sends a command to both. The replica stays as it is until both have answered.
     async fn carry_out(&mut self, connection: usize, words: &str) -> Answer {
         let (real, simulated) =
             (self.submit(connection, words).await, self.simulated(connection, words));
         let code = |answer: &Answer| match answer {
-            // Valkey says in other words what it refuses.
+            // Valkey words its refusals differently.
             Err(LinkError::Refused { code, .. }) if self.kind == Kind::Valkey => {
                 Err(code.to_owned())
             }
@@ -85,7 +86,7 @@ impl Scene {
         real
     }
 
-    /// The replica confirms what the connection has seen written.
+    /// Waits until the replica confirms all writes that the connection has seen.
     async fn catch_up(&mut self, connection: usize) {
         self.simulated.confirm(0, Some(self.simulated.written()));
         let wait = format!("WAIT 1 {}", PATIENCE.as_millis());
@@ -96,7 +97,7 @@ impl Scene {
         self.replica.as_ref().expect("it has one")
     }
 
-    /// Until somebody waits on the real server.
+    /// Waits until a client blocks on the real server.
     fn until_somebody_waits(&self) {
         let begun = SystemHost.now();
         while !self.primary.command(&["INFO", "clients"]).text().contains("blocked_clients:1") {
@@ -134,7 +135,7 @@ async fn who_asks_for_copies_in_other_words_is_refused() {
         "WAIT 1 9223372036854775808",
         "WAIT 9223372036854775808 1",
     ];
-    // Valkey 8.1 lets scripts ask; none of ours does.
+    // Valkey 8.1 allows WAIT in scripts; none of our scripts uses it.
     let in_scripts =
         ["EVAL return(redis.call('WAIT','0','0')) 0", "EVAL return(redis.pcall('WAIT','0','0')) 0"];
     for kind in kinds_here() {
@@ -160,12 +161,12 @@ async fn a_replica_that_follows_is_counted_and_one_that_hangs_is_not() {
         for wait in ["WAIT 1 10", "WAIT 0 0", "WAIT 2 10"] {
             assert_eq!(scene.carry_out(0, wait).await, Ok(Value::Int(0)), "{wait}");
         }
-        // What counts is what there was behind the last command of the connection itself: this one
-        // has written nothing, and sees the write only now.
+        // WAIT counts from the last command of its own connection. This connection has sent no
+        // command since the write, so the replica is far enough.
         assert_eq!(scene.carry_out(1, "WAIT 1 10").await, Ok(Value::Int(1)));
         if kind == Kind::Redis {
-            // Valkey 8.1 goes by the last write of the connection. Every request that is to have
-            // copies writes.
+            // Valkey 8.1 counts from the last write of the connection instead. Our requests that
+            // need copies always write.
             scene.carry_out(1, "GET a").await.expect("it is there");
             assert_eq!(scene.carry_out(1, "WAIT 1 10").await, Ok(Value::Int(0)));
         }
@@ -175,7 +176,7 @@ async fn a_replica_that_follows_is_counted_and_one_that_hangs_is_not() {
     }
 }
 
-/// What a primary says of the history of its data: its id, the one before, and its replicas.
+/// The primary's history: its replication id, the one before, and its number of replicas.
 fn history(server: &RedisServer) -> [String; 3] {
     let info = server.command(&["INFO", "replication"]).text();
     ["master_replid:", "master_replid2:", "connected_slaves:"].map(|name| {
@@ -184,7 +185,7 @@ fn history(server: &RedisServer) -> [String; 3] {
     })
 }
 
-/// Has one server follow another, and waits until it has the data of that.
+/// Makes one server follow another, and waits until it has the other's data.
 fn follow(server: &RedisServer, of: &RedisServer) {
     server.command(&["REPLICAOF", "127.0.0.1", &of.port().to_string()]);
     let begun = SystemHost.now();
@@ -193,7 +194,7 @@ fn follow(server: &RedisServer, of: &RedisServer) {
     }
 }
 
-/// What the simulation does by hand, and what strict.lua relies on.
+/// Checks behaviour that the simulation imitates, and that strict.lua relies on.
 #[test]
 fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
     const NONE: &str = "0000000000000000000000000000000000000000";
@@ -206,7 +207,7 @@ fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
         let [begun, before, _] = history(&primary);
         assert_eq!(before, NONE);
         follow(&replica, &primary);
-        // The first replica has it begin a history anew, with the same data.
+        // The first replica makes the primary start a new history, with the same data.
         let [first, before, replicas] = history(&primary);
         assert_eq!((before.as_str(), replicas.as_str()), (NONE, "1"));
         assert_ne!(first, begun);
@@ -214,7 +215,7 @@ fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
         replica.command(&["REPLICAOF", "NO", "ONE"]);
         let [second, before, _] = history(&replica);
         assert_eq!(before, first);
-        // It has written on by itself, so that it gets the data of the other as a whole.
+        // The old primary has written on its own, so it gets a full copy of the other's data.
         primary.command(&["SET", "forgotten", "x"]);
         follow(&primary, &replica);
         assert_eq!(primary.command(&["EXISTS", "forgotten"]).int(), 0);
@@ -225,7 +226,7 @@ fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
         assert!(third != first && third != second);
         primary.command(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(history(&primary)[0], third, "it is no replica");
-        // The simulated one, after the same.
+        // The simulated server after the same events.
         let mut simulated = SimulatedRedis::new();
         simulated.set_replid(&third, Some(&second));
         let info = simulated.execute(NOW_US, &command("INFO replication")).reply;
@@ -237,7 +238,7 @@ fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
     }
 }
 
-/// A release behind an ask waits for its copies.
+/// A release that was sent behind an ask waits until the ask has its copies.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_sent_behind_the_question_is_carried_out_once_it_is_answered() {
     for kind in kinds_here() {

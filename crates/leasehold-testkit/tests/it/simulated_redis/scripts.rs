@@ -1,8 +1,8 @@
-//! What Lua and a server hand to one another, and what scripts may not do.
+//! Values between Lua and a server, and the limits of scripts.
 
 use super::with_each_server;
 
-/// Scripts that answer something, each asked with the key `a` and the arguments `x` and `7`.
+/// Scripts that return a value. Each gets the key `a` and the arguments `x` and `7`.
 const ANSWERS: &[&str] = &[
     "return",
     "return nil",
@@ -69,7 +69,7 @@ const ANSWERS: &[&str] = &[
     "local e = redis.pcall('EVAL', 'return 1', 0) return e.err",
 ];
 
-/// Scripts that end in an error; what they wrote before stays.
+/// Scripts that end in an error. Their earlier writes stay.
 const ERRORS: &[&str] = &[
     "redis.call('SET', 'k', 'v')\nerror('text')",
     "redis.call('SET', 'k', 'v')\nerror({ err = 'CODE of mine' })",
@@ -135,7 +135,7 @@ fn scripts_are_found_by_their_hash_until_they_are_flushed() {
     });
 }
 
-/// A key is there in its last millisecond, with none left, and gone in the next.
+/// A key exists in its last millisecond, with no time left, and is gone in the next.
 #[test]
 fn the_last_millisecond_of_a_key_is_the_same() {
     with_each_server(|twins| {

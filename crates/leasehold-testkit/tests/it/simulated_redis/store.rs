@@ -1,4 +1,4 @@
-//! The store itself on both servers at once: every request that it sends is asked of both.
+//! The store itself on both servers at once: both get every request that it sends.
 
 use std::collections::BTreeMap;
 use std::future::{pending, ready};
@@ -21,7 +21,7 @@ use leasehold_testkit::virtual_host::SeededRandom;
 use super::kinds_here;
 use super::twins::{Kind, Twins};
 
-/// How many seeds there are, and how many requests each has.
+/// The number of seeds, and of requests for each.
 const SEEDS: u64 = 6;
 const REQUESTS: usize = 600;
 
@@ -33,11 +33,11 @@ struct Both {
     met: Arc<Mutex<Met>>,
 }
 
-/// What was met with.
+/// Counts of the connections and the answers.
 #[derive(Default)]
 struct Met {
     connections: u64,
-    /// How often which answer to a strict ask came.
+    /// How often each answer to a strict ask came.
     answers: BTreeMap<&'static str, u64>,
 }
 
@@ -51,8 +51,8 @@ impl Both {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The run id and the replication id of the server that the next connection is made to. Two of
-    /// three lead elsewhere afterwards: to another process, or to another history.
+    /// The run id and the replication id in the greeting of the next connection. Two of three
+    /// greetings have a wrong id: of another process, or of another history.
     fn greeted(&self) -> [String; 2] {
         let mut met = self.met();
         met.connections += 1;
@@ -111,7 +111,7 @@ impl Link for Both {
         let words: Vec<_> = command.args().collect();
         let answer = twins.send(&words);
         twins.compare_keys();
-        // A strict ask alone has the epoch among its keys.
+        // Only a strict ask has the epoch among its keys.
         if let (Ok(answer), true) = (&answer, words.contains(&b":lh:epoch".as_slice())) {
             self.count(answer);
         }
@@ -119,7 +119,7 @@ impl Link for Both {
     }
 }
 
-/// Hears nothing: what is published is compared as a command.
+/// Receives nothing: published messages are compared as commands.
 struct Deaf;
 
 impl Channels for Deaf {
@@ -134,7 +134,7 @@ impl Messages for Deaf {
     }
 }
 
-/// What others may do to the servers, and to the keys of the lock `a`.
+/// What other clients may do to the servers, and to the keys of the lock `a`.
 const MISCHIEF: &[&str] = &[
     "SCRIPT FLUSH",
     "FLUSHALL",
@@ -159,7 +159,7 @@ const MISCHIEF: &[&str] = &[
     "DEL a",
 ];
 
-/// And to what a strict server keeps.
+/// What they may do to the data of a strict server.
 const STRICT_MISCHIEF: &[&str] = &[
     "FLUSHALL",
     "DEL :lh:epoch",
@@ -207,7 +207,7 @@ impl Player {
         ask
     }
 
-    /// One request. What the store makes of the answer is for other tests to say.
+    /// Sends one request. Other tests check how the store reads the answer.
     async fn play(&mut self) {
         let key = Key::new(["a", "a", "{b}c"][self.random.below(3)]).expect("a name");
         let (owner, id) = self.owners[self.random.below(self.owners.len())].clone();
@@ -290,7 +290,7 @@ fn play(both: &Both) {
     }
 }
 
-/// Every script of the store is run, with and without what others do to its keys.
+/// Every script of the store runs, with and without mischief from other clients.
 #[test]
 fn the_scripts_of_the_store_do_what_they_do_on_a_real_server() {
     for kind in kinds_here() {
@@ -301,7 +301,7 @@ fn the_scripts_of_the_store_do_what_they_do_on_a_real_server() {
     }
 }
 
-/// Every kind of answer that a strict ask can get is met with.
+/// Every kind of answer to a strict ask occurs.
 #[test]
 fn so_do_those_of_a_strict_store() {
     for kind in kinds_here() {

@@ -1,4 +1,4 @@
-//! What a server tells of keys that change: to one who has read them, once.
+//! Client tracking: a server announces a change of a key once to each client that has read it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,7 +17,8 @@ const READER: u64 = 1;
 const START_US: u64 = 1_893_456_000_000_000;
 const STEPS: usize = 3_000;
 
-/// What others do. What leaves a hash as it is does not count here, and does in the simulation.
+/// Commands of other clients. None of them removes a missing field of a hash: the simulated server
+/// would announce that, and a real server would not.
 const COMMANDS: &[&str] = &[
     "SET a x",
     "SET a y PX 50",
@@ -39,11 +40,11 @@ const COMMANDS: &[&str] = &[
     "PUBLISH inbox hi",
 ];
 
-/// Scripts tell of each of their commands in turn.
+/// Each command of a script is announced in turn.
 const SCRIPT: &str = "redis.call('SET', 'a', 'x') redis.call('PUBLISH', 'inbox', 'between') \
                       redis.call('DEL', 'b') return redis.call('SET', 'a', 'y')";
 
-/// A real server, one who has it tell of changes, and the simulated one.
+/// A real server, a client that it tells of changes, and the simulated server.
 struct Scene {
     server: RedisServer,
     channels: Box<dyn Channels>,
@@ -74,7 +75,7 @@ impl Scene {
         self.server.clock().freeze_at(self.now_us);
     }
 
-    /// What the real server has told until now.
+    /// The messages from the real server until now.
     async fn told(&mut self) -> Vec<News> {
         self.server.command(&["PUBLISH", "marks", "x"]);
         let mut told = Vec::new();
@@ -86,7 +87,7 @@ impl Scene {
         }
     }
 
-    /// Reads a key on both, and has them tell of its next change.
+    /// Reads a key on both servers, so that both announce its next change.
     async fn read(&mut self, key: &str) {
         let (there, mut real) = meanwhile(&mut *self.messages, self.channels.track(key)).await;
         real.extend(self.told().await);
@@ -98,8 +99,8 @@ impl Scene {
         assert_eq!(real, simulated.collect::<Vec<_>>(), "{key}");
     }
 
-    /// Lets time go on, and both servers come upon what expires. Real ones look for it by
-    /// themselves too, in an order of their own.
+    /// Lets time pass, and makes both servers find expired keys. Real servers also look for them on
+    /// their own, in their own order.
     async fn expire(&mut self, us: u64) {
         self.pass(us);
         self.server.command(&["EXISTS", "a", "b", "c"]);
@@ -113,9 +114,9 @@ impl Scene {
         assert_eq!(real, simulated, "after {us} µs");
     }
 
-    /// Has others carry a command out on both.
+    /// Carries out a command of another client on both servers.
     async fn carry_out(&mut self, words: &[&str]) {
-        // What is refused changes nothing, on both.
+        // A refused command changes nothing on either server.
         let _refused = self.server.try_command(words).is_err();
         let real = self.told().await;
         let command = words[1..].iter().fold(Command::new(words[0]), |all, word| all.arg(word));
@@ -125,7 +126,7 @@ impl Scene {
     }
 }
 
-/// Waits for an answer, and what is told until it is there.
+/// Waits for an answer, and collects the messages that come before it.
 async fn meanwhile<T>(
     messages: &mut dyn Messages,
     answer: impl Future<Output = T>,

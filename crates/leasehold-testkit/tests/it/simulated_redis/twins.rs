@@ -1,4 +1,4 @@
-//! A simulated and a real server, asked the same at the same time.
+//! A simulated and a real server that get the same commands at the same times.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,32 +16,32 @@ pub(super) enum Kind {
     Valkey,
 }
 
-/// In what two answers may differ.
+/// A permitted difference between two answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leeway {
-    /// The parts of an array stand in any order; so many belong together.
+    /// The order of an array. The number says how many parts belong together.
     Order(usize),
-    /// Which keys are in the page of a scan, and where the next one begins.
+    /// The keys in a page of a scan, and its cursor.
     Page,
-    /// The text of a refusal behind its code.
+    /// The text of a refusal after its code.
     Text,
-    /// How a number is written.
+    /// The way in which a number is written.
     Digits,
-    /// The real one has lines more.
+    /// Additional lines from the real server.
     Lines,
-    /// Everything: it is not even asked.
+    /// Everything: the command is not even sent.
     Unasked,
 }
 
-/// Something in which the two may differ.
+/// A permitted difference, and the commands to which it applies.
 struct Excluded {
     why: &'static str,
     applies: fn(Kind, &[&[u8]]) -> bool,
     leeway: Leeway,
 }
 
-/// All that the comparison leaves out. What the random commands do not have in them, they do not
-/// have because the simulated server refuses it by name (`what_is_left_out_is_refused`).
+/// All permitted differences. The random commands do not use options that the simulated server
+/// refuses by name (`what_is_left_out_is_refused`).
 const EXCLUDED: &[Excluded] = &[
     Excluded {
         why: "the order of keys follows from hashes with a random seed; nobody may rely on it",
@@ -109,7 +109,7 @@ fn is_any(words: &[&[u8]], names: &[&str]) -> bool {
     names.iter().any(|name| words[0].eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// Everything on a server, read by the server itself: name, kind, time to live, value.
+/// Everything on a server, read by a script: name, type, time to live, value.
 const EVERYTHING: &str = "
     local found = {}
     local names = redis.call('KEYS', '*')
@@ -133,7 +133,7 @@ const EVERYTHING: &str = "
     end
     return found";
 
-/// When the clocks of both stand when they start.
+/// The time on the clocks of both at the start.
 const START_US: u64 = 1_893_456_000_000_000;
 
 pub(super) struct Twins {
@@ -154,7 +154,7 @@ impl Kind {
         }
     }
 
-    /// Whether there is such a server on PATH. A Redis there has to be.
+    /// Whether this server is on PATH. Redis is required, so it counts as there.
     pub(super) fn is_here(self) -> bool {
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let is_in = |path: &Path| path.join(self.program()).is_file();
@@ -166,7 +166,7 @@ impl Twins {
     pub(super) fn start(kind: Kind) -> Self {
         let server = RedisServer::builder().program(kind.program()).with_clock();
         let real = server.with_debug().start();
-        // Keys that nobody comes upon would be removed ten times a second of real time.
+        // Active expiry would remove expired keys ten times per second of real time.
         real.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         let mut simulated = SimulatedRedis::new();
         simulated.set_run_id(&run_id(&real));
@@ -177,17 +177,17 @@ impl Twins {
         twins
     }
 
-    /// Which process the real one is, and so the simulated one.
+    /// The run id of the real server, which the simulated one has too.
     pub(super) fn run_id(&self) -> String {
         run_id(&self.real)
     }
 
-    /// Its replication id, which the simulated one has too.
+    /// The replication id of the real server, which the simulated one has too.
     pub(super) fn replid(&self) -> String {
         replid(&self.real)
     }
 
-    /// Starts over: no keys, no scripts, no memory of what was asked.
+    /// Starts over: no keys, no scripts, and an empty log.
     pub(super) fn begin(&mut self, what: &str) {
         self.set_full(false);
         self.ask(&["FLUSHALL"]);
@@ -199,25 +199,25 @@ impl Twins {
     pub(super) fn step_clock(&mut self, us: i64) {
         self.now_us = self.now_us.checked_add_signed(us).expect("a time of these millennia");
         self.real.clock().freeze_at(self.now_us);
-        // Valkey looks at its clock once in a millisecond, and counts on by itself in between.
+        // Valkey reads its clock once per millisecond, and counts on by itself in between.
         let is_seen = |time_us: u64| (self.now_us..self.now_us + 1_000).contains(&time_us);
         while self.kind == Kind::Valkey && !is_seen(time_us(&self.real.command(&["TIME"]))) {}
         self.log.push(format!("the clock steps by {us} µs"));
     }
 
-    /// The whole milliseconds of both clocks.
+    /// The time on both clocks in whole milliseconds.
     pub(super) const fn now_ms(&self) -> u64 {
         self.now_us / 1000
     }
 
-    /// Uses the memory of both up, or gives it back.
+    /// Makes the memory of both servers full, or free again.
     pub(super) fn set_full(&mut self, full: bool) {
         self.simulated.set_full(full);
         self.real.command(&["CONFIG", "SET", "maxmemory", if full { "1" } else { "0" }]);
         self.log.push(format!("full: {full}"));
     }
 
-    /// Asks both, and compares the answers. Returns the one of the simulated server.
+    /// Sends a command to both, compares the answers, and returns the simulated server's.
     #[track_caller]
     pub(super) fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Reply {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
@@ -229,7 +229,7 @@ impl Twins {
         reply(answer)
     }
 
-    /// As [`ask`](Self::ask), with the answer as a connection gives it.
+    /// As [`ask`](Self::ask), with the answer as a connection returns it.
     #[track_caller]
     pub(super) fn send(&mut self, words: &[&[u8]]) -> Result<Value, LinkError> {
         let name = str::from_utf8(words[0]).expect("names of commands are texts");
@@ -238,7 +238,7 @@ impl Twins {
         let executed = self.simulated.execute(now_us, &command);
         self.scripts.extend(executed.script.as_deref().map(str::to_owned));
         let simulated = executed.reply;
-        // A script is too much to print.
+        // A script is too long to print.
         let shown = words.iter().map(|word| word.escape_ascii().to_string());
         let shown: Vec<_> = shown.map(|word| word.chars().take(200).collect::<String>()).collect();
         self.log.push(format!("{} -> {real:?}", shown.join(" ")));
@@ -254,7 +254,7 @@ impl Twins {
         simulated
     }
 
-    /// What the real server answers, and what time it was there.
+    /// The answer of the real server, and its time then.
     fn send_to_real(&self, words: &[&[u8]]) -> (Reply, u64) {
         let ask = |words: &[&[u8]]| match self.real.try_command(words) {
             Ok(reply) => plain(reply),
@@ -263,7 +263,7 @@ impl Twins {
         if self.kind == Kind::Redis {
             return (ask(words), self.now_us);
         }
-        // In one transaction it is one time.
+        // All commands of a transaction see the same time.
         ask(&[b"MULTI"]);
         ask(&[b"TIME"]);
         let queued = ask(words);
@@ -284,7 +284,7 @@ impl Twins {
         }
     }
 
-    /// Compares everything that lies on both.
+    /// Compares everything that is on both servers.
     #[track_caller]
     pub(super) fn compare_keys(&mut self) {
         let logged = self.log.len();
@@ -318,7 +318,7 @@ impl Twins {
         assert_eq!(simulated, real, "{}\nscan of {}", self.tail(), pattern.escape_ascii());
     }
 
-    /// What was asked last.
+    /// The last commands.
     fn tail(&self) -> String {
         let first = self.log.first().cloned().unwrap_or_default();
         let start = self.log.len().saturating_sub(60);
@@ -331,13 +331,13 @@ fn time_us(time: &Reply) -> u64 {
     part(0) * 1_000_000 + part(1)
 }
 
-/// What a connection of the store hands on of a refusal.
+/// The part of a refusal that a connection of the store reports.
 fn without_arguments(text: &str) -> String {
     text.split(", with args").next().unwrap_or_default().to_owned()
 }
 
-/// A real answer as connections of the store hand it on: a status is a text, and a refusal within
-/// is one of the whole.
+/// A real answer as connections of the store return it. A status becomes a text, and a refusal
+/// within an array becomes the whole answer.
 fn plain(reply: Reply) -> Reply {
     match reply {
         Reply::Status(text) => Reply::Bytes(text.into_bytes()),
@@ -375,7 +375,7 @@ fn alike(simulated: &Reply, real: &Reply, leeway: &[Leeway]) -> bool {
         (Reply::Bytes(one), Reply::Bytes(other)) => {
             let number = |bytes: &[u8]| str::from_utf8(bytes).ok()?.parse::<f64>().ok();
             let are_one = || number(one).is_some_and(|one| number(other) == Some(one));
-            // What a script has caught.
+            // A refusal that a script has caught.
             let has =
                 |lines: &[u8], line: &[u8]| lines.split(|it| *it == b'\n').any(|it| it == line);
             let are_lines = || one.split(|it| *it == b'\n').all(|line| has(other, line));
