@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::host::{Host, SystemHost};
-use leasehold::store::{Acquired, Ask, Claim, LeaseId, Otherwise, Released, Store};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, Otherwise, Released, Store, Why};
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 
 /// One key on a store.
@@ -110,15 +110,19 @@ pub(crate) fn allows_reasking(store: &impl Store, key: &Key) -> Result<(), Error
 
 /// Whether an ask was granted. `false` if another client holds the key.
 pub(crate) fn is_granted(answer: Acquired) -> Result<bool, Error> {
-    let message = match answer {
+    let refusal = match answer {
         Acquired::Granted { .. } => return Ok(true),
-        Acquired::Taken { .. } => return Ok(false),
+        Acquired::Refused(refusal) => refusal,
+    };
+    let message = match refusal.why {
+        Why::Taken => return Ok(false),
+        Why::TooFewCopies(error) => return Err(error),
         // Nobody knows whether another client holds the key. A caller that hears *taken* concludes
         // that another client does the work.
-        Acquired::Quarantined(quarantine) => {
+        Why::Quarantined(quarantine) => {
             format!("{quarantine}; nothing was granted, try again then")
         }
-        Acquired::Split { .. } => {
+        _ => {
             "no majority of the nodes granted it to anybody; nothing is held, try again".to_owned()
         }
     };

@@ -1,7 +1,7 @@
 //! A store of your own, as small as the contract allows: leases in one table.
 //!
-//! The table stands in for a database with a lazy client, which sends a statement when its future is
-//! polled. [`InOrder`] makes a proper store of it. The store has no line and sends no hints, so
+//! The table stands in for a database with a lazy client, which sends a statement when its future
+//! is polled. [`InOrder`] makes a proper store of it. The store has no line and sends no hints, so
 //! waiters poll.
 //!
 //! ```text
@@ -18,7 +18,7 @@ use leasehold::core::{FencingBlock, Moment, WallTime};
 use leasehold::host::{Host, SystemHost};
 use leasehold::store::{
     Acquired, Ask, Browse, Capabilities, Claim, ClientRecord, HintSink, Holder, InOrder, LeaseId,
-    Line, Otherwise, Reach, Released, Renewal, Renewed, Snapshot, Store,
+    Line, Otherwise, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Client, Error, ErrorKind, Key, OwnerToken, Release};
 
@@ -107,7 +107,7 @@ impl Store for Table {
                 }
                 Some(lease) => {
                     let retry_in = Some(lease.ends.since(now));
-                    return Ok(Acquired::Taken { retry_in, ahead: 0 });
+                    return Ok(Refusal::taken(retry_in, 0).into());
                 }
                 None => {}
             }

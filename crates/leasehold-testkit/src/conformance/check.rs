@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::core::FencingBlock;
-use leasehold::store::{Acquired, Released, Renewed, Snapshot};
+use leasehold::store::{Acquired, Quarantine, Refusal, Released, Renewed, Snapshot, Why};
 use leasehold::{Error, ErrorKind};
 
 /// Expects a grant. Returns its fencing tokens.
@@ -40,9 +40,42 @@ pub fn free_after(block: Option<FencingBlock>, asked: u32) -> u64 {
 #[track_caller]
 pub fn taken(answer: Result<Acquired, Error>) -> (Option<Duration>, u32) {
     match answer {
-        Ok(Acquired::Taken { retry_in, ahead }) => (retry_in, ahead),
+        Ok(Acquired::Refused(refusal)) if refusal.is_taken() => (refusal.retry_in, refusal.ahead),
         other => panic!("not taken: {other:?}"),
     }
+}
+
+/// Expects a refusal, whatever the reason.
+#[track_caller]
+pub fn refusal(answer: Result<Acquired, Error>) -> Refusal {
+    match answer {
+        Ok(Acquired::Refused(refusal)) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Expects that the store is quarantined.
+#[track_caller]
+pub fn quarantined(answer: Result<Acquired, Error>) -> Quarantine {
+    match refusal(answer).why {
+        Why::Quarantined(quarantine) => quarantine,
+        other => panic!("not quarantined: {other:?}"),
+    }
+}
+
+/// Expects a refusal because there were too few copies. Returns what the store says of it.
+#[track_caller]
+pub fn too_few_copies(answer: Result<Acquired, Error>) -> Error {
+    match refusal(answer).why {
+        Why::TooFewCopies(error) => error,
+        other => panic!("not for want of copies: {other:?}"),
+    }
+}
+
+/// Expects that other clients are why the key was refused: they have it, or split the votes.
+#[track_caller]
+pub fn contended(refusal: Refusal) {
+    assert!(matches!(refusal.why, Why::Taken | Why::Split), "not contended: {refusal:?}");
 }
 
 /// Expects a renewal. Returns its fencing tokens, and whether another waits.

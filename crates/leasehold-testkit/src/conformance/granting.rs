@@ -1,8 +1,8 @@
 //! One owner at a time, and the same owner gets the same answer.
 
-use leasehold::store::{Capabilities, Released};
+use leasehold::store::{Afterwards, Capabilities, Released};
 
-use super::check::{between, fence, granted, released, taken};
+use super::check::{between, contended, fence, granted, refusal, released, taken};
 use super::world::{SLACK, World, key, ms};
 
 pub(super) const PROMISE: &str = "one owner at a time, and the same owner gets the same answer";
@@ -25,15 +25,17 @@ pub(super) async fn a_key_held_by_another_is_taken(world: &World) {
     taken(anna.another().ask(&key("a")).send().await);
 }
 
-/// If the store promises it: no earlier ask ends the new lease.
+/// If the refusal says so: no earlier ask ends the new lease.
 pub(super) async fn who_was_told_taken_may_ask_again_by_the_same_token(world: &World) {
-    if !world.capabilities().reask {
-        return;
-    }
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     for _ in 0..3 {
-        taken(bert.ask(&key("a")).send().await);
+        let refusal = refusal(bert.ask(&key("a")).send().await);
+        assert!(refusal.is_taken(), "{refusal:?}");
+        if refusal.token != Afterwards::Keep {
+            assert!(!world.capabilities().reask, "the store promises it");
+            return;
+        }
     }
     released(anna.release(&key("a")).await, Released::Freed);
     granted(bert.ask(&key("a")).ttl(20_000).send().await);
@@ -105,9 +107,9 @@ pub(super) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
         for answer in answers {
             match answer.await.expect("answered") {
                 leasehold::store::Acquired::Granted { .. } => grants += 1,
-                leasehold::store::Acquired::Taken { .. }
-                | leasehold::store::Acquired::Split { .. } => {}
-                other @ leasehold::store::Acquired::Quarantined(_) => panic!("{other:?}"),
+                leasehold::store::Acquired::Refused(refusal) => {
+                    contended(refusal);
+                }
             }
         }
         assert_eq!(grants, 1, "round {round}");

@@ -4,7 +4,7 @@ use leasehold::store::{Acquired, Capabilities, Hint, Reach, Released, Renewed};
 
 use super::actor::Actor;
 use super::check::{
-    between, fence, first, free_after, granted, kept, lost, released, renewed, taken,
+    between, contended, fence, first, free_after, granted, kept, lost, released, renewed, taken,
 };
 use super::world::{SLACK, World, key, ms};
 
@@ -250,8 +250,10 @@ async fn rounds(host: &crate::VirtualHost, client: &Actor, inside: &std::sync::a
             let ask = actor.ask(&key("a")).join_as(ask_no, 3_000, 3_000);
             match ask.send().await.expect("answered") {
                 Acquired::Granted { .. } => break,
-                Acquired::Taken { .. } | Acquired::Split { .. } => host.advance(ms(5)).await,
-                other @ Acquired::Quarantined(_) => panic!("{other:?}"),
+                Acquired::Refused(refusal) => {
+                    contended(refusal);
+                    host.advance(ms(5)).await;
+                }
             }
         }
         assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");

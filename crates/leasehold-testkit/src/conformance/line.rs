@@ -5,7 +5,7 @@ use leasehold::core::line::{PLACES_MAX, REAPED_MAX};
 use leasehold::store::{Capabilities, Released};
 
 use super::actor::Actor;
-use super::check::{granted, refused, released, taken};
+use super::check::{contended, granted, refused, released, taken};
 use super::world::{SLACK, World, key, ms};
 
 pub(super) const PROMISE: &str = "who waits stands in line, and nobody passes";
@@ -221,11 +221,13 @@ pub(super) async fn a_release_before_many_dead_places_frees_the_key(world: &Worl
     for _ in 0..10 {
         match late.ask(&key("a")).send().await.expect("answered") {
             leasehold::store::Acquired::Granted { .. } => panic!("granted past a living place"),
-            leasehold::store::Acquired::Taken { retry_in, .. } if retry_in == Some(ms(0)) => {}
-            leasehold::store::Acquired::Taken { .. } | leasehold::store::Acquired::Split { .. } => {
-                break;
+            leasehold::store::Acquired::Refused(refusal) => {
+                let (retry_in, is_taken) = (refusal.retry_in, refusal.is_taken());
+                contended(refusal);
+                if !is_taken || retry_in != Some(ms(0)) {
+                    break;
+                }
             }
-            other @ leasehold::store::Acquired::Quarantined(_) => panic!("{other:?}"),
         }
     }
     granted(living.ask(&key("a")).send().await);

@@ -29,7 +29,6 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut strict = redis;
     strict.line = false;
     let mut copies = strict;
-    copies.gives_back = true;
     copies.reask = false;
     // Of nodes in memory. Each node would hand over to the head of its own line. A late grant of a
     // node is released.

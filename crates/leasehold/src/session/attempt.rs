@@ -1,7 +1,8 @@
-//! Asking the store for a key by one token, from the first ask to the lease, or to the place left.
+//! One acquisition at the store, from its first ask to the lease, or until it gives up.
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Session;
 use super::held::{Held, Hold};
@@ -15,31 +16,31 @@ use crate::core::passing::TURN_BLOCK;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 use crate::host::random_u32;
-use crate::store::{Acquired, Ask, LeaseId, Line, Note, Quarantine, Store};
+use crate::store::{
+    Acquired, Afterwards, Ask, LeaseId, Line, Note, Quarantine, Refusal, Store, Why,
+};
 
-/// One token's asks. Dropped before it has its lease, it releases its token: whatever the store
-/// granted, or will grant to an ask that is on its way, is given back, and the place in line is
-/// left.
+/// One acquisition's asks. If it is dropped before it has its lease, it releases its token. So it
+/// leaves the line, and the store releases whatever it granted or will still grant to an ask on its
+/// way.
 pub(super) struct Attempt {
     session: Arc<Session>,
     spec: Arc<Spec>,
     owner: OwnerToken,
     decisions: Acquisition,
-    /// Wakes one who waits; none if it does not.
+    /// Wakes the acquisition. `None` if it does not wait.
     wake: Option<Arc<Wake>>,
-    /// The first ask does not leave earlier.
+    /// When the first ask leaves at the earliest.
     not_before: Option<Moment>,
     /// Whether the store may know the token.
     known: bool,
-    /// Whether an ask is not answered yet.
-    is_asking: bool,
-    /// Why the store could not be asked the last time, or grants nothing, if that is so.
+    /// Why the store did not answer the last ask, or grants nothing at all.
     outage: Option<Error>,
-    /// Goes last: what this leaves behind is a lease or a release by then.
+    /// Dropped last: by then a lease or a release stands for this acquisition.
     _counted: Counted,
 }
 
-/// Counts an acquisition as under way for as long as it is there.
+/// Counts an acquisition as under way while it exists.
 pub(super) struct Counted(Arc<Session>);
 
 impl Counted {
@@ -56,7 +57,7 @@ impl Drop for Counted {
 }
 
 impl Attempt {
-    /// An attempt that takes a place in line if it has to, or none.
+    /// Begins an acquisition. It takes a place in the line if it `waits` and the key is taken.
     ///
     /// # Errors
     ///
@@ -67,7 +68,7 @@ impl Attempt {
         waits: bool,
     ) -> Result<Self, Error> {
         let counted = Counted::new(session);
-        // Now that this counts as under way: either it sees a shutdown, or the shutdown sees it.
+        // Only after it was counted: either it sees a shutdown, or the shutdown sees it.
         session.check_open()?;
         let owner = session.fresh_token();
         let wake = waits.then(Arc::default);
@@ -88,7 +89,7 @@ impl Attempt {
             not_before = session.rests.end_of(&spec.key, now);
         }
         if not_before.is_some() {
-            // This client had the key just now.
+            // This client had the key just now, so the store has answered.
             decisions.take_as_answered();
         }
         Ok(Self {
@@ -99,14 +100,13 @@ impl Attempt {
             wake,
             not_before,
             known: false,
-            is_asking: false,
             outage: None,
             _counted: counted,
         })
     }
 
-    /// Has an outage waited out from the beginning: this one waited for another task of its client,
-    /// which had the key, so that the store has answered before.
+    /// Waits an outage out from the beginning. This acquisition waited for another task of its
+    /// client that had the key, so the store has answered before.
     pub(super) fn after_others(mut self) -> Self {
         self.decisions.take_as_answered();
         let pause = self.decisions.pause(|| random_u32(&*self.session.host));
@@ -116,24 +116,20 @@ impl Attempt {
         self
     }
 
-    /// Asks until there is a lease, or an end. `None` only without waiting: another has it.
+    /// Asks until the client has the lease, or gives up. `None` if it does not wait and another
+    /// client has the key.
     ///
     /// # Cancel safety
     ///
-    /// Called again after its future was dropped, it goes on with the same token and place, unless
-    /// the store may have given back by itself what was asked for.
+    /// Called again after its future was dropped, it goes on with the same token and place.
     pub(super) async fn run(&mut self) -> Result<Option<Hold>, Error> {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
-        }
-        if std::mem::take(&mut self.is_asking) && self.session.gives_back {
-            self.leave_token();
         }
         loop {
             let sent = self.session.now();
             let ask = self.ask(sent);
             let known_before = std::mem::replace(&mut self.known, true);
-            self.is_asking = true;
             tracing::trace!(key = %self.spec.key, "asks");
             let answer = self.session.store.acquire(ask);
             let answer = tokio::select! {
@@ -141,7 +137,6 @@ impl Attempt {
                 answer = answer => answer,
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
-            self.is_asking = false;
             let answer = answer.map(|answer| as_wanted(answer, &self.spec));
             tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
             let now = self.session.now();
@@ -158,26 +153,29 @@ impl Attempt {
                         return Ok(Some(self.hold(life, turn)));
                     }
                 }
-                (NextAsk::GiveUp, Ok(Acquired::Quarantined(quarantine))) => {
-                    // Whether another has it nobody knows, and whoever is told that it is taken
-                    // concludes that another does the work.
-                    let message =
-                        format!("{quarantine}; nothing was taken, wait or come back later");
-                    return Err(Error::new(ErrorKind::Unavailable, message));
-                }
-                (NextAsk::GiveUp, Ok(Acquired::Taken { .. } | Acquired::Split { .. })) => {
-                    tracing::debug!(key = %self.spec.key, "taken");
-                    return Ok(None);
-                }
                 (NextAsk::GiveUp, Ok(Acquired::Granted { .. })) => {
                     return Err(too_slow(self.spec.ttl));
                 }
+                (NextAsk::GiveUp, Ok(Acquired::Refused(refusal))) => match refusal.why {
+                    Why::Taken | Why::Split => {
+                        tracing::debug!(key = %self.spec.key, "taken");
+                        return Ok(None);
+                    }
+                    // Nobody knows whether another client has it. A caller that is told *taken*
+                    // would conclude that another client does the work.
+                    Why::Quarantined(quarantine) => {
+                        let message =
+                            format!("{quarantine}; nothing was taken, wait or come back later");
+                        return Err(Error::new(ErrorKind::Unavailable, message));
+                    }
+                    Why::TooFewCopies(error) => return Err(error),
+                },
                 (NextAsk::GiveUp, Err(error)) => return Err(error),
             }
         }
     }
 
-    /// Draws the conclusions from an answer to the ask that left at `sent`.
+    /// Decides what follows from an answer to the ask that left at `sent`.
     fn conclude(
         &mut self,
         now: Moment,
@@ -186,64 +184,66 @@ impl Attempt {
         answer: &Result<Acquired, Error>,
     ) -> NextAsk {
         match answer {
-            Ok(Acquired::Quarantined(quarantine)) => {
-                self.note_outage(Some(&quarantined(quarantine)));
+            Ok(Acquired::Granted { .. }) => {
+                self.note_outage(None);
+                self.decisions.on_granted(now, sent)
             }
-            answer => self.note_outage(answer.as_ref().err()),
-        }
-        match answer {
-            Ok(Acquired::Granted { .. }) => self.decisions.on_granted(now, sent),
-            Ok(Acquired::Taken { retry_in, ahead }) => {
-                // Who takes no place has nothing to give back.
-                self.known = self.wake.is_some() && !self.spec.unqueued;
-                if !self.known && !self.session.has_line {
-                    // Nodes of a quorum that have not answered yet give back what they may grant.
-                    self.take_fresh_token();
-                }
-                let random = || random_u32(&*self.session.host);
-                self.decisions.on_taken(now, *retry_in, *ahead, random)
-            }
-            // Another may have had it when the store forgot: it comes to the same.
-            Ok(Acquired::Quarantined(Quarantine { left, .. })) => {
-                if known_before {
-                    // A store that forgot only some of it may remember the place.
-                    self.session.release_in_background(self.lease_id(), &self.spec);
-                }
-                self.take_fresh_token();
-                self.decisions.on_taken(now, Some(*left), 0, || random_u32(&*self.session.host))
-            }
-            Ok(Acquired::Split { round_trip }) => {
-                self.take_fresh_token();
-                self.decisions.on_split(now, *round_trip, || random_u32(&*self.session.host))
-            }
+            Ok(Acquired::Refused(refusal)) => self.refused(now, known_before, refusal),
             Err(error) => {
                 if error.kind() != ErrorKind::Unknown {
                     self.known = known_before;
                 }
-                if self.session.gives_back {
-                    self.leave_token();
-                }
-                let next =
-                    self.decisions.on_failed(now, error.kind(), random_u32(&*self.session.host));
-                if let NextAsk::At(at) = next {
-                    let retry_in = at.since(now);
-                    let key = &self.spec.key;
-                    tracing::warn!(%key, %error, ?retry_in, "the store could not be asked");
-                }
-                next
+                self.failed(now, error)
             }
         }
     }
 
-    /// Goes on by another token, and gives back whatever there may be of the one so far.
-    fn leave_token(&mut self) {
-        if self.known {
-            self.session.release_in_background(self.lease_id(), &self.spec);
+    fn refused(&mut self, now: Moment, known_before: bool, refusal: &Refusal) -> NextAsk {
+        match refusal.token {
+            // The store may know a place of the token, and no more.
+            Afterwards::Keep => self.known = self.wake.is_some() && !self.spec.unqueued,
+            Afterwards::Leave => {
+                if known_before {
+                    self.session.release_in_background(self.lease_id(), &self.spec);
+                }
+                self.take_fresh_token();
+            }
+            Afterwards::Spent => self.take_fresh_token(),
         }
-        self.take_fresh_token();
+        let &Refusal { retry_in, ahead, .. } = refusal;
+        let host = Arc::clone(&self.session.host);
+        let random = || random_u32(&*host);
+        match &refusal.why {
+            Why::Taken => {
+                self.note_outage(None);
+                self.decisions.on_taken(now, retry_in, ahead, random)
+            }
+            Why::Split => {
+                self.note_outage(None);
+                self.decisions.on_split(now, retry_in.unwrap_or_default(), random)
+            }
+            Why::Quarantined(quarantine) => {
+                self.note_outage(Some(&quarantined(quarantine)));
+                self.decisions.on_taken(now, retry_in, ahead, random)
+            }
+            Why::TooFewCopies(_) if retry_in == Some(Duration::ZERO) => NextAsk::Now,
+            Why::TooFewCopies(error) => self.failed(now, error),
+        }
     }
 
-    /// Goes on by another token: the one so far is spent.
+    /// Decides what follows when the store did not answer, or its grant did not count.
+    fn failed(&mut self, now: Moment, error: &Error) -> NextAsk {
+        self.note_outage(Some(error));
+        let next = self.decisions.on_failed(now, error.kind(), random_u32(&*self.session.host));
+        if let NextAsk::At(at) = next {
+            let retry_in = at.since(now);
+            let key = &self.spec.key;
+            tracing::warn!(%key, %error, ?retry_in, "the store could not be asked");
+        }
+        next
+    }
+
+    /// Goes on by a fresh token.
     fn take_fresh_token(&mut self) {
         self.known = false;
         let spent = std::mem::replace(&mut self.owner, self.session.fresh_token());
@@ -255,7 +255,7 @@ impl Attempt {
         }
     }
 
-    /// Who waits behind this one is told the same if its time is over meanwhile.
+    /// Notes an outage, also for the tasks behind this one whose time to wait may end meanwhile.
     fn note_outage(&mut self, outage: Option<&Error>) {
         if self.wake.is_some() && (self.outage.is_some() || outage.is_some()) {
             self.session.lines.with(&self.spec.key, |line| line.outage = outage.cloned());
@@ -263,10 +263,10 @@ impl Attempt {
         self.outage = outage.cloned();
     }
 
-    /// The time to wait is over: taken is one thing, a store that cannot be asked another.
+    /// The error for a wait that ended: *taken* and *not answered* are different errors.
     pub(super) fn elapsed(&self) -> Error {
         match &self.outage {
-            // It stays: the next task may go on with this attempt.
+            // Not taken out: the next task may go on with this attempt.
             Some(outage) => outage.clone(),
             None if self.decisions.is_answered() => wait_elapsed(),
             None => Error::new(
@@ -306,7 +306,7 @@ impl Attempt {
         }
     }
 
-    /// How many fencing tokens the grant is going to need, as far as can be seen.
+    /// How many fencing tokens the grant will need, as far as the client can tell.
     fn tokens_needed(&self) -> u32 {
         let is_passed_on = !self.spec.strict_fifo
             && (!self.spec.keep_idle.is_zero()
@@ -315,8 +315,8 @@ impl Attempt {
         if is_passed_on { TURN_BLOCK } else { 1 }
     }
 
-    /// Ends when it is time for the next ask, at `at` or at the first hint, or when the key was
-    /// handed over, with its lease.
+    /// Waits until `at` or the first hint, when the next ask is due. Returns the lease if the key
+    /// is handed over meanwhile.
     async fn handed_over_before(&mut self, at: Moment) -> Option<(LeaseLife, Turn)> {
         let may_be_free = tokio::select! {
             biased;
@@ -329,8 +329,8 @@ impl Attempt {
         }
         let given_way = self.decisions.on_free(|| random_u32(&*self.session.host))?;
         let at = self.session.now() + given_way;
-        // Another hint would say the same once more. Whoever finds the key free meanwhile may still
-        // hand it over.
+        // Another hint would say the same. But the store may still hand the key over: the next
+        // client that finds it free makes it do so.
         tokio::select! {
             biased;
             handed_over = self.handed_over() => Some(handed_over),
@@ -345,7 +345,7 @@ impl Attempt {
         }
     }
 
-    /// Ends when the key was handed over, with a lease that may be acted on at once.
+    /// Waits until the key is handed over, with a lease that the client may act on at once.
     async fn handed_over(&self) -> (LeaseLife, Turn) {
         let Some(wake) = &self.wake else { return pending().await };
         loop {
@@ -353,29 +353,29 @@ impl Attempt {
             let now = self.session.now();
             let (ttl, handed_ttl) = (self.spec.ttl, self.spec.ttl.waiter_ttl());
             let sent = self.decisions.on_handed_over(now, handed_over.ask_no, handed_ttl);
-            // To who takes no place, or one that is only woken, no store hands anything over.
+            // No store hands a key over to a client without a place, or to a place that only wakes.
             let joins = self.session.has_line && !self.spec.unqueued;
             match (sent.filter(|_| joins), handed_over.fencing) {
                 (Some(sent), fencing) if fencing.is_some() == self.spec.fencing => {
                     return LeaseLife::handed_over(now, sent, ttl, handed_ttl, fencing);
                 }
-                // A hint and no more: what is true, the next answer says.
+                // Only a hint: the next answer tells what is true.
                 _ => wake.wake(),
             }
         }
     }
 
-    /// The lease is ours: the driver takes care of it from now on.
+    /// Hands the granted lease to the driver, which takes care of it from now on.
     fn hold(&mut self, mut life: LeaseLife, turn: Turn) -> Hold {
         let key = &self.spec.key;
         let now = self.session.now();
         if self.spec.others_wait_unseen() {
-            // The store never knows.
+            // The store does not see waiters that poll, so it never says that the key is wanted.
             life.want(now);
         }
         let held = Held::new(self.lease_id(), Arc::clone(&self.spec), life);
         if self.decisions.has_waited() {
-            // Most likely somebody came meanwhile. The store says so if nobody did.
+            // Most likely another client waits by now. If not, the next renewal says so.
             held.want(now);
         }
         self.session.registry.adopt(&self.session, Arc::clone(&held));
@@ -416,14 +416,14 @@ pub(super) fn wait_elapsed() -> Error {
     )
 }
 
-/// What one hears whose time to wait is over during a quarantine.
+/// The error for a wait that ended during a quarantine.
 fn quarantined(quarantine: &Quarantine) -> Error {
     let message = format!("{quarantine}; nothing was taken, wait longer or come back later");
     Error::new(ErrorKind::WaitElapsed, message)
 }
 
-/// A server that lost what it noted of a grant without fencing takes the last token of all for that
-/// of this one, which another has.
+/// Removes fencing tokens that were not asked for. A server that lost its record of a grant without
+/// fencing may answer with the last token of all, which belongs to another grant.
 fn as_wanted(answer: Acquired, spec: &Spec) -> Acquired {
     match answer {
         Acquired::Granted { .. } if !spec.fencing => Acquired::Granted { fencing: None },

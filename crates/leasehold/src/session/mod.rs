@@ -116,8 +116,6 @@ pub(crate) struct Session {
     can_queue: bool,
     /// Whether the store tells waiters far back in a line when they come near.
     calls_up: bool,
-    /// Whether the store itself releases grants that nobody received.
-    gives_back: bool,
     /// When the store is to be asked for hints again, in nanoseconds.
     listens_again_at: AtomicU64,
     /// Tells waiters that the session was closed.
@@ -132,8 +130,7 @@ impl Session {
         id: ClientId,
         record: Option<ClientRecord>,
     ) -> Arc<Self> {
-        let Capabilities { line: has_line, watching, gives_back, calls_up, .. } =
-            store.capabilities();
+        let Capabilities { line: has_line, watching, calls_up, .. } = store.capabilities();
         let session = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store,
@@ -150,7 +147,6 @@ impl Session {
             has_line,
             can_queue: has_line || watching,
             calls_up,
-            gives_back,
             listens_again_at: AtomicU64::new(0),
             closing: Notify::new(),
         });

@@ -4,42 +4,129 @@ use std::fmt;
 use std::time::Duration;
 
 use super::ClientRecord;
+use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingBlock, FencingToken};
 
 /// The answer to an [`Ask`](super::Ask).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Acquired {
-    /// It is the asker's.
+    /// The owner has the key.
     Granted {
         /// The fencing tokens of this grant; `None` if none were reserved.
         fencing: Option<FencingBlock>,
     },
-    /// It is another's. Nodes of a quorum that have not answered yet may still grant it to one who
-    /// takes no place, and have it given back: whoever asks again without one does so by a fresh
-    /// owner token, unless the store promises
-    /// [`Capabilities::reask`](super::Capabilities::reask).
-    Taken {
-        /// When asking again may help: the time left of the holder's lease, zero for at once,
-        /// `None` if it has no end.
-        retry_in: Option<Duration>,
-        /// How many places are ahead of the asker's, or in the line if the asker has none.
-        ahead: u32,
-    },
-    /// Nobody holds it, as far as the store knows, and the store knows that it may have forgotten.
-    /// Nothing was granted, and no place was taken. At a quorum: too few nodes can vote before some
-    /// are quarantined no longer, and what others granted is being given back. The owner token is
-    /// spent: whoever goes on asks by a fresh one.
+    /// The owner does not have the key.
+    Refused(Refusal),
+}
+
+/// Why the key was not granted, when to ask again, and by which token.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// Why.
+    pub why: Why,
+    /// When asking again may help; zero means at once. `None`: the store cannot tell, so the client
+    /// asks again when it usually does.
+    pub retry_in: Option<Duration>,
+    /// How many places are ahead of the owner's place, or are in the line if the owner has none.
+    pub ahead: u32,
+    /// How the client goes on with its owner token.
+    pub token: Afterwards,
+}
+
+/// Why a key was not granted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Why {
+    /// Another owner has it. [`retry_in`](Refusal::retry_in) is the time left of its lease.
+    Taken,
+    /// Some nodes of a quorum granted it and others did not, so no client has a majority.
+    /// [`retry_in`](Refusal::retry_in) is how long one round of asking takes: clients that split
+    /// the votes come apart by random pauses of that order.
+    Split,
+    /// The store may have forgotten who has it. [`retry_in`](Refusal::retry_in) is the time left of
+    /// the quarantine. In a quorum, too few nodes can vote until then.
     Quarantined(Quarantine),
-    /// Some nodes of a quorum granted it and others did not, and no majority can come of it. What
-    /// was granted is being given back, so the owner token is spent: whoever goes on asks by a
-    /// fresh one.
-    Split {
-        /// How long one round of asking takes about: those who split the votes come apart by random
-        /// pauses of that order.
-        round_trip: Duration,
-    },
+    /// It was granted with too few copies, so the store released it. If
+    /// [`retry_in`](Refusal::retry_in) is zero, an earlier request by this token was, and nothing
+    /// was asked this time.
+    TooFewCopies(Error),
+}
+
+/// How a client goes on with the owner token of a refused request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Afterwards {
+    /// The client asks again by the same token, and keeps its place in the line if it has one.
+    Keep,
+    /// The client goes on by a fresh token. The store may still have a place of this one, so the
+    /// client releases it.
+    Leave,
+    /// The client goes on by a fresh token. The store releases whatever it granted, or may still
+    /// grant, to this one.
+    Spent,
+}
+
+impl Acquired {
+    /// Whether another owner has the key.
+    #[must_use]
+    pub const fn is_taken(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.is_taken())
+    }
+}
+
+impl From<Refusal> for Acquired {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Refusal {
+    /// Another owner has the key, and its lease ends in `retry_in` unless it is renewed. The client
+    /// keeps its token.
+    #[must_use]
+    pub const fn taken(retry_in: Option<Duration>, ahead: u32) -> Self {
+        Self { why: Why::Taken, retry_in, ahead, token: Afterwards::Keep }
+    }
+
+    /// The votes of a quorum were split. The token is spent.
+    #[must_use]
+    pub const fn split(round_trip: Duration) -> Self {
+        let (why, token) = (Why::Split, Afterwards::Spent);
+        Self { why, retry_in: Some(round_trip), ahead: 0, token }
+    }
+
+    /// The store is quarantined. It may still have a place of the token.
+    #[must_use]
+    pub const fn quarantined(quarantine: Quarantine) -> Self {
+        let (why, token) = (Why::Quarantined(quarantine), Afterwards::Leave);
+        Self { why, retry_in: Some(quarantine.left), ahead: 0, token }
+    }
+
+    /// There were too few copies of the grant, as `cause` says, and the store released it.
+    #[must_use]
+    pub const fn too_few_copies(cause: Error) -> Self {
+        Self { why: Why::TooFewCopies(cause), retry_in: None, ahead: 0, token: Afterwards::Spent }
+    }
+
+    /// Whether another owner has the key.
+    #[must_use]
+    pub const fn is_taken(&self) -> bool {
+        matches!(self.why, Why::Taken)
+    }
+
+    /// The same refusal, with another future for the token.
+    #[must_use]
+    pub fn with_token(self, token: Afterwards) -> Self {
+        Self { token, ..self }
+    }
+
+    /// The same refusal, after which the client asks again at once.
+    #[must_use]
+    pub fn at_once(self) -> Self {
+        Self { retry_in: Some(Duration::ZERO), ..self }
+    }
 }
 
 /// A store has restarted, has lost its data, or has taken another one's place. It grants nothing
@@ -123,26 +210,26 @@ pub enum Evicted {
     Changed,
 }
 
-/// What is known of a key. A store begins with the default, by which nothing is, and sets what it
-/// knows.
+/// The state of a key, as far as the store knows it. A store begins with the default, which is
+/// empty, and sets the fields that it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Who holds it: nobody, one, or several who share.
+    /// The holders: none, one, or several that share the key.
     pub holders: Vec<Holder>,
-    /// Who waits, in order; the first [`WAITERS_SHOWN_MAX`](Self::WAITERS_SHOWN_MAX) of them.
+    /// The first [`WAITERS_SHOWN_MAX`](Self::WAITERS_SHOWN_MAX) waiters, in order.
     pub waiters: Vec<Waiter>,
     /// How many wait in all.
     pub waiting: u32,
     /// The highest fencing token given so far, if the store still knows.
     pub fencing: Option<FencingToken>,
-    /// What each node of a quorum shows, in the order of its URLs. Empty for a single store.
+    /// The view of each node of a quorum, in the order of the URLs. Empty for a single store.
     pub votes: Vec<Vote>,
     /// Why nothing new is granted, whatever the key, if that is so.
     pub quarantine: Option<Quarantine>,
 }
 
-/// What one node of a quorum shows of a key.
+/// The view that one node of a quorum has of a key.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Vote {
@@ -154,7 +241,7 @@ pub struct Vote {
 }
 
 impl Vote {
-    /// What that node shows.
+    /// The view of `node`.
     #[must_use]
     pub fn new(node: impl Into<String>, holder: Result<Option<Vec<u8>>, String>) -> Self {
         Self { node: node.into(), holder }

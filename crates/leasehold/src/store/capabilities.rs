@@ -1,6 +1,7 @@
-//! What a store promises.
+//! The promises of a store.
 
-/// What a store promises. What is missing is refused, not emulated.
+/// The promises of a store. A store refuses a request that it does not promise; it emulates
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -14,17 +15,12 @@ pub struct Capabilities {
     pub line: bool,
     /// [`Line::Watch`](super::Line::Watch).
     pub watching: bool,
-    /// Who asked by an owner token without waiting ([`Line::Stand`](super::Line::Stand)), and was
-    /// not granted it, may ask by the same one again: nothing is given back behind its back, which
-    /// could end what it is granted then. Without it, whoever asks again does so by a fresh token.
+    /// One owner token may be used for lock after lock, as some other libraries do. The store
+    /// never releases anything in the background, so it cannot end a later lock of that token.
     pub reask: bool,
-    /// An ask that fails may have been granted, and given back by the store itself: that release
-    /// may come late, or twice. Whoever goes on after such a failure, or after the future of an ask
-    /// was dropped, does so by a fresh token.
-    pub gives_back: bool,
-    /// Those who wait far back in a line ([`is_far`](crate::core::line::is_far)) are told to ask
-    /// when they come near its front, and their places live until they would ask by themselves
-    /// ([`place_life`](crate::core::line::place_life)). So they ask rarely.
+    /// Waiters far back in a line ([`is_far`](crate::core::line::is_far)) ask rarely: the store
+    /// tells them to ask when they come near its front. Their places live until they would ask by
+    /// themselves ([`place_life`](crate::core::line::place_life)).
     pub calls_up: bool,
     /// How far hints reach.
     pub hints: Reach,
@@ -45,7 +41,6 @@ impl Capabilities {
         line: false,
         watching: false,
         reask: false,
-        gives_back: false,
         calls_up: false,
         hints: Reach::Nobody,
         reach: Reach::Process,

@@ -1,7 +1,7 @@
 //! The order of requests that the contract asks for, for stores whose client is lazy.
 //!
-//! Most clients of databases send nothing before their future is polled, and cancel the request when
-//! it is dropped. A [`Store`] must do neither, see *Order* there.
+//! Most clients of databases send nothing before their future is polled, and cancel the request
+//! when it is dropped. A [`Store`] must do neither, see *Order* there.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -28,7 +28,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 pub use answer::{
-    Acquired, Evicted, Holder, Page, Quarantine, Released, Renewed, Snapshot, Stopped, Vote, Waiter,
+    Acquired, Afterwards, Evicted, Holder, Page, Quarantine, Refusal, Released, Renewed, Snapshot,
+    Stopped, Vote, Waiter, Why,
 };
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
@@ -78,17 +79,14 @@ pub(crate) use request::{Keep, PlaceTerms};
 /// Repeating the request thus repairs a lost reply. A repeated ask or a renewal never shortens a
 /// lease: the new time left is the larger of the time left and the ttl, in the same step.
 ///
-/// After *taken* without a place in line, the client asks again with the same token only if the
-/// store promises [`Capabilities::reask`].
+/// A [`Refusal`] says whether the client may ask again with the same token.
 pub trait Store: Send + Sync + 'static {
     /// Grants the key, or puts the asker in line. [`core::line`](crate::core::line) has the table
     /// of decisions.
     ///
     /// # Errors
     ///
-    /// `Unavailable` also if the line is full ([`PLACES_MAX`](crate::core::line::PLACES_MAX)). The
-    /// same if too few replicas confirmed a grant that needs copies: the store then released it,
-    /// see [`Capabilities::gives_back`].
+    /// `Unavailable` also if the line is full ([`PLACES_MAX`](crate::core::line::PLACES_MAX)).
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static;
 
     /// Restarts the ttl if the owner still holds the key. Never re-creates a lease that has ended.

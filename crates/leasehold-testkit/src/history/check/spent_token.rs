@@ -67,13 +67,8 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             What::SentTo { node, process, request, token, .. } => {
                 let lost = spent.get(&**token);
                 let spent = at_nodes.get(&(*node, &**token)).or(lost);
-                let sent = Sent {
-                    process: *process,
-                    request: *request,
-                    token,
-                    at: event.at,
-                    may_be_late: true,
-                };
+                let (process, request, at) = (*process, *request, event.at);
+                let sent = Sent { process, request, token, at, may_be_late: true };
                 violations.extend(spent.and_then(|spent| used(story, &sent, spent)));
             }
             What::Sent { request: Request::Release, token, .. } => {
@@ -84,13 +79,9 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
                 let is_ask = matches!(request, Request::Ask { .. });
                 let offered = offered.get(&**token).filter(|left| is_ask || !left.is_kept);
                 let spent = spent.get(&**token).or(offered);
-                let sent = Sent {
-                    process: *process,
-                    request: *request,
-                    token,
-                    at: event.at,
-                    may_be_late: call.is_none() && !released.contains(&**token),
-                };
+                let may_be_late = call.is_none() && !released.contains(&**token);
+                let (process, request, at) = (*process, *request, event.at);
+                let sent = Sent { process, request, token, at, may_be_late };
                 violations.extend(spent.and_then(|spent| used(story, &sent, spent)));
             }
             _ => {}

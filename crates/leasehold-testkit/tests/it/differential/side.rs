@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use leasehold::core::FencingBlock;
 use leasehold::store::{
-    Acquired, AnyStore, Evicted, Hint, HintSink, Line, Page, Released, Renewal, Renewed, Snapshot,
-    Store,
+    Acquired, Afterwards, AnyStore, Evicted, Hint, HintSink, Line, Page, Refusal, Released,
+    Renewal, Renewed, Snapshot, Store, Why,
 };
 use leasehold::{Error, ErrorKind, FencingToken, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
@@ -37,7 +38,9 @@ pub(super) enum Answer {
     Granted(Option<Rise>),
     /// `stands`: the ask took no place in line.
     Taken {
-        taken: Acquired,
+        retry_in: Option<Duration>,
+        ahead: u32,
+        token: Afterwards,
         stands: bool,
     },
     /// `raised`: the block before a raise, if there was one, and the block after it.
@@ -124,9 +127,10 @@ impl Side {
                 let (key, stands) = (ask.key.clone(), ask.line == Line::Stand);
                 match store.acquire(ask).await? {
                     Acquired::Granted { fencing } => Answer::Granted(self.rise(&key, fencing)),
-                    taken @ (Acquired::Taken { .. }
-                    | Acquired::Quarantined(_)
-                    | Acquired::Split { .. }) => Answer::Taken { taken, stands },
+                    Acquired::Refused(Refusal { why, retry_in, ahead, token, .. }) => {
+                        assert!(matches!(why, Why::Taken), "{why:?}");
+                        Answer::Taken { retry_in, ahead, token, stands }
+                    }
                 }
             }
             Request::Abandon(ask) => {
@@ -211,8 +215,8 @@ impl Answer {
                 let seen = hints.into_iter().map(|(key, owner, no, it)| (key, owner, no, rise(it)));
                 Self::Heard(seen.collect())
             }
-            Self::Taken { taken: Acquired::Taken { retry_in, .. }, stands: true } => {
-                Self::Taken { taken: Acquired::Taken { retry_in, ahead: 0 }, stands: true }
+            Self::Taken { retry_in, token, stands: true, .. } => {
+                Self::Taken { retry_in, ahead: 0, token, stands: true }
             }
             Self::Inspected(mut snapshot, blocks) => {
                 if excludes(Exclusion::Since) {

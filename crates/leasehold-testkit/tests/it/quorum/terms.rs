@@ -1,7 +1,7 @@
 //! The options of a lock, over several nodes.
 
 use leasehold::core::token::{ClientId, OwnerToken};
-use leasehold::store::{Acquired, Ask, Claim, Line, Store as _};
+use leasehold::store::{Ask, Claim, Line, Store as _};
 use leasehold::{ErrorKind, Release, Ttl};
 use leasehold_testkit::faults::{Fault, Request};
 
@@ -122,7 +122,7 @@ fn who_coexists_hands_no_key_over_at_a_node_that_missed_the_release() {
             let mutex = if coexists { mutex.coexist() } else { mutex };
             let guard = mutex.lock().await.expect("free");
             let refused = scene.nodes[0].acquire(another_in_line()).await.expect("it is in memory");
-            assert!(matches!(refused, Acquired::Taken { .. }), "{refused:?}");
+            assert!(refused.is_taken(), "{refused:?}");
             scene.faults[0].next(Request::Release, Fault::Refuse);
             assert_eq!(guard.release().await.expect("two let go"), Release::Released);
             assert_eq!(scene.held_by("a").await, [true, false, false]);

@@ -7,10 +7,14 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::{Copies, LinkError, RedisConnector, RedisStore, Replicas, Value};
-use leasehold::store::{Acquired, Ask, Claim, LeaseId, Otherwise, Released, Renewal, Store};
+use leasehold::store::{
+    Acquired, Afterwards, Ask, Claim, LeaseId, Otherwise, Refusal, Released, Renewal, Store, Why,
+};
 use leasehold::{Client, Error, ErrorKind, Identity, Key, OwnerToken, Release, Ttl};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::conformance::check::{granted, lost, refused, renewed, taken};
+use leasehold_testkit::conformance::check::{
+    self, granted, lost, refused, renewed, taken, too_few_copies,
+};
 use leasehold_testkit::servers::{PATIENCE, RedisServer};
 
 use super::fake::{Fake, numbers, taken as taken_reply};
@@ -105,7 +109,7 @@ fn a_grant_that_falls_short_is_given_back_before_it_is_told() {
         play(async |_, fake, store| {
             fake.answer(Ok(Value::Int(0)));
             fake.confirm(Some(Ok(Value::Int(0))));
-            let error = store.acquire(ask("a", claim)).await.expect_err("no copy");
+            let error = too_few_copies(store.acquire(ask("a", claim)).await);
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             let says = "not granted: only 0 of 1 replicas confirmed it in 500ms; what the server \
                         had was given back, see that the replicas follow";
@@ -140,9 +144,13 @@ fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
         play(async |_, fake, store| {
             fake.answer(Ok(Value::Int(0)));
             fake.confirm(Some(Ok(Value::Int(0))));
-            refused(store.acquire(ask("a", claim)).await, ErrorKind::Unavailable);
+            let refusal = check::refusal(store.acquire(ask("a", claim)).await);
+            assert_eq!((refusal.retry_in, refusal.token), (None, Afterwards::Spent));
             let _seen = fake.seen();
-            let error = store.acquire(ask("a", claim)).await.expect_err("it is spent");
+            let refusal = check::refusal(store.acquire(ask("a", claim)).await);
+            let at_once = Some(Duration::ZERO);
+            assert_eq!((refusal.retry_in, refusal.token), (at_once, Afterwards::Leave));
+            let error = too_few_copies(Ok(refusal.into()));
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(error.to_string().contains("ask by a fresh token"), "{error}");
             assert!(commands(fake).is_empty());
@@ -155,11 +163,12 @@ fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
 #[test]
 fn who_waits_goes_on_by_a_fresh_token_once_a_grant_was_given_back() {
     let lost = || Err(LinkError::Broken { reason: "it ended".to_owned() });
-    for given_back in [numbers(&[1, 0]), lost()] {
+    // If the answer to the store's release is lost, the client releases the token too.
+    let table = [vec![numbers(&[1, 0])], vec![lost(), numbers(&[1, 0])]];
+    for released in table {
         play(async |host, fake, store| {
-            // The second release comes from the client, which had asked with that token before.
-            let released = [given_back.clone(), numbers(&[1, 0])];
-            for answer in [taken_reply(), Ok(Value::Int(7))].into_iter().chain(released) {
+            let releases = released.len();
+            for answer in [taken_reply(), Ok(Value::Int(7))].into_iter().chain(released.clone()) {
                 fake.answer(answer);
             }
             fake.answer(Ok(Value::Int(8)));
@@ -180,7 +189,8 @@ fn who_waits_goes_on_by_a_fresh_token_once_a_grant_was_given_back() {
             let scripts = seen.iter().filter(|words| words[0].starts_with("EVAL"));
             let tokens: Vec<_> = scripts.map(|words| token(words)).collect();
             let (fresh, spent) = tokens.split_last().expect("something was asked");
-            assert_eq!(spent, [&spent[0]; 4].map(String::as_str), "two asks, two releases");
+            assert_eq!(spent.len(), 2 + releases, "two asks and the releases");
+            assert!(spent.iter().all(|token| *token == spent[0]), "{spent:?}");
             assert_ne!(*fresh, spent[0]);
             assert_eq!(guard.token().as_str(), fresh);
         });
@@ -269,6 +279,15 @@ async fn patiently<T>(mut again: impl AsyncFnMut() -> Result<T, Error>) -> T {
     }
 }
 
+/// As [`patiently`], until a grant has its copies.
+async fn patiently_granted(mut again: impl AsyncFnMut() -> Result<Acquired, Error>) {
+    let asked = async || match again().await? {
+        Acquired::Refused(Refusal { why: Why::TooFewCopies(error), .. }) => Err(error),
+        answer => Ok(answer),
+    };
+    granted(Ok(patiently(asked).await));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_granted_is_on_the_replica_by_then() {
     let pair = Pair::start();
@@ -277,17 +296,19 @@ async fn what_is_granted_is_on_the_replica_by_then() {
         pair.primary.command(&["HDEL", ":lh:epoch", "until"]);
         for (name, claim) in [("a", Claim::Exclusive), ("b", Claim::Plain), ("b", Claim::Plain)] {
             let mut owner = None;
-            let answer = patiently(async || {
+            let answer = patiently_granted(async || {
                 let ask = fresh_ask(name, claim);
                 owner = Some(ask.owner.clone());
                 let answer = store.acquire(ask.clone()).await;
                 pair.primary.command(&["HDEL", ":lh:epoch", "until"]);
                 match answer {
-                    Ok(Acquired::Quarantined(_)) => store.acquire(ask).await,
+                    Ok(Acquired::Refused(Refusal { why: Why::Quarantined(_), .. })) => {
+                        store.acquire(ask).await
+                    }
                     answer => answer,
                 }
             });
-            granted(Ok(answer.await));
+            answer.await;
             let mut lease = lease(name, claim);
             lease.owner = owner.expect("it asked");
             let there = pair.replica.command(&["GET", name]).text();
@@ -304,11 +325,11 @@ async fn while_the_replica_hangs_nothing_is_granted_or_renewed_and_nothing_stays
     let store = pair.store("?replicas=1").await.expect("connected");
     let renew = async || store.renew(renewal("held")).await;
     let asks = async |name| store.acquire(fresh_ask(name, Claim::Exclusive)).await;
-    granted(Ok(patiently(async || asks("first").await).await));
+    patiently_granted(async || asks("first").await).await;
     granted(store.acquire(ask("held", Claim::Exclusive)).await);
     pair.replica.pause();
     for claim in [Claim::Exclusive, Claim::Plain] {
-        let error = store.acquire(fresh_ask("a", claim)).await.expect_err("no copy");
+        let error = too_few_copies(store.acquire(fresh_ask("a", claim)).await);
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
         assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0, "it was given back");
@@ -317,14 +338,14 @@ async fn while_the_replica_hangs_nothing_is_granted_or_renewed_and_nothing_stays
     assert_eq!(pair.primary.command(&["EXISTS", "held"]).int(), 1, "it is not lost by that");
     pair.replica.resume();
     renewed(Ok(patiently(renew).await));
-    granted(Ok(patiently(async || asks("a").await).await));
+    patiently_granted(async || asks("a").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_replicas_than_there_are_never_confirm() {
     let pair = Pair::start();
     let store = pair.store("?replicas=2").await.expect("connected");
-    let error = store.acquire(ask("a", Claim::Exclusive)).await.expect_err("there is one");
+    let error = too_few_copies(store.acquire(ask("a", Claim::Exclusive)).await);
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("of 2 replicas confirmed it"), "{error}");
     assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0, "it was given back");
@@ -332,7 +353,7 @@ async fn more_replicas_than_there_are_never_confirm() {
     let alone = RedisServer::start();
     let url = alone.url() + "?replicas=majority";
     let store = RedisStore::connect(&url, SystemHost::shared()).await.expect("connected");
-    refused(store.acquire(ask("a", Claim::Exclusive)).await, ErrorKind::Unavailable);
+    too_few_copies(store.acquire(ask("a", Claim::Exclusive)).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

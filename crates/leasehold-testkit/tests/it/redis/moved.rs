@@ -8,13 +8,13 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::host::Host as _;
 use leasehold::store::redis::{RedisConnector, RedisStore, Strict};
-use leasehold::store::{Acquired, AnyStore, Claim, Quarantine};
+use leasehold::store::{AnyStore, Claim, Quarantine};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::conformance::check::{granted, refused};
+use leasehold_testkit::conformance::check::{granted, quarantined, refused, taken};
 use leasehold_testkit::conformance::{Actor, World, key, ms};
 use leasehold_testkit::servers::{Proxy, RedisServer, ServerOutside};
 
-use super::fake::{Fake, numbers, taken};
+use super::fake::{Fake, numbers, taken as taken_reply};
 use super::strict::QUARANTINE;
 use crate::stores::run_id;
 
@@ -58,10 +58,7 @@ impl Scene {
     }
 
     async fn quarantine(&self, actor: &Actor, claim: Claim) -> Quarantine {
-        match actor.ask(&key("b")).claim(claim).reserve(0).send().await {
-            Ok(Acquired::Quarantined(quarantine)) => quarantine,
-            other => panic!("not quarantined: {other:?}"),
-        }
+        quarantined(actor.ask(&key("b")).claim(claim).reserve(0).send().await)
     }
 }
 
@@ -135,9 +132,9 @@ fn connections_that_are_left_are_made_anew_with_growing_pauses() {
             host.advance(ms(1_000)).await;
             let (started, attempts) = (host.now(), fake.attempts());
             fake.answer(numbers(&[5]));
-            fake.answer(taken());
+            fake.answer(taken_reply());
             let answer = world.actor().ask(&key("a")).send().await;
-            assert!(matches!(answer, Ok(Acquired::Taken { .. })), "{answer:?}");
+            taken(answer);
             assert_eq!((host.now(), fake.attempts()), (started, attempts + 1));
         }
         host.advance(ms(1_000)).await;
@@ -150,9 +147,9 @@ fn connections_that_are_left_are_made_anew_with_growing_pauses() {
             last = host.now();
             assert!(took >= ms(at_least) && took <= ms(1_025), "{took:?}, not {at_least} ms");
         }
-        fake.answer(taken());
+        fake.answer(taken_reply());
         let answer = world.actor().ask(&key("a")).send().await;
-        assert!(matches!(answer, Ok(Acquired::Taken { .. })), "{answer:?}");
+        taken(answer);
         assert!(host.now().since(last) <= ms(500), "it is itself again for so long");
     });
     host.drop_tasks();

@@ -11,7 +11,9 @@ use leasehold::store::{
 };
 use leasehold::{Client, Error, ErrorKind, Identity, Key, Lost, Release};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::conformance::check::{granted, lost, refused, released, renewed, taken};
+use leasehold_testkit::conformance::check::{
+    granted, lost, quarantined, refused, released, renewed, taken,
+};
 use leasehold_testkit::conformance::{Actor, World, key, ms};
 use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
@@ -47,10 +49,7 @@ impl Scene {
 
     /// As [`ask`](Self::ask), and asserts that the answer is a quarantine.
     pub(super) async fn assert_quarantined(&self, actor: &Actor, key: &Key) -> Quarantine {
-        match self.ask(actor, key).await {
-            Acquired::Quarantined(quarantine) => quarantine,
-            other => panic!("not quarantined: {other:?}"),
-        }
+        quarantined(Ok(self.ask(actor, key).await))
     }
 
     /// Asserts that no key of `keys` is granted before the quarantine is over, and each one after
@@ -221,8 +220,7 @@ fn a_lock_with_nothing_beside_it_is_asked_for_strictly_too() {
         }
         granted(ask(&anna).await);
         scene.server().flush();
-        let answer = ask(&bert).await.expect("answered");
-        assert!(matches!(answer, Acquired::Quarantined(_)), "{answer:?}");
+        quarantined(ask(&bert).await);
     });
 }
 

@@ -56,7 +56,7 @@ fn the_tasks_of_a_client_pass_the_lock_on_and_then_leave_others_a_chance() {
         let crowd = client.mutex("a");
         for _ in 0..200 {
             let (mutex, host) = (crowd.clone(), scene.host.clone());
-            scene.host.task(async move {
+            let _output = scene.host.task(async move {
                 let guard = mutex.lock().await.expect("in the end");
                 host.advance(ms(5)).await;
                 drop(guard);

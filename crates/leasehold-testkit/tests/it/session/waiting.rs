@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, AnyStore, Ask, Claim, Hint, LeaseId, Line, Otherwise, Released, Snapshot, Store,
+    AnyStore, Ask, Claim, Hint, LeaseId, Line, Otherwise, Released, Snapshot, Store,
 };
 use leasehold::{Client, Error, ErrorKind, Guard, Key, OwnerToken, Ttl};
 use leasehold_testkit::VirtualHost;
@@ -265,7 +265,7 @@ async fn join(scene: &Scene, store: &AnyStore, id: &ClientId) -> OwnerToken {
     ask.line = line;
     ask.reserve = 1;
     let answer = store.acquire(ask).await.expect("answered");
-    assert!(matches!(answer, Acquired::Taken { .. }), "{answer:?}");
+    assert!(answer.is_taken(), "{answer:?}");
     // A store may have to open its connection for hints.
     scene.host.settle().await;
     owner

@@ -15,8 +15,8 @@ use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::store::{
-    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, Otherwise, PlaceTerms, Released, Renewal,
-    Renewed, Snapshot, Waiter, line_is_full,
+    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, Otherwise, PlaceTerms, Refusal, Released,
+    Renewal, Renewed, Snapshot, Waiter, line_is_full,
 };
 
 /// One key.
@@ -124,7 +124,7 @@ impl Entry {
             AskDecision::WaitAndRetry => Duration::ZERO,
         };
         let ahead = self.position(&ask.owner).unwrap_or(self.line.len());
-        Ok(Acquired::Taken { retry_in: Some(retry_in), ahead: count(ahead) })
+        Ok(Refusal::taken(Some(retry_in), count(ahead)).into())
     }
 
     /// Takes or refreshes the asker's place, if it wants one. Returns whether the place is new.

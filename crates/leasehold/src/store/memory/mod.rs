@@ -137,7 +137,7 @@ impl State {
         let entry = self.entries.entry(ask.key.clone()).or_insert_with(|| Entry::new(floor));
         let holder = entry.owner(now).cloned();
         let answer = entry.acquire(now, host.wall(), &ask, mail)?;
-        let waits = matches!(answer, Acquired::Taken { .. }) && ask.line != Line::Stand;
+        let waits = answer.is_taken() && ask.line != Line::Stand;
         if let Some(inbox) = holder.filter(|_| waits).and_then(|owner| owner.client()) {
             mail.push(Mail { inbox, hint: Hint::Wanted { key: ask.key } });
         }

@@ -19,7 +19,7 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
-use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Snapshot, Store};
+use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Refusal, Snapshot, Store, Why};
 
 /// How long a node keeps the probe lease if its release does not arrive.
 const PROBE_TTL: Duration = Duration::from_secs(5);
@@ -84,10 +84,10 @@ impl<S: Store> Shared<S> {
         let asked = self.host.now();
         match store.acquire(ask).await? {
             Acquired::Granted { .. } => {}
-            Acquired::Quarantined(quarantine) => {
+            Acquired::Refused(Refusal { why: Why::Quarantined(quarantine), .. }) => {
                 return Err(Error::new(ErrorKind::Unavailable, quarantine.to_string()));
             }
-            Acquired::Taken { .. } | Acquired::Split { .. } => {
+            Acquired::Refused(_) => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     "it says that another has a name that was made up just now",

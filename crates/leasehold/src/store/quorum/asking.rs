@@ -1,6 +1,7 @@
 //! One acquire request to all nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ballot::{Ballot, Verdict};
 use super::leases::Known;
@@ -11,7 +12,9 @@ use super::{Shared, error};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
-use crate::store::{Acquired, Ask, LeaseId, Line, Renewal, Renewed, Store};
+use crate::store::{
+    Acquired, Afterwards, Ask, LeaseId, Line, Refusal, Renewal, Renewed, Store, Why,
+};
 
 /// The answer of a node to the request, or to a renewal that raises its counter.
 enum Answer {
@@ -26,6 +29,10 @@ pub(super) struct Asking<S: Store> {
     sent: Moment,
     ballot: Ballot,
     answers: SideBySide<S, Answer>,
+    /// Whether a node has released its grant for want of copies, so that the token is spent there.
+    is_spent: bool,
+    /// Whether the token was spent at a node before, so that the node was asked nothing.
+    asked_in_vain: bool,
 }
 
 impl<S: Store> Asking<S> {
@@ -46,7 +53,9 @@ impl<S: Store> Asking<S> {
                 }
             }
         }
-        Self { shared: Arc::clone(shared), ask, sent, ballot, answers }
+        let (is_spent, asked_in_vain) = (false, false);
+        let shared = Arc::clone(shared);
+        Self { shared, ask, sent, ballot, answers, is_spent, asked_in_vain }
     }
 
     /// Waits until the votes decide.
@@ -63,14 +72,19 @@ impl<S: Store> Asking<S> {
                 // nodes.
                 Verdict::Taken { .. } if self.waits() && self.ballot.is_waited_for() => {}
                 Verdict::Taken { retry_in, ahead } => {
+                    let taken = Refusal::taken(retry_in, ahead);
+                    if self.is_spent {
+                        return Ok(self.given_up(taken));
+                    }
+                    if self.waits() {
+                        return Ok(taken.into());
+                    }
                     self.hear_out();
-                    return Ok(Acquired::Taken { retry_in, ahead });
+                    return Ok(taken.with_token(Afterwards::Spent).into());
                 }
                 Verdict::Split => {
-                    // Sent after the request, so it reaches every node that may have granted the
-                    // key.
-                    drop(Leaving::submit(&self.shared, self.lease()));
-                    return Ok(Acquired::Split { round_trip: self.shared.round_trip() });
+                    let split = Refusal::split(self.shared.round_trip());
+                    return Ok(self.given_up(split));
                 }
                 // The remaining answers tell whether any node granted the key.
                 Verdict::Quarantined(_) | Verdict::Failed if self.ballot.is_waited_for() => {}
@@ -78,7 +92,12 @@ impl<S: Store> Asking<S> {
                     if self.ballot.may_be_known() {
                         drop(Leaving::submit(&self.shared, self.lease()));
                     }
-                    return Ok(Acquired::Quarantined(quarantine));
+                    return Ok(Refusal::quarantined(quarantine).into());
+                }
+                Verdict::Failed if self.is_spent => {
+                    let refusal = Refusal::too_few_copies(self.failed());
+                    let refusal = if self.asked_in_vain { refusal.at_once() } else { refusal };
+                    return Ok(self.given_up(refusal));
                 }
                 Verdict::Failed => return Err(self.failed()),
             }
@@ -87,6 +106,13 @@ impl<S: Store> Asking<S> {
             };
             self.hear(node, heard);
         }
+    }
+
+    /// Releases what the nodes granted, or may still grant. The token is spent then.
+    fn given_up(self, refusal: Refusal) -> Acquired {
+        // Sent after the request, so it reaches every node that may have granted the key.
+        drop(Leaving::submit(&self.shared, self.lease()));
+        refusal.with_token(Afterwards::Spent).into()
     }
 
     fn waits(&self) -> bool {
@@ -120,14 +146,8 @@ impl<S: Store> Asking<S> {
                     self.ballot.granted(node, fencing);
                 }
             }
-            Heard::Answer(Ok(Answer::Acquired(Acquired::Taken { retry_in, ahead }))) => {
-                self.ballot.taken(node, retry_in, ahead);
-            }
-            Heard::Answer(Ok(Answer::Acquired(Acquired::Quarantined(quarantine)))) => {
-                self.ballot.quarantined(node, quarantine);
-            }
-            Heard::Answer(Ok(Answer::Acquired(Acquired::Split { round_trip }))) => {
-                self.ballot.taken(node, Some(round_trip), 0);
+            Heard::Answer(Ok(Answer::Acquired(Acquired::Refused(refusal)))) => {
+                self.refused(node, refusal);
             }
             Heard::Answer(Ok(Answer::Raised(Renewed::Renewed {
                 fencing, raised_from, ..
@@ -140,6 +160,19 @@ impl<S: Store> Asking<S> {
             Heard::Answer(Err(error)) => self.ballot.failed(node, error),
         }
         self.raise();
+    }
+
+    fn refused(&mut self, node: usize, Refusal { why, retry_in, ahead, .. }: Refusal) {
+        match why {
+            Why::Taken => self.ballot.taken(node, retry_in, ahead),
+            Why::Split => self.ballot.taken(node, retry_in, 0),
+            Why::Quarantined(quarantine) => self.ballot.quarantined(node, quarantine),
+            Why::TooFewCopies(error) => {
+                self.is_spent = true;
+                self.asked_in_vain |= retry_in == Some(Duration::ZERO);
+                self.ballot.failed(node, error);
+            }
+        }
     }
 
     /// Raises the counters of the nodes that are behind, if they still grant the key to us.

@@ -22,7 +22,7 @@ use crate::core::error::Error;
 use crate::core::token::FencingToken;
 use crate::core::ttl::Ttl;
 use crate::host::{Host, random_u32};
-use crate::store::{Acquired, Ask, LeaseId, Line, Otherwise, Renewal, Store};
+use crate::store::{Acquired, Ask, LeaseId, Line, Otherwise, Renewal, Store, Why};
 
 /// The shortest pause before a node is asked again.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -78,11 +78,11 @@ impl<S: Store> Filling<S> {
             let Some(shared) = self.shared.upgrade() else { return };
             free_in = match self.ask(&shared).await {
                 Some(Ok(Acquired::Granted { .. })) => return self.raise(&shared).await,
-                Some(Ok(Acquired::Taken { retry_in, .. })) => {
-                    Some(retry_in.unwrap_or(Duration::MAX))
-                }
-                Some(Ok(Acquired::Quarantined(quarantine))) => Some(quarantine.left),
-                Some(Ok(Acquired::Split { round_trip })) => Some(round_trip),
+                Some(Ok(Acquired::Refused(refusal))) => match refusal.why {
+                    // Its token is spent there.
+                    Why::TooFewCopies(_) => return,
+                    _ => Some(refusal.retry_in.unwrap_or(Duration::MAX)),
+                },
                 // The next renewal also finds out that the node is down.
                 Some(Err(_)) | None => return,
             };

@@ -291,8 +291,6 @@ impl<S: Store> Store for Quorum<S> {
             reach: capabilities().map(|promised| promised.reach).min().unwrap_or(Reach::Process),
             browse: all(|promised| promised.browse),
             durable: all(|promised| promised.durable),
-            // One node that gives grants back is enough.
-            gives_back: capabilities().any(|promised| promised.gives_back),
             // No `line`: each node would hand over to its own head of the line. No `reask`: the
             // grants of late nodes are released in the background.
             ..Capabilities::NONE

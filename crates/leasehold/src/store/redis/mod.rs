@@ -66,8 +66,9 @@ use self::scripted::{Scripted, Step};
 use self::spent::Spent;
 use self::wire::Wire;
 use super::{
-    Acquired, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line, Otherwise,
-    Quarantine, Reach, Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
+    Acquired, Afterwards, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line,
+    Otherwise, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
+    unsupported_claim,
 };
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -210,7 +211,7 @@ impl RedisStore {
                     let granted = Acquired::Granted { fencing: None };
                     return shared.confirmed(granted, reply.confirmed, lease, limit).await;
                 }
-                Set::Taken => return Ok(Acquired::Taken { retry_in: None, ahead: 0 }),
+                Set::Taken => return Ok(Refusal::taken(None, 0).into()),
                 // The command did not change the key. A repeated request must restart the whole
                 // ttl, so ask again with the script.
                 Set::Before => {
@@ -244,7 +245,7 @@ impl Shared {
         }
     }
 
-    /// Returns the answer. A grant without enough copies is released, and is an error.
+    /// Returns the answer. A grant without enough copies is released, and is a refusal.
     async fn confirmed(
         &self,
         answer: Acquired,
@@ -259,11 +260,13 @@ impl Shared {
         self.spent.add(key.clone(), lease.owner.clone());
         let release = Scripted::new(Step::Release(lease, Otherwise::Free)).on(&self.terms);
         let released = self.asks.submit(limit, release).await;
-        let error = match released.and_then(|answer| reply::released(&key, &answer)) {
-            Ok(_) => shortfall.granted(),
-            Err(cause) => shortfall.left_behind(cause),
-        };
-        Err(error.with_name(key.as_str()))
+        match released.and_then(|answer| reply::released(&key, &answer)) {
+            Ok(_) => {
+                let error = shortfall.granted().with_name(key.as_str());
+                Ok(Refusal::too_few_copies(error).into())
+            }
+            Err(cause) => Err(shortfall.left_behind(cause).with_name(key.as_str())),
+        }
     }
 
     /// Logs once that this user may not publish, so that waiters are not woken.
@@ -297,9 +300,15 @@ impl Store for RedisStore {
             _ => terms.allow(ask.ttl, &ask.key),
         };
         let refused = self.shared.check_here(&ask.key).and(refused);
-        let refused = refused.and_then(|()| self.shared.spent.check(&ask.key, &ask.owner));
         if let Err(refused) = refused {
             return Either::Left(Either::Right(ready(Err(refused))));
+        }
+        if terms.copies.is_any()
+            && let Some(spent) = self.shared.spent.look(&ask.key, &ask.owner)
+        {
+            let refusal = Refusal::too_few_copies(spent).at_once();
+            let refusal = refusal.with_token(Afterwards::Leave);
+            return Either::Left(Either::Right(ready(Ok(refusal.into()))));
         }
         match ask.claim {
             Claim::Exclusive => {}
@@ -323,14 +332,14 @@ impl Store for RedisStore {
             answered.answer =
                 shared.confirmed(answered.answer, reply.confirmed, lease, limit).await?;
             match (&answered.answer, &inbox) {
-                (Acquired::Taken { .. }, Some(inbox)) => {
+                (Acquired::Refused(Refusal { why: Why::Taken, .. }), Some(inbox)) => {
                     shared.hints.listen(inbox);
                     if answered.is_first_behind_a_foreigner {
                         shared.hints.track(&key, inbox);
                     }
                 }
                 (Acquired::Granted { .. }, Some(_)) => shared.hints.granted(&key),
-                (Acquired::Quarantined(_) | Acquired::Split { .. }, _) | (_, None) => {}
+                (Acquired::Refused(_), _) | (_, None) => {}
             }
             shared.notice_muteness(answered.hints_denied);
             if let Some(holder) = &answered.holder {
@@ -437,7 +446,6 @@ impl Store for RedisStore {
             line: self.shared.terms.hand_over(),
             watching: true,
             reask: !self.shared.terms.copies.is_any(),
-            gives_back: self.shared.terms.copies.is_any(),
             hints: Reach::Network,
             reach: Reach::Network,
             browse: true,

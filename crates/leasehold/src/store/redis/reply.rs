@@ -12,7 +12,8 @@ use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken, client_of};
 use crate::store::{
-    Acquired, Evicted, Holder, Quarantine, Released, Renewed, Snapshot, Waiter, line_is_full,
+    Acquired, Evicted, Holder, Quarantine, Refusal, Released, Renewed, Snapshot, Waiter,
+    line_is_full,
 };
 
 /// The reply of acquire.lua for a holder that is not one of our clients.
@@ -63,14 +64,14 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
             let ahead = u32::try_from(*ahead).map_err(|_| strange(key))?;
             let is_first_behind_a_foreigner = holder == FOREIGNER && ahead == 0;
             let holder = str::from_utf8(holder).ok().and_then(ClientId::new);
-            let answer = Acquired::Taken { retry_in: millis(*retry_in), ahead };
+            let answer = Refusal::taken(millis(*retry_in), ahead).into();
             let told = Answered::hinted(answer, *denied);
             Ok(Answered { holder, is_first_behind_a_foreigner, ..told })
         }
         [Value::Int(2)] => Err(line_is_full(key)),
         [Value::Int(4), Value::Int(left @ 1..), Value::Int(of @ 1..)] => {
             let [left, of] = [left, of].map(|ms| Duration::from_millis(ms.unsigned_abs()));
-            Ok(Answered::alone(Acquired::Quarantined(to_quarantine(left, of))))
+            Ok(Answered::alone(Refusal::quarantined(to_quarantine(left, of)).into()))
         }
         reply if is_misled(reply) => Err(misled()),
         [Value::Int(6)] => Err(no_epoch()),
@@ -278,6 +279,7 @@ fn strange(key: &Key) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Afterwards, Why};
 
     fn key() -> Key {
         Key::new("a").expect("a name")
@@ -303,15 +305,24 @@ mod tests {
     #[test]
     fn an_ask_is_granted_or_taken() {
         let answer = |reply: &Value| acquired(&key(), reply).expect("an answer");
-        let granted = |fencing| Answered::alone(Acquired::Granted { fencing });
-        assert_eq!(answer(&ints([1, 41, 8])), granted(tokens(41, 8)));
-        assert_eq!(answer(&ints([1, 0, 0])), granted(None));
-        assert_eq!(answer(&Value::Int(41)), granted(tokens(41, 1)));
-        assert_eq!(answer(&Value::Int(0)), granted(None));
+        let granted = |reply: &Value| match answer(reply).answer {
+            Acquired::Granted { fencing } => fencing,
+            Acquired::Refused(refusal) => panic!("{refusal:?}"),
+        };
+        let refused = |reply: &Value| match answer(reply).answer {
+            Acquired::Refused(refusal) => refusal,
+            Acquired::Granted { fencing } => panic!("{fencing:?}"),
+        };
+        assert_eq!(granted(&ints([1, 41, 8])), tokens(41, 8));
+        assert_eq!(granted(&ints([1, 0, 0])), None);
+        assert_eq!(granted(&Value::Int(41)), tokens(41, 1));
+        assert_eq!(granted(&Value::Int(0)), None);
         let end = Some(Duration::from_millis(500));
         for (retry_in, end) in [(500, end), (0, Some(Duration::ZERO)), (-1, None)] {
-            let expected = Acquired::Taken { retry_in: end, ahead: 3 };
-            assert_eq!(answer(&taken(retry_in, 3, "", 0)), Answered::alone(expected));
+            let refusal = refused(&taken(retry_in, 3, "", 0));
+            assert!(refusal.is_taken(), "{refusal:?}");
+            assert_eq!((refusal.retry_in, refusal.ahead), (end, 3));
+            assert_eq!(refusal.token, Afterwards::Keep);
         }
         let told = answer(&taken(1, 0, "AAAAAAAAAAAA", 1));
         assert_eq!(told.holder, ClientId::new("AAAAAAAAAAAA"));
@@ -326,8 +337,10 @@ mod tests {
             (65_000, Some(Duration::ZERO), second * 65),
             (70_000, None, second * 70),
         ] {
-            let quarantined = Acquired::Quarantined(Quarantine { since, left: shown });
-            assert_eq!(answer(&ints([4, left, 65_000])), Answered::alone(quarantined));
+            let refusal = refused(&ints([4, left, 65_000]));
+            let Why::Quarantined(quarantine) = refusal.why else { panic!("{refusal:?}") };
+            assert_eq!(quarantine, Quarantine { since, left: shown });
+            assert_eq!((refusal.retry_in, refusal.token), (Some(shown), Afterwards::Leave));
         }
         let full = acquired(&key(), &ints([2])).expect_err("full");
         assert_eq!(full.kind(), ErrorKind::Unavailable);

@@ -29,14 +29,14 @@ impl Spent {
         spent.push_back((key, token));
     }
 
-    /// Refuses a token that must not be used again for that key.
-    pub(super) fn check(&self, key: &Key, token: &OwnerToken) -> Result<(), Error> {
+    /// Why a token must not be used again for that key, if it must not.
+    pub(super) fn look(&self, key: &Key, token: &OwnerToken) -> Option<Error> {
         if !self.lock().iter().any(|spent| spent.0 == *key && spent.1 == *token) {
-            return Ok(());
+            return None;
         }
         let message = "what this owner token was granted was given back, since there were too few \
                        copies of it; nothing was asked, ask by a fresh token";
-        Err(Error::new(ErrorKind::Unavailable, message).with_name(key.as_str()))
+        Some(Error::new(ErrorKind::Unavailable, message).with_name(key.as_str()))
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Key, OwnerToken)>> {
@@ -55,13 +55,13 @@ mod tests {
         let [key, other] = ["a", "b"].map(|name| Key::new(name).expect("a name"));
         let spent = Spent::default();
         for number in 0..=SPENT_MAX {
-            spent.check(&key, &token(number)).expect("it is not spent yet");
+            assert!(spent.look(&key, &token(number)).is_none(), "it is not spent yet");
             spent.add(key.clone(), token(number));
-            let error = spent.check(&key, &token(number)).expect_err("it is");
+            let error = spent.look(&key, &token(number)).expect("it is");
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            spent.check(&other, &token(number)).expect("it is another lock");
+            assert!(spent.look(&other, &token(number)).is_none(), "it is another lock");
         }
-        spent.check(&key, &token(0)).expect("it is forgotten");
-        spent.check(&key, &token(1)).expect_err("it is remembered");
+        assert!(spent.look(&key, &token(0)).is_none(), "it is forgotten");
+        assert!(spent.look(&key, &token(1)).is_some(), "it is remembered");
     }
 }

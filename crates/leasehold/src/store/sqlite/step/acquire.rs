@@ -9,7 +9,7 @@ use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows::{self, Entered};
 use crate::store::sqlite::lock_row::{Held, LockRow};
 use crate::store::sqlite::turn::{Effect, Turn, Waiting};
-use crate::store::{Acquired, Ask, Hint, Line};
+use crate::store::{Acquired, Ask, Hint, Line, Refusal};
 
 /// How often a grant is retried because another process changed the lock. After that it runs in a
 /// transaction.
@@ -34,7 +34,8 @@ impl Step for Acquire {
             let mut row = LockRow::find(turn.conn, &self.0.key)?;
             let holding = row.holding(turn.now, self.0.owner.as_str());
             if holding == Holding::Others && self.0.line == Line::Stand {
-                return self.taken(turn, &row, row.time_left(turn.now)).map(Some);
+                let taken = self.taken(turn, &row, row.time_left(turn.now))?;
+                return Ok(Some(taken.into()));
             }
             if holding != Holding::Mine && (holding == Holding::Others || row.has_line) {
                 // Before the transaction, which must be short.
@@ -64,7 +65,7 @@ impl Step for Acquire {
         let mut row = LockRow::find(turn.conn, &ask.key)?;
         let holding = row.holding(turn.now, ask.owner.as_str());
         if holding == Holding::Others && ask.line == Line::Stand && !row.has_line {
-            return Ok(self.taken(turn, &row, row.time_left(turn.now))?);
+            return Ok(self.taken(turn, &row, row.time_left(turn.now))?.into());
         }
         if let Some(record) = turn.due_record(ask.note.as_ref()) {
             turn.record(record)?;
@@ -108,10 +109,9 @@ impl Step for Acquire {
             if let Some(inbox) = holder {
                 turn.effects.push(Effect::Mail(inbox, Hint::Wanted { key: ask.key.clone() }));
             }
-            let is_far = matches!(&taken, Acquired::Taken { ahead, .. } if is_far(*ahead));
-            self.waits(turn, &row, entered, is_far);
+            self.waits(turn, &row, entered, is_far(taken.ahead));
         }
-        Ok(taken)
+        Ok(taken.into())
     }
 }
 
@@ -178,14 +178,14 @@ impl Acquire {
         turn: &Turn<'_>,
         row: &LockRow,
         retry_in: Duration,
-    ) -> rusqlite::Result<Acquired> {
+    ) -> rusqlite::Result<Refusal> {
         let has_line = row.has_line || self.0.line != Line::Stand;
         let ahead = if has_line {
             line_rows::ahead(turn.conn, &self.0.key, self.0.owner.as_str())?
         } else {
             0
         };
-        Ok(Acquired::Taken { retry_in: Some(retry_in), ahead })
+        Ok(Refusal::taken(Some(retry_in), ahead))
     }
 
     fn waits(&self, turn: &mut Turn<'_>, row: &LockRow, entered: Entered, is_far: bool) {

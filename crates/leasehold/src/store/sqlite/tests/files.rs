@@ -119,7 +119,7 @@ fn many_who_open_a_new_file_at_once_meet_in_one_store() {
         answers
             .filter_map(|answer| match answer.expect("an answer") {
                 Acquired::Granted { fencing } => fencing.map(|block| block.first.get()),
-                Acquired::Taken { .. } | Acquired::Quarantined(_) | Acquired::Split { .. } => None,
+                Acquired::Refused(_) => None,
             })
             .collect()
     });

@@ -192,7 +192,7 @@ fn granted(answer: Result<Acquired, Error>) -> u64 {
 
 #[track_caller]
 fn is_taken(answer: Result<Acquired, Error>) {
-    assert!(matches!(answer, Ok(Acquired::Taken { .. })), "{answer:?}");
+    assert!(answer.as_ref().is_ok_and(Acquired::is_taken), "{answer:?}");
 }
 
 #[track_caller]
