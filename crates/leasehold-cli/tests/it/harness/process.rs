@@ -38,9 +38,25 @@ impl Done {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end. Kills it, and panics, if it does not end within [`CEILING`].
+#[track_caller]
 pub(crate) fn finish(mut command: Command) -> Done {
-    let Output { status, stdout, stderr } = command.output().expect("the command starts");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish_as_it_is(command)
+}
+
+/// As [`finish`], and leaves the streams of the command as the test has set them.
+#[track_caller]
+pub(crate) fn finish_as_it_is(mut command: Command) -> Done {
+    let child = command.spawn().expect("the command starts");
+    let pid = Pid::from_child(&child);
+    let (sender, ended) = channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output().expect("it is ours")));
+    let Ok(Output { status, stdout, stderr }) = ended.recv_timeout(CEILING) else {
+        // It may have ended, and another process may have its output open.
+        let _ = kill_process(pid, Signal::KILL);
+        panic!("{command:?} does not end");
+    };
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     Done { status, stdout: text(&stdout), stderr: text(&stderr) }
 }
