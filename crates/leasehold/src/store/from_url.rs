@@ -39,7 +39,7 @@ const SCHEMES: &[&str] = &[
 pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error> {
     match Opened::from_url(url, host)? {
         #[cfg(feature = "redis")]
-        Opened::Redis(store) => {
+        Opened::Redis(store, _) => {
             store.reach().await?;
             Ok(AnyStore::new(store))
         }
@@ -60,13 +60,43 @@ pub async fn quorum_from_urls(
     let open = |url: &str| Opened::from_url(url, Arc::clone(&host));
     let opened = urls.iter().map(|url| open(url.as_ref())).collect::<Result<Vec<_>, Error>>()?;
     #[cfg(feature = "redis")]
-    check_strictness(&opened)?;
+    {
+        check_strictness(&opened)?;
+        check_servers(&opened)?;
+    }
     let store = |opened| match opened {
         #[cfg(feature = "redis")]
-        Opened::Redis(store) => AnyStore::new(store),
+        Opened::Redis(store, _) => AnyStore::new(store),
         Opened::Here(store) => store,
     };
     Ok(AnyStore::new(Quorum::connect(opened.into_iter().map(store), host).await?))
+}
+
+/// Refuses several databases of one server. It would have several votes. What is one server by
+/// another address, the quorum itself notices when it admits the nodes.
+#[cfg(feature = "redis")]
+fn check_servers(opened: &[Opened]) -> Result<(), Error> {
+    let servers: Vec<_> = opened
+        .iter()
+        .filter_map(|opened| match opened {
+            Opened::Redis(store, connector) => Some((store, connector)),
+            Opened::Here(_) => None,
+        })
+        .collect();
+    for (number, (store, connector)) in servers.iter().enumerate() {
+        let earlier = servers[..number].iter();
+        let mut twice = earlier.filter(|(_, other)| connector.has_another_database_of(other));
+        if let Some((other, _)) = twice.next() {
+            let message = format!(
+                "`{}` and `{}` are databases of one server, which would have two votes; nothing \
+                 was asked, name independent servers",
+                other.label(),
+                store.label()
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a mix of strict and other servers. The quorum suffers from what any node forgets, so one
@@ -75,7 +105,7 @@ pub async fn quorum_from_urls(
 fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
     let servers = || {
         opened.iter().filter_map(|opened| match opened {
-            Opened::Redis(store) => Some(store),
+            Opened::Redis(store, _) => Some(store),
             Opened::Here(_) => None,
         })
     };
@@ -94,7 +124,7 @@ fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
 /// A store that is open, or must still be reached.
 enum Opened {
     #[cfg(feature = "redis")]
-    Redis(super::RedisStore),
+    Redis(super::RedisStore, super::redis::RedisConnector),
     Here(AnyStore),
 }
 
@@ -110,7 +140,8 @@ impl Opened {
             #[cfg(feature = "redis")]
             "redis" | "unix" | "rediss" | "redis+sentinel" | "redis+cluster" => {
                 let connector = super::redis::RedisConnector::new(url)?;
-                Ok(Self::Redis(super::RedisStore::open(connector, host)))
+                let store = super::RedisStore::open(connector.clone(), host);
+                Ok(Self::Redis(store, connector))
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
@@ -234,6 +265,21 @@ mod tests {
         for same in [[urls[0]; 2], [urls[1]; 2]] {
             let error = quorum_from_urls(&same, SystemHost::shared()).await.expect_err("down");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[tokio::test]
+    async fn two_databases_of_one_server_are_no_two_nodes() {
+        for urls in [
+            ["redis://h/1", "redis://:secret@h:6379/2", "redis://i"],
+            ["unix:/s", "redis://h", "unix:/s?db=3"],
+        ] {
+            let error =
+                quorum_from_urls(&urls, SystemHost::shared()).await.expect_err("one server");
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = error.to_string();
+            assert!(text.contains("two votes") && !text.contains("secret"), "{text}");
         }
     }
 

@@ -70,6 +70,12 @@ impl RedisConnector {
         Ok(Self { address: Arc::new(Address::parse(url)?) })
     }
 
+    /// Whether both lead to one server, but to different databases of it.
+    pub(crate) fn has_another_database_of(&self, other: &Self) -> bool {
+        let (one, other) = (&self.address, &other.address);
+        one.endpoint == other.endpoint && one.db != other.db
+    }
+
     /// Uses other terms than the URL, for tests that cannot wait for a minute.
     #[doc(hidden)]
     #[must_use]
