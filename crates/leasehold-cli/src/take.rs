@@ -70,7 +70,7 @@ pub(crate) async fn take(
         let error = match answer {
             Ok(Some(guard)) => {
                 let after_ms = view::millis(SystemHost.now().since(began));
-                let fence = guard.fencing_token().map(|fence| fence.get());
+                let fence = guard.fencing_token().map(tracing::field::display);
                 tracing::info!(name, after_ms, fence, "acquired");
                 return Ok(Taken::Granted(guard));
             }

@@ -27,7 +27,7 @@ pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
     }
     let mut list = List::default();
     list.look(&client, args, context.json).await?;
-    list.say_if_stopped(context);
+    list.say_what_is_missing(context);
     print(&list.text(context.json))?;
     if list.is_empty() && std::io::stdout().is_terminal() && !context.json {
         context.talk.notice(Level::Info, "nothing-held", None, "no locks are held");
@@ -45,8 +45,8 @@ async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -
         match list.look(client, args, context.json).await {
             Ok(()) => {
                 is_silent = false;
-                if shown.as_ref().is_none_or(|before| before.stopped.is_none()) {
-                    list.say_if_stopped(context);
+                if shown.as_ref().is_none_or(|before| before.is_complete()) {
+                    list.say_what_is_missing(context);
                 }
                 let is_news = shown.as_ref().is_none_or(|before| before.who != list.who);
                 let printed = match (is_screen, is_news) {
@@ -84,6 +84,8 @@ struct List {
     who: Vec<(String, &'static str, Vec<Vec<u8>>)>,
     /// Why the listing may be incomplete.
     stopped: Option<Stopped>,
+    /// Keys that look like locks and hold something else: the name, and what the store says.
+    skipped: Vec<(String, String)>,
 }
 
 impl List {
@@ -91,7 +93,19 @@ impl List {
         let listing = client.list(&args.pattern).await?;
         self.stopped = listing.stopped();
         for key in listing {
-            let (name, seen) = (key.as_str(), client.inspect(key.as_str()).await?);
+            let name = key.as_str();
+            let seen = match client.inspect(name).await {
+                Ok(seen) => seen,
+                // Data of another type. It hides no other lock.
+                Err(error) if error.kind() == ErrorKind::Config => {
+                    let text = error.to_string();
+                    let text =
+                        text.strip_prefix(&format!("`{}`: ", name.escape_debug())).unwrap_or(&text);
+                    self.skipped.push((name.to_owned(), text.to_owned()));
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             // The lock may have been released since it was listed.
             let is_used = !seen.holders.is_empty() || seen.waiting > 0;
             if !is_used || !is_older(&seen, args.older_than, SystemHost.wall()) {
@@ -108,8 +122,15 @@ impl List {
         Ok(())
     }
 
+    fn is_complete(&self) -> bool {
+        self.stopped.is_none() && self.skipped.is_empty()
+    }
+
     /// Warns about an incomplete listing.
-    fn say_if_stopped(&self, context: &Context) {
+    fn say_what_is_missing(&self, context: &Context) {
+        for (name, text) in &self.skipped {
+            context.talk.notice(Level::Warning, "list-skipped", Some(name), text);
+        }
         if let Some(stopped) = self.stopped {
             context.talk.notice(Level::Warning, "list-stopped", None, &stopped.to_string());
         }

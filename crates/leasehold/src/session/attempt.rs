@@ -383,7 +383,7 @@ impl Attempt {
         if !self.spec.strict_fifo {
             self.session.enter_lease(&held);
         }
-        tracing::debug!(%key, fence = turn.fencing.map(|token| token.get()), "granted");
+        tracing::debug!(%key, fence = turn.fencing.map(tracing::field::display), "granted");
         Hold::new(Arc::clone(&self.session), held, turn)
     }
 
