@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::host::{Host, SystemHost};
-use leasehold::store::{Acquired, Ask, Claim, LeaseId, Otherwise, Released, Store, Why};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Store, Why};
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 
 /// One key on a store.
@@ -51,7 +51,8 @@ impl<S: Store> Lock<S> {
         owner: &OwnerToken,
     ) -> impl Future<Output = Result<bool, Error>> + Send {
         // Other clients may want the key without queueing.
-        let answer = self.lease(owner).map(|lease| self.store.release(lease, Otherwise::Wake));
+        let answer =
+            self.lease(owner).map(|lease| self.store.release(lease, OnRelease::FreeAndWake));
         async move { Ok(answer?.await? != Released::NotHeld) }
     }
 

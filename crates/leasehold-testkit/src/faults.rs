@@ -11,7 +11,7 @@ use leasehold::core::token::ClientId;
 use leasehold::core::validity::command_limit;
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, Otherwise, Released,
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, OnRelease, Released,
     Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Error, ErrorKind, Key, Ttl};
@@ -303,12 +303,12 @@ impl<S: Store> Store for FaultyStore<S> {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let limit = command_limit(Ttl::MAX);
         let store = &self.store;
         self.faults
-            .carry(Request::Release, limit, move || Box::pin(store.release(lease, otherwise)))
+            .carry(Request::Release, limit, move || Box::pin(store.release(lease, on_release)))
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {

@@ -18,7 +18,7 @@ use leasehold::core::{FencingBlock, Moment, WallTime};
 use leasehold::host::{Host, SystemHost};
 use leasehold::store::{
     Acquired, Ask, Browse, Capabilities, Claim, ClientRecord, HintSink, Holder, InOrder, LeaseId,
-    Line, Otherwise, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store,
+    Line, OnRelease, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Client, Error, ErrorKind, Key, OwnerToken, Release};
 
@@ -89,7 +89,7 @@ impl Table {
 /// Refuses every claim and every kind of line but the simplest.
 fn known(claim: Claim, line: &Line) -> Result<(), Error> {
     match (claim, line) {
-        (Claim::Exclusive | Claim::Plain, Line::Stand) => Ok(()),
+        (Claim::Exclusive | Claim::Plain, Line::None) => Ok(()),
         _ => Err(Error::new(ErrorKind::Unsupported, "one owner at a time, without a line")),
     }
 }
@@ -149,16 +149,16 @@ impl Store for Table {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         self.statement(lease.key, move |row, now, wall| {
             if row.living(now).is_none_or(|held| held.owner != lease.owner) {
                 return Ok(Released::NotHeld);
             }
             let before = row.lease.take().expect("it is the owner's");
-            match otherwise {
-                Otherwise::Free | Otherwise::Wake => Ok(Released::Freed),
-                Otherwise::Keep { owner, ttl, reserve } => {
+            match on_release {
+                OnRelease::Free | OnRelease::FreeAndWake => Ok(Released::Freed),
+                OnRelease::KeepIfAlone { owner, ttl, reserve } => {
                     let fencing = row.reserve(reserve);
                     let ends = now + ttl.get();
                     row.lease =

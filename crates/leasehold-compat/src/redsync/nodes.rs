@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold::host::Host;
 use leasehold::store::{
-    Ask, BoxAnswer, Claim, LeaseId, Otherwise, Released, Renewal, Renewed, Snapshot, Store,
+    Ask, BoxAnswer, Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Error, Key, OwnerToken, Ttl};
 
@@ -92,7 +92,7 @@ impl<S: Store> Nodes<S> {
     pub(super) fn release(&self, key: &Key, owner: &OwnerToken) -> Vec<Asked> {
         self.ask(|pool, node| {
             // Other clients may want the key without queueing.
-            let answer = pool.release(lease(key, owner), Otherwise::Wake);
+            let answer = pool.release(lease(key, owner), OnRelease::FreeAndWake);
             let (pools, key) = (Arc::clone(&self.pools), key.clone());
             Box::pin(async move {
                 if answer.await? != Released::NotHeld {
@@ -106,7 +106,7 @@ impl<S: Store> Nodes<S> {
     /// Deletes the key where it is the owner's, without further checks.
     pub(super) fn give_back(&self, key: &Key, owner: &OwnerToken) -> Vec<Asked> {
         self.ask(|pool, _| {
-            let answer = pool.release(lease(key, owner), Otherwise::Wake);
+            let answer = pool.release(lease(key, owner), OnRelease::FreeAndWake);
             Box::pin(async move {
                 let is_gone = answer.await? != Released::NotHeld;
                 Ok(if is_gone { Said::Yes } else { Said::Taken })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, AnyStore, Ask, Claim, ClientRecord, Hint, HintSink, LeaseId, Line, Note, Otherwise,
+    Acquired, AnyStore, Ask, Claim, ClientRecord, Hint, HintSink, LeaseId, Line, Note, OnRelease,
     Released, Renewal, Renewed, Store,
 };
 use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
@@ -141,7 +141,7 @@ impl Actor {
         &self,
         key: &Key,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
-        boxed(self.store.release(self.lease(key), Otherwise::Free))
+        boxed(self.store.release(self.lease(key), OnRelease::Free))
     }
 
     /// Releases its lease, and leaves the key to the first client that asks.
@@ -149,7 +149,7 @@ impl Actor {
         &self,
         key: &Key,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
-        boxed(self.store.release(self.lease(key), Otherwise::Wake))
+        boxed(self.store.release(self.lease(key), OnRelease::FreeAndWake))
     }
 
     /// Releases another claim.
@@ -159,7 +159,7 @@ impl Actor {
         claim: Claim,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
         let lease = LeaseId { claim, ..self.lease(key) };
-        boxed(self.store.release(lease, Otherwise::Free))
+        boxed(self.store.release(lease, OnRelease::Free))
     }
 
     /// Releases its lease, and makes `heir` the owner if nobody waits.
@@ -170,8 +170,9 @@ impl Actor {
         ttl_ms: u64,
         reserve: u32,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
-        let otherwise = Otherwise::Keep { owner: heir.owner.clone(), ttl: ttl(ttl_ms), reserve };
-        boxed(self.store.release(self.lease(key), otherwise))
+        let on_release =
+            OnRelease::KeepIfAlone { owner: heir.owner.clone(), ttl: ttl(ttl_ms), reserve };
+        boxed(self.store.release(self.lease(key), on_release))
     }
 
     /// Takes all hints out of the inbox.

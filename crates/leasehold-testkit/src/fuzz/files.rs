@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
-    AnyStore, Ask, Claim, LeaseId, Line, Note, Otherwise, Renewal, SqliteStore, Store,
+    AnyStore, Ask, Claim, LeaseId, Line, Note, OnRelease, Renewal, SqliteStore, Store,
 };
 use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
 
@@ -60,9 +60,9 @@ async fn ask(store: &AnyStore, host: &VirtualHost) {
             renewal.at_least = FencingToken::new(7);
             renewal.reserve = 2;
             let _answer = store.renew(renewal).await;
-            let keep = Otherwise::Keep { owner: heir(), ttl: Ttl::DEFAULT, reserve: 2 };
+            let keep = OnRelease::KeepIfAlone { owner: heir(), ttl: Ttl::DEFAULT, reserve: 2 };
             let _answer = store.release(lease.clone(), keep).await;
-            let _answer = store.release(lease, Otherwise::Free).await;
+            let _answer = store.release(lease, OnRelease::Free).await;
         }
         if let Ok(snapshot) = store.inspect(key.clone()).await {
             let _shown = format!("{snapshot:?}");

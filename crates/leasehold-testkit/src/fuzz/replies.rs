@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::store::redis::{LinkError, Value};
 use leasehold::store::{
-    Acquired, AnyStore, Ask, Claim, ClientRecord, LeaseId, Line, Note, Otherwise, RedisStore,
+    Acquired, AnyStore, Ask, Claim, ClientRecord, LeaseId, Line, Note, OnRelease, RedisStore,
     Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Client, Error, FencingToken, Key, OwnerToken, Ttl};
@@ -54,9 +54,9 @@ type Stepping = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 const STEPS: [Step; 9] = [
     |store, _| Box::pin(async move { acquire(&store).await }),
     |store, _| Box::pin(async move { renew(&store).await }),
-    |store, _| Box::pin(async move { release(&store, Otherwise::Free).await }),
+    |store, _| Box::pin(async move { release(&store, OnRelease::Free).await }),
     |store, _| {
-        let keep = Otherwise::Keep { owner: heir(), ttl: Ttl::DEFAULT, reserve: 8 };
+        let keep = OnRelease::KeepIfAlone { owner: heir(), ttl: Ttl::DEFAULT, reserve: 8 };
         Box::pin(async move { release(&store, keep).await })
     },
     |store, _| Box::pin(async move { inspect(&store).await }),
@@ -117,8 +117,8 @@ async fn renew(store: &AnyStore) -> Result<(), Error> {
     Ok(())
 }
 
-async fn release(store: &AnyStore, otherwise: Otherwise) -> Result<(), Error> {
-    if let Released::Kept { fencing } = store.release(lease(), otherwise).await? {
+async fn release(store: &AnyStore, on_release: OnRelease) -> Result<(), Error> {
+    if let Released::Kept { fencing } = store.release(lease(), on_release).await? {
         check_block(fencing);
     }
     Ok(())

@@ -24,15 +24,15 @@ pub(super) struct Served(Arc<Mutex<State>>);
 struct State {
     answers: VecDeque<Answer>,
     /// The answer when no prepared answers are left.
-    otherwise: Option<Answer>,
+    on_release: Option<Answer>,
     payloads: VecDeque<Vec<u8>>,
     owner: String,
 }
 
 impl Served {
-    pub(super) fn new(answers: VecDeque<Answer>, otherwise: Answer) -> Self {
-        let otherwise = Some(otherwise);
-        Self(Arc::new(Mutex::new(State { answers, otherwise, ..State::default() })))
+    pub(super) fn new(answers: VecDeque<Answer>, on_release: Answer) -> Self {
+        let on_release = Some(on_release);
+        Self(Arc::new(Mutex::new(State { answers, on_release, ..State::default() })))
     }
 
     /// Publishes these payloads to every subscribed channel.
@@ -55,7 +55,7 @@ impl Link for Served {
         if let Some(owner) = args.get(OWNER_AT) {
             state.owner = String::from_utf8_lossy(owner).into_owned();
         }
-        let answer = state.answers.pop_front().or_else(|| state.otherwise.clone());
+        let answer = state.answers.pop_front().or_else(|| state.on_release.clone());
         Box::pin(ready(answer.unwrap_or(Ok(Value::Nil))))
     }
 }

@@ -281,8 +281,8 @@ impl Attempt {
         let ask_no = self.decisions.ask(now);
         let Spec { key, ttl, lock_delay, why, fencing, unqueued, .. } = &*self.spec;
         let line = match &self.wake {
-            None => Line::Stand,
-            Some(_) if *unqueued => Line::Stand,
+            None => Line::None,
+            Some(_) if *unqueued => Line::None,
             Some(_) if !self.session.has_line => {
                 Line::Watch { waiter_ttl: ttl.waiter_ttl(), inbox: self.session.id.clone() }
             }

@@ -254,9 +254,9 @@ impl Session {
         if self.registry.unconfirmed() < RELEASES_MAX {
             return self.release_in_background(held.id.clone(), &held.spec);
         }
-        let otherwise = held.spec.otherwise();
+        let on_release = held.spec.on_release();
         let unsent =
-            FollowUp::unsent(Arc::clone(self), held.id.clone(), otherwise, held.keeps_at_most());
+            FollowUp::unsent(Arc::clone(self), held.id.clone(), on_release, held.keeps_at_most());
         self.registry.follow_up(self, unsent);
     }
 }

@@ -17,7 +17,7 @@ use crate::core::lease::LeaseLife;
 use crate::core::moment::Moment;
 use crate::core::passing::KEPT_BLOCK;
 use crate::core::validity::valid_until;
-use crate::store::{BoxAnswer, LeaseId, Otherwise, Released, Store};
+use crate::store::{BoxAnswer, LeaseId, OnRelease, Released, Store};
 
 /// The answer of the store, shared by the task that leaves and the next one.
 pub(crate) type Left = Shared<BoxAnswer<Released>>;
@@ -41,10 +41,11 @@ impl Leaving {
         let spec = Arc::clone(&held.spec);
         let owner = session.fresh_token();
         let reserve = if spec.fencing { KEPT_BLOCK } else { 0 };
-        let otherwise = Otherwise::Keep { owner: owner.clone(), ttl: spec.kept_ttl(), reserve };
+        let on_release =
+            OnRelease::KeepIfAlone { owner: owner.clone(), ttl: spec.kept_ttl(), reserve };
         let sent = session.now();
         let left = held.id.clone();
-        let answer: BoxAnswer<Released> = Box::pin(session.store.release(left.clone(), otherwise));
+        let answer: BoxAnswer<Released> = Box::pin(session.store.release(left.clone(), on_release));
         session.registry.forget(held);
         Self {
             session: Arc::clone(session),

@@ -56,7 +56,7 @@ use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::process::Process;
 use crate::store::{
-    AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, Otherwise, Store,
+    AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, OnRelease, Store,
 };
 
 /// A client, or a mutex of one: it can ask for locks. When the last one is dropped, the session
@@ -197,7 +197,7 @@ impl Session {
     /// before this returns. `spec` tells how the token was acquired.
     fn release_in_background(self: &Arc<Self>, lease: LeaseId, spec: &Spec) {
         let keeps_at_most = spec.kept_ttl().get();
-        drop(ReleaseInFlight::submit(Arc::clone(self), lease, spec.otherwise(), keeps_at_most));
+        drop(ReleaseInFlight::submit(Arc::clone(self), lease, spec.on_release(), keeps_at_most));
     }
 
     /// Closes the session: nobody can ask any more, and waiters are told. Then it waits at most
@@ -323,7 +323,7 @@ impl Session {
             let keeps_at_most = Ttl::MAX.waiter_ttl().get();
             // The spec is not known here. With `coexist`, the release of the dropped future came
             // before this one and woke the others.
-            let release = ReleaseInFlight::submit(session, lease, Otherwise::Free, keeps_at_most);
+            let release = ReleaseInFlight::submit(session, lease, OnRelease::Free, keeps_at_most);
             let _followed_up = release.await;
             drop(permit);
         }));

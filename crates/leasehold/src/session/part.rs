@@ -140,8 +140,8 @@ impl Session {
         if held.was_wanted() {
             self.rest(held);
         }
-        let (lease, otherwise) = (held.id.clone(), held.spec.otherwise());
-        ReleaseInFlight::submit(Arc::clone(self), lease, otherwise, held.keeps_at_most())
+        let (lease, on_release) = (held.id.clone(), held.spec.on_release());
+        ReleaseInFlight::submit(Arc::clone(self), lease, on_release, held.keeps_at_most())
     }
 
     /// Releases a lease whose life has ended here.

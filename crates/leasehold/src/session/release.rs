@@ -11,7 +11,7 @@ use crate::core::backoff::Backoff;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::random_u32;
-use crate::store::{BoxAnswer, LeaseId, Otherwise, Released, Store};
+use crate::store::{BoxAnswer, LeaseId, OnRelease, Released, Store};
 
 /// A release that was submitted. Ends with the first answer. If it is dropped earlier, or the
 /// answer is unclear, the driver follows it up. That ends when the store answers, or when the lease
@@ -24,15 +24,15 @@ impl ReleaseInFlight {
     pub(crate) fn submit(
         session: Arc<Session>,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
         keeps_at_most: Duration,
     ) -> Self {
         let counted = Counted::new(session);
         let session = &counted.session;
         let keeps_until = session.now() + keeps_at_most;
-        let answer = session.store.release(lease.clone(), otherwise.clone());
+        let answer = session.store.release(lease.clone(), on_release.clone());
         let answer = Some(Box::pin(answer) as BoxAnswer<Released>);
-        Self(Some(FollowUp { lease, otherwise, keeps_until, answer, counted }))
+        Self(Some(FollowUp { lease, on_release, keeps_until, answer, counted }))
     }
 
     /// Looks for the answer, and leaves the rest to the driver.
@@ -87,7 +87,7 @@ impl Drop for ReleaseInFlight {
 /// A release in the background.
 pub(super) struct FollowUp {
     lease: LeaseId,
-    otherwise: Otherwise,
+    on_release: OnRelease,
     keeps_until: Moment,
     answer: Option<BoxAnswer<Released>>,
     counted: Counted,
@@ -99,12 +99,12 @@ impl FollowUp {
     pub(super) fn unsent(
         session: Arc<Session>,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
         keeps_at_most: Duration,
     ) -> Self {
         let keeps_until = session.now() + keeps_at_most;
         let counted = Counted::new(session);
-        Self { lease, otherwise, keeps_until, answer: None, counted }
+        Self { lease, on_release, keeps_until, answer: None, counted }
     }
 
     /// Handles the answer if it is there already. Returns whether nothing is left to do.
@@ -150,7 +150,9 @@ impl FollowUp {
         loop {
             let answer = match self.answer.take() {
                 Some(answer) => answer,
-                None => Box::pin(session.store.release(self.lease.clone(), self.otherwise.clone())),
+                None => {
+                    Box::pin(session.store.release(self.lease.clone(), self.on_release.clone()))
+                }
             };
             if self.conclude(&answer.await) {
                 return;

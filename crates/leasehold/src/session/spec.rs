@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
-use crate::store::{Claim, Otherwise};
+use crate::store::{Claim, OnRelease};
 
 /// The settings of an acquisition. Tasks with equal settings pass a lease on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ impl Spec {
     }
 
     /// How a release treats the key.
-    pub(crate) const fn otherwise(&self) -> Otherwise {
-        if self.coexist { Otherwise::Wake } else { Otherwise::Free }
+    pub(crate) const fn on_release(&self) -> OnRelease {
+        if self.coexist { OnRelease::FreeAndWake } else { OnRelease::Free }
     }
 
     /// Whether clients may wait that the store does not know of.

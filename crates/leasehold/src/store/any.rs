@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use super::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, HintSink, LeaseId, Otherwise, Released,
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, HintSink, LeaseId, OnRelease, Released,
     Renewal, Renewed, Snapshot, Store,
 };
 use crate::core::error::Error;
@@ -33,7 +33,7 @@ impl fmt::Debug for AnyStore {
 trait DynStore: Send + Sync + 'static {
     fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired>;
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed>;
-    fn release(&self, lease: LeaseId, otherwise: Otherwise) -> BoxAnswer<Released>;
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released>;
     fn inspect(&self, key: Key) -> BoxAnswer<Snapshot>;
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>);
     fn listen(&self, inbox: &ClientId);
@@ -50,8 +50,8 @@ impl<S: Store> DynStore for S {
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         Box::pin(Store::renew(self, renewal))
     }
-    fn release(&self, lease: LeaseId, otherwise: Otherwise) -> BoxAnswer<Released> {
-        Box::pin(Store::release(self, lease, otherwise))
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
+        Box::pin(Store::release(self, lease, on_release))
     }
     fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         Box::pin(Store::inspect(self, key))
@@ -89,9 +89,9 @@ impl Store for AnyStore {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.0.release(lease, otherwise)
+        self.0.release(lease, on_release)
     }
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         self.0.inspect(key)

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::oneshot;
 
 use super::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, HintSink, LeaseId, Otherwise, Released,
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, HintSink, LeaseId, OnRelease, Released,
     Renewal, Renewed, Snapshot, Store, within,
 };
 use crate::core::error::{Error, ErrorKind};
@@ -177,11 +177,11 @@ impl<S: Store> Store for InOrder<S> {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let key = lease.key.clone();
         // The ttl of the lease is not known here, so the longest limit applies.
-        self.submit(&key, Ttl::MAX, |store| Box::pin(store.release(lease, otherwise)))
+        self.submit(&key, Ttl::MAX, |store| Box::pin(store.release(lease, on_release)))
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {

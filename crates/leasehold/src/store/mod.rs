@@ -40,7 +40,7 @@ pub use memory::MemoryStore;
 pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
-pub use request::{Ask, Claim, ClientRecord, LeaseId, Line, Note, Otherwise, Renewal};
+pub use request::{Ask, Claim, ClientRecord, LeaseId, Line, Note, OnRelease, Renewal};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 
@@ -101,7 +101,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static;
 
     /// Ends the lease *and* the place in line of its owner. If somebody waits, hands the key to the
-    /// head of the line; with [`Otherwise::Wake`], frees the key and tells the head. Leases of
+    /// head of the line; with [`OnRelease::FreeAndWake`], frees the key and tells the head. Leases of
     /// other owners stay untouched.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ pub trait Store: Send + Sync + 'static {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static;
 
     /// Reports the state of a key. For people and tools: never act on it.

@@ -36,7 +36,7 @@ impl Ask {
     /// as needed.
     #[must_use]
     pub const fn new(key: Key, owner: OwnerToken, claim: Claim, ttl: Ttl) -> Self {
-        Self { key, owner, claim, ttl, line: Line::Stand, note: None, reserve: 0 }
+        Self { key, owner, claim, ttl, line: Line::None, note: None, reserve: 0 }
     }
 }
 
@@ -47,7 +47,7 @@ pub enum Claim {
     /// By one owner alone.
     Exclusive,
     /// By one owner alone, with nothing beside the lock: no line, no note, no fencing tokens. It
-    /// goes with [`Line::Stand`] and a `reserve` of 0, so a store may implement it as simply as
+    /// goes with [`Line::None`] and a `reserve` of 0, so a store may implement it as simply as
     /// possible. The store need not check whether others wait in line with another claim.
     Plain,
     /// By many owners at a time. They exclude only an exclusive owner.
@@ -69,7 +69,7 @@ pub enum Claim {
 #[non_exhaustive]
 pub enum Line {
     /// Answer it. It takes no place.
-    Stand,
+    None,
     /// It takes or refreshes a place, and may become the owner while it waits.
     Join {
         /// How long the place lives.
@@ -190,20 +190,20 @@ impl Renewal {
     }
 }
 
-/// The effect of a release if nobody waits in line. [`Wake`](Self::Wake) applies even when somebody
-/// waits.
+/// The effect of a release if nobody waits in line. [`FreeAndWake`](Self::FreeAndWake) applies even
+/// when somebody waits.
 ///
 /// A store refuses a variant that it does not know
 /// ([`Unsupported`](crate::ErrorKind::Unsupported)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Otherwise {
+pub enum OnRelease {
     /// The lease ends.
     Free,
     /// The client gets the lease again, with another owner token and fresh fencing tokens: a
     /// hand-over to itself. The released token ends for good, so a late copy of this request has no
     /// effect.
-    Keep {
+    KeepIfAlone {
         /// The token of the new lease: a fresh one.
         owner: OwnerToken,
         /// The ttl of the new lease, lock delay included.
@@ -216,18 +216,18 @@ pub enum Otherwise {
     /// line or not. The head of the line is told ([`Hint::MaybeFree`](super::Hint::MaybeFree)) and
     /// keeps its place. For keys that polling clients lock too: with hand-overs, a line that never
     /// empties would starve them.
-    Wake,
+    FreeAndWake,
 }
 
-impl Otherwise {
+impl OnRelease {
     /// The same choice in the terms of `core`.
     pub(crate) fn wish(&self) -> Wish<Keep<'_>> {
         match self {
             Self::Free => Wish::Free,
-            Self::Keep { owner, ttl, reserve } => {
+            Self::KeepIfAlone { owner, ttl, reserve } => {
                 Wish::Keep(Keep { owner, ttl: *ttl, reserve: *reserve })
             }
-            Self::Wake => Wish::Wake,
+            Self::FreeAndWake => Wish::Wake,
         }
     }
 }
@@ -253,7 +253,7 @@ impl Line {
     /// The terms of the place that the ask takes, if it takes one.
     pub(crate) fn place(&self) -> Option<PlaceTerms<'_>> {
         let (waiter_ttl, handed_ttl, ask_no, inbox, stance) = match self {
-            Self::Stand => return None,
+            Self::None => return None,
             Self::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {
                 (*waiter_ttl, *handed_ttl, *ask_no, inbox, Stance::Joined)
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::core::token::{ClientId, OwnerToken};
 use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, Line, Otherwise,
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, Line, OnRelease,
     Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Error, ErrorKind, Key};
@@ -295,12 +295,12 @@ impl<S: Store> Store for Told<S> {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        let keeps = matches!(otherwise, Otherwise::Keep { .. });
+        let keeps = matches!(on_release, OnRelease::KeepIfAlone { .. });
         let request = if keeps { Request::Keep } else { Request::Release };
         let of = lease.clone();
-        let submit = || -> BoxAnswer<Released> { Box::pin(self.store.release(lease, otherwise)) };
+        let submit = || -> BoxAnswer<Released> { Box::pin(self.store.release(lease, on_release)) };
         self.teller.send(request, (&of.key, &of.owner), submit)
     }
 

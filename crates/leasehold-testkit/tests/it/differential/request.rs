@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use leasehold::core::Moment;
 use leasehold::core::token::ClientId;
-use leasehold::store::{Ask, Claim, LeaseId, Line, Note, Otherwise};
+use leasehold::store::{Ask, Claim, LeaseId, Line, Note, OnRelease};
 use leasehold::{Key, OwnerToken, Ttl};
 use leasehold_testkit::conformance::ttl;
 use leasehold_testkit::virtual_host::SeededRandom;
@@ -108,7 +108,7 @@ pub(super) enum Request {
         reserve: u32,
         idle: bool,
     },
-    Release(LeaseId, Otherwise),
+    Release(LeaseId, OnRelease),
     Inspect(Key),
     List(&'static str),
     Evict(Key, OwnerToken),
@@ -135,14 +135,14 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
             let idle = random.once_in(3);
             Request::Renew { lease, ttl: span, raise, reserve: reserve / 4, idle }
         }
-        20..24 => Request::Release(lease, Otherwise::Free),
-        24 | 25 => Request::Release(lease, Otherwise::Wake),
+        20..24 => Request::Release(lease, OnRelease::Free),
+        24 | 25 => Request::Release(lease, OnRelease::FreeAndWake),
         26 | 27 => {
             // Either fresh, or the token of an owner without a place in line, which is equivalent.
             let fresh = format!("heir-{}", random.below(1_000_000));
             let fresh = OwnerToken::new(fresh).expect("a token");
             let owner = if random.once_in(2) { owner } else { fresh };
-            Request::Release(lease, Otherwise::Keep { owner, ttl: span, reserve })
+            Request::Release(lease, OnRelease::KeepIfAlone { owner, ttl: span, reserve })
         }
         28 | 29 => Request::Inspect(key),
         30 => Request::List(["*", "a", "?"][random.below(3)]),
@@ -167,7 +167,7 @@ fn ask(
     let ask_no = u32::try_from(random.below(5)).expect("small");
     let inbox = client.clone();
     let line = match random.below(6) {
-        0 | 1 => Line::Stand,
+        0 | 1 => Line::None,
         2 => Line::Watch { waiter_ttl, inbox },
         _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox },
     };
@@ -193,7 +193,7 @@ impl Places {
         let (key, owner) = (ask.key.clone(), ask.owner.clone());
         let before = self.0.remove(&(key.clone(), owner.clone()));
         if before.is_some_and(|until| until <= now) {
-            return Request::Release(LeaseId { key, owner, claim: ask.claim }, Otherwise::Free);
+            return Request::Release(LeaseId { key, owner, claim: ask.claim }, OnRelease::Free);
         }
         let until = now + waiter_ttl.get();
         self.0.insert((key, owner), before.map_or(until, |before| before.max(until)));

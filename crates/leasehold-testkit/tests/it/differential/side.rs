@@ -124,7 +124,7 @@ impl Side {
         let store = self.handles[handle].clone();
         Ok(match request {
             Request::Acquire(ask) => {
-                let (key, stands) = (ask.key.clone(), ask.line == Line::Stand);
+                let (key, stands) = (ask.key.clone(), ask.line == Line::None);
                 match store.acquire(ask).await? {
                     Acquired::Granted { fencing } => Answer::Granted(self.rise(&key, fencing)),
                     Acquired::Refused(Refusal { why, retry_in, ahead, token, .. }) => {
@@ -153,9 +153,9 @@ impl Side {
                     Renewed::Lost => Answer::Lost,
                 }
             }
-            Request::Release(lease, otherwise) => {
+            Request::Release(lease, on_release) => {
                 let key = lease.key.clone();
-                match store.release(lease, otherwise).await? {
+                match store.release(lease, on_release).await? {
                     Released::Kept { fencing } => Answer::Kept(self.rise(&key, fencing)),
                     other => Answer::Released(other),
                 }

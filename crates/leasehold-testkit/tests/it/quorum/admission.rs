@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, Otherwise,
+    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, OnRelease,
     Quorum, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Error, ErrorKind, Key};
@@ -167,9 +167,9 @@ impl Store for SlowToLook {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.store.release(lease, otherwise)
+        self.store.release(lease, on_release)
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use leasehold::core::token::ClientId;
 use leasehold::store::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, LeaseId, MemoryStore,
-    Otherwise, Page, Released, Renewal, Renewed, Snapshot, Store,
+    OnRelease, Page, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Error, ErrorKind, Key};
 
@@ -53,9 +53,9 @@ impl Store for Shy {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.store.release(lease, otherwise)
+        self.store.release(lease, on_release)
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {

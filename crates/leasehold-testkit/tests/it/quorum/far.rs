@@ -9,7 +9,7 @@ use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, MemoryStore,
-    Otherwise, Released, Renewal, Renewed, Snapshot, Store,
+    OnRelease, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Error, Key};
 use leasehold_testkit::VirtualHost;
@@ -75,9 +75,9 @@ impl Store for Far {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.carry(move |store| Box::pin(store.release(lease, otherwise)))
+        self.carry(move |store| Box::pin(store.release(lease, on_release)))
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use leasehold::core::token::ClientId;
-use leasehold::store::{Acquired, Ask, Claim, LeaseId, MemoryStore, Otherwise, Store as _};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, MemoryStore, OnRelease, Store as _};
 use leasehold::{OwnerToken, Ttl};
 use leasehold_testkit::faults::{Fault, Request};
 
@@ -19,7 +19,7 @@ async fn count_on(node: &MemoryStore, by: u32) {
     let granted = node.acquire(ask).await.expect("it is in memory");
     assert!(matches!(granted, Acquired::Granted { .. }));
     let lease = LeaseId { key: key("a"), owner, claim: Claim::Exclusive };
-    node.release(lease, Otherwise::Free).await.expect("it is in memory");
+    node.release(lease, OnRelease::Free).await.expect("it is in memory");
 }
 
 async fn counters(scene: &Scene) -> Vec<u64> {

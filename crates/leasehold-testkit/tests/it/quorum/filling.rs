@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::core::token::OwnerToken;
 use leasehold::host::Host as _;
-use leasehold::store::{Acquired, Ask, Claim, LeaseId, Otherwise, Released, Store as _};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Store as _};
 use leasehold::{Guard, Release, Ttl};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Request};
@@ -33,7 +33,7 @@ async fn vote_for_another(scene: &Scene, node: usize, name: &str, ttl: Duration)
 
 /// Takes the vote of that node back from the other client.
 async fn give_back(scene: &Scene, node: usize, name: &str) {
-    let released = scene.nodes[node].release(theirs(name), Otherwise::Free).await;
+    let released = scene.nodes[node].release(theirs(name), OnRelease::Free).await;
     assert_eq!(released.expect("it is in memory"), Released::Freed);
 }
 

@@ -5,7 +5,7 @@ use std::sync::Weak;
 
 use leasehold::core::token::{ClientId, FencingBlock};
 use leasehold::store::{
-    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, Otherwise,
+    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, OnRelease,
     Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Error, FencingToken, Key};
@@ -37,7 +37,7 @@ impl Store for Liar {
     fn release(
         &self,
         _: LeaseId,
-        _: Otherwise,
+        _: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         ready(Ok(Released::HandedOver))
     }

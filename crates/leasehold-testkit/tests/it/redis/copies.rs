@@ -8,7 +8,7 @@ use leasehold::core::token::ClientId;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::{Copies, LinkError, RedisConnector, RedisStore, Replicas, Value};
 use leasehold::store::{
-    Acquired, Afterwards, Ask, Claim, LeaseId, Otherwise, Refusal, Released, Renewal, Store, Why,
+    Acquired, Afterwards, Ask, Claim, LeaseId, OnRelease, Refusal, Released, Renewal, Store, Why,
 };
 use leasehold::{Client, Error, ErrorKind, Identity, Key, OwnerToken, Release, Ttl};
 use leasehold_testkit::VirtualHost;
@@ -46,9 +46,9 @@ fn renewal(name: &str) -> Renewal {
     Renewal::new(lease(name, Claim::Exclusive), Ttl::DEFAULT)
 }
 
-fn keep(name: &str) -> (LeaseId, Otherwise) {
+fn keep(name: &str) -> (LeaseId, OnRelease) {
     let owner = OwnerToken::new("heir").expect("a token");
-    (lease(name, Claim::Exclusive), Otherwise::Keep { owner, ttl: Ttl::DEFAULT, reserve: 0 })
+    (lease(name, Claim::Exclusive), OnRelease::KeepIfAlone { owner, ttl: Ttl::DEFAULT, reserve: 0 })
 }
 
 /// Runs a test on a connected store that wants one copy.
@@ -81,11 +81,11 @@ fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
         assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
         let _unpolled = store.acquire(ask("a", Claim::Plain));
         assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
-        let (lease, otherwise) = keep("a");
-        let _unpolled = store.release(lease.clone(), otherwise);
+        let (lease, on_release) = keep("a");
+        let _unpolled = store.release(lease.clone(), on_release);
         assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
         // These grant nothing.
-        let _unpolled = store.release(lease, Otherwise::Free);
+        let _unpolled = store.release(lease, OnRelease::Free);
         let _unpolled = store.inspect(Key::new("a").expect("a name"));
         assert_eq!(commands(fake), ["script", "script"]);
     });
@@ -228,10 +228,10 @@ fn a_renewal_that_falls_short_has_failed_and_nothing_is_lost() {
 fn a_lease_that_is_kept_by_another_token_is_a_grant_too() {
     play(async |_, fake, store| {
         for (copies, expected) in [(1, Ok(())), (0, Err(ErrorKind::Unavailable))] {
-            let (lease, otherwise) = keep("a");
+            let (lease, on_release) = keep("a");
             fake.answer(numbers(&[3, 0, 0]));
             fake.confirm(Some(Ok(Value::Int(copies))));
-            let answer = store.release(lease, otherwise).await;
+            let answer = store.release(lease, on_release).await;
             let kept = answer.map(|answer| assert_eq!(answer, Released::Kept { fencing: None }));
             assert_eq!(kept.map_err(|error| error.kind()), expected);
         }
@@ -313,7 +313,7 @@ async fn what_is_granted_is_on_the_replica_by_then() {
             lease.owner = owner.expect("it asked");
             let there = pair.replica.command(&["GET", name]).text();
             assert_eq!(there, lease.owner.as_str(), "{options}");
-            let answer = store.release(lease, Otherwise::Free).await;
+            let answer = store.release(lease, OnRelease::Free).await;
             assert_eq!(answer.expect("answered"), Released::Freed);
         }
     }

@@ -11,7 +11,7 @@ use leasehold::core::token::ClientId;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, Task};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Claim, LeaseId, Otherwise, Store as _};
+use leasehold::store::{Claim, LeaseId, OnRelease, Store as _};
 use leasehold::{Error, ErrorKind, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
 
@@ -93,7 +93,7 @@ fn what_was_sent_in_the_last_moment_is_not_said_to_be_unsent() {
         let key = Key::new("a").expect("a name");
         let lease = LeaseId { key, owner, claim: Claim::Exclusive };
         *late.at.lock().expect("no panic") = Some(host.now() + Duration::from_secs(1));
-        let mut answer = pin!(store.release(lease, Otherwise::Free));
+        let mut answer = pin!(store.release(lease, OnRelease::Free));
         let answer = poll_fn(|context| {
             late.is_polled.store(true, Ordering::Relaxed);
             let answer = answer.as_mut().poll(context);

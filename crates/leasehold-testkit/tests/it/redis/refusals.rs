@@ -11,7 +11,7 @@ use leasehold::core::token::ClientId;
 use leasehold::host::SystemHost;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{
-    Acquired, Ask, Claim, LeaseId, Otherwise, Released, Renewal, Renewed, Store,
+    Acquired, Ask, Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Store,
 };
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 use leasehold_testkit::servers::{PATIENCE, RedisServer, Reply, version};
@@ -43,7 +43,7 @@ async fn renew(store: &RedisStore, name: &str) -> Result<Renewed, Error> {
 }
 
 async fn release(store: &RedisStore, name: &str) -> Result<Released, Error> {
-    store.release(lease(name), Otherwise::Free).await
+    store.release(lease(name), OnRelease::Free).await
 }
 
 /// Asserts that the outcome is this refusal, with its cause and without a secret.

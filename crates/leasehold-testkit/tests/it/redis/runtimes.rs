@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Claim, LeaseId, Otherwise, Store as _};
+use leasehold::store::{Claim, LeaseId, OnRelease, Store as _};
 use leasehold::{Client, ErrorKind, Key, OwnerToken, Release};
 use leasehold_testkit::cut_after;
 use leasehold_testkit::servers::RedisServer;
@@ -108,7 +108,7 @@ fn a_request_is_not_taken_back_when_the_runtime_ends_that_dropped_it() {
     let owner = OwnerToken::from_random([2; OwnerToken::RANDOM_BYTES], &client);
     let key = Key::new("a").expect("a name that passes");
     let lease = LeaseId { key, owner, claim: Claim::Exclusive };
-    second.block_on(async { drop(store.release(lease, Otherwise::Free)) });
+    second.block_on(async { drop(store.release(lease, OnRelease::Free)) });
     assert_eq!(fake.waited_for(), before + 1);
     drop(second);
     assert_eq!(fake.waited_for(), before + 1, "it may be answered yet");

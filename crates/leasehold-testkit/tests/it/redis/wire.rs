@@ -8,7 +8,7 @@ use leasehold::core::token::ClientId;
 use leasehold::host::{Host, SystemHost};
 use leasehold::store::redis::{LinkError, RedisStore};
 use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Claim, LeaseId, Otherwise, Released, Renewal, Renewed, Store,
+    Acquired, Ask, BoxAnswer, Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Store,
 };
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 use leasehold_testkit::VirtualHost;
@@ -49,7 +49,7 @@ fn owner() -> OwnerToken {
 impl World {
     fn release(&self, name: &str) -> BoxAnswer<Released> {
         let lease = LeaseId { key: key(name), owner: owner(), claim: Claim::Exclusive };
-        Box::pin(self.store.release(lease, Otherwise::Free))
+        Box::pin(self.store.release(lease, OnRelease::Free))
     }
 
     fn ask(&self, name: &str) -> BoxAnswer<Acquired> {
@@ -366,7 +366,7 @@ async fn a_connection_that_ended_or_failed_is_made_again_on_the_thread_of_who_as
         let before = fake.attempts();
         while fake.attempts() == before {
             let lease = LeaseId { key: key("a"), owner: owner(), claim: Claim::Exclusive };
-            let _answered_or_not = store.release(lease, Otherwise::Free).await;
+            let _answered_or_not = store.release(lease, OnRelease::Free).await;
             tokio::task::yield_now().await;
         }
     }

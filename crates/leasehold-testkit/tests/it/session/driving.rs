@@ -11,7 +11,7 @@ use leasehold::core::token::ClientId;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, SystemHost, Task};
 use leasehold::store::{
-    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, Otherwise, Released,
+    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, OnRelease, Released,
     Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Client, Error, Guard, Key};
@@ -88,9 +88,9 @@ impl Store for Panicking {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.store.release(lease, otherwise)
+        self.store.release(lease, on_release)
     }
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         self.store.inspect(key)

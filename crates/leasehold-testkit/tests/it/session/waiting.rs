@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
-    AnyStore, Ask, Claim, Hint, LeaseId, Line, Otherwise, Released, Snapshot, Store,
+    AnyStore, Ask, Claim, Hint, LeaseId, Line, OnRelease, Released, Snapshot, Store,
 };
 use leasehold::{Client, Error, ErrorKind, Guard, Key, OwnerToken, Ttl};
 use leasehold_testkit::VirtualHost;
@@ -423,7 +423,7 @@ fn a_release_by_token_hands_over_to_who_waits() {
         let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
         scene.pass(ms(100)).await;
         let lease = LeaseId { key: key(), owner, claim: Claim::Exclusive };
-        let answer = scene.store().await.release(lease, Otherwise::Free).await;
+        let answer = scene.store().await.release(lease, OnRelease::Free).await;
         assert_eq!(answer.expect("asked"), Released::HandedOver);
         assert!(scene.host.within(ms(10), waiting).await.is_some());
     });

@@ -11,7 +11,7 @@ use leasehold::store::redis::{
     Subscriber, Terms, Value,
 };
 use leasehold::store::{
-    Ask, Browse, Claim, ClientRecord, LeaseId, Line, Note, Otherwise, RedisStore, Renewal, Store,
+    Ask, Browse, Claim, ClientRecord, LeaseId, Line, Note, OnRelease, RedisStore, Renewal, Store,
 };
 use leasehold::{Error, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
@@ -189,7 +189,7 @@ impl Player {
         let (waiter_ttl, handed_ttl) = (ttl(waiter_ttl), ttl(handed_ttl));
         let ask_no = u32::try_from(self.random.below(5)).expect("small");
         let line = match self.random.below(6) {
-            0 | 1 => Line::Stand,
+            0 | 1 => Line::None,
             2 => Line::Watch { waiter_ttl, inbox: id.clone() },
             _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox: id.clone() },
         };
@@ -230,11 +230,11 @@ impl Player {
                 renewal.idle = self.random.once_in(3);
                 let _ = self.store.renew(renewal).await;
             }
-            17..20 => drop(self.store.release(lease, Otherwise::Free).await),
-            20 | 21 => drop(self.store.release(lease, Otherwise::Wake).await),
+            17..20 => drop(self.store.release(lease, OnRelease::Free).await),
+            20 | 21 => drop(self.store.release(lease, OnRelease::FreeAndWake).await),
             22 => {
                 let owner = self.owners[self.random.below(self.owners.len())].0.clone();
-                let keep = Otherwise::Keep { owner, ttl: span, reserve };
+                let keep = OnRelease::KeepIfAlone { owner, ttl: span, reserve };
                 drop(self.store.release(lease, keep).await);
             }
             23 | 24 => drop(self.store.inspect(key).await),

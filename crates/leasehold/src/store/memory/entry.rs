@@ -15,7 +15,7 @@ use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::store::{
-    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, Otherwise, PlaceTerms, Refusal, Released,
+    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, OnRelease, PlaceTerms, Refusal, Released,
     Renewal, Renewed, Snapshot, Waiter, line_is_full,
 };
 
@@ -250,7 +250,7 @@ impl Entry {
         now: Moment,
         wall: WallTime,
         lease: &LeaseId,
-        otherwise: &Otherwise,
+        on_release: &OnRelease,
         mail: &mut Vec<Mail>,
     ) -> Released {
         self.touched = now;
@@ -259,7 +259,7 @@ impl Entry {
             return Released::NotHeld;
         }
         let front = self.drop_dead(now);
-        match decide_release(front, otherwise.wish()) {
+        match decide_release(front, on_release.wish()) {
             ReleaseDecision::HandOver => {
                 self.hand_over(now, wall, &lease.key, mail);
                 Released::HandedOver
@@ -304,7 +304,7 @@ impl Entry {
         // number before that holder.
         self.counter = self.counter.saturating_add(1).min(FencingToken::MAX);
         let lease = LeaseId { key: key.clone(), owner, claim: crate::store::Claim::Exclusive };
-        self.release(now, wall, &lease, &Otherwise::Free, mail);
+        self.release(now, wall, &lease, &OnRelease::Free, mail);
         Evicted::Evicted
     }
 

@@ -12,7 +12,7 @@ use self::entry::Entry;
 use super::sinks::Sinks;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, ClientRecord, Evicted, FENCE_IDLE, Hint,
-    HintSink, LeaseId, Line, Otherwise, PAGE_KEYS_MAX, Page, Reach, Released, Renewal, Renewed,
+    HintSink, LeaseId, Line, OnRelease, PAGE_KEYS_MAX, Page, Reach, Released, Renewal, Renewed,
     Snapshot, Store, matches_pattern, unsupported_claim,
 };
 use crate::core::error::Error;
@@ -137,7 +137,7 @@ impl State {
         let entry = self.entries.entry(ask.key.clone()).or_insert_with(|| Entry::new(floor));
         let holder = entry.owner(now).cloned();
         let answer = entry.acquire(now, host.wall(), &ask, mail)?;
-        let waits = answer.is_taken() && ask.line != Line::Stand;
+        let waits = answer.is_taken() && ask.line != Line::None;
         if let Some(inbox) = holder.filter(|_| waits).and_then(|owner| owner.client()) {
             mail.push(Mail { inbox, hint: Hint::Wanted { key: ask.key } });
         }
@@ -202,11 +202,11 @@ impl Store for MemoryStore {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let wall = self.shared.host.wall();
         ready(self.step(|state, now, mail| match state.entries.get_mut(&lease.key) {
-            Some(entry) => entry.release(now, wall, &lease, &otherwise, mail),
+            Some(entry) => entry.release(now, wall, &lease, &on_release, mail),
             None => Released::NotHeld,
         }))
     }

@@ -19,7 +19,7 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
-use crate::store::{Acquired, Ask, Claim, LeaseId, Line, Otherwise, Refusal, Snapshot, Store, Why};
+use crate::store::{Acquired, Ask, Claim, LeaseId, Line, OnRelease, Refusal, Snapshot, Store, Why};
 
 /// How long a node keeps the probe lease if its release does not arrive.
 const PROBE_TTL: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ impl<S: Store> Shared<S> {
             owner: lease.owner.clone(),
             claim: lease.claim,
             ttl,
-            line: Line::Stand,
+            line: Line::None,
             note: None,
             reserve: 0,
         };
@@ -98,7 +98,7 @@ impl<S: Store> Shared<S> {
         let looks = self.nodes.iter().map(|other| other.store.inspect(lease.key.clone()));
         let looks = join_all(looks).await;
         // Nobody waits for the answer: without the release, the lease expires.
-        drop(store.release(lease.clone(), Otherwise::Free));
+        drop(store.release(lease.clone(), OnRelease::Free));
         let owner = lease.owner.as_str().as_bytes();
         let is_there = |seen: Snapshot| seen.holders.iter().any(|holder| holder.token == owner);
         for (other, seen) in looks.into_iter().enumerate() {

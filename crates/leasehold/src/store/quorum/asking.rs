@@ -116,7 +116,7 @@ impl<S: Store> Asking<S> {
     }
 
     fn waits(&self) -> bool {
-        self.ask.line != Line::Stand
+        self.ask.line != Line::None
     }
 
     /// The key is taken, and this client does not wait. Releases the grants of late nodes.

@@ -22,7 +22,7 @@ use crate::core::error::Error;
 use crate::core::token::FencingToken;
 use crate::core::ttl::Ttl;
 use crate::host::{Host, random_u32};
-use crate::store::{Acquired, Ask, LeaseId, Line, Otherwise, Renewal, Store, Why};
+use crate::store::{Acquired, Ask, LeaseId, Line, OnRelease, Renewal, Store, Why};
 
 /// The shortest pause before a node is asked again.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -97,7 +97,7 @@ impl<S: Store> Filling<S> {
             owner: self.lease.owner.clone(),
             claim: self.lease.claim,
             ttl,
-            line: Line::Stand,
+            line: Line::None,
             note: None,
             reserve: 0,
         };
@@ -148,7 +148,7 @@ impl<S: Store> Filling<S> {
             // The release of the lease may have been sent before this request. Send another after
             // it.
             let store = &shared.nodes[self.node].store;
-            drop(store.release(self.lease.clone(), Otherwise::Free));
+            drop(store.release(self.lease.clone(), OnRelease::Free));
             return None;
         }
         answered

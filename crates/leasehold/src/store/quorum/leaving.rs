@@ -14,7 +14,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::tally::{Tally, Verdict};
 use crate::core::ttl::Ttl;
 use crate::host::random_u32;
-use crate::store::{LeaseId, Otherwise, Released, Store};
+use crate::store::{LeaseId, OnRelease, Released, Store};
 
 /// How long a release is retried at a node that has not answered. A longer lease expires there by
 /// itself.
@@ -44,26 +44,30 @@ pub(super) struct Leaving<S: Store> {
 #[derive(Clone)]
 struct Release {
     lease: LeaseId,
-    otherwise: Otherwise,
+    on_release: OnRelease,
 }
 
 impl<S: Store> Leaving<S> {
     /// Submits a release that frees the key.
     pub(super) fn submit(shared: &Arc<Shared<S>>, lease: LeaseId) -> Self {
-        Self::submit_as(shared, lease, Otherwise::Free)
+        Self::submit_as(shared, lease, OnRelease::Free)
     }
 
     /// Submits a release. From now on, no node is asked for the lease again.
-    pub(super) fn submit_as(shared: &Arc<Shared<S>>, lease: LeaseId, otherwise: Otherwise) -> Self {
+    pub(super) fn submit_as(
+        shared: &Arc<Shared<S>>,
+        lease: LeaseId,
+        on_release: OnRelease,
+    ) -> Self {
         shared.leases.end(&lease.owner);
         let mut answers = SideBySide::new(shared);
         for (number, node) in shared.nodes.iter().enumerate() {
             if node.is_admitted() {
-                let answer = node.store.release(lease.clone(), otherwise.clone());
+                let answer = node.store.release(lease.clone(), on_release.clone());
                 answers.push(number, Ttl::DEFAULT, Box::pin(answer));
             }
         }
-        let release = Release { lease, otherwise };
+        let release = Release { lease, on_release };
         Self { shared: Arc::clone(shared), release, answers, unheard: Vec::new() }
     }
 
@@ -159,8 +163,8 @@ async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) 
     while host.now() < until {
         let pause = pauses.next(random_u32(&**host));
         host.sleep_until(host.now() + pause).await;
-        let Release { lease, otherwise } = release.clone();
-        let answer = shared.nodes[node].store.release(lease, otherwise);
+        let Release { lease, on_release } = release.clone();
+        let answer = shared.nodes[node].store.release(lease, on_release);
         if !has_to_be_tried_again(&answer.await) {
             return;
         }

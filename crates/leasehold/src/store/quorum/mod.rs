@@ -46,7 +46,7 @@ use self::leaving::{Leaving, Retrying};
 use self::node::{Node, Standing};
 use self::renewing::Renewing;
 use super::{
-    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, Line, Otherwise, Reach, Released,
+    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, Line, OnRelease, Reach, Released,
     Renewal, Renewed, Snapshot, Store,
 };
 use crate::core::error::{Error, ErrorKind};
@@ -211,13 +211,13 @@ impl<S: Store> Store for Quorum<S> {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        let otherwise = match otherwise {
-            Otherwise::Keep { .. } => Otherwise::Free,
-            otherwise @ (Otherwise::Free | Otherwise::Wake) => otherwise,
+        let on_release = match on_release {
+            OnRelease::KeepIfAlone { .. } => OnRelease::Free,
+            on_release @ (OnRelease::Free | OnRelease::FreeAndWake) => on_release,
         };
-        Leaving::submit_as(&self.shared, lease, otherwise).decided()
+        Leaving::submit_as(&self.shared, lease, on_release).decided()
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {

@@ -11,7 +11,7 @@ use super::terms::Strict;
 use crate::core::key::Key;
 use crate::core::line::Stance;
 use crate::core::ttl::Ttl;
-use crate::store::{Ask, Claim, LeaseId, Otherwise, PlaceTerms, Renewal, Snapshot};
+use crate::store::{Ask, Claim, LeaseId, OnRelease, PlaceTerms, Renewal, Snapshot};
 
 /// One step at one lock. `cold`: since this client last used it, the fencing counter of the key may
 /// have been lost or set back.
@@ -29,7 +29,7 @@ pub(super) enum Call<'a> {
     /// `wakes`: the release never hands the key over, even if somebody waits.
     Release {
         lease: &'a LeaseId,
-        otherwise: &'a Otherwise,
+        on_release: &'a OnRelease,
         cold: bool,
         wakes: bool,
     },
@@ -96,8 +96,8 @@ impl<'a> Call<'a> {
     fn is_plain(self) -> bool {
         match self {
             Self::Acquire { ask, .. } => ask.claim == Claim::Plain && ask.reserve == 0,
-            Self::Release { lease, otherwise, .. } => {
-                lease.claim == Claim::Plain && *otherwise == Otherwise::Free
+            Self::Release { lease, on_release, .. } => {
+                lease.claim == Claim::Plain && *on_release == OnRelease::Free
             }
             _ => false,
         }
@@ -125,12 +125,12 @@ impl<'a> Call<'a> {
                 .number(renewal.at_least.map_or(0, |at_least| at_least.get()))
                 .number(cold.into())
                 .number(renewal.idle.into()),
-            Self::Release { lease, otherwise, cold, wakes } => {
+            Self::Release { lease, on_release, cold, wakes } => {
                 let command = command.arg(lease.owner.as_str());
-                let command = match otherwise {
-                    Otherwise::Free => command,
-                    Otherwise::Wake => return command.arg("wake"),
-                    Otherwise::Keep { owner, ttl, reserve } => command
+                let command = match on_release {
+                    OnRelease::Free => command,
+                    OnRelease::FreeAndWake => return command.arg("wake"),
+                    OnRelease::KeepIfAlone { owner, ttl, reserve } => command
                         .number(millis(*ttl))
                         .number((*reserve).into())
                         .number(cold.into())
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn an_ask_says_what_acquire_lua_expects() {
         let inbox = ClientId::from_random([1; ClientId::CHARS]);
-        let stand = ask(Line::Stand, None);
+        let stand = ask(Line::None, None);
         assert_args(
             Call::Acquire { ask: &stand, cold: false, strictly: None },
             &["anna", "10000", "1", "0", ""],
@@ -286,16 +286,16 @@ mod tests {
             &["anna", "10", "4", "0", "0", "1"],
         );
         let release =
-            |otherwise| Call::Release { lease: &lease, otherwise, cold: false, wakes: false };
-        assert_args(release(&Otherwise::Free), &["anna"]);
-        assert_args(release(&Otherwise::Wake), &["anna", "wake"]);
+            |on_release| Call::Release { lease: &lease, on_release, cold: false, wakes: false };
+        assert_args(release(&OnRelease::Free), &["anna"]);
+        assert_args(release(&OnRelease::FreeAndWake), &["anna", "wake"]);
         let owner = OwnerToken::new("anna-2").expect("a token");
-        let keep = Otherwise::Keep { owner, ttl: ttl(20), reserve: 2 };
+        let keep = OnRelease::KeepIfAlone { owner, ttl: ttl(20), reserve: 2 };
         assert_args(release(&keep), &["anna", "20", "2", "0", "anna-2"]);
         let strictly =
-            |otherwise| Call::Release { lease: &lease, otherwise, cold: false, wakes: true };
-        assert_args(strictly(&Otherwise::Free), &["anna", "wake"]);
-        assert_args(strictly(&Otherwise::Wake), &["anna", "wake"]);
+            |on_release| Call::Release { lease: &lease, on_release, cold: false, wakes: true };
+        assert_args(strictly(&OnRelease::Free), &["anna", "wake"]);
+        assert_args(strictly(&OnRelease::FreeAndWake), &["anna", "wake"]);
         assert_args(strictly(&keep), &["anna", "20", "2", "0", "anna-2", "wake"]);
         assert_args(Call::Evict { key: &key, seen: b"x y", wakes: false }, &["x y"]);
         assert_args(Call::Evict { key: &key, seen: b"x y", wakes: true }, &["x y", "wake"]);
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_plain_lock_is_one_command_or_script_and_its_release_a_script_of_one_key() {
-        let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::Stand, None) };
+        let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::None, None) };
         let command = set(&plain);
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["SET", "a", "anna", "NX", "GET", "PX", "10000"]);
@@ -313,9 +313,9 @@ mod tests {
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["1", "a", "anna", "10000"]);
         let lease = LeaseId { claim: Claim::Plain, ..lease() };
-        let otherwise = Otherwise::Free;
+        let on_release = OnRelease::Free;
         let release =
-            Call::Release { lease: &lease, otherwise: &otherwise, cold: false, wakes: true };
+            Call::Release { lease: &lease, on_release: &on_release, cold: false, wakes: true };
         let command = release.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["1", "a", "anna"]);
@@ -326,12 +326,12 @@ mod tests {
         let process = ServerProcess { run_id: "a1b2".into(), replid: "c3d4".into() };
         let strictly = Some(Strictly { process: &process, strict: Strict::STANDARD });
         let command =
-            Call::Acquire { ask: &ask(Line::Stand, None), cold: false, strictly }.by_hash();
+            Call::Acquire { ask: &ask(Line::None, None), cold: false, strictly }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         let keys = [&args[..2], &args[7..8]].concat();
         assert_eq!(keys, ["7", "a", ":lh:epoch"]);
         assert_eq!(args[8..], ["anna", "10000", "1", "0", "", "a1b2", "c3d4", "65000"]);
-        let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::Stand, None) };
+        let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::None, None) };
         let command = Call::Acquire { ask: &plain, cold: false, strictly }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         let expected = ["2", "a", ":lh:epoch", "anna", "10000", "a1b2", "c3d4", "65000"];

@@ -67,7 +67,7 @@ use self::spent::Spent;
 use self::wire::Wire;
 use super::{
     Acquired, Afterwards, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line,
-    Otherwise, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
+    OnRelease, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
     unsupported_claim,
 };
 use crate::core::error::{Error, ErrorKind};
@@ -198,7 +198,7 @@ impl RedisStore {
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
             shared.records.write_if_due(client, &shared.asks);
         }
-        let ask = Ask { note: None, line: Line::Stand, ..ask };
+        let ask = Ask { note: None, line: Line::None, ..ask };
         let request = Scripted::ask(ask.clone()).on(&terms);
         let reply = shared.asks.submit_to_confirm(limit, request);
         async move {
@@ -258,7 +258,7 @@ impl Shared {
         };
         let key = lease.key.clone();
         self.spent.add(key.clone(), lease.owner.clone());
-        let release = Scripted::new(Step::Release(lease, Otherwise::Free)).on(&self.terms);
+        let release = Scripted::new(Step::Release(lease, OnRelease::Free)).on(&self.terms);
         let released = self.asks.submit(limit, release).await;
         match released.and_then(|answer| reply::released(&key, &answer)) {
             Ok(_) => {
@@ -386,18 +386,18 @@ impl Store for RedisStore {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         let key = lease.key.clone();
-        let refused = shared.check_here(&key).and_then(|()| match &otherwise {
-            Otherwise::Keep { ttl, .. } => shared.terms.allow(*ttl, &key),
+        let refused = shared.check_here(&key).and_then(|()| match &on_release {
+            OnRelease::KeepIfAlone { ttl, .. } => shared.terms.allow(*ttl, &key),
             _ => Ok(()),
         });
         if let Err(refused) = refused {
             return Either::Left(ready(Err(refused)));
         }
-        let step = Scripted::new(Step::Release(lease, otherwise)).on(&shared.terms);
+        let step = Scripted::new(Step::Release(lease, on_release)).on(&shared.terms);
         let reply = shared.asks.submit_to_confirm(LIMIT, step);
         Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());

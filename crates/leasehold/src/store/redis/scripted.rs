@@ -10,7 +10,7 @@ use super::wire::{Request, Retry};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
-use crate::store::{Ask, Claim, LeaseId, Otherwise, Renewal};
+use crate::store::{Ask, Claim, LeaseId, OnRelease, Renewal};
 
 /// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
 /// may change.
@@ -20,7 +20,7 @@ const TRIES_MAX: u32 = 3;
 pub(super) enum Step {
     Acquire(Ask),
     Renew(Renewal),
-    Release(LeaseId, Otherwise),
+    Release(LeaseId, OnRelease),
     Evict { key: Key, seen: Vec<u8> },
     Inspect(Key),
     Living(Key),
@@ -31,7 +31,7 @@ impl Step {
         match self {
             Self::Acquire(ask) => Call::Acquire { ask, cold, strictly },
             Self::Renew(renewal) => Call::Renew { renewal, cold },
-            Self::Release(lease, otherwise) => Call::Release { lease, otherwise, cold, wakes },
+            Self::Release(lease, on_release) => Call::Release { lease, on_release, cold, wakes },
             Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
             Self::Inspect(key) => Call::Inspect { key },
             Self::Living(key) => Call::Living { key },
@@ -43,8 +43,8 @@ impl Step {
         match self {
             Self::Acquire(ask) => Some(ask.ttl),
             Self::Renew(renewal) => Some(renewal.ttl),
-            Self::Release(_, Otherwise::Keep { ttl, .. }) => Some(*ttl),
-            Self::Release(_, Otherwise::Free | Otherwise::Wake)
+            Self::Release(_, OnRelease::KeepIfAlone { ttl, .. }) => Some(*ttl),
+            Self::Release(_, OnRelease::Free | OnRelease::FreeAndWake)
             | Self::Evict { .. }
             | Self::Inspect(_)
             | Self::Living(_) => None,
@@ -57,10 +57,10 @@ impl Step {
         match self {
             Self::Acquire(ask) => (ask.reserve > 0).then_some(&ask.key),
             Self::Renew(renewal) => (renewal.reserve > 0).then_some(&renewal.lease.key),
-            Self::Release(lease, Otherwise::Keep { reserve, .. }) => {
+            Self::Release(lease, OnRelease::KeepIfAlone { reserve, .. }) => {
                 (*reserve > 0).then_some(&lease.key)
             }
-            Self::Release(_, Otherwise::Free | Otherwise::Wake)
+            Self::Release(_, OnRelease::Free | OnRelease::FreeAndWake)
             | Self::Evict { .. }
             | Self::Inspect(_)
             | Self::Living(_) => None,
@@ -210,7 +210,7 @@ mod tests {
     fn plain() -> Box<Scripted> {
         let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
         let (claim, owner) = (Claim::Plain, owner.expect("a token"));
-        let (ttl, line) = (Ttl::DEFAULT, Line::Stand);
+        let (ttl, line) = (Ttl::DEFAULT, Line::None);
         Scripted::ask(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 })
     }
 

@@ -52,7 +52,7 @@ use self::worker::{Desk, work};
 use super::limit::within;
 use super::sinks::Sinks;
 use super::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, Otherwise,
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, OnRelease,
     Page, Reach, Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
 };
 use crate::core::error::{Error, ErrorKind};
@@ -238,10 +238,10 @@ impl Store for SqliteStore {
     fn release(
         &self,
         lease: LeaseId,
-        otherwise: Otherwise,
+        on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let (key, claim) = (lease.key.clone(), lease.claim);
-        self.submit_exclusive(limit(Ttl::MAX), claim, &key, Release { lease, otherwise })
+        self.submit_exclusive(limit(Ttl::MAX), claim, &key, Release { lease, on_release })
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {

@@ -24,7 +24,7 @@ impl Step for Acquire {
 
     fn busy_limit(&self) -> Duration {
         match self.0.line {
-            Line::Stand => busy_limit(self.0.ttl),
+            Line::None => busy_limit(self.0.ttl),
             Line::Join { .. } | Line::Watch { .. } => busy_limit_in_line(self.0.ttl),
         }
     }
@@ -33,7 +33,7 @@ impl Step for Acquire {
         for _ in 0..QUICK_TRIES {
             let mut row = LockRow::find(turn.conn, &self.0.key)?;
             let holding = row.holding(turn.now, self.0.owner.as_str());
-            if holding == Holding::Others && self.0.line == Line::Stand {
+            if holding == Holding::Others && self.0.line == Line::None {
                 let taken = self.taken(turn, &row, row.time_left(turn.now))?;
                 return Ok(Some(taken.into()));
             }
@@ -64,7 +64,7 @@ impl Step for Acquire {
         let ask = &self.0;
         let mut row = LockRow::find(turn.conn, &ask.key)?;
         let holding = row.holding(turn.now, ask.owner.as_str());
-        if holding == Holding::Others && ask.line == Line::Stand && !row.has_line {
+        if holding == Holding::Others && ask.line == Line::None && !row.has_line {
             return Ok(self.taken(turn, &row, row.time_left(turn.now))?.into());
         }
         if let Some(record) = turn.due_record(ask.note.as_ref()) {
@@ -166,7 +166,7 @@ impl Acquire {
         if !row.store(turn, &self.0.key)? {
             return Ok(None);
         }
-        if self.0.line != Line::Stand {
+        if self.0.line != Line::None {
             turn.effects.push(Effect::Settled(self.0.key.clone(), self.0.owner.clone()));
         }
         let fencing = row.held.as_ref().and_then(|held| held.fencing);
@@ -179,7 +179,7 @@ impl Acquire {
         row: &LockRow,
         retry_in: Duration,
     ) -> rusqlite::Result<Refusal> {
-        let has_line = row.has_line || self.0.line != Line::Stand;
+        let has_line = row.has_line || self.0.line != Line::None;
         let ahead = if has_line {
             line_rows::ahead(turn.conn, &self.0.key, self.0.owner.as_str())?
         } else {

@@ -13,7 +13,7 @@ use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
 use crate::store::sqlite::schema::sql_count;
 use crate::store::sqlite::turn::{Effect, Turn};
-use crate::store::{Evicted, Otherwise, PAGE_KEYS_MAX, Page, matches_pattern};
+use crate::store::{Evicted, OnRelease, PAGE_KEYS_MAX, Page, matches_pattern};
 
 /// How many rows one page looks at, matching or not. So a page never delays renewals for long.
 const ROWS_MAX: usize = 10 * PAGE_KEYS_MAX;
@@ -97,7 +97,7 @@ impl Step for Evict {
         row.seed(turn)?;
         row.counter = (row.counter + 1).min(FencingToken::MAX);
         line_rows::leave(turn, &self.key, &owner)?;
-        end_lease(turn, &mut row, &self.key, &Otherwise::Free)?;
+        end_lease(turn, &mut row, &self.key, &OnRelease::Free)?;
         let reason = self.reason.clone();
         turn.effects.push(Effect::Evicted(self.key.clone(), OwnerToken::new(owner).ok(), reason));
         Ok(Evicted::Evicted)

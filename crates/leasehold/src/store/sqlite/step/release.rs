@@ -11,12 +11,12 @@ use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
 use crate::store::sqlite::turn::{Effect, Turn};
-use crate::store::{Keep, LeaseId, Otherwise, Released};
+use crate::store::{Keep, LeaseId, OnRelease, Released};
 
 /// The step of [`Store::release`](crate::store::Store::release).
 pub(in crate::store::sqlite) struct Release {
     pub(in crate::store::sqlite) lease: LeaseId,
-    pub(in crate::store::sqlite) otherwise: Otherwise,
+    pub(in crate::store::sqlite) on_release: OnRelease,
 }
 
 impl Step for Release {
@@ -28,7 +28,7 @@ impl Step for Release {
     }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Released>> {
-        if matches!(self.otherwise, Otherwise::Keep { .. }) {
+        if matches!(self.on_release, OnRelease::KeepIfAlone { .. }) {
             return Ok(None);
         }
         const SQL: &str = "UPDATE locks SET version = version + 1, owner = NULL, expires = 0,
@@ -60,7 +60,7 @@ impl Step for Release {
                 row.store(turn, key)?;
                 Ok(Released::NotHeld)
             }
-            Some(_) => Ok(end_lease(turn, &mut row, key, &self.otherwise)?),
+            Some(_) => Ok(end_lease(turn, &mut row, key, &self.on_release)?),
         }
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn end_lease(
     turn: &mut Turn<'_>,
     row: &mut LockRow,
     key: &Key,
-    otherwise: &Otherwise,
+    on_release: &OnRelease,
 ) -> rusqlite::Result<Released> {
     let (front, first) = if row.has_line {
         let rows = line_rows::drop_dead(turn, key)?;
@@ -78,7 +78,7 @@ pub(super) fn end_lease(
     } else {
         (Front::EMPTY, None)
     };
-    match decide_release(front, otherwise.wish()) {
+    match decide_release(front, on_release.wish()) {
         ReleaseDecision::HandOver => {
             let (seq, _) = first.expect("a living head has a row");
             line_rows::hand_over(turn, row, key, seq)?;

@@ -64,10 +64,10 @@ fn a_bell_wakes_who_waits_in_another_process_and_hangs_only_while_somebody_waits
         assert!(!world.bell(&client(2)).exists(), "nobody waits");
         is_taken(run(there.acquire(join("a", owner(2, turn), 1))));
         assert!(world.bell(&client(2)).exists());
-        run(here.release(lease("a", owner(1, turn)), Otherwise::Free)).expect("an answer");
+        run(here.release(lease("a", owner(1, turn)), OnRelease::Free)).expect("an answer");
         let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
         assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
-        let freed = run(there.release(lease("a", owner(2, turn)), Otherwise::Free));
+        let freed = run(there.release(lease("a", owner(2, turn)), OnRelease::Free));
         assert_eq!(freed.expect("an answer"), Released::Freed);
         settle(&there);
     }
@@ -84,7 +84,7 @@ fn the_first_ask_of_a_client_that_says_who_it_is_hangs_its_bell_up() {
     let record = Arc::new(ClientRecord::new(client(2)));
     let note = Some(Note::new(Some(record), None));
     is_taken(run(there.acquire(Ask { note, ..join("a", owner(2, 1), 1) })));
-    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    run(here.release(lease("a", owner(1, 1)), OnRelease::Free)).expect("an answer");
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
 }
@@ -99,7 +99,7 @@ fn clients_of_one_handle_have_a_bell_each() {
         let (_sink, hints) = watch(&there, &client(number));
         granted(run(here.acquire(ask(name, owner(1, number)))));
         is_taken(run(there.acquire(join(name, owner(number, 1), 1))));
-        run(here.release(lease(name, owner(1, number)), Otherwise::Free)).expect("an answer");
+        run(here.release(lease(name, owner(1, number)), OnRelease::Free)).expect("an answer");
         let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
         assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
     }
@@ -114,7 +114,7 @@ fn a_bell_that_was_taken_away_is_hung_up_again_by_the_next_ask() {
     is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
     std::fs::remove_dir_all(world.dir.path().join("locks.db-bells")).expect("it was there");
     is_taken(run(there.acquire(join("a", owner(2, 1), 2))));
-    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    run(here.release(lease("a", owner(1, 1)), OnRelease::Free)).expect("an answer");
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
 }
@@ -139,7 +139,7 @@ fn who_died_while_it_waited_costs_nothing_when_its_turn_comes() {
     }
     let living = world.open_belled();
     is_taken(run(living.acquire(join("a", owner(4, 1), 1))));
-    let released = run(here.release(lease("a", owner(1, 1)), Otherwise::Free));
+    let released = run(here.release(lease("a", owner(1, 1)), OnRelease::Free));
     assert_eq!(released.expect("an answer"), Released::HandedOver);
     granted(run(living.acquire(join("a", owner(4, 1), 2))));
     for number in [2, 3] {
@@ -155,7 +155,7 @@ fn where_no_bell_can_be_hung_up_the_file_is_looked_at() {
     let (_sink, hints) = watch(&there, &client(2));
     granted(run(here.acquire(ask("a", owner(1, 1)))));
     is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
-    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    run(here.release(lease("a", owner(1, 1)), OnRelease::Free)).expect("an answer");
     world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
@@ -175,12 +175,12 @@ fn who_comes_near_the_front_is_told_to_ask_and_nobody_behind() {
     is_taken(run(there.acquire(join("a", owner(4, 1), 1))));
     settle(&there);
     assert_eq!(hints.try_recv().ok(), None);
-    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    run(here.release(lease("a", owner(1, 1)), OnRelease::Free)).expect("an answer");
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert_eq!(hint, Hint::MaybeFree { key: key("a") });
     assert_eq!(last_hints.try_recv().ok(), None, "its turn is further away");
     // Also when a waiter ahead goes away.
-    run(other.release(lease("a", owner(2, 9)), Otherwise::Free)).expect("an answer");
+    run(other.release(lease("a", owner(2, 9)), OnRelease::Free)).expect("an answer");
     let hint = last_hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert_eq!(hint, Hint::MaybeFree { key: key("a") });
 }

@@ -92,7 +92,7 @@ fn a_forgotten_counter_begins_above_where_it_ended() {
     let world = World::new();
     let store = world.open();
     let token = granted(run(store.acquire(ask("a", owner(1, 1)))));
-    let freed = run(store.release(lease("a", owner(1, 1)), Otherwise::Free));
+    let freed = run(store.release(lease("a", owner(1, 1)), OnRelease::Free));
     assert_eq!(freed.expect("an answer"), Released::Freed);
 
     pass_idle_time(&world, &store);

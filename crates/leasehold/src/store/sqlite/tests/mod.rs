@@ -27,7 +27,7 @@ use crate::core::token::{ClientId, FencingBlock, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::host::{Host, Sleep, Task};
 use crate::store::{
-    Acquired, Ask, Claim, Hint, HintSink, LeaseId, Line, Otherwise, Released, Store,
+    Acquired, Ask, Claim, Hint, HintSink, LeaseId, Line, OnRelease, Released, Store,
 };
 
 /// Long enough for anything that happens at all.
@@ -167,7 +167,7 @@ fn ttl(ms: u64) -> Ttl {
 }
 
 fn ask(name: &str, owner: OwnerToken) -> Ask {
-    let (claim, line) = (Claim::Exclusive, Line::Stand);
+    let (claim, line) = (Claim::Exclusive, Line::None);
     Ask { key: key(name), owner, claim, ttl: ttl(10_000), line, note: None, reserve: 1 }
 }
 

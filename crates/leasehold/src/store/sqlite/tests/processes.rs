@@ -13,7 +13,7 @@ fn a_waiter_in_another_process_is_told_that_it_was_handed_the_key() {
     is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
     is_taken(run(there.acquire(join("a", owner(2, 1), 2))));
 
-    let released = run(here.release(lease("a", owner(1, 1)), Otherwise::Free));
+    let released = run(here.release(lease("a", owner(1, 1)), OnRelease::Free));
     assert_eq!(released.expect("an answer"), Released::HandedOver);
     world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
@@ -39,7 +39,7 @@ fn a_hand_over_after_many_looks_that_saw_nothing_is_noticed() {
         run(there.inspect(key("a"))).expect("an answer");
         assert_eq!(hints.try_recv().ok(), None);
     }
-    run(here.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    run(here.release(lease("a", owner(1, 1)), OnRelease::Free)).expect("an answer");
     world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
@@ -59,7 +59,7 @@ fn who_begins_to_wait_beside_one_who_has_waited_for_long_is_told_as_soon_as_if_a
     run(there.inspect(key("a"))).expect("an answer");
     run(there.inspect(key("a"))).expect("an answer");
     is_taken(run(there.acquire(join("b", owner(2, 2), 1))));
-    run(here.release(lease("b", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    run(here.release(lease("b", owner(1, 1)), OnRelease::Free)).expect("an answer");
     world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
@@ -73,7 +73,7 @@ fn a_watcher_in_another_process_is_told_that_the_key_may_be_free() {
     granted(run(here.acquire(ask("a", owner(1, 1)))));
     let line = Line::Watch { waiter_ttl: ttl(3_000), inbox: client(2) };
     is_taken(run(there.acquire(Ask { line, ..ask("a", owner(2, 1)) })));
-    let released = run(here.release(lease("a", owner(1, 1)), Otherwise::Free));
+    let released = run(here.release(lease("a", owner(1, 1)), OnRelease::Free));
     assert_eq!(released.expect("an answer"), Released::Freed);
     world.clock.advance(LOOK_EVERY_MIN);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
@@ -105,7 +105,7 @@ fn within_one_process_hints_need_no_look() {
     is_taken(run(store.acquire(join("a", owner(2, 1), 1))));
     let hint = holder_hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert_eq!(hint, Hint::Wanted { key: key("a") });
-    run(store.release(lease("a", owner(1, 1)), Otherwise::Free)).expect("an answer");
+    run(store.release(lease("a", owner(1, 1)), OnRelease::Free)).expect("an answer");
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert!(matches!(hint, Hint::Granted { ask_no: 1, .. }), "{hint:?}");
 }
@@ -141,7 +141,7 @@ fn contending_processes_never_share_a_lease_or_a_fencing_token() {
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one holder at a time");
                 tokens.push(fencing.expect("a token").first.get());
                 inside.fetch_sub(1, Ordering::SeqCst);
-                let freed = run(store.release(lease("a", owner), Otherwise::Free));
+                let freed = run(store.release(lease("a", owner), OnRelease::Free));
                 assert_eq!(freed.expect("an answer"), Released::Freed);
             }
             if tokens.len() == 100 {

@@ -127,7 +127,7 @@ fn a_hand_over_that_was_rolled_back_is_told_to_nobody() {
     granted(run(store.acquire(ask("a", owner(1, 1)))));
     is_taken(run(store.acquire(join("a", owner(2, 1), 1))));
     let held_up = hold_up(&store);
-    let release = store.release(lease("a", owner(1, 1)), Otherwise::Free);
+    let release = store.release(lease("a", owner(1, 1)), OnRelease::Free);
     let broken = store.submit(
         EVENTUALLY,
         Custom(|conn: &rusqlite::Connection| conn.execute_batch("no SQL at all")),
@@ -138,7 +138,7 @@ fn a_hand_over_that_was_rolled_back_is_told_to_nobody() {
     // The next request that runs must not send it either.
     granted(run(store.acquire(ask("b", owner(1, 2)))));
     assert_eq!(hints.try_recv().ok(), None);
-    let released = run(store.release(lease("a", owner(1, 1)), Otherwise::Free));
+    let released = run(store.release(lease("a", owner(1, 1)), OnRelease::Free));
     assert_eq!(released.expect("an answer"), Released::HandedOver);
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert!(matches!(hint, Hint::Granted { .. }), "{hint:?}");
@@ -168,7 +168,7 @@ fn nothing_is_answered_inside_a_transaction_that_a_panic_left_open() {
     let world = World::new();
     let store = world.open();
     granted(run(store.acquire(ask("a", owner(1, 1)))));
-    let freed = run(store.release(lease("a", owner(1, 1)), Otherwise::Free));
+    let freed = run(store.release(lease("a", owner(1, 1)), OnRelease::Free));
     assert_eq!(freed.expect("an answer"), Released::Freed);
     let here = std::thread::current().id();
     let submit = || run(store.submit(EVENTUALLY, Panics(here))).expect("an answer");
@@ -218,7 +218,7 @@ fn requests_are_served_in_order_whether_or_not_somebody_waits_for_them() {
     for turn in 0..1_000 {
         let owner = owner(1, turn as u8 % 64);
         granted(run(store.acquire(ask("a", owner.clone()))));
-        drop(store.release(lease("a", owner), Otherwise::Free));
+        drop(store.release(lease("a", owner), OnRelease::Free));
     }
     let last = store.acquire(ask("a", owner(1, 0)));
     drop(store);
@@ -278,7 +278,7 @@ fn the_store_works_where_everything_runs_on_one_thread() {
         let store = SqliteStore::open_in_boot(&world.path(), host, "this boot").expect("it opens");
         for turn in 0..50 {
             granted(store.acquire(ask("a", owner(1, turn))).await);
-            let freed = store.release(lease("a", owner(1, turn)), Otherwise::Free).await;
+            let freed = store.release(lease("a", owner(1, turn)), OnRelease::Free).await;
             assert_eq!(freed.expect("an answer"), Released::Freed);
         }
     });
