@@ -42,6 +42,20 @@ pub struct Client {
 }
 
 /// The outcome of a [`shutdown`](Client::shutdown).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let guard = client.mutex("a").lock().await?;
+/// drop(guard);
+/// let ended = client.shutdown(Duration::from_secs(5)).await;
+/// assert_eq!(ended.left_to_expire, 0, "all locks are free");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
     /// How many releases the store confirmed during the shutdown.
@@ -290,6 +304,24 @@ impl fmt::Debug for Client {
 }
 
 /// The options of a [`Client`].
+///
+/// # Examples
+///
+/// A service that shares its server with others, and locks for 30 seconds at a time:
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::builder("memory:")
+///     .namespace("billing")
+///     .ttl(Duration::from_secs(30))
+///     .connect()
+///     .await?;
+/// let guard = client.mutex("invoice:7").lock().await?;
+/// assert_eq!(guard.name(), "invoice:7");
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     source: Source,

@@ -23,6 +23,24 @@ use crate::store::Released;
 /// runtime. The request goes out before any later one of this client. It does not report the
 /// outcome, so call [`release`](Self::release) where the outcome matters. Call it also at the end
 /// of a program, which may otherwise end before the request is sent.
+///
+/// # Examples
+///
+/// Work that stops when the lock is lost:
+///
+/// ```
+/// # async fn work() {}
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let guard = client.mutex("nightly").lock().await?;
+/// tokio::select! {
+///     () = work() => println!("done"),
+///     lost = guard.lost() => eprintln!("stopped: {lost}"),
+/// }
+/// assert_eq!(guard.release().await?, leasehold::Release::Released);
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping a guard releases the lock"]
 #[clippy::has_significant_drop]
 pub struct Guard {

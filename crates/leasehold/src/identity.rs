@@ -9,6 +9,17 @@ use crate::store::ClientRecord;
 /// How a client describes itself, so that waiters can see who holds a lock.
 ///
 /// The store keeps one record per client, for about ten minutes after its last lock.
+///
+/// # Examples
+///
+/// ```
+/// # use leasehold::{Client, Identity};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// // Says nothing about this machine, its user or its program.
+/// let client = Client::builder("memory:").identity(Identity::anonymous()).connect().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity(Option<Named>);
 

@@ -16,6 +16,22 @@ use crate::store::{Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Store}
 ///
 /// It does not renew in the background, and dropping it does nothing. See
 /// [`Client::lease`](crate::Client::lease).
+///
+/// # Examples
+///
+/// One process takes a lock, and another one ends it:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let token = client.mutex("upload").lock().await?.detach();
+///
+/// // Elsewhere, with the name and the token:
+/// let lease = client.lease("upload", token);
+/// assert_eq!(lease.release().await?, leasehold::Release::Released);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "a lease handle does nothing by itself"]
 pub struct Lease {

@@ -66,11 +66,13 @@ mod process;
 mod session;
 
 pub use client::{Client, ClientBuilder, Listing, Shutdown};
+#[doc(inline)]
 pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
 pub use guard::{Guard, Release};
 pub use identity::Identity;
 pub use lease::Lease;
 pub use mutex::Mutex;
+#[doc(inline)]
 pub use store::Snapshot;
 
 /// The README's example is compiled with the doctests.

@@ -107,6 +107,34 @@ impl fmt::Display for ErrorKind {
 ///
 /// `Debug` shows the message with its causes and its kind, since that is what people see if `main`
 /// returns an error. `{:#?}` shows the fields.
+///
+/// # Examples
+///
+/// A handler that waits for at most two seconds, and tells its caller what to do:
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::{Client, ErrorKind};
+///
+/// async fn place(client: &Client) -> u16 {
+///     match client.mutex("order:42").lock_timeout(Duration::from_secs(2)).await {
+///         Ok(_guard) => 201,
+///         // Another client has the lock: come back later.
+///         Err(error) if error.kind() == ErrorKind::WaitElapsed => 409,
+///         // The store is away for now.
+///         Err(error) if error.is_retryable() => 503,
+///         Err(error) => {
+///             eprintln!("{error}");
+///             500
+///         }
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = Client::connect("memory:").await?;
+/// assert_eq!(place(&client).await, 201);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Error {
     inner: Arc<Inner>,

@@ -35,7 +35,22 @@ const LIFTED_WITHIN: Duration = Duration::from_millis(100);
 /// locks and releases all the time sends no such request.
 const SHOWN_AFTER: Duration = Duration::from_millis(100);
 
-/// Why a lease was lost.
+/// Why a lease was lost. [`Guard::lost`](crate::Guard::lost) resolves to it.
+///
+/// # Examples
+///
+/// ```
+/// use leasehold::Lost;
+///
+/// fn alert(lost: Lost) -> &'static str {
+///     match lost {
+///         Lost::Deadline => "look at the store: it did not answer in time",
+///         Lost::NotOurs => "look at the log of the operators: the lock was taken away",
+///         _ => "look at both",
+///     }
+/// }
+/// assert!(alert(Lost::Deadline).contains("store"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
