@@ -101,8 +101,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static;
 
     /// Ends the lease *and* the place in line of its owner. If somebody waits, hands the key to the
-    /// head of the line; with [`OnRelease::FreeAndWake`], frees the key and tells the head. Leases of
-    /// other owners stay untouched.
+    /// head of the line; with [`OnRelease::FreeAndWake`], frees the key and tells the head. Leases
+    /// of other owners stay untouched.
     ///
     /// # Errors
     ///
