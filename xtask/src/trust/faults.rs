@@ -9,7 +9,7 @@ const SECTION: &str = "## Which faults are covered";
 const FAULTS: &str = "
 ## Faults
 
-What each is stands in GUARANTEES.md, *Which faults are covered*. A *no* in the second column means
+GUARANTEES.md explains each, *Which faults are covered*. A *no* in the second column means
 that windows may overlap under it: that is counted, and fencing tokens must rise all the same. A
 fault on a real server counts if at least 50 acquisitions were tried between it and one ttl after.
 

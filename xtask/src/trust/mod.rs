@@ -19,7 +19,7 @@ const OPENING: &str = "\
 A lock is trusted for what it survives. This page says what was tried, how often, and what was
 found, with the command that does it again. `cargo xtask trust` makes it from the records in
 `trust/`, each of which names the commit it was made at; nothing here is written by hand, and a
-test compares. What is promised stands in GUARANTEES.md.
+test compares. GUARANTEES.md says what is promised.
 
 Every run is judged by the same checker. It knows these invariants, and a hand-made history that
 breaks each of them is among its tests:

@@ -1,4 +1,4 @@
-//! What a store answers.
+//! The answers of a store.
 
 use std::fmt;
 use std::time::Duration;
@@ -263,8 +263,8 @@ impl fmt::Debug for Vote {
 }
 
 /// The beginning of an owner token: its first four characters, fewer of a short one, so that no
-/// more than about a quarter of it is shown. What is not printable ASCII is shown by its first four
-/// bytes in hexadecimal, as `0xff1b6162`.
+/// more than about a quarter of it is shown. Other tokens than printable ASCII are shown by their
+/// first four bytes in hexadecimal, as `0xff1b6162`.
 fn hint(token: &[u8]) -> String {
     if token.iter().all(|byte| (0x20..=0x7e).contains(byte)) {
         let shown = token.len().div_ceil(4).min(4);
@@ -286,7 +286,7 @@ pub struct Holder {
     /// Its owner token, whatever bytes a foreign client may have written. Shown in part only by
     /// `Debug`.
     pub token: Vec<u8>,
-    /// Who it is, where the client left its record.
+    /// The client, if it left its record.
     pub client: Option<ClientRecord>,
     /// Why, in the user's words.
     pub why: Option<String>,
@@ -362,7 +362,7 @@ impl fmt::Debug for Holder {
 pub struct Waiter {
     /// The id of the client whose place it is.
     pub id: Option<ClientId>,
-    /// Who it is, where the client left its record.
+    /// The client, if it left its record.
     pub client: Option<ClientRecord>,
     /// Since when it waits, where the store knows.
     pub since: Option<WallTime>,

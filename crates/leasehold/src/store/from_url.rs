@@ -72,8 +72,8 @@ pub async fn quorum_from_urls(
     Ok(AnyStore::new(Quorum::connect(opened.into_iter().map(store), host).await?))
 }
 
-/// Refuses several databases of one server. It would have several votes. What is one server by
-/// another address, the quorum itself notices when it admits the nodes.
+/// Refuses several databases of one server. It would have several votes. The quorum itself
+/// notices one server behind two addresses when it admits the nodes.
 #[cfg(feature = "redis")]
 fn check_servers(opened: &[Opened]) -> Result<(), Error> {
     let servers: Vec<_> = opened

@@ -46,7 +46,7 @@ fn a_key_of_another_type_hides_no_lock_from_a_listing() {
     for name in ["a", "b", "c"] {
         finish(world.leasehold(&["acquire", name, "--ttl", "1m"])).code(0);
     }
-    // What is kept beside the lock still makes it look like one.
+    // The keys beside the lock still make it look like one.
     world.server().command(&["DEL", "b"]);
     world.server().command(&["RPUSH", "b", "data"]);
     let listed = finish(world.leasehold(&["ls"]));
