@@ -11,6 +11,8 @@ use serde_json::json;
 
 use super::Context;
 use crate::args::Ls;
+use crate::duration;
+use crate::escape::escape;
 use crate::exit::{Exit, Failure};
 use crate::output::{clock, columns, json_line, object, print, rfc3339};
 use crate::talk::Level;
@@ -21,6 +23,10 @@ const WATCH_EVERY_MIN: Duration = Duration::from_millis(100);
 
 /// Lists locks: as a table, or as one JSON object per line.
 pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
+    if args.watch.is_some() && duration::parse(&args.pattern).is_ok() {
+        let text = format!("`{0}` would be a pattern; write `--watch={0}`", escape(&args.pattern));
+        return Err(Failure::new(Exit::USAGE, "usage", text));
+    }
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
     if let Some(every) = args.watch {
         return Err(watch(context, args, &client, every.max(WATCH_EVERY_MIN)).await);
@@ -155,7 +161,7 @@ impl List {
         let now = SystemHost.wall();
         let (count, every) = (self.who.len(), view::span(every));
         let text = self.text(false);
-        format!("\x1b[H\x1b[2J{}, every {every}: {count} locks\n{text}", clock(now, now))
+        format!("\x1b[H\x1b[2J{}, every {every}: {}\n{text}", clock(now, now), locks(count))
     }
 
     /// A listing to print after the previous one, with a heading that separates them.
@@ -164,10 +170,14 @@ impl List {
         let head = if json {
             object("listing", json!({ "time": rfc3339(now), "locks": count }))
         } else {
-            format!("{}: {count} locks\n", clock(now, now))
+            format!("{}: {}\n", clock(now, now), locks(count))
         };
         head + &self.text(json)
     }
+}
+
+fn locks(count: usize) -> String {
+    if count == 1 { "1 lock".to_owned() } else { format!("{count} locks") }
 }
 
 /// Whether the lock was held for at least that long, if the store knows since when.
