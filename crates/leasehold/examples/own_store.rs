@@ -216,9 +216,10 @@ pub(crate) async fn lock_twice() -> Result<(), Error> {
     let bert = Client::with_store(store).connect().await?.mutex("report");
     let hers = anna.lock().await?;
     assert!(bert.try_lock().await?.is_none(), "it is taken");
-    let waiting = tokio::spawn(async move { bert.lock_timeout(Duration::from_secs(5)).await });
-    assert_eq!(hers.release().await?, Release::Released);
-    let his = waiting.await.expect("no panic")?;
+    let waiting = bert.lock_timeout(Duration::from_secs(5));
+    let (released, his) = tokio::join!(hers.release(), waiting);
+    assert_eq!(released?, Release::Released);
+    let his = his?;
     println!("{} is held, with fencing token {:?}", his.name(), his.fencing_token());
     assert_eq!(his.release().await?, Release::Released);
     Ok(())

@@ -44,16 +44,16 @@ fn a_port_where_nobody_listens_ends_with_69() {
 fn a_key_of_another_type_hides_no_lock_from_a_listing() {
     let world = World::redis();
     for name in ["a", "b", "c"] {
-        finish(world.leasehold(&["acquire", name, "--ttl", "1m"])).code(0);
+        finish(world.leasehold(["acquire", name, "--ttl", "1m"])).code(0);
     }
     // The keys beside the lock still make it look like one.
     world.server().command(&["DEL", "b"]);
     world.server().command(&["RPUSH", "b", "data"]);
-    let listed = finish(world.leasehold(&["ls"]));
+    let listed = finish(world.leasehold(["ls"]));
     listed.code(0).says("`b`: the key is not a lock of this kind");
     let names: Vec<_> = listed.stdout.lines().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names[1..], ["a", "c"], "{}", listed.stdout);
-    let listed = finish(world.leasehold(&["ls", "--json"]));
+    let listed = finish(world.leasehold(["ls", "--json"]));
     listed.code(0).says("\"event\":\"list-skipped\"");
     assert_eq!(listed.stdout.lines().count(), 2, "{}", listed.stdout);
 }
