@@ -22,7 +22,7 @@
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
-//! | write a store of your own | [`store::Store`], [`Client::with_store`] |
+//! | write a store of your own | [`store::Store`], [`store::InOrder`], [`Client::with_store`] |
 //!
 //! # What it promises
 //!
