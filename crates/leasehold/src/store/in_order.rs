@@ -20,6 +20,7 @@ use crate::core::token::ClientId;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::host::{Host, Task};
+use crate::process::Process;
 
 /// How many requests for one key may wait. One more is refused with [`ErrorKind::Unavailable`].
 const QUEUE_MAX: usize = 10_000;
@@ -28,17 +29,20 @@ const QUEUE_MAX: usize = 10_000;
 /// their futures.
 ///
 /// The requests for one key are carried out one after the other, and those for different keys side
-/// by side. They run on the [`Host`], not on the caller's runtime. An answer that does not come
-/// within the [`command_limit`] of the ttl becomes an [`Unknown`](ErrorKind::Unknown) error. The
-/// request still goes on, and later requests for its key wait for it. So the wrapped store must end
-/// every request in bounded time. At most 10 000 requests wait for one key; more are refused with
+/// by side. Renewals are carried out at once. All requests run on the [`Host`], not on the caller's
+/// runtime, so they must not block. An answer that does not come within the [`command_limit`] of
+/// the ttl becomes an [`Unknown`](ErrorKind::Unknown) error. The request still goes on, and later
+/// requests for its key wait for it. So the wrapped store must end every request in bounded time.
+/// At most 10 000 requests wait for one key; more are refused with
 /// [`Unavailable`](ErrorKind::Unavailable).
 ///
-/// Clones share the queues. [`inspect`](Store::inspect) and [`browse`](Store::browse) are not
-/// queued, because nobody acts on a lock by what they say.
+/// Clones share the queues. [`inspect`](Store::inspect) and [`browse`](Store::browse) go straight
+/// to the store.
 ///
 /// The example `own_store.rs` wraps a small store of its own.
 pub struct InOrder<S> {
+    /// The process that made it. A fork copies the queues, but not the tasks that work on them.
+    process: Process,
     store: Arc<S>,
     host: Arc<dyn Host>,
     queues: Arc<Queues>,
@@ -51,16 +55,20 @@ struct Queues(Mutex<HashMap<Key, VecDeque<Task>>>);
 impl<S: Store> InOrder<S> {
     /// Wraps `store`. Its requests run on `host`.
     pub fn new(store: S, host: Arc<dyn Host>) -> Self {
-        Self { store: Arc::new(store), host, queues: Arc::default() }
+        let (process, store) = (Process::this(), Arc::new(store));
+        Self { process, store, host, queues: Arc::default() }
     }
 
-    /// Appends a request to the queue of its key.
+    /// Appends a request to the queue of its key; without a key, starts it at once.
     fn submit<T: Send + 'static>(
         &self,
-        key: &Key,
+        key: Option<&Key>,
         ttl: Ttl,
         request: impl FnOnce(&S) -> BoxAnswer<T> + Send + 'static,
     ) -> BoxAnswer<T> {
+        if let Err(copied) = self.process.check() {
+            return Box::pin(ready(Err(copied)));
+        }
         let (tell, told) = oneshot::channel();
         let store = Arc::clone(&self.store);
         let job: Task = Box::pin(async move {
@@ -68,8 +76,13 @@ impl<S: Store> InOrder<S> {
             // The caller may have dropped its future.
             drop(tell.send(answer));
         });
-        if let Err(full) = self.queues.append(key, job, &self.host) {
-            return Box::pin(ready(Err(full)));
+        match key {
+            None => self.host.spawn(job),
+            Some(key) => {
+                if let Err(full) = self.queues.append(key, job, &self.host) {
+                    return Box::pin(ready(Err(full)));
+                }
+            }
         }
         let answer = async move { told.await.unwrap_or_else(|_| Err(host_ended())) };
         Box::pin(within(Arc::clone(&self.host), command_limit(ttl), answer))
@@ -93,7 +106,7 @@ impl Queues {
         }
         queues.insert(key.clone(), VecDeque::from([job]));
         drop(queues);
-        let working = Working { queues: Arc::clone(self), key: key.clone() };
+        let working = Working { queues: Arc::clone(self), key: key.clone(), is_over: false };
         host.spawn(Box::pin(working.work()));
         Ok(())
     }
@@ -114,18 +127,24 @@ impl Queues {
 struct Working {
     queues: Arc<Queues>,
     key: Key,
+    /// The key is not its own any more: another task may work on it.
+    is_over: bool,
 }
 
 impl Working {
-    async fn work(self) {
+    async fn work(mut self) {
         while let Some(job) = self.queues.next(&self.key) {
             job.await;
         }
+        self.is_over = true;
     }
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
         let queue = self.queues.all().remove(&self.key);
         // After the lock is released: dropping a request wakes its caller.
         drop(queue);
@@ -143,14 +162,25 @@ fn too_many(key: &Key) -> Error {
 fn host_ended() -> Error {
     Error::new(
         ErrorKind::Unknown,
-        "the request was dropped with the runtime that it ran on; it may have taken effect",
+        "the request was dropped, since its runtime ended or an earlier request panicked; it may \
+         have taken effect",
     )
 }
 
 impl<S> Clone for InOrder<S> {
     fn clone(&self) -> Self {
-        let Self { store, host, queues } = self;
-        Self { store: Arc::clone(store), host: Arc::clone(host), queues: Arc::clone(queues) }
+        let Self { process, store, host, queues } = self;
+        let (store, host, queues) = (Arc::clone(store), Arc::clone(host), Arc::clone(queues));
+        Self { process: *process, store, host, queues }
+    }
+}
+
+impl<S> Drop for InOrder<S> {
+    fn drop(&mut self) {
+        // Closing the connections of a forked copy would close those of the original.
+        if !self.process.is_this() {
+            std::mem::forget((Arc::clone(&self.store), Arc::clone(&self.queues)));
+        }
     }
 }
 
@@ -163,15 +193,15 @@ impl<S: Store> fmt::Debug for InOrder<S> {
 impl<S: Store> Store for InOrder<S> {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
         let (key, ttl) = (ask.key.clone(), ask.ttl);
-        self.submit(&key, ttl, |store| Box::pin(store.acquire(ask)))
+        self.submit(Some(&key), ttl, |store| Box::pin(store.acquire(ask)))
     }
 
     fn renew(
         &self,
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        let (key, ttl) = (renewal.lease.key.clone(), renewal.ttl);
-        self.submit(&key, ttl, |store| Box::pin(store.renew(renewal)))
+        // They may travel apart, and a lease must not be lost behind a slow acquire.
+        self.submit(None, renewal.ttl, |store| Box::pin(store.renew(renewal)))
     }
 
     fn release(
@@ -181,19 +211,25 @@ impl<S: Store> Store for InOrder<S> {
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let key = lease.key.clone();
         // The ttl of the lease is not known here, so the longest limit applies.
-        self.submit(&key, Ttl::MAX, |store| Box::pin(store.release(lease, on_release)))
+        self.submit(Some(&key), Ttl::MAX, |store| Box::pin(store.release(lease, on_release)))
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.store.inspect(key)
+        let here = self.process.check();
+        let looking = here.map(|()| self.store.inspect(key));
+        async move { looking?.await }
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.store.watch(inbox, sink);
+        if self.process.is_this() {
+            self.store.watch(inbox, sink);
+        }
     }
 
     fn listen(&self, inbox: &ClientId) {
-        self.store.listen(inbox);
+        if self.process.is_this() {
+            self.store.listen(inbox);
+        }
     }
 
     fn let_go(&self, lease: &LeaseId) {

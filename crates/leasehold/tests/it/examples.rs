@@ -19,7 +19,9 @@ mod own_store;
 #[path = "../../examples/stock.rs"]
 mod stock;
 
-use leasehold::Error;
+use leasehold::host::SystemHost;
+use leasehold::{Client, Error};
+use tokio::task::JoinSet;
 
 /// A new store for a test, and the directory of its file.
 fn embedded() -> (tempfile::TempDir, String) {
@@ -64,6 +66,24 @@ async fn a_late_write_of_a_paused_holder_is_refused() -> Result<(), Error> {
     assert!(!went_through);
     assert_eq!(text, "written by the new holder");
     Ok(())
+}
+
+/// Requests for one key come while the task that worked on earlier ones is about to end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_of_ones_own_answers_every_request_of_many_threads() {
+    let store = own_store::Table::store(SystemHost::shared());
+    let mut clients = JoinSet::new();
+    for _ in 0..4 {
+        let store = store.clone();
+        clients.spawn(async move {
+            let client = Client::with_store(store).connect().await.expect("in memory");
+            let mutex = client.mutex("a");
+            for _ in 0..2_000 {
+                drop(mutex.try_lock().await.expect("every request is answered"));
+            }
+        });
+    }
+    clients.join_all().await;
 }
 
 #[tokio::test]
