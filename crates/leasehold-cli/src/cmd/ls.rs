@@ -18,12 +18,16 @@ use crate::output::{clock, columns, json_line, object, print, rfc3339};
 use crate::talk::Level;
 use crate::view::{self, LockObject};
 
+/// The pause between two listings where none is given.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+
 /// The shortest pause between two listings.
 const WATCH_EVERY_MIN: Duration = Duration::from_millis(100);
 
 /// Lists locks: as a table, or as one JSON object per line.
 pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
-    if args.watch.is_some() && duration::parse(&args.pattern).is_ok() {
+    let is_bare = args.watch == Some(WATCH_EVERY);
+    if is_bare && duration::parse(&args.pattern).is_ok() {
         let text = format!("`{0}` would be a pattern; write `--watch={0}`", escape(&args.pattern));
         return Err(Failure::new(Exit::USAGE, "usage", text));
     }
