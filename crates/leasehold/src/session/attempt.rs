@@ -203,7 +203,8 @@ impl Attempt {
             // The store may know a place of the token, and no more.
             Afterwards::Keep => self.known = self.wake.is_some() && !self.spec.unqueued,
             Afterwards::Leave => {
-                if known_before {
+                // Nodes of a quorum may have granted what others could not copy.
+                if known_before || matches!(refusal.why, Why::TooFewCopies(_)) {
                     self.session.release_in_background(self.lease_id(), &self.spec);
                 }
                 self.take_fresh_token();
@@ -226,7 +227,10 @@ impl Attempt {
                 self.note_outage(Some(&quarantined(quarantine)));
                 self.decisions.on_taken(now, retry_in, ahead, random)
             }
-            Why::TooFewCopies(_) if retry_in == Some(Duration::ZERO) => NextAsk::Now,
+            // By a token that was fresh, it is a failure like any other.
+            Why::TooFewCopies(_) if retry_in == Some(Duration::ZERO) && known_before => {
+                NextAsk::Now
+            }
             Why::TooFewCopies(error) => self.failed(now, error),
         }
     }

@@ -57,11 +57,13 @@ pub enum Why {
 
 /// How a client goes on with the owner token of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Afterwards {
     /// The client asks again by the same token, and keeps its place in the line if it has one.
     Keep,
-    /// The client goes on by a fresh token. The store may still have a place of this one, so the
-    /// client releases it.
+    /// The client goes on by a fresh token. The store may still have a place from an earlier
+    /// request by this one, so the client releases it if there was one. After
+    /// [`TooFewCopies`](Why::TooFewCopies), it releases it in any case.
     Leave,
     /// The client goes on by a fresh token. The store releases whatever it granted, or may still
     /// grant, to this one.

@@ -73,7 +73,7 @@ pub async fn quorum_from_urls(
 }
 
 /// Refuses several databases of one server. It would have several votes. The quorum itself
-/// notices one server behind two addresses when it admits the nodes.
+/// notices one server behind two addresses when it admits the nodes, if they name one database.
 #[cfg(feature = "redis")]
 fn check_servers(opened: &[Opened]) -> Result<(), Error> {
     let servers: Vec<_> = opened

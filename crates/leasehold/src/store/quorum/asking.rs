@@ -29,7 +29,7 @@ pub(super) struct Asking<S: Store> {
     sent: Moment,
     ballot: Ballot,
     answers: SideBySide<S, Answer>,
-    /// Whether a node has released its grant for want of copies, so that the token is spent there.
+    /// Whether the token is spent at a node, which releases what it granted by it.
     is_spent: bool,
     /// Whether the token was spent at a node before, so that the node was asked nothing.
     asked_in_vain: bool,
@@ -97,7 +97,7 @@ impl<S: Store> Asking<S> {
                 Verdict::Failed if self.is_spent => {
                     let refusal = Refusal::too_few_copies(self.failed());
                     let refusal = if self.asked_in_vain { refusal.at_once() } else { refusal };
-                    return Ok(self.given_up(refusal));
+                    return Ok(refusal.with_token(Afterwards::Leave).into());
                 }
                 Verdict::Failed => return Err(self.failed()),
             }
@@ -162,7 +162,8 @@ impl<S: Store> Asking<S> {
         self.raise();
     }
 
-    fn refused(&mut self, node: usize, Refusal { why, retry_in, ahead, .. }: Refusal) {
+    fn refused(&mut self, node: usize, Refusal { why, retry_in, ahead, token }: Refusal) {
+        self.is_spent |= token == Afterwards::Spent;
         match why {
             Why::Taken => self.ballot.taken(node, retry_in, ahead),
             Why::Split => self.ballot.taken(node, retry_in, 0),

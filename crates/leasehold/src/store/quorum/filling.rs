@@ -22,7 +22,7 @@ use crate::core::error::Error;
 use crate::core::token::FencingToken;
 use crate::core::ttl::Ttl;
 use crate::host::{Host, random_u32};
-use crate::store::{Acquired, Ask, LeaseId, Line, OnRelease, Renewal, Store, Why};
+use crate::store::{Acquired, Afterwards, Ask, LeaseId, Line, OnRelease, Renewal, Store, Why};
 
 /// The shortest pause before a node is asked again.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -79,8 +79,8 @@ impl<S: Store> Filling<S> {
             free_in = match self.ask(&shared).await {
                 Some(Ok(Acquired::Granted { .. })) => return self.raise(&shared).await,
                 Some(Ok(Acquired::Refused(refusal))) => match refusal.why {
-                    // Its token is spent there.
                     Why::TooFewCopies(_) => return,
+                    _ if refusal.token == Afterwards::Spent => return,
                     _ => Some(refusal.retry_in.unwrap_or(Duration::MAX)),
                 },
                 // The next renewal also finds out that the node is down.

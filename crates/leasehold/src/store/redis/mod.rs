@@ -359,6 +359,10 @@ impl Store for RedisStore {
         if let Err(refused) = refused {
             return Either::Left(ready(Err(refused)));
         }
+        // Its release is on its way, by a connection of its own, and may arrive at any time.
+        if shared.terms.copies.is_any() && shared.spent.look(key, &renewal.lease.owner).is_some() {
+            return Either::Left(ready(Ok(Renewed::Lost)));
+        }
         shared.records.refresh_if_due(&renewal.lease.owner, &shared.renewals);
         let key = renewal.lease.key.clone();
         let is_plain = renewal.lease.claim == Claim::Plain;
