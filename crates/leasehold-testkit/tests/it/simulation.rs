@@ -230,6 +230,13 @@ fn an_ask_that_waited_for_its_connection_may_be_sent_after_its_lease_was_lost() 
     let _ran = holds_among_the_third(700_007_607);
 }
 
+/// A request of a client that does not wait arrived twice. The first was answered *taken*, and its
+/// copy got the key, which had become free in between. Nobody heard that answer.
+#[test]
+fn a_copy_of_a_request_that_was_answered_is_held_against_nobody() {
+    let _ran = holds_among_the_third(900_004_699);
+}
+
 /// A kind of world tests nothing if the special events of that kind never happen.
 #[test]
 fn every_kind_of_world_comes_to_what_others_lack() {

@@ -21,11 +21,12 @@ use crate::history::story::{Call, OfKey, Story};
 ///
 /// A process that dies owes nothing. Nor does a process that could send nothing while the server
 /// would have kept the key or the place. So a token is judged only if its process sent another
-/// acquire or release over the same connection early enough (see [`Said::could_release`]). Two late
-/// acquires are nobody's fault: one that took effect after its call had ended, and one that was
-/// held back for longer than its lease or place would have lasted. After such a delay, the client
-/// may take it for lost. The same holds for a hand-over to
-/// the place that such an acquire took.
+/// acquire or release over the same connection early enough (see [`Said::could_release`]).
+///
+/// Three kinds of acquires are nobody's fault: one that took effect after its call had ended, the
+/// copy of one that arrived twice, and one that was held back for longer than its lease or place
+/// would have lasted. After such a delay, the client may take it for lost. The same holds for a
+/// hand-over to the place that such an acquire took.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let given_up = sent.tokens.iter().filter(|(token, _)| !sent.settled.contains(**token));
@@ -143,7 +144,7 @@ fn is_open(call: &Call, at: Moment) -> bool {
 /// How long after `ended` the server keeps the key or the place by itself.
 fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Option<Duration> {
     let (mut keeps_until, mut was_offered): (Option<Moment>, _) = (None, false);
-    let mut is_owed = true;
+    let (mut is_owed, mut asks_served) = (true, 0);
     for served in of_key.served.iter().take_while(|served| served.at <= ended) {
         let is_of_it = served.token == token;
         // Nobody hears the answer to a late or repeated acquire, so nobody can release it.
@@ -158,7 +159,9 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
         };
         let is_late = || lasts.is_some_and(|lasts| asked.held_back(served.at) >= lasts);
         if is_of_it && is_ask {
-            let is_in_time = !was_offered && is_heard() && !is_late();
+            asks_served += 1;
+            let is_copy = asks_served > asked.at.range(..=served.at).count();
+            let is_in_time = !was_offered && !is_copy && is_heard() && !is_late();
             is_owed = is_in_time || keeps_until.is_some_and(|until| served.at < until);
             if !is_in_time {
                 continue;
@@ -292,6 +295,19 @@ mod tests {
         };
         joins(1.0).breaks(NoOrphan);
         joins(3.0).passes();
+    }
+
+    /// The client heard that it is taken. The copy came when the key was free again.
+    #[test]
+    fn a_request_that_arrives_twice_owes_nothing_for_its_copy() {
+        let twice = |asks: u32| {
+            let tale = tale().fault("duplicate").tries(1).sends(1, ASK, "A");
+            let tale = if asks > 1 { tale.at(0.1).sends(1, ASK, "A") } else { tale };
+            let tale = tale.at(0.2).serves(ASK, "A", "B", "B").serves(ASK, "A", "", "A");
+            goes_on(tale.at(0.3).returns(1, Taken).heals(), 0.4)
+        };
+        twice(1).passes();
+        twice(2).breaks(NoOrphan);
     }
 
     #[test]
