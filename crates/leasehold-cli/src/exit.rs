@@ -76,7 +76,7 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     /// One word for programs.
     pub(crate) kind: &'static str,
-    /// What happened, the state of the lock, and what to do next. Includes the causes.
+    /// Says what happened, the state of the lock, and what to do next. Includes the causes.
     pub(crate) message: String,
     /// The lock that failed.
     pub(crate) name: Option<String>,

@@ -59,7 +59,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     ended
 }
 
-/// What other clients see of the holder. Its process ends at once, so the pid does not tell whether
+/// The holder as other clients see it. Its process ends at once, so the pid does not tell whether
 /// the lock is still needed.
 fn detached() -> Identity {
     Identity::process().command("leasehold acquire (detached)")

@@ -18,7 +18,7 @@ use crate::output::{clock, columns, json_line, object, print, rfc3339};
 use crate::talk::Level;
 use crate::view::{self, LockObject};
 
-/// The pause between two listings where none is given.
+/// The pause between two listings if none is given, as the help of `--watch` says too.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 
 /// The shortest pause between two listings.

@@ -164,7 +164,7 @@ fn policy(args: &Run) -> Result<Policy, Failure> {
     Ok(Policy { ttl, grace, stop: args.stop_signal, terminal: child::at_terminal() })
 }
 
-/// What other clients see of the command: its program, not its arguments, which may be secret.
+/// The command as other clients see it: its program, not its arguments, which may be secret.
 fn program(command: &[OsString]) -> String {
     command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
 }

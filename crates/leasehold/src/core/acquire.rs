@@ -8,11 +8,7 @@
 //!
 //! After *taken*, a client that does not wait asks again if perhaps nobody holds the lock.
 //!
-//! The client repeats an ask with the same token. It takes a fresh token in these cases:
-//!
-//! - at a quorum, if it has no place there or the votes were split;
-//! - if a quarantined store refused the ask;
-//! - if the grant was released because too few replicas had it.
+//! The client repeats an ask with the same token, unless a refusal says that it needs a fresh one.
 //!
 //! Any other failure ends the acquisition. A hint ends a wait.
 //!

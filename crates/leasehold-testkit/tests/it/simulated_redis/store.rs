@@ -134,7 +134,7 @@ impl Messages for Deaf {
     }
 }
 
-/// What other clients may do to the servers, and to the keys of the lock `a`.
+/// Commands of other clients against the servers, and against the keys of the lock `a`.
 const MISCHIEF: &[&str] = &[
     "SCRIPT FLUSH",
     "FLUSHALL",
