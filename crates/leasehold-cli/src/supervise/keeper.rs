@@ -304,6 +304,7 @@ impl Keeper {
     fn rest(&mut self) {
         let now = SystemHost.now();
         let span = match self.killing_since {
+            Some(_) if self.tree.is_not_seen_yet() => SHORTEST_PAUSE,
             Some(since) => (now.since(since) / 25).clamp(SHORTEST_PAUSE, LONGEST_PAUSE),
             None => {
                 let next = self.kill_at.map_or(self.count_at, |at| at.min(self.count_at));

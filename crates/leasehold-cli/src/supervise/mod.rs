@@ -5,6 +5,7 @@
 //! of its own between us and the command: it counts and kills with [`tree`]. [`child`] talks to it
 //! over a [`link`].
 
+mod by_wait;
 pub(crate) mod child;
 mod drive;
 pub(crate) mod keeper;

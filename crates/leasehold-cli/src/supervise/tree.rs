@@ -11,24 +11,20 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process, pidfd_open,
-    pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
-use rustix::thread::gettid;
 
-/// The largest pid that Linux gives.
-const LARGEST_PID: i32 = 4_194_304;
+use super::by_wait::{ByWait, has_children};
 
 /// The processes below this one.
 #[derive(Debug)]
 pub(crate) struct Tree {
     us: i32,
-    /// Whether `/proc` shows our own pid namespace. Without that, its pids mean nothing to us.
-    has_proc: bool,
+    /// For where `/proc` does not show our own pid namespace: its pids mean nothing to us there.
+    without_proc: Option<ByWait>,
     /// Children from before we began: if a shell replaced itself by us, its background jobs became
     /// our children. We leave them alone.
     strangers: HashSet<i32>,
-    looks: u32,
 }
 
 /// How many processes there are.
@@ -50,37 +46,37 @@ struct Process {
     has_threads: bool,
 }
 
-/// Whether we have a child that lives or was not reaped yet.
-pub(crate) fn has_children() -> bool {
-    waitid(WaitId::All, LOOK).is_ok()
-}
-
-const LOOK: WaitIdOptions =
-    WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
-
 impl Tree {
     /// The processes that appear below us from now on.
     pub(crate) fn new() -> Self {
         let us = getpid().as_raw_nonzero().get();
         let itself = fs::read_link("/proc/self").ok();
         let has_proc = itself.is_some_and(|path| path.to_str() == Some(&us.to_string()));
-        let mut tree = Self { us, has_proc, strangers: HashSet::new(), looks: 0 };
+        let without_proc = (!has_proc).then(ByWait::new);
+        let mut tree = Self { us, without_proc, strangers: HashSet::new() };
         if has_children() {
-            tree.strangers = tree.children().into_iter().collect();
+            tree.strangers = tree.all_children().into_iter().collect();
         }
         tree
     }
 
     /// Whether there are strangers, and no other child is left.
     pub(crate) fn has_only_strangers(&mut self) -> bool {
-        !self.strangers.is_empty() && self.ours().is_empty()
+        let has_strangers = !self.strangers.is_empty();
+        has_strangers && self.all_children().iter().all(|pid| self.strangers.contains(pid))
+    }
+
+    /// Whether there may be processes that no look has come to yet. Looks should follow each other
+    /// without long pauses then.
+    pub(crate) fn is_not_seen_yet(&self) -> bool {
+        self.without_proc.as_ref().is_some_and(|by_wait| !by_wait.has_seen_all())
     }
 
     /// How many processes are alive.
     pub(crate) fn census(&mut self) -> Census {
         let began = SystemHost.now();
         let mut alive = 0;
-        if self.has_proc {
+        if self.without_proc.is_none() {
             self.walk(|process| alive += u32::from(!process.is_dead));
         } else {
             alive = u32::try_from(self.ours().len()).unwrap_or(u32::MAX);
@@ -97,11 +93,17 @@ impl Tree {
                 let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, *signal));
             }
         };
+        if let Some(by_wait) = &mut self.without_proc {
+            let strangers = &self.strangers;
+            // At once: a process that forks and ends is gone when the look is over.
+            return by_wait.look(|pid| {
+                if !strangers.contains(&pid) {
+                    direct(pid);
+                }
+            });
+        }
         let first: HashSet<i32> = self.ours().into_iter().collect();
         first.iter().for_each(|pid| direct(*pid));
-        if !self.has_proc {
-            return;
-        }
         let us = self.us;
         self.walk_with(|pid, parent| {
             if parent == us {
@@ -130,33 +132,22 @@ impl Tree {
         children
     }
 
+    /// Our children; without /proc, those that were found so far.
     fn children(&mut self) -> Vec<i32> {
-        self.looks += 1;
-        if !self.has_proc {
-            return self.children_by_wait();
+        if let Some(by_wait) = &mut self.without_proc {
+            by_wait.look(drop);
+            return by_wait.known();
         }
         children_in_proc(self.us, true)
             .unwrap_or_else(|| by_parent().remove(&self.us).unwrap_or_default())
     }
 
-    /// Asks `wait` about every pid given since we began, any of which may be a child of ours. Every
-    /// eighth look asks about all pids, since pids start again from the bottom at some point.
-    fn children_by_wait(&self) -> Vec<i32> {
-        // A new thread gets the next pid, so it shows how far pids have come.
-        let newest = std::thread::Builder::new()
-            .spawn(|| gettid().as_raw_nonzero().get())
-            .ok()
-            .and_then(|thread| thread.join().ok());
-        let newest = newest.filter(|_| !self.looks.is_multiple_of(8));
-        let (first, second) = match newest {
-            Some(newest) if newest >= self.us => (self.us..newest + 1, 0..0),
-            Some(newest) => (self.us..LARGEST_PID, 1..newest + 1),
-            None => (1..LARGEST_PID, 0..0),
-        };
-        let is_child = |pid: &i32| {
-            Pid::from_raw(*pid).is_some_and(|pid| waitid(WaitId::Pid(pid), LOOK).is_ok())
-        };
-        first.chain(second).filter(is_child).collect()
+    /// Our children. Without /proc, this takes seconds.
+    fn all_children(&mut self) -> Vec<i32> {
+        if let Some(by_wait) = &mut self.without_proc {
+            by_wait.look_at_all();
+        }
+        self.children()
     }
 
     fn walk(&mut self, mut seen: impl FnMut(&Process)) {
@@ -280,8 +271,9 @@ mod tests {
         let pid = i32::try_from(child.id()).expect("a pid");
         // Other tests of this process may have children as well.
         let mut tree = Tree { strangers: HashSet::new(), ..Tree::new() };
-        assert!(tree.has_proc && has_children());
-        let mut blind = Tree { has_proc: false, ..Tree::new() };
+        assert!(tree.without_proc.is_none() && has_children());
+        let without_proc = Some(ByWait::new());
+        let mut blind = Tree { without_proc, strangers: HashSet::new(), ..Tree::new() };
         let listed = by_parent().remove(&tree.us).unwrap_or_default();
         for found in [tree.children(), blind.children(), listed] {
             assert!(found.contains(&pid), "{found:?}");
