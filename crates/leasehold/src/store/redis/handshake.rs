@@ -1,25 +1,28 @@
 //! The handshake on a connection: logs in, selects the database, and checks that a server answers.
 //! It also checks whether the database is strict. If the terms need it, it asks for the identity of
 //! the process, and whether the server can confirm copies.
-//!
-//! The client crate's own handshake hides the server's text when a password is refused. It also
-//! reports other errors, such as too many clients, as a wrong password.
 
 #[cfg(test)]
 mod tests;
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
-use super::answers::{Answers, Silence};
+use super::codec::{self, Frame, Reader};
 use super::copies::Replicas;
 use super::error::{Said, refusal};
 use super::keys;
+use super::link::Command;
 use super::terms::Terms;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
+
+/// The most bytes of one answer. The text about protected mode takes 1 KB.
+const ANSWER_MAX: usize = 16 * 1024;
 
 /// Logs in, selects the database, and waits for one answer of the server, all in one round trip.
 ///
@@ -65,56 +68,57 @@ async fn exchange(
     let steps = write(address, terms, &mut words);
     // A server without room says so and closes, perhaps before it has read anything.
     let written = stream.write_all(&words).await;
-    let mut answers = Answers::default();
+    let mut reader = Reader::of_short(ANSWER_MAX);
     let mut heard = ServerFacts::default();
     for step in steps {
-        match answers.next(stream).await {
-            Ok(answer) => step.hear(&answer, &mut heard)?,
-            Err(Silence::Nonsense) => return Err(no_redis()),
-            Err(Silence::Ended(read)) => return Err(went_away(written.err().unwrap_or(read))),
-        }
+        let answer = loop {
+            if let Some(answer) = reader.take().map_err(|_refused| no_redis())? {
+                break answer;
+            }
+            let ended = match poll_fn(|cx| reader.poll_read(Pin::new(&mut *stream), cx)).await {
+                Ok(true) => continue,
+                Ok(false) => io::ErrorKind::UnexpectedEof.into(),
+                Err(error) => error,
+            };
+            return Err(went_away(written.err().unwrap_or(ended)));
+        };
+        step.hear(&answer, &mut heard)?;
     }
-    if answers.is_empty() { Ok(heard) } else { Err(no_redis()) }
+    if reader.is_empty() { Ok(heard) } else { Err(no_redis()) }
 }
 
 /// Writes the requests, and returns the step for each answer. Without terms, the connection is not
 /// used for locks.
 fn write(address: &Address, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<Step> {
     let mut steps = Vec::with_capacity(8);
+    let mut ask = |step, command: Command| {
+        codec::write(&command, words);
+        steps.push(step);
+    };
     if let Some(password) = &address.password {
-        let mut auth = redis::cmd("AUTH");
-        if let Some(username) = &address.username {
-            auth.arg(username);
-        }
-        auth.arg(password).write_packed_command(words);
-        steps.push(Step::Auth);
+        let auth = Command::new("AUTH");
+        let auth = address.username.iter().fold(auth, Command::arg);
+        ask(Step::Auth, auth.arg(password));
     }
     if address.db != 0 {
-        redis::cmd("SELECT").arg(address.db).write_packed_command(words);
-        steps.push(Step::Select);
+        ask(Step::Select, Command::new("SELECT").number(address.db.into()));
     }
-    redis::cmd("PING").write_packed_command(words);
-    steps.push(Step::Ping);
+    ask(Step::Ping, Command::new("PING"));
     let Some(terms) = terms else { return steps };
     if terms.strict.is_some() {
-        redis::cmd("INFO").arg("server").write_packed_command(words);
-        redis::cmd("INFO").arg("replication").write_packed_command(words);
-        steps.extend([Step::Info, Step::Replid]);
+        ask(Step::Info, Command::new("INFO").arg("server"));
+        ask(Step::Replid, Command::new("INFO").arg("replication"));
     } else {
-        redis::cmd("EXISTS").arg(keys::EPOCH).write_packed_command(words);
-        steps.push(Step::Epoch);
+        ask(Step::Epoch, Command::new("EXISTS").arg(keys::EPOCH));
     }
     // This connection has written nothing, so the server answers both without waiting.
     if terms.copies.fsync {
-        redis::cmd("WAITAOF").arg(1).arg(0).arg(1).write_packed_command(words);
-        steps.extend([Step::WaitAof, Step::Count, Step::Count]);
+        ask(Step::WaitAof, Command::new("WAITAOF").number(1).number(0).number(1));
     } else if terms.copies.is_any() {
-        redis::cmd("WAIT").arg(0).arg(1).write_packed_command(words);
-        steps.push(Step::Wait);
+        ask(Step::Wait, Command::new("WAIT").number(0).number(1));
     }
     if terms.copies.replicas == Replicas::Majority {
-        redis::cmd("INFO").arg("replication").write_packed_command(words);
-        steps.push(Step::Replication);
+        ask(Step::Replication, Command::new("INFO").arg("replication"));
     }
     steps
 }
@@ -141,33 +145,28 @@ enum Step {
     /// Whether the clients here are strict.
     Epoch,
     Wait,
-    /// The answer is two numbers.
     WaitAof,
-    /// One of the two numbers.
-    Count,
     Replication,
 }
 
 impl Step {
-    /// Reads an answer, which begins with its type character.
-    fn hear(self, answer: &str, heard: &mut ServerFacts) -> Result<(), Error> {
-        let is_fit = match self {
-            Self::Wait | Self::Count | Self::Epoch => answer.starts_with([':', '-']),
-            Self::WaitAof => answer == "*2" || answer.starts_with('-'),
-            _ => answer.starts_with(['+', '$', '-']),
+    fn hear(self, answer: &Frame, heard: &mut ServerFacts) -> Result<(), Error> {
+        let info = match (self, answer) {
+            (_, Frame::Error(text)) => return self.check(text),
+            (Self::Epoch, Frame::Int(1)) => return Err(not_strict()),
+            (Self::Epoch | Self::Wait, Frame::Int(_)) => return Ok(()),
+            (Self::WaitAof, Frame::Array(counts)) if counts.len() == 2 => return Ok(()),
+            (Self::Epoch | Self::Wait | Self::WaitAof, _) => return Err(no_redis()),
+            (_, Frame::Bytes(text)) => String::from_utf8_lossy(text),
+            _ => return Err(no_redis()),
         };
-        if !is_fit {
-            return Err(no_redis());
-        }
-        self.check(answer)?;
         match self {
-            Self::Epoch if answer == ":1" => return Err(not_strict()),
-            Self::Info => heard.run_id = Some(id_in(answer, "run_id:").ok_or_else(no_run_id)?),
+            Self::Info => heard.run_id = Some(id_in(&info, "run_id:").ok_or_else(no_run_id)?),
             Self::Replid => {
-                heard.replid = Some(id_in(answer, "master_replid:").ok_or_else(no_run_id)?);
+                heard.replid = Some(id_in(&info, "master_replid:").ok_or_else(no_run_id)?);
             }
             Self::Replication => {
-                let count = line_of(answer, "connected_slaves:").and_then(|it| it.parse().ok());
+                let count = line_of(&info, "connected_slaves:").and_then(|it| it.parse().ok());
                 heard.replicas = Some(count.ok_or_else(no_replicas)?);
             }
             _ => {}
@@ -175,12 +174,9 @@ impl Step {
         Ok(())
     }
 
-    /// Whether the server accepted the request.
-    fn check(self, answer: &str) -> Result<(), Error> {
-        let Some(text) = answer.strip_prefix('-') else {
-            return Ok(());
-        };
-        let code = text.split(' ').next().unwrap_or_default();
+    /// Whether this refusal does no harm.
+    fn check(self, text: &str) -> Result<(), Error> {
+        let code = codec::code(text);
         let error = refusal(code, text);
         match (self, error.kind()) {
             // A user may lack the right to PING, or the command may be renamed. Such an answer

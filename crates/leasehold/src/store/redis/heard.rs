@@ -9,8 +9,7 @@
 //! | another array | invalid |
 //! | anything else | an answer |
 
-use redis::{PushKind, Value};
-
+use super::codec::Frame;
 use super::link::{Message, News};
 
 /// One received value.
@@ -19,35 +18,30 @@ pub(super) enum Heard {
     /// The server was not asked for it.
     News(Vec<News>),
     /// The answer to the oldest request.
-    Answer(Value),
+    Answer(Frame),
     /// A value to ignore.
     Nothing,
     /// Invalid data. Nothing after it can be trusted.
     Nonsense,
 }
 
-pub(super) fn heard(value: Value) -> Heard {
-    match value {
-        Value::Push { kind, data } => match kind {
-            PushKind::Message => published(data),
-            PushKind::Invalidate => changed(data),
-            PushKind::Subscribe => Heard::Answer(Value::Push { kind, data }),
-            _ => Heard::Nothing,
-        },
-        Value::Array(mut values) => match values.first() {
-            Some(Value::BulkString(kind)) if kind == b"message" => published(values.split_off(1)),
-            Some(Value::BulkString(kind)) if kind == b"subscribe" => {
-                Heard::Answer(Value::Array(values))
-            }
-            _ => Heard::Nonsense,
-        },
-        answer => Heard::Answer(answer),
+pub(super) fn heard(frame: Frame) -> Heard {
+    let is_push = matches!(frame, Frame::Push(_));
+    let (Frame::Push(mut frames) | Frame::Array(mut frames)) = frame else {
+        return Heard::Answer(frame);
+    };
+    let kind = if let Some(Frame::Bytes(kind)) = frames.first() { kind.as_slice() } else { b"" };
+    match (kind, is_push) {
+        (b"message", _) => published(frames.split_off(1)),
+        (b"invalidate", true) => changed(frames.split_off(1)),
+        (b"subscribe", _) => Heard::Answer(Frame::Array(frames)),
+        (_, true) => Heard::Nothing,
+        (_, false) => Heard::Nonsense,
     }
 }
 
-fn published(data: Vec<Value>) -> Heard {
-    let Ok([Value::BulkString(channel), Value::BulkString(payload)]) = <[Value; 2]>::try_from(data)
-    else {
+fn published(frames: Vec<Frame>) -> Heard {
+    let Ok([Frame::Bytes(channel), Frame::Bytes(payload)]) = <[Frame; 2]>::try_from(frames) else {
         return Heard::Nonsense;
     };
     // A channel name that is not text cannot be one of ours.
@@ -56,12 +50,11 @@ fn published(data: Vec<Value>) -> Heard {
     })
 }
 
-fn changed(data: Vec<Value>) -> Heard {
-    let key =
-        |value| if let Value::BulkString(key) = value { Some(News::Changed(key)) } else { None };
-    match <[Value; 1]>::try_from(data) {
-        Ok([Value::Nil]) => Heard::News(vec![News::AllChanged]),
-        Ok([Value::Array(keys)]) => Heard::News(keys.into_iter().filter_map(key).collect()),
+fn changed(frames: Vec<Frame>) -> Heard {
+    let key = |frame| if let Frame::Bytes(key) = frame { Some(News::Changed(key)) } else { None };
+    match <[Frame; 1]>::try_from(frames) {
+        Ok([Frame::Nil]) => Heard::News(vec![News::AllChanged]),
+        Ok([Frame::Array(keys)]) => Heard::News(keys.into_iter().filter_map(key).collect()),
         _ => Heard::Nothing,
     }
 }
@@ -69,6 +62,7 @@ fn changed(data: Vec<Value>) -> Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::codec::parse;
 
     #[test]
     fn news_answers_and_nonsense_are_told_apart() {
@@ -77,6 +71,9 @@ mod tests {
         let changed = |keys: &[&str]| {
             Heard::News(keys.iter().map(|key| News::Changed(key.as_bytes().to_vec())).collect())
         };
+        let bytes = |text: &str| Frame::Bytes(text.into());
+        let subscribed =
+            || Heard::Answer(Frame::Array(vec![bytes("subscribe"), bytes("c"), Frame::Int(1)]));
         let table: [(&[u8], Option<Heard>); 22] = [
             (b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
             (b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
@@ -97,17 +94,17 @@ mod tests {
             (b"*2\r\n$10\r\ninvalidate\r\n*0\r\n", Some(Heard::Nonsense)),
             (b"*1\r\n$3\r\nfoo\r\n", Some(Heard::Nonsense)),
             (b"*0\r\n", Some(Heard::Nonsense)),
-            (b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", None),
-            (b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", None),
+            (b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", Some(subscribed())),
+            (b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", Some(subscribed())),
             (b":1\r\n", None),
             (b"+OK\r\n", None),
             (b"-ERR no\r\n", None),
             (b"%0\r\n", None),
         ];
         for (bytes, expected) in table {
-            let value = || redis::parse_redis_value(bytes).expect("of the protocol");
-            let expected = expected.unwrap_or_else(|| Heard::Answer(value()));
-            assert_eq!(heard(value()), expected, "{}", bytes.escape_ascii());
+            let frame = || parse(&mut &*bytes).expect("of the protocol");
+            let expected = expected.unwrap_or_else(|| Heard::Answer(frame()));
+            assert_eq!(heard(frame()), expected, "{}", bytes.escape_ascii());
         }
     }
 }

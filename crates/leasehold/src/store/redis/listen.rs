@@ -2,9 +2,6 @@
 //!
 //! It uses RESP3 if the server does, and asks the server to track keys if that is allowed.
 //! Otherwise it uses RESP2 and receives only published messages.
-//!
-//! The client crate's subscribers cannot track keys, and they queue messages without a limit. So
-//! the connection is served here, and the crate only parses bytes that were checked before.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,16 +9,15 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
-use redis::{Cmd, Value};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::oneshot;
 
+use super::codec::{self, Frame, Reader};
 use super::error::refusal;
 use super::handshake::handshake;
 use super::heard::{Heard, heard};
-use super::link::{Channels, Messages, News, Subscriber};
+use super::link::{Channels, Command, Messages, News, Subscriber};
 use super::url::Address;
-use super::values::Values;
 use crate::core::error::{Error, ErrorKind};
 
 /// Turns an open stream into a connection for messages.
@@ -33,9 +29,11 @@ where
     let (reading, writing) = split(stream);
     let asked = Arc::new(Asked::default());
     let mut messages = RedisMessages {
-        values: Values::new(reading),
+        stream: reading,
+        reader: Reader::of_resp3(),
         news: VecDeque::new(),
         asked: Arc::clone(&asked),
+        ended: false,
     };
     let mut channels =
         RedisChannels { stream: writing, outgoing: Vec::new(), asked, tracks: false };
@@ -61,7 +59,7 @@ fn gone() -> Error {
 }
 
 /// The open requests, oldest first; `None` once the connection is gone.
-struct Asked(Mutex<Option<VecDeque<oneshot::Sender<Value>>>>);
+struct Asked(Mutex<Option<VecDeque<oneshot::Sender<Frame>>>>);
 
 impl Default for Asked {
     fn default() -> Self {
@@ -70,23 +68,23 @@ impl Default for Asked {
 }
 
 impl Asked {
-    fn lock(&self) -> MutexGuard<'_, Option<VecDeque<oneshot::Sender<Value>>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<VecDeque<oneshot::Sender<Frame>>>> {
         self.0.lock().expect("nothing panics while it holds this")
     }
 
     /// Adds a request.
-    fn add(&self) -> Result<oneshot::Receiver<Value>, Error> {
+    fn add(&self) -> Result<oneshot::Receiver<Frame>, Error> {
         let (answering, answer) = oneshot::channel();
         self.lock().as_mut().ok_or_else(gone)?.push_back(answering);
         Ok(answer)
     }
 
     /// Answers the oldest request. Returns whether there was one.
-    fn answer(&self, value: Value) -> bool {
+    fn answer(&self, frame: Frame) -> bool {
         let first = self.lock().as_mut().and_then(VecDeque::pop_front);
         match first {
             Some(answering) => {
-                let _gave_up = answering.send(value);
+                let _gave_up = answering.send(frame);
                 true
             }
             None => false,
@@ -106,23 +104,24 @@ impl<S: AsyncWrite> RedisChannels<S> {
     /// Asks for RESP3 and key tracking. The server may refuse each: it is old, the user lacks the
     /// right, or the command was renamed.
     async fn choose_protocol(&mut self) -> Result<(), Error> {
-        let hello = self.send(redis::cmd("HELLO").arg(3))?;
-        let tracking = self.send(redis::cmd("CLIENT").arg("TRACKING").arg("ON"))?;
+        let hello = self.send(&Command::new("HELLO").number(3))?;
+        let tracking = self.send(&Command::new("CLIENT").arg("TRACKING").arg("ON"))?;
         let (hello, tracking) = (self.answer(hello).await?, self.answer(tracking).await?);
-        self.tracks = matches!((&hello, &tracking), (Value::Map(_), Value::Okay));
+        self.tracks =
+            matches!((&hello, &tracking), (Frame::Map(_), Frame::Bytes(ok)) if ok == b"OK");
         if !self.tracks {
             tracing::debug!(?hello, ?tracking, "this server does not tell of changed keys");
         }
         Ok(())
     }
 
-    fn send(&mut self, command: &Cmd) -> Result<oneshot::Receiver<Value>, Error> {
+    fn send(&mut self, command: &Command) -> Result<oneshot::Receiver<Frame>, Error> {
         let answer = self.asked.add()?;
-        command.write_packed_command(&mut self.outgoing);
+        codec::write(command, &mut self.outgoing);
         Ok(answer)
     }
 
-    async fn answer(&mut self, answer: oneshot::Receiver<Value>) -> Result<Value, Error> {
+    async fn answer(&mut self, answer: oneshot::Receiver<Frame>) -> Result<Frame, Error> {
         while !self.outgoing.is_empty() {
             let written = self.stream.write(&self.outgoing).await.map_err(|_| gone())?;
             self.outgoing.drain(..written);
@@ -134,14 +133,11 @@ impl<S: AsyncWrite> RedisChannels<S> {
         answer.await.map_err(|_| gone())
     }
 
-    async fn ask(&mut self, command: &Cmd) -> Result<Value, Error> {
+    async fn ask(&mut self, command: &Command) -> Result<Frame, Error> {
         let answer = self.send(command)?;
         match self.answer(answer).await? {
-            Value::ServerError(error) => {
-                let details = error.details().unwrap_or_default();
-                Err(refusal(error.code(), &format!("{} {details}", error.code())))
-            }
-            value => Ok(value),
+            Frame::Error(text) => Err(refusal(codec::code(&text), &text)),
+            frame => Ok(frame),
         }
     }
 }
@@ -151,10 +147,10 @@ impl<S: AsyncWrite + Send + 'static> Channels for RedisChannels<S> {
         &mut self,
         channel: &str,
     ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        let subscribe = redis::cmd("SUBSCRIBE").arg(channel).take();
+        let subscribe = Command::new("SUBSCRIBE").arg(channel);
         Box::pin(async move {
             match self.ask(&subscribe).await? {
-                Value::Push { .. } | Value::Array(_) => Ok(()),
+                Frame::Array(_) => Ok(()),
                 _ => Err(gone()),
             }
         })
@@ -169,10 +165,10 @@ impl<S: AsyncWrite + Send + 'static> Channels for RedisChannels<S> {
         key: &str,
     ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
         // The server tracks every key that is read. EXISTS reads it without its owner token.
-        let exists = redis::cmd("EXISTS").arg(key).take();
+        let exists = Command::new("EXISTS").arg(key);
         Box::pin(async move {
             match self.ask(&exists).await? {
-                Value::Int(count) => Ok(count > 0),
+                Frame::Int(count) => Ok(count > 0),
                 _ => Err(gone()),
             }
         })
@@ -180,10 +176,12 @@ impl<S: AsyncWrite + Send + 'static> Channels for RedisChannels<S> {
 }
 
 struct RedisMessages<S> {
-    values: Values<ReadHalf<S>>,
+    stream: ReadHalf<S>,
+    reader: Reader,
     /// News that are not taken yet: the keys of one push.
     news: VecDeque<News>,
     asked: Arc<Asked>,
+    ended: bool,
 }
 
 impl<S: AsyncRead + Send + 'static> Messages for RedisMessages<S> {
@@ -198,19 +196,26 @@ impl<S: AsyncRead> RedisMessages<S> {
             if let Some(news) = self.news.pop_front() {
                 return Poll::Ready(Some(news));
             }
-            let goes_on = match ready!(self.values.poll(cx)).map(heard) {
-                Some(Heard::News(news)) => {
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            let goes_on = match self.reader.take().map(|frame| frame.map(heard)) {
+                Ok(Some(Heard::News(news))) => {
                     self.news = news.into();
                     true
                 }
-                Some(Heard::Answer(value)) => self.asked.answer(value),
-                Some(Heard::Nothing) => true,
-                Some(Heard::Nonsense) | None => false,
+                Ok(Some(Heard::Answer(frame))) => self.asked.answer(frame),
+                Ok(Some(Heard::Nothing)) => true,
+                Ok(Some(Heard::Nonsense)) | Err(_) => false,
+                // Only now, so that messages that nobody takes stay with the server.
+                Ok(None) => {
+                    let read = ready!(self.reader.poll_read(Pin::new(&mut self.stream), cx));
+                    read.unwrap_or(false)
+                }
             };
             if !goes_on {
-                self.values.end();
+                self.ended = true;
                 *self.asked.lock() = None;
-                return Poll::Ready(None);
             }
         }
     }
@@ -229,8 +234,8 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
     use super::*;
+    use crate::store::redis::codec::BUFFER_KEPT;
     use crate::store::redis::link::Message;
-    use crate::store::redis::values::BUFFER_KEPT;
 
     /// How much the pipe between client and server holds.
     const PIPE: usize = 4096;

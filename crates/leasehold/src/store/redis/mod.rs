@@ -6,10 +6,9 @@
 //!
 //! The server's clock counts. If it jumps, the end of every lease moves. See GUARANTEES.md.
 
-mod answers;
-mod bounded;
 mod browse;
 mod call;
+mod codec;
 mod connect;
 mod copies;
 mod error;
@@ -29,7 +28,6 @@ mod reasons;
 mod record;
 mod records;
 mod reply;
-mod resp;
 mod scripted;
 mod scripts;
 mod sha1;
@@ -38,7 +36,6 @@ mod terms;
 mod ticks;
 mod tracked;
 mod url;
-mod values;
 mod wire;
 
 use std::fmt;

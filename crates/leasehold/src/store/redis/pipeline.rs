@@ -11,15 +11,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
-use super::bounded::Answer;
+use super::codec::{self, Frame, Invalid, Reader};
 use super::link::{Command, Link, LinkError, LinkFuture, Value};
-use super::resp;
-
-/// How much is read at once.
-const READ_BYTES: usize = 16 * 1024;
 
 /// A buffer that has grown larger is dropped.
 const KEPT_BYTES: usize = 256 * 1024;
@@ -54,9 +50,7 @@ impl Pipeline {
             stream,
             writing: Vec::new(),
             written: 0,
-            chunk: vec![0; READ_BYTES].into(),
-            partial: Vec::new(),
-            answer: Answer::default(),
+            reader: Reader::of_resp2(),
             why: None,
         };
         (pipeline, Box::pin(mover))
@@ -75,7 +69,7 @@ impl Link for Pipeline {
             let reason = "it had ended".to_owned();
             return Box::pin(ready(Err(LinkError::NotSent { reason })));
         }
-        resp::write(&command, &mut state.out);
+        codec::write(&command, &mut state.out);
         let (sender, answer) = oneshot::channel();
         state.waiting.push_back(sender);
         let writer = state.writer.take();
@@ -108,10 +102,7 @@ struct Mover<S> {
     stream: S,
     writing: Vec<u8>,
     written: usize,
-    chunk: Box<[u8]>,
-    /// The beginning of an incomplete answer.
-    partial: Vec<u8>,
-    answer: Answer,
+    reader: Reader,
     /// The reason why the connection ended.
     why: Option<String>,
 }
@@ -162,61 +153,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
     /// Reads until there is nothing to read. Returns why the connection ended.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
-            let mut chunk = ReadBuf::new(&mut self.chunk);
-            if let Err(error) = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut chunk)) {
-                return Poll::Ready(error.to_string());
+            match ready!(self.reader.poll_read(Pin::new(&mut self.stream), cx)) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Ready("the server closed the connection".to_owned()),
+                Err(error) => return Poll::Ready(error.to_string()),
             }
-            let count = chunk.filled().len();
-            if count == 0 {
-                return Poll::Ready("the server closed the connection".to_owned());
-            }
-            if let Err(why) = self.take_in(count) {
-                return Poll::Ready(why);
+            if let Err(refused) = self.hand_out() {
+                return Poll::Ready(refused.to_string());
             }
         }
     }
 
-    /// Passes new bytes to the callers that wait for them.
-    fn take_in(&mut self, count: usize) -> Result<(), String> {
-        let chunk = &self.chunk[..count];
-        let (whole, refused) = match self.answer.follow(chunk) {
-            Ok(whole) => (whole, None),
-            Err((whole, refused)) => (whole, Some(refused)),
-        };
-        if whole > 0 {
-            let answers = if self.partial.is_empty() {
-                hand_out(&self.pipeline, &chunk[..whole])
-            } else {
-                self.partial.extend_from_slice(&chunk[..whole]);
-                hand_out(&self.pipeline, &self.partial)
-            };
-            self.partial.clear();
-            self.partial.shrink_to(KEPT_BYTES);
-            answers?;
+    /// Passes the answers that have arrived to the callers that wait for them.
+    fn hand_out(&mut self) -> Result<(), Invalid> {
+        while let Some(frame) = self.reader.take()? {
+            // Lock for each answer, because a woken caller may submit its next request at once.
+            let waiting = self.pipeline.state().waiting.pop_front();
+            let waiting = waiting.ok_or(Invalid::NotTheProtocol)?;
+            // A caller that gave up needs no answer.
+            let _gone = waiting.send(Frame::answer(frame));
         }
-        if let Some(refused) = refused {
-            return Err(io::Error::from(refused).to_string());
-        }
-        self.partial.extend_from_slice(&chunk[whole..]);
         Ok(())
     }
-}
-
-/// Passes whole answers to the callers that wait for them.
-fn hand_out(pipeline: &Pipeline, mut answers: &[u8]) -> Result<(), String> {
-    while !answers.is_empty() {
-        let reply = resp::take(&mut answers);
-        let is_nonsense = matches!(reply, Err(LinkError::Broken { .. }));
-        // Lock for each answer, because a woken caller may submit its next request at once.
-        let waiting = pipeline.state().waiting.pop_front();
-        let was_asked = waiting.is_some();
-        // A caller that gave up needs no answer.
-        let _gone = waiting.map(|waiting| waiting.send(reply));
-        if is_nonsense || !was_asked {
-            return Err(resp::NONSENSE.to_owned());
-        }
-    }
-    Ok(())
 }
 
 impl<S> Drop for Mover<S> {
@@ -238,7 +196,7 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf};
 
     use super::*;
 

@@ -5,7 +5,6 @@ use std::error::Error as _;
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 
 use super::*;
-use crate::store::redis::answers::ANSWER_MAX;
 
 /// The requests and the outcome, for a URL and the answers of a server that then closes.
 async fn answered(url: &str, answers: &[u8]) -> (String, Result<ServerFacts, Error>) {
@@ -213,7 +212,7 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$9\r\n# Server\r\n",
+        "+PONG\r\n$10\r\n# Server\r\n",
         ErrorKind::Config,
         "`run_id`",
         "allow the command, or leave",

@@ -1,45 +1,40 @@
-//! Checks the answers of a server against the protocol and size limits before they are parsed.
+//! Finds where a value ends, before anything is made of its bytes.
 //!
-//! The crate `redis` keeps an answer until it is complete, however long it grows, and accepts types
-//! that we never ask for. So the bytes are checked here first. An answer that is not in the agreed
-//! protocol, or exceeds a limit, ends the connection.
+//! A value that is not in the agreed protocol, or exceeds a limit, ends the connection.
 
-use std::io;
+use std::fmt;
 
 /// The longest answer, in bytes. The longest expected answers, one step of a scan, have a few
 /// hundred KB.
-pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
+pub(in crate::store::redis) const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The most values in one answer. Each takes about 50 bytes of memory, but only three on the wire.
-pub(super) const ANSWER_VALUES_MAX: usize = 1 << 16;
+const ANSWER_VALUES_MAX: usize = 1 << 16;
 
 /// How deep arrays may be nested.
 const DEPTH_MAX: usize = 8;
 
-/// Why an answer is refused.
+/// Why bytes are refused. The connection ends then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(in crate::store::redis) enum Invalid {
     NotTheProtocol,
     TooLong,
 }
 
-impl From<Refused> for io::Error {
-    fn from(refused: Refused) -> Self {
-        Self::new(
-            io::ErrorKind::InvalidData,
-            match refused {
-                Refused::NotTheProtocol => "the server answered what is not Redis's protocol",
-                Refused::TooLong => "the server answered more than is ever asked for",
-            },
-        )
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotTheProtocol => "the server answered what is not Redis's protocol",
+            Self::TooLong => "the server answered more than is ever asked for",
+        })
     }
 }
 
-/// The state of the answer that is arriving.
-#[derive(Default)]
-pub(super) struct Answer {
+/// The state of the value that is arriving.
+pub(super) struct Framer {
     /// Whether RESP3 types are allowed, as far as we ever ask for them.
     resp3: bool,
+    bytes_max: usize,
     at: At,
     bytes: usize,
     values: usize,
@@ -48,10 +43,9 @@ pub(super) struct Answer {
 }
 
 /// The meaning of the next byte.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 enum At {
     /// The type of a value.
-    #[default]
     Mark,
     /// The rest of a line. `cr`: whether the last byte was a carriage return.
     Line { cr: bool },
@@ -69,27 +63,13 @@ enum Of {
     Map,
 }
 
-impl Answer {
-    /// An answer in RESP3.
-    pub(super) fn of_resp3() -> Self {
-        Self { resp3: true, ..Self::default() }
+impl Framer {
+    pub(super) const fn new(resp3: bool, bytes_max: usize) -> Self {
+        Self { resp3, bytes_max, at: At::Mark, bytes: 0, values: 0, open: Vec::new() }
     }
 
-    /// Checks these bytes. An error includes the number of bytes up to the end of the last whole
-    /// answer.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, (usize, Refused)> {
-        let mut whole = 0;
-        while let Some(one) =
-            self.follow_one(&bytes[whole..]).map_err(|refused| (whole, refused))?
-        {
-            whole += one;
-        }
-        Ok(whole)
-    }
-
-    /// Checks these bytes up to the end of an answer. Returns its position, if the answer ends
-    /// here.
-    pub(super) fn follow_one(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refused> {
+    /// Checks these bytes up to the end of a value. Returns its position, if the value ends here.
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<Option<usize>, Invalid> {
         let mut at = 0;
         while at < bytes.len() {
             let taken = if let At::Body { left } = self.at {
@@ -105,8 +85,8 @@ impl Answer {
             };
             at += taken;
             self.bytes += taken;
-            if self.bytes > ANSWER_BYTES_MAX {
-                return Err(Refused::TooLong);
+            if self.bytes > self.bytes_max {
+                return Err(Invalid::TooLong);
             }
             if matches!(self.at, At::Mark) && self.open.is_empty() {
                 (self.bytes, self.values) = (0, 0);
@@ -117,7 +97,7 @@ impl Answer {
     }
 
     /// Takes one byte that is outside of a body.
-    fn take(&mut self, byte: u8) -> Result<(), Refused> {
+    fn take(&mut self, byte: u8) -> Result<(), Invalid> {
         match &mut self.at {
             At::Mark => {
                 self.values += 1;
@@ -129,7 +109,7 @@ impl Answer {
                     b'_' | b'#' | b',' if self.resp3 => At::Line { cr: false },
                     b'>' if self.resp3 => length_of(Of::Array),
                     b'%' if self.resp3 => length_of(Of::Map),
-                    _ => return Err(Refused::NotTheProtocol),
+                    _ => return Err(Invalid::NotTheProtocol),
                 };
             }
             At::Line { cr: true } if byte == b'\n' => self.value_ends(),
@@ -143,11 +123,11 @@ impl Answer {
                 b'-' if !*minus && *length == 0 => *minus = true,
                 b'0'..=b'9' if !*cr => {
                     *length = *length * 10 + usize::from(byte - b'0');
-                    if *length > ANSWER_BYTES_MAX {
-                        return Err(Refused::TooLong);
+                    if *length > self.bytes_max {
+                        return Err(Invalid::TooLong);
                     }
                 }
-                _ => return Err(Refused::NotTheProtocol),
+                _ => return Err(Invalid::NotTheProtocol),
             },
             At::Body { .. } => unreachable!("bodies are taken whole"),
         }
@@ -155,13 +135,13 @@ impl Answer {
     }
 
     /// Takes the length of an array, a map or bytes; `None` for a null value.
-    fn length_is(&mut self, of: Of, length: Option<usize>) -> Result<(), Refused> {
+    fn length_is(&mut self, of: Of, length: Option<usize>) -> Result<(), Invalid> {
         match (of, length) {
             (Of::Array | Of::Map, Some(count @ 1..)) => {
                 let count = if matches!(of, Of::Map) { 2 * count } else { count };
                 let values = self.values + self.open.iter().sum::<usize>() + count;
                 if values > ANSWER_VALUES_MAX || self.open.len() == DEPTH_MAX {
-                    return Err(Refused::TooLong);
+                    return Err(Invalid::TooLong);
                 }
                 self.open.push(count);
                 self.at = At::Mark;
@@ -191,28 +171,34 @@ impl Answer {
 mod tests {
     use super::*;
 
-    /// Checks bytes in pieces of that length. Returns how many belong to whole answers, and the
+    const RESP2: Framer = Framer::new(false, ANSWER_BYTES_MAX);
+
+    /// Checks bytes in pieces of that length. Returns how many belong to whole values, and the
     /// refusal.
-    fn followed(bytes: &[u8], piece: usize) -> (usize, Option<Refused>) {
-        let (mut answer, mut seen, mut whole) = (Answer::default(), 0, 0);
-        for piece in bytes.chunks(piece) {
-            if let Err((at, refused)) = answer.follow(piece) {
-                return (if at > 0 { seen + at } else { whole }, Some(refused));
+    fn followed(bytes: &[u8], piece: usize) -> (usize, Option<Invalid>) {
+        let (mut framer, mut seen, mut whole) = (RESP2, 0, 0);
+        for mut piece in bytes.chunks(piece) {
+            loop {
+                match framer.follow(piece) {
+                    Ok(Some(end)) => {
+                        (seen, piece) = (seen + end, &piece[end..]);
+                        whole = seen;
+                    }
+                    Ok(None) => break,
+                    Err(refused) => return (whole, Some(refused)),
+                }
             }
             seen += piece.len();
-            if matches!(answer.at, At::Mark) && answer.open.is_empty() {
-                whole = seen;
-            }
         }
         (whole, None)
     }
 
     #[test]
     fn answers_of_the_protocol_pass_and_all_else_ends_where_it_begins() {
-        use Refused::{NotTheProtocol, TooLong};
+        use Invalid::{NotTheProtocol, TooLong};
         let deep = format!("{}:1\r\n", "*1\r\n".repeat(DEPTH_MAX));
         let deeper = format!("*1\r\n{deep}");
-        let table: [(&str, usize, Option<Refused>); 24] = [
+        let table: [(&str, usize, Option<Invalid>); 24] = [
             ("+OK\r\n:1\r\n-ERR no\r\n$2\r\nab\r\n", 26, None),
             ("$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n", 20, None),
             ("*2\r\n*1\r\n:1\r\n$3\r\na\r\n\r\n", 21, None),
@@ -247,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_of_resp3_passes_where_that_is_agreed_on() {
-        type Followed = Result<Option<usize>, Refused>;
+        type Followed = Result<Option<usize>, Invalid>;
         let table: [(&[u8], Followed); 10] = [
             (b"%1\r\n+a\r\n*0\r\n:1\r\n", Ok(Some(12))),
             (b">2\r\n$1\r\na\r\n_\r\n+more", Ok(Some(14))),
@@ -255,13 +241,13 @@ mod tests {
             (b"%2\r\n+a\r\n+b\r\n+c\r\n", Ok(None)),
             (b">0\r\n", Ok(Some(4))),
             (b"%0\r\n", Ok(Some(4))),
-            (b"|1\r\n", Err(Refused::NotTheProtocol)),
-            (b"~1\r\n", Err(Refused::NotTheProtocol)),
-            (b"%40000\r\n", Err(Refused::TooLong)),
-            (b">70000\r\n", Err(Refused::TooLong)),
+            (b"|1\r\n", Err(Invalid::NotTheProtocol)),
+            (b"~1\r\n", Err(Invalid::NotTheProtocol)),
+            (b"%40000\r\n", Err(Invalid::TooLong)),
+            (b">70000\r\n", Err(Invalid::TooLong)),
         ];
         for (bytes, expected) in table {
-            let followed = Answer::of_resp3().follow_one(bytes);
+            let followed = Framer::new(true, ANSWER_BYTES_MAX).follow(bytes);
             assert_eq!(followed, expected, "{}", bytes.escape_ascii());
         }
     }
@@ -269,10 +255,10 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_end_is_refused_at_the_bound() {
         let line = [b"+".to_vec(), vec![b'x'; ANSWER_BYTES_MAX]].concat();
-        assert_eq!(followed(&line, 4096), (0, Some(Refused::TooLong)));
+        assert_eq!(followed(&line, 4096), (0, Some(Invalid::TooLong)));
         assert_eq!(followed(&line[..ANSWER_BYTES_MAX], 4096), (0, None));
         let arrays = "*2\r\n*30000\r\n".to_owned() + &":1\r\n".repeat(30_000) + "*40000\r\n";
-        assert_eq!(followed(arrays.as_bytes(), 4096), (0, Some(Refused::TooLong)));
+        assert_eq!(followed(arrays.as_bytes(), 4096), (0, Some(Invalid::TooLong)));
         let many = ":1\r\n".repeat(ANSWER_VALUES_MAX + 1);
         assert_eq!(followed(many.as_bytes(), 4096), (many.len(), None), "answers of their own");
     }

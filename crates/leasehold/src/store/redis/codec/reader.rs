@@ -1,0 +1,166 @@
+//! Reads the values of a stream one by one.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::framer::{ANSWER_BYTES_MAX, Framer, Invalid};
+use super::{Frame, parse};
+
+/// How much room there is to read at once, at least while nothing is in the buffer.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A buffer that has grown larger for a long value is dropped after it.
+pub(in crate::store::redis) const BUFFER_KEPT: usize = 64 * 1024;
+
+/// The bytes that have arrived and were not taken yet.
+///
+/// ```text
+/// taken | begun.. the value that arrives ..checked | filled.. room
+/// ```
+pub(in crate::store::redis) struct Reader {
+    buffer: Vec<u8>,
+    /// Where the next value begins.
+    begun: usize,
+    /// How far the framer has come.
+    checked: usize,
+    /// Where the bytes end that have arrived.
+    filled: usize,
+    framer: Framer,
+}
+
+impl Reader {
+    pub(in crate::store::redis) fn of_resp2() -> Self {
+        Self::new(Framer::new(false, ANSWER_BYTES_MAX))
+    }
+
+    pub(in crate::store::redis) fn of_resp3() -> Self {
+        Self::new(Framer::new(true, ANSWER_BYTES_MAX))
+    }
+
+    /// In RESP2, with values of at most so many bytes.
+    pub(in crate::store::redis) fn of_short(bytes_max: usize) -> Self {
+        Self::new(Framer::new(false, bytes_max))
+    }
+
+    fn new(framer: Framer) -> Self {
+        Self { buffer: vec![0; READ_BYTES], begun: 0, checked: 0, filled: 0, framer }
+    }
+
+    /// Takes the next value; `None` if it is not whole yet.
+    pub(in crate::store::redis) fn take(&mut self) -> Result<Option<Frame>, Invalid> {
+        let end = self.framer.follow(&self.buffer[self.checked..self.filled])?;
+        let Some(length) = end else {
+            self.checked = self.filled;
+            return Ok(None);
+        };
+        self.checked += length;
+        let frame = parse(&mut &self.buffer[self.begun..self.checked])?;
+        self.begun = self.checked;
+        Ok(Some(frame))
+    }
+
+    /// Whether every byte that has arrived was taken.
+    pub(in crate::store::redis) const fn is_empty(&self) -> bool {
+        self.begun == self.filled
+    }
+
+    /// Reads once. Returns whether the stream goes on.
+    pub(in crate::store::redis) fn poll_read(
+        &mut self,
+        stream: Pin<&mut impl AsyncRead>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        self.make_room();
+        let mut room = ReadBuf::new(&mut self.buffer[self.filled..]);
+        ready!(stream.poll_read(cx, &mut room))?;
+        let count = room.filled().len();
+        self.filled += count;
+        Poll::Ready(Ok(count > 0))
+    }
+
+    fn make_room(&mut self) {
+        if self.is_empty() {
+            (self.begun, self.checked, self.filled) = (0, 0, 0);
+            if self.buffer.len() > BUFFER_KEPT {
+                self.buffer = vec![0; READ_BYTES];
+            }
+        }
+        if self.filled < self.buffer.len() {
+            return;
+        }
+        if self.begun > 0 {
+            self.buffer.copy_within(self.begun..self.filled, 0);
+            self.checked -= self.begun;
+            self.filled -= self.begun;
+            self.begun = 0;
+        } else {
+            // The framer ends a value before this goes beyond the bound.
+            self.buffer.resize(2 * self.buffer.len(), 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    /// The values of these bytes, which arrive in pieces of that length.
+    async fn read(bytes: &[u8], piece: usize) -> Result<Vec<Frame>, Invalid> {
+        let (mut reader, mut frames) = (Reader::of_resp3(), Vec::new());
+        for mut piece in bytes.chunks(piece) {
+            while !piece.is_empty() {
+                let read = poll_fn(|cx| reader.poll_read(Pin::new(&mut piece), cx)).await;
+                assert!(read.expect("bytes are there"));
+                while let Some(frame) = reader.take()? {
+                    frames.push(frame);
+                }
+            }
+        }
+        assert!(reader.is_empty() && reader.buffer.len() <= 4 * bytes.len().max(READ_BYTES));
+        Ok(frames)
+    }
+
+    #[tokio::test]
+    async fn the_same_values_are_read_however_their_bytes_arrive() {
+        let long = |byte: u8, length| Frame::Bytes(vec![byte; length]);
+        let values = [
+            Frame::Int(1),
+            long(b'a', 3 * BUFFER_KEPT),
+            Frame::Array(vec![long(b'b', READ_BYTES), Frame::Nil]),
+            long(b'c', READ_BYTES - 1),
+            Frame::Push(vec![long(b'd', 7)]),
+        ];
+        let body = |byte: char, length: usize| {
+            format!("${length}\r\n{}\r\n", String::from(byte).repeat(length))
+        };
+        let bytes = [
+            ":1\r\n".to_owned(),
+            body('a', 3 * BUFFER_KEPT),
+            format!("*2\r\n{}_\r\n", body('b', READ_BYTES)),
+            body('c', READ_BYTES - 1),
+            format!(">1\r\n{}", body('d', 7)),
+        ]
+        .concat();
+        for piece in [1, 2, 3, 1_000, READ_BYTES, bytes.len()] {
+            assert_eq!(read(bytes.as_bytes(), piece).await.as_deref(), Ok(&values[..]), "{piece}");
+        }
+    }
+
+    #[tokio::test]
+    async fn values_before_nonsense_are_taken() {
+        let mut reader = Reader::of_short(8);
+        let mut bytes = b":1\r\n+OK\r\n$9\r\n".as_slice();
+        let read = poll_fn(|cx| reader.poll_read(Pin::new(&mut bytes), cx)).await;
+        assert!(read.expect("bytes are there"));
+        assert_eq!(reader.take(), Ok(Some(Frame::Int(1))));
+        assert_eq!(reader.take(), Ok(Some(Frame::Bytes(b"OK".to_vec()))));
+        assert_eq!(reader.take(), Err(Invalid::TooLong));
+        let read = poll_fn(|cx| reader.poll_read(Pin::new(&mut bytes), cx)).await;
+        assert!(!read.expect("no error"), "the stream has ended");
+    }
+}
