@@ -110,8 +110,9 @@ pub(super) fn parse(bytes: &mut &[u8]) -> Result<Frame, Invalid> {
         b'_' => Frame::Nil,
         b'$' => parse_bytes(line, bytes)?,
         b'*' => parse_each(line, 1, bytes)?.map_or(Frame::Nil, Frame::Array),
-        b'>' => parse_each(line, 1, bytes)?.map_or(Frame::Nil, Frame::Push),
-        b'%' => parse_each(line, 2, bytes)?.map_or(Frame::Nil, Frame::Map),
+        // Only bytes and arrays may be null.
+        b'>' => Frame::Push(parse_each(line, 1, bytes)?.ok_or(Invalid::NotTheProtocol)?),
+        b'%' => Frame::Map(parse_each(line, 2, bytes)?.ok_or(Invalid::NotTheProtocol)?),
         _ => return Err(Invalid::NotTheProtocol),
     })
 }
@@ -179,6 +180,8 @@ mod tests {
             ),
             ("%1\r\n+a\r\n*0\r\n", Ok(Map(vec![bytes("a"), Array(vec![])])), ""),
             (">2\r\n+a\r\n_\r\n", Ok(Push(vec![bytes("a"), Nil])), ""),
+            (">-1\r\n", refused(), ""),
+            ("%-1\r\n", refused(), ""),
             (":1x\r\n", refused(), ""),
             ("$3\r\nabcde\r\n", refused(), "abcde\r\n"),
             ("$9223372036854775807\r\nab\r\n", refused(), "ab\r\n"),
