@@ -1,0 +1,233 @@
+//! The decisions of one acquisition, by tables.
+
+use super::*;
+
+fn at(ms: u64) -> Moment {
+    Moment::from_nanos(ms * 1_000_000)
+}
+
+fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).expect("within bounds")
+}
+
+#[test]
+fn a_grant_is_acted_on_only_with_enough_validity_left() {
+    // ttl, round trip, what follows; validity is ttl − 1 % − 2 ms, least is min(ttl/2, 1 s)
+    let table = [
+        (10_000, 0, NextAsk::Hold),
+        (10_000, 8_898, NextAsk::Hold),
+        (10_000, 8_899, NextAsk::Now),
+        (10_000, 60_000, NextAsk::Now),
+        (100, 47, NextAsk::Hold),
+        (100, 48, NextAsk::Now),
+    ];
+    for (ttl_ms, round_trip, expected) in table {
+        let mut acquisition = Acquisition::new(ttl(ttl_ms), true);
+        acquisition.ask(at(0));
+        assert_eq!(
+            acquisition.on_granted(at(round_trip), at(0)),
+            expected,
+            "{ttl_ms} {round_trip}"
+        );
+    }
+}
+
+#[test]
+fn one_who_does_not_wait_asks_three_times_for_a_grant_in_time() {
+    let mut acquisition = Acquisition::new(ttl(100), false);
+    let answers = [(); 3].map(|()| acquisition.on_granted(at(99), at(0)));
+    assert_eq!(answers, [NextAsk::Now, NextAsk::Now, NextAsk::GiveUp]);
+}
+
+#[test]
+fn votes_that_were_split_are_asked_for_again_after_longer_and_longer_pauses() {
+    let round_trip = Duration::from_millis(1);
+    let mut acquisition = Acquisition::new(ttl(10_000), true);
+    for longest in [2, 4, 8, 16, 32, 64, 128, 250, 250] {
+        let next = acquisition.clone().on_split(at(100), round_trip, || 0);
+        assert_eq!(next, NextAsk::At(at(100)), "at once, if chance says so");
+        let next = acquisition.on_split(at(100), round_trip, || u32::MAX);
+        assert_eq!(next, NextAsk::At(at(100 + longest)));
+    }
+    assert!(acquisition.has_waited());
+    acquisition.on_taken(at(100), None, 0, || 0);
+    let next = acquisition.clone().on_split(at(100), round_trip, || u32::MAX);
+    let why = "who gave way in between splits the votes all the same";
+    assert_eq!(next, NextAsk::At(at(100) + SPLIT_PAUSE_MAX), "{why}");
+    let slow = acquisition.on_split(at(0), Duration::from_secs(1), || u32::MAX);
+    assert_eq!(slow, NextAsk::At(at(0) + SPLIT_PAUSE_MAX));
+
+    let mut acquisition = Acquisition::new(ttl(10_000), false);
+    let answers = [(); 3].map(|()| acquisition.on_split(at(0), round_trip, || 0));
+    assert_eq!(answers, [NextAsk::At(at(0)), NextAsk::At(at(0)), NextAsk::GiveUp]);
+}
+
+#[test]
+fn who_is_far_back_pauses_where_it_is_called_up_and_minds_no_lease_that_ends() {
+    let left = Some(Duration::from_millis(10));
+    // is called up, how many are ahead, when it asks again in ms
+    for (is_called_up, ahead, asks_at) in
+        [(false, 400, 11), (true, 31, 11), (true, 32, 1_600), (true, 400, 20_000)]
+    {
+        let mut acquisition = Acquisition::new(ttl(10_000), true);
+        if is_called_up {
+            acquisition = acquisition.called_up();
+        }
+        let next = acquisition.on_taken(at(0), left, ahead, || 0);
+        assert_eq!(next, NextAsk::At(at(asks_at)), "{is_called_up} {ahead}");
+        let hidden = acquisition.on_taken(at(0), Some(Duration::ZERO), ahead, || 0);
+        assert_eq!(hidden, NextAsk::Now, "nobody knows yet whose turn it is");
+    }
+}
+
+#[test]
+fn a_hand_over_is_dated_from_the_ask_that_it_names() {
+    let mut acquisition = Acquisition::new(ttl(10_000), true);
+    for sent in [1_000, 2_000, 3_000, 4_000, 5_000, 6_000] {
+        acquisition.ask(at(sent));
+    }
+    let handed_ttl = ttl(10_000).waiter_ttl();
+    // learnt at, number of the ask, since when the lease counts: 3 s less 1 % and 2 ms are
+    // valid, and 1 s must be left
+    let table = [
+        (6_001, 6, Some(6_000)),
+        (6_001, 5, Some(5_000)),
+        (6_968, 5, Some(5_000)),
+        (6_969, 5, None),
+        (4_001, 3, Some(3_000)),
+        (4_001, 2, None),
+        (6_001, 7, None),
+        (6_001, 0, None),
+        (6_001, u32::MAX, None),
+    ];
+    for (now, ask_no, sent) in table {
+        let counted = acquisition.on_handed_over(at(now), ask_no, handed_ttl);
+        assert_eq!(counted, sent.map(at), "{now} {ask_no}");
+    }
+    assert_eq!(Acquisition::new(ttl(100), true).on_handed_over(at(0), 0, ttl(100)), None);
+}
+
+#[test]
+fn a_waiter_asks_at_its_refresh_or_when_the_lease_ends() {
+    // ttl, time left of the holder, when the next ask is due
+    let table = [
+        (10_000, Some(8_000), NextAsk::At(at(1_000))),
+        (10_000, Some(400), NextAsk::At(at(401))),
+        (10_000, Some(0), NextAsk::Now),
+        (10_000, None, NextAsk::At(at(1_000))),
+        (1_500, None, NextAsk::At(at(500))),
+        (60, None, NextAsk::At(at(50))),
+    ];
+    for (ttl_ms, left, expected) in table {
+        let left = left.map(Duration::from_millis);
+        assert_eq!(
+            Acquisition::new(ttl(ttl_ms), true).on_taken(at(0), left, 0, || 0),
+            expected,
+            "{ttl_ms} {left:?}"
+        );
+    }
+    let mut tries = Acquisition::new(ttl(10_000), false);
+    assert_eq!(tries.on_taken(at(0), None, 0, || 0), NextAsk::GiveUp);
+}
+
+#[test]
+fn one_without_a_place_asks_after_longer_and_longer_pauses_or_when_the_lease_ends() {
+    let mut acquisition = Acquisition::new(ttl(10_000), true).polling();
+    // time left of the holder, random number, when the next ask is due
+    let table = [
+        (None, 0, 5),
+        (None, u32::MAX, 20),
+        (Some(8_000), 0, 20),
+        (Some(3), 0, 4),
+        (None, 0, 80),
+        (None, 0, 160),
+        (None, 0, 320),
+        (None, u32::MAX, 1_000),
+        (None, u32::MAX, 1_000),
+    ];
+    for (left, random, expected) in table {
+        let left = left.map(Duration::from_millis);
+        let next = acquisition.on_taken(at(0), left, 0, || random);
+        assert_eq!(next, NextAsk::At(at(expected)), "{left:?} {random}");
+    }
+    let mut tries = Acquisition::new(ttl(10_000), false).polling();
+    assert_eq!(tries.on_taken(at(0), None, 0, || 0), NextAsk::GiveUp);
+}
+
+#[test]
+fn only_one_without_a_place_pauses_before_it_asks() {
+    assert_eq!(Acquisition::new(ttl(10_000), true).pause(|| 0), None);
+    let mut polls = Acquisition::new(ttl(10_000), true).polling();
+    assert_eq!(polls.pause(|| 0), Some(Duration::from_millis(5)));
+}
+
+#[test]
+fn only_one_that_gives_way_does_and_only_once() {
+    assert_eq!(Acquisition::new(ttl(10_000), true).on_free(|| 0), None);
+    let mut gives_way = Acquisition::new(ttl(10_000), true).giving_way();
+    assert_eq!(gives_way.on_free(|| 0), Some(Duration::from_millis(5)));
+    assert_eq!(gives_way.on_free(|| 0), None);
+}
+
+#[test]
+fn one_who_does_not_wait_asks_on_while_it_is_hidden_whose_turn_it_is() {
+    let mut acquisition = Acquisition::new(ttl(10_000), false);
+    let asks = std::iter::repeat_with(|| {
+        acquisition.ask(at(0));
+        acquisition.on_taken(at(0), Some(Duration::ZERO), 0, || 0)
+    });
+    let asked_on = asks.take_while(|next| *next == NextAsk::Now).count();
+    assert_eq!(asked_on, PLACES_MAX / REAPED_MAX, "as many as clear the longest line");
+}
+
+#[test]
+fn a_waiter_who_is_told_again_and_again_that_nobody_holds_it_pauses() {
+    let mut acquisition = Acquisition::new(ttl(10_000), true);
+    let mut answer = |retry_in| acquisition.on_taken(at(0), Some(retry_in), 0, || 0);
+    for _ in 0..2 {
+        for _ in 0..PLACES_MAX / REAPED_MAX {
+            assert_eq!(answer(Duration::ZERO), NextAsk::Now);
+        }
+        assert_eq!(answer(Duration::ZERO), NextAsk::At(at(0) + POLL_EVERY));
+        assert_eq!(answer(Duration::from_millis(9)), NextAsk::At(at(10)), "it counts anew");
+    }
+}
+
+#[test]
+fn only_an_outage_after_an_answer_is_waited_out() {
+    use ErrorKind::{Config, Denied, Unavailable, Unknown};
+    let backoff = NextAsk::At(at(10));
+    // waits, answered before, kind, what follows
+    let table = [
+        (true, false, Unavailable, NextAsk::GiveUp),
+        (true, false, Unknown, NextAsk::Now),
+        (true, true, Unavailable, backoff),
+        (true, true, Unknown, backoff),
+        (true, true, Denied, NextAsk::GiveUp),
+        (true, true, Config, NextAsk::GiveUp),
+        (false, false, Unavailable, NextAsk::GiveUp),
+        (false, false, Unknown, NextAsk::Now),
+        (false, false, Denied, NextAsk::GiveUp),
+    ];
+    for (waits, answered, kind, expected) in table {
+        let mut acquisition = Acquisition::new(ttl(10_000), waits);
+        if answered {
+            acquisition.ask(at(0));
+            acquisition.on_taken(at(0), None, 0, || 0);
+        }
+        acquisition.ask(at(0));
+        assert_eq!(
+            acquisition.on_failed(at(0), kind, u32::MAX),
+            expected,
+            "{waits} {answered} {kind}"
+        );
+    }
+    let mut twice = Acquisition::new(ttl(10_000), false);
+    assert_eq!(
+        [(); 2].map(|()| {
+            twice.ask(at(0));
+            twice.on_failed(at(0), Unknown, 0)
+        }),
+        [NextAsk::Now, NextAsk::GiveUp]
+    );
+}
