@@ -13,7 +13,7 @@ use super::Context;
 use crate::args::Ls;
 use crate::duration;
 use crate::escape::escape;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, unnamed};
 use crate::output::{clock, columns, json_line, object, print, rfc3339};
 use crate::talk::Level;
 use crate::view::{self, LockObject};
@@ -108,10 +108,7 @@ impl List {
                 Ok(seen) => seen,
                 // Data of another type. It hides no other lock.
                 Err(error) if error.kind() == ErrorKind::Config => {
-                    let text = error.to_string();
-                    let text =
-                        text.strip_prefix(&format!("`{}`: ", name.escape_debug())).unwrap_or(&text);
-                    self.skipped.push((name.to_owned(), text.to_owned()));
+                    self.skipped.push((name.to_owned(), unnamed(&error)));
                     continue;
                 }
                 Err(error) => return Err(error.into()),
