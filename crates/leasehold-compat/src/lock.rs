@@ -123,9 +123,12 @@ pub(crate) fn is_granted(answer: Acquired) -> Result<bool, Error> {
         Why::Quarantined(quarantine) => {
             format!("{quarantine}; nothing was granted, try again then")
         }
-        _ => {
+        Why::Split => {
             "no majority of the nodes granted it to anybody; nothing is held, try again".to_owned()
         }
+        // A reason that this version does not know.
+        _ => "the store granted nothing, and does not say whether anybody holds it; try again"
+            .to_owned(),
     };
     Err(Error::new(ErrorKind::Unavailable, message))
 }
