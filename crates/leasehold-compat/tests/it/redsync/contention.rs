@@ -11,8 +11,11 @@ use crate::inside::Inside;
 use crate::race::{MARK, Second, URL};
 use crate::world::ms;
 
-async fn with_redsync(nodes: &Nodes, inside: &Inside) {
-    let mutex = nodes.mutex().await.with_tries(1_000).with_shuffle_pools(true);
+async fn redsync(nodes: &Nodes) -> Mutex<RedisStore> {
+    nodes.mutex().await.with_tries(1_000).with_shuffle_pools(true)
+}
+
+fn play_redsync(nodes: &Nodes, mutex: Mutex<RedisStore>, inside: &Inside) {
     let (host, inside) = (nodes.host.clone(), inside.clone());
     let _goes_on = nodes.host.task(async move {
         loop {
@@ -27,11 +30,14 @@ async fn with_redsync(nodes: &Nodes, inside: &Inside) {
 }
 
 /// Leasehold's own quorum on the same servers.
-async fn with_leasehold(nodes: &Nodes, inside: &Inside) {
+async fn leasehold(nodes: &Nodes) -> leasehold::Mutex {
     let quorum = Quorum::connect(nodes.stores().await, nodes.host.clone()).await;
     let builder = Client::with_store(quorum.expect("most are there")).host(nodes.host.clone());
     let client = builder.identity(Identity::anonymous()).connect().await.expect("connected");
-    let mutex = client.mutex(NAME).coexist();
+    client.mutex(NAME).coexist()
+}
+
+fn play_leasehold(nodes: &Nodes, mutex: leasehold::Mutex, inside: &Inside) {
     let (host, inside) = (nodes.host.clone(), inside.clone());
     let _goes_on = nodes.host.task(async move {
         loop {
@@ -68,16 +74,16 @@ fn redsync_and_leaseholds_quorum_and_the_recipe_take_turns() {
     for one_is_down in [false, true] {
         play_on_new(3, async |nodes| {
             let inside = Inside::of(3);
-            for _ in 0..3 {
-                with_redsync(nodes, &inside).await;
-            }
-            for _ in 0..2 {
-                with_leasehold(nodes, &inside).await;
-            }
+            let redsyncs = [redsync(nodes).await, redsync(nodes).await, redsync(nodes).await];
+            let leaseholds = [leasehold(nodes).await, leasehold(nodes).await];
             let alive: &[_] = if one_is_down { &[0, 2] } else { &[0, 1, 2] };
+            // While nobody holds the lock: redsync's `unlock` fails if one of the two nodes that
+            // granted it is gone.
             if one_is_down {
                 nodes.server(1).kill();
             }
+            redsyncs.into_iter().for_each(|mutex| play_redsync(nodes, mutex, &inside));
+            leaseholds.into_iter().for_each(|mutex| play_leasehold(nodes, mutex, &inside));
             with_recipe(nodes, alive, 60, &inside).await;
             inside.assert_shared();
         });
