@@ -62,7 +62,7 @@ impl Scene {
 fn who_waits_for_new_nodes_is_told_that_they_are_new_and_has_it_in_the_end() {
     Scene::play(0, async |scene| {
         let client = scene.client().await;
-        let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("quarantined");
+        let error = client.mutex("a").lock_timeout(ms(4_500)).await.expect_err("quarantined");
         assert_eq!(error.kind(), ErrorKind::WaitElapsed);
         let text = error.to_string();
         assert!(text.contains("no new locks for 61 s more"), "{text}");
