@@ -11,7 +11,6 @@ use crate::core::token::{FencingToken, OwnerToken};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
-use crate::store::sqlite::schema::sql_count;
 use crate::store::sqlite::turn::{Effect, Turn};
 use crate::store::{Evicted, OnRelease, PAGE_KEYS_MAX, Page, matches_pattern};
 
@@ -44,25 +43,27 @@ impl List {
     fn page(&self, turn: &Turn<'_>) -> rusqlite::Result<Page> {
         const SQL: &str = "SELECT key, (owner IS NOT NULL AND expires > ?2) OR EXISTS (
                 SELECT 1 FROM places WHERE places.key = locks.key AND places.expires > ?2)
-            FROM locks WHERE key > ?1 ORDER BY key LIMIT ?3";
+            FROM locks WHERE key > ?1 ORDER BY key";
         let cursor = self.cursor.as_ref().map_or("", Key::as_str);
         let mut statement = turn.conn.prepare_cached(SQL)?;
-        let mut rows = statement.query(params![cursor, turn.now_sql(), sql_count(ROWS_MAX + 1)])?;
+        let mut rows = statement.query(params![cursor, turn.now_sql()])?;
         let mut page = Page::default();
+        let mut looked_at = 0;
         let mut last = None;
-        for looked_at in 0.. {
-            let Some(row) = rows.next()? else { return Ok(page) };
+        while let Some(row) = rows.next()? {
             if looked_at == ROWS_MAX || page.keys.len() == PAGE_KEYS_MAX {
+                page.next = last;
                 break;
             }
-            // Another program wrote a name that we would refuse.
+            // Another program wrote a name that we would refuse. Such a name does not count, because
+            // a page that ends at it could not say where the next page begins.
             let Ok(key) = Key::new(row.get_ref(0)?.as_str()?) else { continue };
             if row.get(1)? && matches_pattern(&self.pattern, key.as_str()) {
                 page.keys.push(key.clone());
             }
+            looked_at += 1;
             last = Some(key);
         }
-        page.next = last;
         Ok(page)
     }
 }

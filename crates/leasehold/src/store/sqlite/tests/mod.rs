@@ -4,6 +4,7 @@
 mod bells;
 mod boots;
 mod files;
+mod listing;
 mod processes;
 mod trouble;
 
