@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use leasehold::Error;
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, LinkError, LinkFuture, RedisConnector, Subscriber, Terms,
-    Value,
+    Command, Connected, Link, LinkConnector, LinkError, LinkFuture, RedisConnector, Subscriber,
+    Terms, Value,
 };
 
 /// How many of the latest commands are remembered.
@@ -47,7 +47,7 @@ impl RecordingConnector {
     }
 }
 
-impl Connector for RecordingConnector {
+impl LinkConnector for RecordingConnector {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let connecting = self.inner.connect();
         let recording = Arc::clone(&self.recording);

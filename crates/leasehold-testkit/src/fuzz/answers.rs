@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 
-use leasehold::store::redis::{Command, Connected, Connector as _, RedisConnector, Subscriber};
+use leasehold::store::redis::{Command, Connected, LinkConnector as _, RedisConnector, Subscriber};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::Error;
 use leasehold::store::redis::{
-    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages, News,
-    Subscriber, Terms, Value,
+    Channels, Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Message, Messages,
+    News, Subscriber, Terms, Value,
 };
 
 /// The index of the owner token in a script call: after the number of keys and six keys.
@@ -60,7 +60,7 @@ impl Link for Served {
     }
 }
 
-impl Connector for Served {
+impl LinkConnector for Served {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link: Arc<dyn Link> = Arc::new(self.clone());
         Box::pin(ready(Ok(Connected::new(link, Box::pin(pending())))))

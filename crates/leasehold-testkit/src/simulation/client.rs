@@ -10,6 +10,7 @@ use leasehold::store::{Quorum, RedisStore};
 use leasehold::{Client, ClientBuilder, Error, Identity};
 
 use super::network::SimulatedConnector;
+use super::noted::Noted;
 use super::process::Process;
 use super::worker::Worker;
 use super::world::World;
@@ -122,9 +123,11 @@ pub(super) async fn connect(
 ) -> Result<ClientBuilder, Error> {
     if let [connector] = connectors {
         let store = RedisStore::connect_with(connector.clone(), host.clone()).await?;
-        return Ok(Client::with_store(store));
+        return Ok(Client::with_store(Noted::new(store, connector.log())));
     }
-    let open = |connector: &SimulatedConnector| RedisStore::open(connector.clone(), host.clone());
+    let open = |connector: &SimulatedConnector| {
+        Noted::new(RedisStore::open(connector.clone(), host.clone()), connector.log())
+    };
     let stores = connectors.iter().map(open);
     Ok(Client::with_store(Quorum::connect(stores, host.clone()).await?))
 }

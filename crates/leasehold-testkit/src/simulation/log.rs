@@ -1,13 +1,16 @@
 //! The place where all parts of a simulation write down what happened.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use leasehold::core::Moment;
+use leasehold::core::token::OwnerToken;
 use leasehold::host::Host;
 
 use crate::VirtualHost;
-use crate::history::event::{CallId, Event, What};
+use crate::history::event::{CallId, Event, Name, What};
 
 /// A history in the making. Clones write to the same history.
 #[derive(Clone)]
@@ -23,6 +26,10 @@ struct Written {
     events: Vec<Event>,
     /// The call to which everything that happens now belongs.
     call: Option<CallId>,
+    /// The calls that have not returned.
+    running: BTreeSet<CallId>,
+    /// The latest call that made a request with each token, and when.
+    requests: BTreeMap<Name, (CallId, Moment)>,
 }
 
 impl Log {
@@ -50,6 +57,7 @@ impl Log {
     /// Runs a future as part of a call, which is the [present](Self::present) one while the future
     /// runs.
     pub(super) async fn during<T>(&self, call: CallId, calling: impl Future<Output = T>) -> T {
+        let _running = Running::new(self, call);
         let mut calling = pin!(calling);
         poll_fn(|context| {
             let outer = self.written().call.replace(call);
@@ -65,6 +73,24 @@ impl Log {
         self.written().call
     }
 
+    /// The present call makes a request with this token.
+    pub(super) fn note(&self, token: &OwnerToken) {
+        let now = self.host.now();
+        let mut written = self.written();
+        if let Some(call) = written.call {
+            written.requests.insert(token.as_str().into(), (call, now));
+        }
+    }
+
+    /// The call to which a request with this token belongs that leaves now. `None` if that call has
+    /// returned before.
+    pub(super) fn call_of(&self, token: &Name) -> Option<CallId> {
+        let now = self.host.now();
+        let written = self.written();
+        let (call, at) = *written.requests.get(token)?;
+        (at == now || written.running.contains(&call)).then_some(call)
+    }
+
     /// Takes all events.
     pub(super) fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.written().events)
@@ -72,5 +98,21 @@ impl Log {
 
     fn written(&self) -> MutexGuard<'_, Written> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that has not returned.
+struct Running<'a>(&'a Log, CallId);
+
+impl<'a> Running<'a> {
+    fn new(log: &'a Log, call: CallId) -> Self {
+        log.written().running.insert(call);
+        Self(log, call)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.written().running.remove(&self.1);
     }
 }

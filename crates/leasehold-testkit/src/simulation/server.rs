@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Command, Replicas as Wanted, Strict, Terms};
+use leasehold::store::redis::{Command, Strict, Terms};
 
 use super::asked::{Asked, asked, asked_plainly, hash_of, told_block};
 use super::clock::ServerClock;
@@ -136,12 +136,6 @@ impl Server {
         terms.strict = self.strict;
         terms.copies = self.copies.map(Copied::terms).unwrap_or_default();
         terms
-    }
-
-    /// The number of replicas that it reports, if the clients need that number.
-    pub(super) fn counts_replicas(&self) -> Option<u32> {
-        self.copies.filter(|copies| copies.wanted == Wanted::Majority)?;
-        Some(u32::try_from(self.replicas.following()).expect("a few"))
     }
 
     /// The id of its process, and the id of its data's history.

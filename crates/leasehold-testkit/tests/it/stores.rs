@@ -11,8 +11,8 @@ use std::time::Duration;
 use leasehold::Error;
 use leasehold::host::Host;
 use leasehold::store::redis::{
-    Command, Connected, Connector, Copies, Link, LinkError, LinkFuture, RedisConnector, Replicas,
-    Strict, Subscriber, Terms, Value,
+    Command, Connected, Copies, Link, LinkConnector, LinkError, LinkFuture, RedisConnector,
+    Replicas, Strict, Subscriber, Terms, Value,
 };
 use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
@@ -80,7 +80,7 @@ pub(crate) fn copies(host: &Arc<VirtualHost>) -> Opener {
 /// keep virtual time.
 struct Replicated<C>(C);
 
-impl<C: Connector> Connector for Replicated<C> {
+impl<C: LinkConnector> LinkConnector for Replicated<C> {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let connecting = self.0.connect();
         Box::pin(async move {

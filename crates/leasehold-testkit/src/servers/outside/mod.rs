@@ -35,7 +35,7 @@ use std::thread::Thread;
 use std::time::Instant;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Command, Connector, Link, LinkError, LinkFuture, Value};
+use leasehold::store::redis::{Command, Link, LinkConnector, LinkError, LinkFuture, Value};
 
 pub use self::watched::Watched;
 
@@ -93,7 +93,7 @@ impl ServerOutside {
 
     /// Wraps a connector so that this outside sees its connections.
     #[must_use]
-    pub fn watch<C: Connector>(self: &Arc<Self>, connector: C) -> Watched<C> {
+    pub fn watch<C: LinkConnector>(self: &Arc<Self>, connector: C) -> Watched<C> {
         Watched::new(connector, Arc::clone(self))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::host::Host;
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, LinkError, Message, News, RedisConnector, Subscriber,
+    Command, Connected, Link, LinkConnector, LinkError, Message, News, RedisConnector, Subscriber,
     Value,
 };
 use tokio::sync::oneshot;

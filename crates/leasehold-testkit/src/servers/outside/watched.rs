@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use leasehold::Error;
 use leasehold::store::redis::{
-    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News,
+    Channels, Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Messages, News,
     Subscriber, Terms, Value,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -23,13 +23,13 @@ pub struct Watched<C> {
     outside: Arc<ServerOutside>,
 }
 
-impl<C: Connector> Watched<C> {
+impl<C: LinkConnector> Watched<C> {
     pub(super) const fn new(connector: C, outside: Arc<ServerOutside>) -> Self {
         Self { connector, outside }
     }
 }
 
-impl<C: Connector> Connector for Watched<C> {
+impl<C: LinkConnector> LinkConnector for Watched<C> {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let (connecting, outside) = (self.connector.connect(), Arc::clone(&self.outside));
         Box::pin(Arrival::new(&self.outside, async move {

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host, Sleep};
-use leasehold::store::redis::{News, Value};
+use leasehold::store::redis::{Command, News};
 
-use super::connection::{Incoming, Request};
+use super::connection::{Bytes, Request};
 use super::{Delivery, Network, State};
 use crate::history::event::What;
+use crate::simulation::protocol;
 
 /// Everything on its way, ordered by its time of arrival.
 #[derive(Default)]
@@ -92,7 +93,7 @@ impl State {
             let Some(connection) = self.connections.find_mut(id) else { return };
             let trouble = &self.troubles[connection.process.0 as usize];
             let is_held = match &delivery {
-                Delivery::Answer(..) | Delivery::Message(..) => trouble.to_client,
+                Delivery::Bytes(..) => trouble.to_client,
                 Delivery::Break(_) => false,
                 _ => trouble.to_server,
             };
@@ -106,8 +107,7 @@ impl State {
     /// A delivery has come through the network.
     pub(super) fn reach(&mut self, now: Moment, delivery: Delivery) {
         match delivery {
-            Delivery::Answer(id, answer) => self.answered(id, answer),
-            Delivery::Message(id, incoming) => self.came_in(id, incoming),
+            Delivery::Bytes(id, bytes) => self.came_in(id, bytes),
             Delivery::Break(id) => self.break_now(id),
             Delivery::Written(sent) => self.received(now, sent),
             Delivery::Synced(syncing) => self.synced(now, syncing),
@@ -120,20 +120,6 @@ impl State {
                 let executed = self.server.carry_out_again(now, &command);
                 self.replicate(now);
                 self.publish(now, executed.published);
-            }
-            Delivery::Subscribe(id, channel, confirm) => {
-                if self.connections.find(id).is_some_and(|connection| !connection.has_ended) {
-                    self.server.subscribe(id.0, &channel);
-                    self.send(now, Delivery::Message(id, Incoming::Confirmed(confirm)));
-                }
-            }
-            Delivery::Track(id, key, confirm) => {
-                if self.connections.find(id).is_some_and(|connection| !connection.has_ended) {
-                    let executed = self.server.track(now, id.0, &key);
-                    let is_there = executed.reply == Ok(Value::Int(1));
-                    self.publish(now, executed.published);
-                    self.send(now, Delivery::Message(id, Incoming::Tracked(confirm, is_there)));
-                }
             }
             Delivery::Confirmed(said) => self.confirmed(now, said),
             Delivery::Follows { replica, of } => self.follows(now, replica, of),
@@ -153,6 +139,10 @@ impl State {
         if !connection.lets_through() {
             return;
         }
+        if let Some(answer) = self.serve_subscriber(now, id, &request.command) {
+            return self.answer(now, id, answer);
+        }
+        let Some(connection) = self.connections.find_mut(id) else { return };
         let executed = self.server.carry_out(now, connection.written, &request.command);
         connection.written = executed.written;
         self.replicate(now);
@@ -166,8 +156,12 @@ impl State {
             self.schedule.add(now + later, Delivery::Copy { to, command });
         }
         match request.loses_reply {
-            None => self.send(now, Delivery::Answer(id, executed.reply)),
+            None => self.answer(now, id, protocol::answer(&executed.reply)),
             Some(after) => {
+                // Its first bytes may still arrive.
+                let mut answer = protocol::answer(&executed.reply);
+                answer.truncate(self.random.below(answer.len()));
+                self.answer(now, id, answer);
                 // Later requests on this connection get no answer either.
                 if let Some(connection) = self.connections.find_mut(id) {
                     connection.last_to_client = now + after;
@@ -178,40 +172,72 @@ impl State {
         self.publish(now, executed.published);
     }
 
+    /// Carries out a command that concerns its connection. `None` if it is of another kind.
+    fn serve_subscriber(
+        &mut self,
+        now: Moment,
+        id: super::ConnectionId,
+        command: &Command,
+    ) -> Option<Vec<u8>> {
+        let connection = self.connections.find_mut(id)?;
+        let words: Vec<_> = command.args().collect();
+        match words[..] {
+            [b"HELLO", b"3"] => {
+                connection.is_subscriber = true;
+                Some(protocol::hello())
+            }
+            [b"CLIENT", b"TRACKING", b"ON"] => {
+                connection.tracks = true;
+                Some(b"+OK\r\n".to_vec())
+            }
+            [b"SUBSCRIBE", channel] => {
+                let channel = str::from_utf8(channel).expect("a channel of ours is text");
+                // Nobody would ever end the subscription of a client that is gone.
+                if !connection.has_ended {
+                    self.server.subscribe(id.0, channel);
+                }
+                Some(protocol::subscribed(channel))
+            }
+            [b"EXISTS", key] if connection.tracks => {
+                let key = str::from_utf8(key).expect("a key of ours is text");
+                if connection.has_ended {
+                    return Some(Vec::new());
+                }
+                let executed = self.server.track(now, id.0, key);
+                self.publish(now, executed.published);
+                Some(protocol::answer(&executed.reply))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends an answer to a client.
+    pub(super) fn answer(&mut self, now: Moment, id: super::ConnectionId, answer: Vec<u8>) {
+        self.send(now, Delivery::Bytes(id, answer.into()));
+    }
+
     fn publish(&mut self, now: Moment, published: Vec<crate::simulation::redis::Publication>) {
         for publication in published {
+            let hints_at = match &publication.news {
+                News::Published(message) => message.payload.strip_prefix(b"w "),
+                _ => None,
+            };
+            let hints_at = hints_at.map(|key| String::from_utf8_lossy(key).into());
+            let bytes = Bytes { bytes: protocol::news(&publication.news), hints_at };
             let id = super::ConnectionId(publication.subscriber);
-            self.send(now, Delivery::Message(id, Incoming::News(publication.news)));
+            self.send(now, Delivery::Bytes(id, bytes));
         }
     }
 
-    fn answered(&mut self, id: super::ConnectionId, answer: super::connection::Answer) {
-        let waiting = self.connections.find_mut(id).and_then(|one| one.waiting.as_mut());
-        if let Some(answering) = waiting.and_then(std::collections::VecDeque::pop_front) {
-            let _nobody_waits = answering.send(answer);
-        }
-    }
-
-    fn came_in(&mut self, id: super::ConnectionId, incoming: Incoming) {
+    fn came_in(&mut self, id: super::ConnectionId, Bytes { bytes, hints_at }: Bytes) {
         let Some(connection) = self.connections.find_mut(id) else { return };
-        match (incoming, &connection.messages) {
-            (Incoming::Confirmed(confirm), Some(_)) => {
-                let _nobody_waits = confirm.send(());
-            }
-            (Incoming::Tracked(confirm, is_there), Some(_)) => {
-                let _nobody_waits = confirm.send(is_there);
-            }
-            (Incoming::News(news), Some(messages)) => {
-                if self.log.node().is_none()
-                    && let News::Published(message) = &news
-                    && let Some(key) = message.payload.strip_prefix(b"w ")
-                {
-                    let key = String::from_utf8_lossy(key).into();
-                    self.log.push(What::Hinted { process: connection.process, key });
-                }
-                let _nobody_listens = messages.send(news);
-            }
-            (_, None) => {}
+        if connection.has_ended {
+            return;
+        }
+        connection.bring(&bytes);
+        let process = connection.process;
+        if let Some(key) = hints_at.filter(|_| self.log.node().is_none()) {
+            self.log.push(What::Hinted { process, key });
         }
     }
 }

@@ -5,28 +5,15 @@ use std::task::Waker;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Command, LinkError, News, Value};
-use tokio::sync::{mpsc, oneshot};
+use leasehold::store::redis::Command;
 
 use super::Delivery;
-use crate::history::event::ProcessId;
+use crate::history::event::{Name, ProcessId};
 use crate::simulation::redis::Wait;
 
 /// Identifies a connection. The server also uses it as the id of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct ConnectionId(pub(super) u64);
-
-/// The answer to a request.
-pub(in super::super) type Answer = Result<Value, LinkError>;
-
-/// Sends an answer to the task that waits for it.
-pub(super) type Answering = oneshot::Sender<Answer>;
-
-/// Tells the task that waits for a subscription.
-pub(in super::super) type Confirm = oneshot::Sender<()>;
-
-/// Tells the task that waits for a key to be tracked whether the key exists.
-pub(in super::super) type Tracked = oneshot::Sender<bool>;
 
 /// A request on its way.
 pub(in super::super) struct Request {
@@ -37,32 +24,37 @@ pub(in super::super) struct Request {
     pub(super) again_after: Option<Duration>,
 }
 
-/// A message that arrives on a connection for messages.
-pub(in super::super) enum Incoming {
-    /// The subscription to a channel has begun.
-    Confirmed(Confirm),
-    /// The tracking of a key has begun.
-    Tracked(Tracked, bool),
-    /// A message that the server sends unasked.
-    News(News),
+/// Bytes on their way to a client: one answer, or one message.
+pub(in super::super) struct Bytes {
+    pub(super) bytes: Vec<u8>,
+    /// The key of a hint that another client waits.
+    pub(super) hints_at: Option<Name>,
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, hints_at: None }
+    }
 }
 
 /// One connection. It lives as long as either end or a delivery refers to it.
 pub(super) struct Connection {
     pub(super) process: ProcessId,
-    /// The tasks that wait for answers, oldest first; `None` once the client's end is closed.
-    pub(super) waiting: Option<VecDeque<Answering>>,
-    /// Where messages go.
-    pub(super) messages: Option<mpsc::UnboundedSender<News>>,
+    /// Bytes that have arrived and that the client has not read yet.
+    pub(super) arrived: Vec<u8>,
+    /// Wakes the task that reads.
+    pub(super) reader: Option<Waker>,
+    /// Whether the client began the third version of the protocol, in order to receive messages.
     pub(super) is_subscriber: bool,
+    /// Whether the server tracks the keys that the client reads.
+    pub(super) tracks: bool,
     pub(super) last_to_server: Moment,
     pub(super) last_to_client: Moment,
     /// Deliveries that a partition holds back.
     pub(super) held: Vec<Delivery>,
     /// How many requests still arrive after the connection broke.
     pub(super) arriving: Option<usize>,
-    /// Wakes the task that waits for the end of the connection.
-    pub(super) io: Option<Waker>,
+    /// Whether the client's end is closed.
     pub(super) has_ended: bool,
     /// The server's write position after the last command.
     pub(super) written: u64,
@@ -75,11 +67,21 @@ pub(super) struct Connection {
 impl Connection {
     /// Closes the client's end: answers go nowhere.
     pub(super) fn close_here(&mut self) {
-        self.waiting = None;
-        self.messages = None;
         self.has_ended = true;
-        if let Some(io) = self.io.take() {
-            io.wake();
+        self.wake();
+    }
+
+    /// Bytes arrive at the client's end.
+    pub(super) fn bring(&mut self, bytes: &[u8]) {
+        if !self.has_ended {
+            self.arrived.extend_from_slice(bytes);
+            self.wake();
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
         }
     }
 
@@ -110,23 +112,19 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn open(
-        &mut self,
-        process: ProcessId,
-        messages: Option<mpsc::UnboundedSender<News>>,
-    ) -> ConnectionId {
+    pub(super) fn open(&mut self, process: ProcessId) -> ConnectionId {
         self.numbered += 1;
         let id = ConnectionId(self.numbered);
         let connection = Connection {
             process,
-            waiting: Some(VecDeque::new()),
-            is_subscriber: messages.is_some(),
-            messages,
+            arrived: Vec::new(),
+            reader: None,
+            is_subscriber: false,
+            tracks: false,
             last_to_server: Moment::default(),
             last_to_client: Moment::default(),
             held: Vec::new(),
             arriving: None,
-            io: None,
             has_ended: false,
             written: 0,
             waits: None,

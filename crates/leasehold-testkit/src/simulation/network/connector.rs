@@ -1,26 +1,25 @@
 //! The connector of the Redis store, for a process of a simulation.
 
-use std::future::{Future, pending, poll_fn};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::Poll;
+use std::io;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::store::redis::{
-    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News,
-    Subscriber, Terms, Value,
-};
+use leasehold::store::redis::{Access, Command, Connector, LinkFuture, Stream};
 use leasehold::{Error, ErrorKind};
-use tokio::sync::{mpsc, oneshot};
 
 use super::carrier::REFUSED_AFTER;
 use super::connection::{ConnectionId, Request};
 use super::{Delivery, Mischief, Network};
+use crate::simulation::log::Log;
 use crate::simulation::process::Process;
+use crate::simulation::protocol::Requests;
 
 /// How often a connection attempt is repeated underneath, as TCP does.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// One in so many reads, and one in so many writes, moves only some of the bytes.
+const CUT_ONE_IN: usize = 8;
 
 /// Connects one process to the server.
 #[derive(Clone)]
@@ -34,39 +33,9 @@ impl SimulatedConnector {
         Self { network, process }
     }
 
-    /// Connects, and waits for the reply to the greeting.
-    fn open(
-        &self,
-        messages: Option<mpsc::UnboundedSender<News>>,
-    ) -> impl Future<Output = Result<End, Error>> + Send + 'static + use<> {
-        let (network, process) = (self.network.clone(), self.process.clone());
-        async move {
-            // Two round trips: the handshake and the first words.
-            for _ in 0..2 {
-                let delay = {
-                    let mut state = network.state();
-                    state.delay(process.id()) + state.delay(process.id())
-                };
-                process.sleep_until(process.now() + delay).await;
-            }
-            loop {
-                match network.reached(&process) {
-                    Reached::Yes => break,
-                    Reached::Refused => {
-                        process.sleep_until(process.now() + REFUSED_AFTER).await;
-                        return Err(Error::new(
-                            ErrorKind::Unavailable,
-                            "connection refused; nothing was asked",
-                        ));
-                    }
-                    Reached::NotYet => {
-                        process.sleep_until(process.now() + TRIED_AGAIN_AFTER).await;
-                    }
-                }
-            }
-            let id = network.state().connections.open(process.id(), messages);
-            Ok(End { network, process, id })
-        }
+    /// The log of the server.
+    pub(in super::super) fn log(&self) -> Log {
+        self.network.state().log.clone()
     }
 }
 
@@ -92,38 +61,34 @@ impl Network {
 }
 
 impl Connector for SimulatedConnector {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        let opening = self.open(None);
+    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+        let (network, process) = (self.network.clone(), self.process.clone());
         Box::pin(async move {
-            let end = opening.await?;
-            let link = SimulatedLink {
-                network: end.network.clone(),
-                process: end.process.clone(),
-                id: end.id,
+            let delay = {
+                let mut state = network.state();
+                state.delay(process.id()) + state.delay(process.id())
             };
-            // The connection is open from this moment on.
-            let (process, replicas) = end.network.with_server(|server| {
-                let process = server.strict.map(|_| server.process());
-                (process, server.counts_replicas())
-            });
-            let mut connected = Connected::new(Arc::new(link), Box::pin(end.ended()));
-            connected.replicas = replicas;
-            if let Some([run_id, replid]) = process {
-                connected.run_id = Some(run_id.into());
-                connected.replid = Some(replid.into());
+            process.sleep_until(process.now() + delay).await;
+            loop {
+                match network.reached(&process) {
+                    Reached::Yes => break,
+                    Reached::Refused => {
+                        process.sleep_until(process.now() + REFUSED_AFTER).await;
+                        return Err(Error::new(
+                            ErrorKind::Unavailable,
+                            "connection refused; nothing was asked",
+                        ));
+                    }
+                    Reached::NotYet => {
+                        process.sleep_until(process.now() + TRIED_AGAIN_AFTER).await;
+                    }
+                }
             }
-            Ok(connected)
-        })
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        let (sender, messages) = mpsc::unbounded_channel();
-        let opening = self.open(Some(sender));
-        Box::pin(async move {
-            let end = opening.await?;
-            let channels = SimulatedChannels { network: end.network.clone(), id: end.id };
-            let messages = SimulatedMessages { messages, _end: end };
-            Ok(Subscriber::new(Box::new(channels), Box::new(messages)))
+            let id = network.state().connections.open(process.id());
+            let requests = Requests::default();
+            let stream: Box<dyn Stream> =
+                Box::new(SimulatedStream { network, process, id, requests });
+            Ok(stream)
         })
     }
 
@@ -131,36 +96,66 @@ impl Connector for SimulatedConnector {
         "redis://simulated".to_owned()
     }
 
-    fn terms(&self) -> Terms {
-        self.network.with_server(|server| server.terms())
+    fn access(&self) -> Access {
+        Access::on_terms(self.network.with_server(|server| server.terms()))
     }
 }
 
 /// The client's end of a connection. Dropping it closes the connection.
-struct End {
+struct SimulatedStream {
     network: Network,
     process: Process,
     id: ConnectionId,
+    requests: Requests,
 }
 
-impl End {
-    /// Ends when the connection ends.
-    async fn ended(self) {
-        poll_fn(|context| {
+impl Stream for SimulatedStream {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.network.state();
+        let is_cut = state.random.once_in(CUT_ONE_IN);
+        let part = state.random.next_u64();
+        let Some(connection) = state.connections.find_mut(self.id) else {
+            return Poll::Ready(Ok(0));
+        };
+        if self.process.is_dead() || connection.arrived.is_empty() && !connection.has_ended {
+            connection.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let most = into.len().min(connection.arrived.len());
+        let count = if is_cut { some_of(most, part) } else { most };
+        into[..count].copy_from_slice(&connection.arrived[..count]);
+        connection.arrived.drain(..count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_write(&mut self, _cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.process.is_dead() {
+            return Poll::Pending;
+        }
+        let count = {
             let mut state = self.network.state();
-            match state.connections.find_mut(self.id) {
-                Some(connection) if !connection.has_ended => {
-                    connection.io = Some(context.waker().clone());
-                    Poll::Pending
-                }
-                _ => Poll::Ready(()),
+            if state.connections.find(self.id).is_none_or(|connection| connection.has_ended) {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-        })
-        .await;
+            let is_cut = state.random.once_in(CUT_ONE_IN);
+            if is_cut { some_of(bytes.len(), state.random.next_u64()) } else { bytes.len() }
+        };
+        self.requests.push(&bytes[..count]);
+        while let Some(command) = self.requests.next() {
+            self.network.leaves(&self.process, self.id, command);
+        }
+        Poll::Ready(Ok(count))
     }
 }
 
-impl Drop for End {
+/// At least one of so many, if there are any.
+fn some_of(count: usize, random: u64) -> usize {
+    let Some(others) = count.checked_sub(1) else { return 0 };
+    let others = u64::try_from(others).expect("no more than the memory has");
+    1 + usize::try_from(random % (others + 1)).expect("no more than the count")
+}
+
+impl Drop for SimulatedStream {
     fn drop(&mut self) {
         let now = self.network.now();
         let mut state = self.network.state();
@@ -171,31 +166,16 @@ impl Drop for End {
     }
 }
 
-struct SimulatedLink {
-    network: Network,
-    process: Process,
-    id: ConnectionId,
-}
-
-impl Link for SimulatedLink {
-    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
-        if self.process.is_dead() {
-            return Box::pin(pending());
-        }
-        let now = self.network.now();
-        let mut state = self.network.state();
-        let (answering, answer) = oneshot::channel();
-        let connection = state.connections.find_mut(self.id);
-        let Some(waiting) = connection.and_then(|connection| connection.waiting.as_mut()) else {
-            let reason = "the connection was gone".to_owned();
-            return Box::pin(async move { Err(LinkError::NotSent { reason }) });
-        };
-        waiting.push_back(answering);
-        Network::log_sent(&mut state, &self.process, &command);
+impl Network {
+    /// A request leaves a process.
+    fn leaves(&self, process: &Process, id: ConnectionId, command: Command) {
+        let now = self.now();
+        let mut state = self.state();
+        Self::log_sent(&mut state, process, &command);
         let mut request = Request { command, loses_reply: None, again_after: None };
-        let mut at = now + state.delay(self.process.id());
+        let mut at = now + state.delay(process.id());
         if is_of_a_lock(&request.command) {
-            let mischief = &mut state.troubles[self.process.id().0 as usize].mischief;
+            let mischief = &mut state.troubles[process.id().0 as usize].mischief;
             match (!mischief.is_empty()).then(|| mischief.remove(0)) {
                 None => {}
                 Some(Mischief::LoseReply(after)) => request.loses_reply = Some(after),
@@ -203,67 +183,10 @@ impl Link for SimulatedLink {
                 Some(Mischief::Twice(later)) => request.again_after = Some(later),
             }
         }
-        state.send_at(at, Delivery::Request(self.id, Box::new(request)));
-        drop(state);
-        Box::pin(async move {
-            let broken = || LinkError::Broken { reason: "the connection broke".to_owned() };
-            answer.await.unwrap_or_else(|_closed| Err(broken()))
-        })
+        state.send_at(at, Delivery::Request(id, Box::new(request)));
     }
 }
 
 fn is_of_a_lock(command: &Command) -> bool {
     command.args().next().is_some_and(|name| name.starts_with(b"EVAL"))
-}
-
-struct SimulatedChannels {
-    network: Network,
-    id: ConnectionId,
-}
-
-impl Channels for SimulatedChannels {
-    fn add(
-        &mut self,
-        channel: &str,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        let (confirm, confirmed) = oneshot::channel();
-        let now = self.network.now();
-        let subscribe = Delivery::Subscribe(self.id, channel.to_owned(), confirm);
-        self.network.state().send(now, subscribe);
-        Box::pin(async move {
-            confirmed.await.map_err(|_closed| {
-                Error::new(ErrorKind::Unavailable, "the connection for hints ended")
-            })
-        })
-    }
-
-    fn tracks(&self) -> bool {
-        true
-    }
-
-    fn track(
-        &mut self,
-        key: &str,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
-        let (confirm, confirmed) = oneshot::channel();
-        let now = self.network.now();
-        let track = Delivery::Track(self.id, key.to_owned(), confirm);
-        self.network.state().send(now, track);
-        Box::pin(async move {
-            confirmed.await.map_err(|_closed| {
-                Error::new(ErrorKind::Unavailable, "the connection for hints ended")
-            })
-        })
-    }
-}
-
-struct SimulatedMessages {
-    messages: mpsc::UnboundedReceiver<News>,
-    _end: End,
-}
-
-impl Messages for SimulatedMessages {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>> {
-        Box::pin(self.messages.recv())
-    }
 }

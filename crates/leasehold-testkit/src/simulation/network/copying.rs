@@ -8,6 +8,7 @@ use leasehold::store::redis::Value;
 use super::connection::ConnectionId;
 use super::{Delivery, Network, State};
 use crate::simulation::disk::Syncing;
+use crate::simulation::protocol;
 use crate::simulation::redis::Wait;
 use crate::simulation::replicas::{Confirmation, Sent, Way};
 
@@ -118,7 +119,7 @@ impl State {
     /// Makes a connection wait for copies of its writes.
     pub(super) fn wait(&mut self, now: Moment, id: ConnectionId, wait: Wait) {
         if let Some(counts) = self.server.is_confirmed(wait) {
-            return self.send(now, Delivery::Answer(id, Ok(counts)));
+            return self.answer(now, id, protocol::answer(&Ok(counts)));
         }
         self.waits += 1;
         let number = self.waits;
@@ -145,7 +146,7 @@ impl State {
         if let Some(connection) = self.connections.find_mut(id) {
             connection.waits = None;
         }
-        self.send(now, Delivery::Answer(id, Ok(counts)));
+        self.answer(now, id, protocol::answer(&Ok(counts)));
         while let Some(request) = self.connections.find_mut(id).and_then(|connection| {
             if connection.waits.is_some() { None } else { connection.behind.pop_front() }
         }) {
@@ -159,9 +160,10 @@ mod tests {
     use std::sync::Arc;
 
     use leasehold::host::Host as _;
-    use leasehold::store::redis::{Command, Connector as _, Link, LinkFuture, Replicas};
+    use leasehold::store::redis::{
+        Command, Link, LinkConnector as _, LinkError, LinkFuture, Replicas,
+    };
 
-    use super::super::connection::Answer;
     use super::*;
     use crate::VirtualHost;
     use crate::history::event::ProcessId;
@@ -202,14 +204,14 @@ mod tests {
             host.drop_tasks();
         }
 
-        fn ask(&self, connection: usize, words: &str) -> LinkFuture<Answer> {
+        fn ask(&self, connection: usize, words: &str) -> LinkFuture<Result<Value, LinkError>> {
             let (name, arguments) = words.split_once(' ').expect("a command has arguments");
             let command = arguments.split(' ').fold(Command::new(name), Command::arg);
             self.links[connection].submit(command)
         }
 
         /// The answer, and how long it took.
-        async fn timed(&self, answer: LinkFuture<Answer>) -> (Answer, Duration) {
+        async fn timed<T>(&self, answer: LinkFuture<T>) -> (T, Duration) {
             let asked = self.host.now();
             (answer.await, self.host.now().since(asked))
         }
@@ -218,8 +220,7 @@ mod tests {
     async fn link(host: &Arc<VirtualHost>, network: &Network) -> Arc<dyn Link> {
         let process = Process::new(ProcessId(0), host, 0, 1);
         let connected = network.connector(&process).connect().await.expect("it is there");
-        // Nothing may end the connection.
-        std::mem::forget(connected.io);
+        host.spawn(connected.io);
         connected.link
     }
 

@@ -87,15 +87,8 @@ pub(super) enum Delivery {
     /// ignores it after a restart: anything between a client and a strict server must not give one
     /// process a request meant for another, see GUARANTEES.md.
     Copy { to: u32, command: Box<leasehold::store::redis::Command> },
-    /// A client subscribes to one more channel.
-    Subscribe(ConnectionId, String, connection::Confirm),
-    /// A client asks to be told once when a key changes.
-    Track(ConnectionId, String, connection::Tracked),
-    /// An answer.
-    Answer(ConnectionId, connection::Answer),
-    /// A message that the server sends unasked, or the confirmation of a subscription or of
-    /// tracking.
-    Message(ConnectionId, connection::Incoming),
+    /// An answer to a client, or a message that the server sends unasked.
+    Bytes(ConnectionId, connection::Bytes),
     /// Data on its way to a replica.
     Written(Sent),
     /// Data on its way to the disk of the server.
@@ -252,7 +245,7 @@ impl Network {
     fn log_sent(state: &mut State, process: &Process, command: &leasehold::store::redis::Command) {
         if let Some(asked) = state.server.is_asked(command) {
             let super::asked::Asked { request, key, token } = asked;
-            let (process, call) = (process.id(), state.log.present());
+            let (process, call) = (process.id(), state.log.call_of(&token));
             state.log.push(match state.log.node() {
                 None => What::Sent { process, call, request, key, token },
                 Some(node) => What::SentTo { node, process, call, request, key, token },
@@ -341,10 +334,7 @@ impl Delivery {
             // The server's own clock ends a wait, so the network does not matter.
             | Self::WaitOver(..) => None,
             Self::Request(id, _)
-            | Self::Subscribe(id, _, _)
-            | Self::Track(id, _, _)
-            | Self::Answer(id, _)
-            | Self::Message(id, _)
+            | Self::Bytes(id, _)
             | Self::HungUp(id)
             | Self::Break(id) => Some(*id),
         }
@@ -355,9 +345,7 @@ impl Connection {
     /// The moment of a delivery, after all earlier ones in its direction.
     fn in_order(&mut self, delivery: &Delivery, at: Moment) -> Moment {
         let last = match delivery {
-            Delivery::Answer(..) | Delivery::Message(..) | Delivery::Break(_) => {
-                &mut self.last_to_client
-            }
+            Delivery::Bytes(..) | Delivery::Break(_) => &mut self.last_to_client,
             _ => &mut self.last_to_server,
         };
         *last = at.max(*last + Duration::from_nanos(1));
@@ -369,7 +357,7 @@ impl Connection {
 mod tests {
     use leasehold::Client;
     use leasehold::store::RedisStore;
-    use leasehold::store::redis::{Command, Connector as _, Value};
+    use leasehold::store::redis::{Command, LinkConnector as _, Value};
 
     use super::*;
     use crate::history::event::ProcessId;
@@ -390,6 +378,7 @@ mod tests {
         let (host, _network, process, connector) = one_process();
         host.run(async {
             let foreign = connector.connect().await.expect("a server that is there");
+            host.spawn(foreign.io);
             let set = Command::new("SET").arg("a").arg("foreign");
             foreign.link.submit(set).await.expect("it is free");
             let here = Arc::new(process.clone());
@@ -411,6 +400,7 @@ mod tests {
         let (host, network, process, connector) = one_process();
         host.run(async {
             let connected = connector.connect().await.expect("a server that is there");
+            host.spawn(connected.io);
             let echo = |word: &str| connected.link.submit(Command::new("ECHO").arg(word));
             let said = |word: &str| Ok(Value::Bytes(word.into()));
             for _ in 0..20 {

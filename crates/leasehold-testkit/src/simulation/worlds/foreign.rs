@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::store::redis::{Command, Connector, Link, Value};
+use leasehold::store::redis::{Command, Link, LinkConnector, Value};
+use tokio::sync::oneshot;
 
 use super::{Draw, Kind};
 use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId};
@@ -70,6 +71,16 @@ impl Poller {
     async fn go_on(mut self) {
         while self.world.goes_on() {
             if let Some(Ok(connected)) = self.within(self.connector.connect()).await {
+                // Dropping this end of the channel closes the connection.
+                let (_open, closed) = oneshot::channel::<()>();
+                let io = connected.io;
+                self.process.spawn(Box::pin(async move {
+                    tokio::select! {
+                        biased;
+                        _closed = closed => {}
+                        () = io => {}
+                    }
+                }));
                 while self.world.goes_on() && self.try_one(&*connected.link).await.is_some() {}
             }
             self.pause(500).await;

@@ -8,7 +8,7 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, Message, News, RedisConnector, Subscriber, Value,
+    Command, Connected, Link, LinkConnector, Message, News, RedisConnector, Subscriber, Value,
 };
 use leasehold::{Error, ErrorKind};
 use leasehold_testkit::servers::{RedisServer, version};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, LinkError, LinkFuture, Subscriber, Terms, Value,
+    Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Subscriber, Terms, Value,
 };
 use leasehold::{Error, ErrorKind};
 use tokio::sync::{Notify, oneshot};
@@ -255,7 +255,7 @@ impl Drop for Closing {
     }
 }
 
-impl Connector for Fake {
+impl LinkConnector for Fake {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let mut state = self.state();
         state.attempts.push(std::thread::current().id());

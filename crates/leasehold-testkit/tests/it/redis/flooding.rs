@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 use leasehold::store::redis::{
-    Command, Connected, Connector, LinkError, RedisConnector, Subscriber,
+    Command, Connected, LinkConnector, LinkError, RedisConnector, Subscriber,
 };
 
 /// More than the longest answer plus the buffers of the system on both ends.

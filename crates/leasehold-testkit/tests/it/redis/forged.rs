@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use leasehold::host::Host as _;
-use leasehold::store::redis::{Command, Connector as _, Link, LinkError, RedisConnector, Value};
+use leasehold::store::redis::{
+    Command, Link, LinkConnector as _, LinkError, RedisConnector, Value,
+};
 use leasehold::{Client, Release};
 use tokio::sync::oneshot;
 

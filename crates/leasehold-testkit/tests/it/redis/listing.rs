@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::host::Host as _;
 use leasehold::store::redis::{
-    Command, Connected, Connector, Link, LinkError, LinkFuture, RedisStore, Subscriber, Terms,
+    Command, Connected, Link, LinkConnector, LinkError, LinkFuture, RedisStore, Subscriber, Terms,
     Value,
 };
 use leasehold::store::{LISTING_KEYS_MAX, Page, Stopped, Store as _};
@@ -101,7 +101,7 @@ impl Link for Scanning {
     }
 }
 
-impl Connector for Scanning {
+impl LinkConnector for Scanning {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let link: Arc<dyn Link> = Arc::new(self.clone());
         Box::pin(ready(Ok(Connected::new(link, Box::pin(pending())))))

@@ -3,7 +3,7 @@
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::{
-    Command, Connected, Connector as _, LinkError, LinkFuture, RedisConnector, Value,
+    Command, Connected, LinkConnector as _, LinkError, LinkFuture, RedisConnector, Value,
 };
 use leasehold_testkit::servers::{PATIENCE, RedisServer};
 use leasehold_testkit::simulation::redis::SimulatedRedis;

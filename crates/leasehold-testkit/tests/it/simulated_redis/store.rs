@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::core::token::ClientId;
 use leasehold::store::redis::{
-    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Messages, News, Strict,
-    Subscriber, Terms, Value,
+    Channels, Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Messages, News,
+    Strict, Subscriber, Terms, Value,
 };
 use leasehold::store::{
     Ask, Browse, Claim, ClientRecord, LeaseId, Line, Note, OnRelease, RedisStore, Renewal, Store,
@@ -82,7 +82,7 @@ impl Both {
     }
 }
 
-impl Connector for Both {
+impl LinkConnector for Both {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         let mut connected = Connected::new(Arc::new(self.clone()), Box::pin(pending()));
         if self.strict.is_some() {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 
 use leasehold::store::redis::{
-    Channels, Command, Connector as _, Messages, News, RedisConnector, Subscriber, Value,
+    Channels, Command, LinkConnector as _, Messages, News, RedisConnector, Subscriber, Value,
 };
 use leasehold_testkit::servers::RedisServer;
 use leasehold_testkit::simulation::redis::SimulatedRedis;

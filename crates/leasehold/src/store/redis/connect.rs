@@ -7,13 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::handshake::{ServerFacts, handshake_on_terms};
-use super::link::{Connected, Connector, LinkFuture, Subscriber};
-use super::listen;
-use super::pipeline::Pipeline;
+use super::connector::{Access, Connector, Stream};
+use super::link::LinkFuture;
 use super::terms::Terms;
 use super::url::{Address, Endpoint};
 use crate::core::error::{Error, ErrorKind};
@@ -73,14 +70,16 @@ impl RedisConnector {
     /// Whether both lead to one server, but to different databases of it.
     pub(crate) fn has_another_database_of(&self, other: &Self) -> bool {
         let (one, other) = (&self.address, &other.address);
-        one.endpoint == other.endpoint && one.db != other.db
+        one.endpoint == other.endpoint && one.access.db != other.access.db
     }
 
     /// Uses other terms than the URL, for tests that cannot wait for a minute.
     #[doc(hidden)]
     #[must_use]
     pub fn on_terms(self, terms: Terms) -> Self {
-        Self { address: Arc::new(Address { terms, ..Address::clone(&self.address) }) }
+        let mut address = Address::clone(&self.address);
+        address.access.terms = terms;
+        Self { address: Arc::new(address) }
     }
 }
 
@@ -91,35 +90,14 @@ impl fmt::Debug for RedisConnector {
 }
 
 impl Connector for RedisConnector {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
         let address = Arc::clone(&self.address);
         Box::pin(async move {
-            let connected = async {
-                match &address.endpoint {
-                    Endpoint::Tcp(host, port) => {
-                        establish(open_tcp(host, *port).await?, &address).await
-                    }
-                    Endpoint::Unix(path) => establish(open_unix(path).await?, &address).await,
-                }
+            let stream: Box<dyn Stream> = match &address.endpoint {
+                Endpoint::Tcp(host, port) => Box::new(open_tcp(host, *port).await?),
+                Endpoint::Unix(path) => Box::new(open_unix(path).await?),
             };
-            connected.await.map_err(|error| error.at(&address.label()))
-        })
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        let address = Arc::clone(&self.address);
-        Box::pin(async move {
-            let subscriber = async {
-                match &address.endpoint {
-                    Endpoint::Tcp(host, port) => {
-                        listen::establish(open_tcp(host, *port).await?, &address).await
-                    }
-                    Endpoint::Unix(path) => {
-                        listen::establish(open_unix(path).await?, &address).await
-                    }
-                }
-            };
-            subscriber.await.map_err(|error| error.at(&address.label()))
+            Ok(stream)
         })
     }
 
@@ -127,8 +105,8 @@ impl Connector for RedisConnector {
         self.address.label()
     }
 
-    fn terms(&self) -> Terms {
-        self.address.terms
+    fn access(&self) -> Access {
+        self.address.access.clone()
     }
 }
 
@@ -194,16 +172,6 @@ fn unreachable(what: &str, next: &str, cause: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
 
-/// Turns an open stream into a connection.
-async fn establish<S>(mut stream: S, address: &Address) -> Result<Connected, Error>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let ServerFacts { run_id, replid, replicas } = handshake_on_terms(&mut stream, address).await?;
-    let (link, io) = Pipeline::open(stream);
-    Ok(Connected { link, io, run_id, replid, replicas })
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "these tests bring a server of their own")]
 mod tests {
@@ -216,18 +184,18 @@ mod tests {
     use tokio::task::{JoinHandle, consume_budget};
 
     use super::*;
-    use crate::store::redis::link::{Command, Link, LinkError, Value};
+    use crate::store::redis::link::{Command, Link, LinkError, Value, establish};
 
     /// A connection with running I/O, and the server's end of it.
     async fn connected() -> (Arc<dyn Link>, JoinHandle<()>, DuplexStream) {
         let (ours, mut server) = tokio::io::duplex(4096);
-        let address = Address::parse("redis://h").expect("a good URL");
+        let access = Access::default();
         let hello = async {
             let mut words = [0; 14 + 31];
             server.read_exact(&mut words).await.expect("a PING, and whether others are strict");
             server.write_all(b"+PONG\r\n:0\r\n").await.expect("the client reads");
         };
-        let (connected, ()) = tokio::join!(establish(ours, &address), hello);
+        let (connected, ()) = tokio::join!(establish(Box::new(ours), &access), hello);
         let connected = connected.expect("it answers");
         (connected.link, tokio::spawn(connected.io), server)
     }

@@ -7,18 +7,15 @@ mod tests;
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-
 use super::codec::{self, Frame, Reader};
+use super::connector::{Access, Stream, write_all};
 use super::copies::Replicas;
 use super::error::{Said, refusal};
 use super::keys;
 use super::link::Command;
 use super::terms::Terms;
-use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 
 /// The most bytes of one answer. The text about protected mode takes 1 KB.
@@ -29,11 +26,8 @@ const ANSWER_MAX: usize = 16 * 1024;
 /// # Errors
 ///
 /// `Denied`, `Config` or `Unavailable`: no request was sent yet.
-pub(super) async fn handshake(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    address: &Address,
-) -> Result<(), Error> {
-    exchange(stream, address, None).await.map(drop)
+pub(super) async fn handshake(stream: &mut dyn Stream, access: &Access) -> Result<(), Error> {
+    exchange(stream, access, None).await.map(drop)
 }
 
 /// Facts about a server, as far as the terms need them.
@@ -53,21 +47,21 @@ pub(super) struct ServerFacts {
 /// - other terms: whether the other clients are strict
 /// - terms with copies: whether the server can confirm copies
 pub(super) async fn handshake_on_terms(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    address: &Address,
+    stream: &mut dyn Stream,
+    access: &Access,
 ) -> Result<ServerFacts, Error> {
-    exchange(stream, address, Some(address.terms)).await
+    exchange(stream, access, Some(access.terms)).await
 }
 
 async fn exchange(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    address: &Address,
+    stream: &mut dyn Stream,
+    access: &Access,
     terms: Option<Terms>,
 ) -> Result<ServerFacts, Error> {
     let mut words = Vec::with_capacity(128);
-    let steps = write(address, terms, &mut words);
+    let steps = write(access, terms, &mut words);
     // A server without room says so and closes, perhaps before it has read anything.
-    let written = stream.write_all(&words).await;
+    let written = write_all(stream, &words).await;
     let mut reader = Reader::of_short(ANSWER_MAX);
     let mut heard = ServerFacts::default();
     for step in steps {
@@ -75,7 +69,7 @@ async fn exchange(
             if let Some(answer) = reader.take().map_err(|_refused| no_redis())? {
                 break answer;
             }
-            let ended = match poll_fn(|cx| reader.poll_read(Pin::new(&mut *stream), cx)).await {
+            let ended = match poll_fn(|cx| reader.poll_read(stream, cx)).await {
                 Ok(true) => continue,
                 Ok(false) => io::ErrorKind::UnexpectedEof.into(),
                 Err(error) => error,
@@ -89,19 +83,19 @@ async fn exchange(
 
 /// Writes the requests, and returns the step for each answer. Without terms, the connection is not
 /// used for locks.
-fn write(address: &Address, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<Step> {
+fn write(access: &Access, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<Step> {
     let mut steps = Vec::with_capacity(8);
     let mut ask = |step, command: Command| {
         codec::write(&command, words);
         steps.push(step);
     };
-    if let Some(password) = &address.password {
+    if let Some(password) = &access.password {
         let auth = Command::new("AUTH");
-        let auth = address.username.iter().fold(auth, Command::arg);
+        let auth = access.username.iter().fold(auth, Command::arg);
         ask(Step::Auth, auth.arg(password));
     }
-    if address.db != 0 {
-        ask(Step::Select, Command::new("SELECT").number(address.db.into()));
+    if access.db != 0 {
+        ask(Step::Select, Command::new("SELECT").number(access.db.into()));
     }
     ask(Step::Ping, Command::new("PING"));
     let Some(terms) = terms else { return steps };

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::home::Home;
-use super::link::{Channels, Connector, Message, Messages, News, Subscriber};
+use super::link::{Channels, LinkConnector, Message, Messages, News, Subscriber};
 use super::tracked::Tracked;
 use super::{keys, message};
 use crate::core::backoff::{Backoff, Delays};
@@ -48,7 +48,7 @@ const INBOXES_LOOKED_AT: usize = 256;
 /// Receives the hints of the server and passes them to the clients.
 pub(super) struct Hints {
     host: Arc<dyn Host>,
-    connector: Arc<dyn Connector>,
+    connector: Arc<dyn LinkConnector>,
     /// Whether every message that hands a key over needs to be confirmed.
     confirms: bool,
     sinks: Sinks,
@@ -90,7 +90,7 @@ enum Listening {
 }
 
 impl Hints {
-    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>) -> Arc<Self> {
+    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>) -> Arc<Self> {
         Arc::new(Self {
             host,
             confirms: connector.terms().confirm,
@@ -317,12 +317,12 @@ struct Running {
 }
 
 impl Running {
-    async fn run(mut self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
+    async fn run(mut self, host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>) {
         self.listen(host, connector).await;
         self.has_ended = true;
     }
 
-    async fn listen(&self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
+    async fn listen(&self, host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>) {
         let mut pauses = RECONNECT.delays();
         loop {
             let connected = within(Arc::clone(&host), STEP_LIMIT, connector.subscribe()).await;

@@ -1,18 +1,23 @@
-//! The connections that the store needs. Simulations and users can bring their own.
+//! The connections that the store needs: for requests, and for messages.
 
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::connector::{Access, Connector, Stream};
+use super::handshake::{ServerFacts, handshake_on_terms};
+use super::listen;
+use super::pipeline::Pipeline;
 use super::terms::Terms;
 use crate::core::error::{Error, ErrorKind};
 
 /// The boxed future of a link.
 pub type LinkFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Opens connections to one server.
-pub trait Connector: Send + Sync + 'static {
+/// Opens connections to one server. Each [`Connector`] does, over its streams. Bring a connector of
+/// your own rather than one of these, which will go.
+pub trait LinkConnector: Send + Sync + 'static {
     /// Connects, logs in, selects the database, and waits for an answer of the server, because an
     /// open port alone proves nothing. The future is polled where network I/O works. The caller
     /// limits the time.
@@ -51,6 +56,44 @@ pub trait Connector: Send + Sync + 'static {
     fn terms(&self) -> Terms;
 }
 
+/// Over the streams of a [`Connector`].
+impl<C: Connector> LinkConnector for C {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        let (opening, access, label) = (self.open(), self.access(), Connector::label(self));
+        Box::pin(async move {
+            let connected = async { establish(opening.await?, &access).await };
+            connected.await.map_err(|error| error.at(&label))
+        })
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        let (opening, access, label) = (self.open(), self.access(), Connector::label(self));
+        Box::pin(async move {
+            let subscriber = async { listen::establish(opening.await?, &access).await };
+            subscriber.await.map_err(|error| error.at(&label))
+        })
+    }
+
+    fn label(&self) -> String {
+        Connector::label(self)
+    }
+
+    fn terms(&self) -> Terms {
+        self.access().terms
+    }
+}
+
+/// Turns an open stream into a connection.
+pub(super) async fn establish(
+    mut stream: Box<dyn Stream>,
+    access: &Access,
+) -> Result<Connected, Error> {
+    let facts = handshake_on_terms(&mut *stream, access).await?;
+    let ServerFacts { run_id, replid, replicas } = facts;
+    let (link, io) = Pipeline::open(stream);
+    Ok(Connected { link, io, run_id, replid, replicas })
+}
+
 /// A new connection.
 #[non_exhaustive]
 pub struct Connected {
@@ -60,19 +103,19 @@ pub struct Connected {
     /// ends the connection: requests under way are then answered [`Broken`](LinkError::Broken).
     pub io: LinkFuture<()>,
     /// The `run_id` of the server, asked for on this very connection. It differs for each process
-    /// of a server. `None` if the [terms](Connector::terms) are not strict.
+    /// of a server. `None` if the [terms](LinkConnector::terms) are not strict.
     pub run_id: Option<Arc<str>>,
     /// The `master_replid` of the server, asked for on this very connection. It changes when the
     /// server takes over the data of another server. `None` if the terms are not strict.
     pub replid: Option<Arc<str>>,
     /// The number of replicas of the server, asked for on this connection. `None` if the
-    /// [terms](Connector::terms) do not ask for a majority of them.
+    /// [terms](LinkConnector::terms) do not ask for a majority of them.
     pub replicas: Option<u32>,
 }
 
 impl Connected {
-    /// A connection for the default [terms](Connector::terms). Set the other fields if the terms
-    /// need them.
+    /// A connection for the default [terms](LinkConnector::terms). Set the other fields if the
+    /// terms need them.
     #[must_use]
     pub fn new(link: Arc<dyn Link>, io: LinkFuture<()>) -> Self {
         Self { link, io, run_id: None, replid: None, replicas: None }

@@ -5,46 +5,45 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::oneshot;
 
 use super::codec::{self, Frame, Reader};
+use super::connector::{Access, Stream};
 use super::error::refusal;
 use super::handshake::handshake;
 use super::heard::{Heard, heard};
 use super::link::{Channels, Command, Messages, News, Subscriber};
-use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 
 /// Turns an open stream into a connection for messages.
-pub(super) async fn establish<S>(mut stream: S, address: &Address) -> Result<Subscriber, Error>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    handshake(&mut stream, address).await?;
-    let (reading, writing) = split(stream);
+pub(super) async fn establish(
+    mut stream: Box<dyn Stream>,
+    access: &Access,
+) -> Result<Subscriber, Error> {
+    handshake(&mut *stream, access).await?;
     let asked = Arc::new(Asked::default());
     let mut messages = RedisMessages {
-        stream: reading,
+        stream,
+        writing: Vec::new(),
         reader: Reader::of_resp3(),
         news: VecDeque::new(),
         asked: Arc::clone(&asked),
         ended: false,
     };
-    let mut channels =
-        RedisChannels { stream: writing, outgoing: Vec::new(), asked, tracks: false };
+    let mut channels = RedisChannels { asked, tracks: false };
     {
         let mut choosing = pin!(channels.choose_protocol());
         loop {
             tokio::select! {
                 biased;
-                // Nothing is subscribed yet. This moves the answers.
-                news = messages.next() => if news.is_none() { return Err(gone()) },
                 chosen = &mut choosing => break chosen?,
+                // Nothing is subscribed yet. This moves the requests and the answers.
+                news = messages.next() => if news.is_none() { return Err(gone()) },
             }
         }
     }
@@ -58,30 +57,56 @@ fn gone() -> Error {
     )
 }
 
-/// The open requests, oldest first; `None` once the connection is gone.
-struct Asked(Mutex<Option<VecDeque<oneshot::Sender<Frame>>>>);
+/// The open requests; `None` once the connection is gone.
+struct Asked(Mutex<Option<Open>>);
+
+#[derive(Default)]
+struct Open {
+    /// Requests that are not written yet.
+    out: Vec<u8>,
+    /// The callers that wait for answers, the first one first.
+    waiting: VecDeque<oneshot::Sender<Frame>>,
+    /// Wakes the task that takes messages, which also writes.
+    writer: Option<Waker>,
+}
 
 impl Default for Asked {
     fn default() -> Self {
-        Self(Mutex::new(Some(VecDeque::new())))
+        Self(Mutex::new(Some(Open::default())))
     }
 }
 
 impl Asked {
-    fn lock(&self) -> MutexGuard<'_, Option<VecDeque<oneshot::Sender<Frame>>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Open>> {
         self.0.lock().expect("nothing panics while it holds this")
     }
 
     /// Adds a request.
-    fn add(&self) -> Result<oneshot::Receiver<Frame>, Error> {
+    fn add(&self, command: &Command) -> Result<oneshot::Receiver<Frame>, Error> {
         let (answering, answer) = oneshot::channel();
-        self.lock().as_mut().ok_or_else(gone)?.push_back(answering);
+        let mut state = self.lock();
+        let open = state.as_mut().ok_or_else(gone)?;
+        codec::write(command, &mut open.out);
+        open.waiting.push_back(answering);
+        let writer = open.writer.take();
+        drop(state);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
         Ok(answer)
+    }
+
+    /// Takes the requests that are not written yet. If there are none, the next one wakes the task.
+    fn take_out(&self, cx: &Context<'_>) -> Vec<u8> {
+        let mut state = self.lock();
+        let Some(open) = state.as_mut() else { return Vec::new() };
+        open.writer = Some(cx.waker().clone());
+        std::mem::take(&mut open.out)
     }
 
     /// Answers the oldest request. Returns whether there was one.
     fn answer(&self, frame: Frame) -> bool {
-        let first = self.lock().as_mut().and_then(VecDeque::pop_front);
+        let first = self.lock().as_mut().and_then(|open| open.waiting.pop_front());
         match first {
             Some(answering) => {
                 let _gave_up = answering.send(frame);
@@ -92,21 +117,19 @@ impl Asked {
     }
 }
 
-struct RedisChannels<S> {
-    stream: WriteHalf<S>,
-    /// Bytes that are not written yet.
-    outgoing: Vec<u8>,
+struct RedisChannels {
     asked: Arc<Asked>,
     tracks: bool,
 }
 
-impl<S: AsyncWrite> RedisChannels<S> {
+impl RedisChannels {
     /// Asks for RESP3 and key tracking. The server may refuse each: it is old, the user lacks the
     /// right, or the command was renamed.
     async fn choose_protocol(&mut self) -> Result<(), Error> {
-        let hello = self.send(&Command::new("HELLO").number(3))?;
-        let tracking = self.send(&Command::new("CLIENT").arg("TRACKING").arg("ON"))?;
-        let (hello, tracking) = (self.answer(hello).await?, self.answer(tracking).await?);
+        let hello = self.asked.add(&Command::new("HELLO").number(3))?;
+        let tracking = self.asked.add(&Command::new("CLIENT").arg("TRACKING").arg("ON"))?;
+        let hello = hello.await.map_err(|_| gone())?;
+        let tracking = tracking.await.map_err(|_| gone())?;
         self.tracks =
             matches!((&hello, &tracking), (Frame::Map(_), Frame::Bytes(ok)) if ok == b"OK");
         if !self.tracks {
@@ -115,34 +138,16 @@ impl<S: AsyncWrite> RedisChannels<S> {
         Ok(())
     }
 
-    fn send(&mut self, command: &Command) -> Result<oneshot::Receiver<Frame>, Error> {
-        let answer = self.asked.add()?;
-        codec::write(command, &mut self.outgoing);
-        Ok(answer)
-    }
-
-    async fn answer(&mut self, answer: oneshot::Receiver<Frame>) -> Result<Frame, Error> {
-        while !self.outgoing.is_empty() {
-            let written = self.stream.write(&self.outgoing).await.map_err(|_| gone())?;
-            self.outgoing.drain(..written);
-            if written == 0 {
-                return Err(gone());
-            }
-        }
-        self.stream.flush().await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())
-    }
-
     async fn ask(&mut self, command: &Command) -> Result<Frame, Error> {
-        let answer = self.send(command)?;
-        match self.answer(answer).await? {
+        let answer = self.asked.add(command)?;
+        match answer.await.map_err(|_| gone())? {
             Frame::Error(text) => Err(refusal(codec::code(&text), &text)),
             frame => Ok(frame),
         }
     }
 }
 
-impl<S: AsyncWrite + Send + 'static> Channels for RedisChannels<S> {
+impl Channels for RedisChannels {
     fn add(
         &mut self,
         channel: &str,
@@ -175,8 +180,10 @@ impl<S: AsyncWrite + Send + 'static> Channels for RedisChannels<S> {
     }
 }
 
-struct RedisMessages<S> {
-    stream: ReadHalf<S>,
+struct RedisMessages {
+    stream: Box<dyn Stream>,
+    /// The rest of the requests that are being written.
+    writing: Vec<u8>,
     reader: Reader,
     /// News that are not taken yet: the keys of one push.
     news: VecDeque<News>,
@@ -184,13 +191,13 @@ struct RedisMessages<S> {
     ended: bool,
 }
 
-impl<S: AsyncRead + Send + 'static> Messages for RedisMessages<S> {
+impl Messages for RedisMessages {
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>> {
         Box::pin(poll_fn(|cx| self.poll(cx)))
     }
 }
 
-impl<S: AsyncRead> RedisMessages<S> {
+impl RedisMessages {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
         loop {
             if let Some(news) = self.news.pop_front() {
@@ -209,8 +216,12 @@ impl<S: AsyncRead> RedisMessages<S> {
                 Ok(Some(Heard::Nonsense)) | Err(_) => false,
                 // Only now, so that messages that nobody takes stay with the server.
                 Ok(None) => {
-                    let read = ready!(self.reader.poll_read(Pin::new(&mut self.stream), cx));
-                    read.unwrap_or(false)
+                    let written = self.write(cx);
+                    match (self.reader.poll_read(&mut *self.stream, cx), written) {
+                        (Poll::Ready(Ok(goes_on)), _) => goes_on,
+                        (Poll::Ready(Err(_)), _) | (Poll::Pending, Err(_)) => false,
+                        (Poll::Pending, Ok(())) => return Poll::Pending,
+                    }
                 }
             };
             if !goes_on {
@@ -219,9 +230,30 @@ impl<S: AsyncRead> RedisMessages<S> {
             }
         }
     }
+
+    /// Writes the requests as far as the other side takes them.
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            if self.writing.is_empty() {
+                self.writing = self.asked.take_out(cx);
+            }
+            if self.writing.is_empty() {
+                return match self.stream.poll_flush(cx) {
+                    Poll::Ready(flushed) => flushed,
+                    Poll::Pending => Ok(()),
+                };
+            }
+            match self.stream.poll_write(cx, &self.writing) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => drop(self.writing.drain(..count)),
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => return Ok(()),
+            }
+        }
+    }
 }
 
-impl<S> Drop for RedisMessages<S> {
+impl Drop for RedisMessages {
     fn drop(&mut self) {
         // No answers are moved any more.
         *self.asked.lock() = None;
@@ -231,7 +263,7 @@ impl<S> Drop for RedisMessages<S> {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "these tests bring a server of their own")]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, DuplexStream};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::*;
     use crate::store::redis::codec::BUFFER_KEPT;
@@ -250,7 +282,7 @@ mod tests {
 
     async fn established(choice: &str) -> (Result<Subscriber, Error>, DuplexStream) {
         let (ours, mut server) = tokio::io::duplex(PIPE);
-        let address = Address::parse("redis://h").expect("a good URL");
+        let access = Access::default();
         let hello = async {
             let mut ping = [0; 14];
             server.read_exact(&mut ping).await.expect("a PING");
@@ -263,7 +295,7 @@ mod tests {
                 server.shutdown().await.expect("it is open");
             }
         };
-        let (subscriber, ()) = tokio::join!(establish(ours, &address), hello);
+        let (subscriber, ()) = tokio::join!(establish(Box::new(ours), &access), hello);
         (subscriber, server)
     }
 
@@ -396,7 +428,7 @@ mod tests {
         let (mut written, mut still) = (0, 0);
         while written < bytes.len() && still < STILL {
             let write = poll_fn(|cx| {
-                let polled = Pin::new(&mut *server).poll_write(cx, &bytes[written..]);
+                let polled = Stream::poll_write(server, cx, &bytes[written..]);
                 Poll::Ready(match polled {
                     Poll::Ready(count) => count.expect("the client is there"),
                     Poll::Pending => 0,

@@ -10,6 +10,7 @@ mod browse;
 mod call;
 mod codec;
 mod connect;
+mod connector;
 mod copies;
 mod error;
 mod handshake;
@@ -47,10 +48,11 @@ use std::time::Duration;
 use futures_util::future::{Either, ready};
 
 pub use connect::RedisConnector;
+pub use connector::{Access, Connector, Stream};
 pub use copies::{Copies, Replicas};
 pub use link::{
-    Channels, Command, Connected, Connector, Link, LinkError, LinkFuture, Message, Messages, News,
-    Subscriber, Value,
+    Channels, Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Message, Messages,
+    News, Subscriber, Value,
 };
 pub use terms::{Strict, Terms};
 
@@ -144,7 +146,7 @@ impl RedisStore {
     ///
     /// Nothing is left behind.
     pub async fn connect_with(
-        connector: impl Connector,
+        connector: impl LinkConnector,
         host: Arc<dyn Host>,
     ) -> Result<Self, Error> {
         let store = Self::open(connector, host);
@@ -154,8 +156,8 @@ impl RedisStore {
 
     /// Creates a store that connects with its first request, with your own connector. The server
     /// may be down at first, for example as a node of a [`Quorum`](crate::store::Quorum).
-    pub fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
-        let connector: Arc<dyn Connector> = Arc::new(connector);
+    pub fn open(connector: impl LinkConnector, host: Arc<dyn Host>) -> Self {
+        let connector: Arc<dyn LinkConnector> = Arc::new(connector);
         let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
         let shared = Shared {
             process: Process::this(),

@@ -11,10 +11,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
 use super::codec::{self, Frame, Invalid, Reader};
+use super::connector::Stream;
 use super::link::{Command, Link, LinkError, LinkFuture, Value};
 
 /// A buffer that has grown larger is dropped.
@@ -40,10 +40,7 @@ struct State {
 
 impl Pipeline {
     /// Opens a connection over a stream. Returns it with the task that does its I/O until it ends.
-    pub(super) fn open<S>(stream: S) -> (Arc<Self>, LinkFuture<()>)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    pub(super) fn open(stream: Box<dyn Stream>) -> (Arc<Self>, LinkFuture<()>) {
         let pipeline = Arc::new(Self { state: Mutex::default() });
         let mover = Mover {
             pipeline: Arc::clone(&pipeline),
@@ -97,9 +94,9 @@ fn broken(why: Option<&str>) -> LinkError {
 }
 
 /// Does the I/O of one connection. Ends with the connection, and ends it when dropped.
-struct Mover<S> {
+struct Mover {
     pipeline: Arc<Pipeline>,
-    stream: S,
+    stream: Box<dyn Stream>,
     writing: Vec<u8>,
     written: usize,
     reader: Reader,
@@ -107,7 +104,7 @@ struct Mover<S> {
     why: Option<String>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Mover<S> {
+impl Future for Mover {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -126,23 +123,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Mover<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
-    /// Writes until the buffer is empty or the other side takes no more. Returns an error, if any.
+impl Mover {
+    /// Writes until the buffer is empty or the other side takes no more, and sends what was
+    /// written. Returns an error, if any.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
-            if self.written == self.writing.len() {
-                self.written = 0;
-                self.writing.clear();
-                self.writing.shrink_to(KEPT_BYTES);
-                let mut state = self.pipeline.state();
-                if state.out.is_empty() {
-                    state.writer = Some(cx.waker().clone());
-                    return Poll::Pending;
-                }
-                std::mem::swap(&mut state.out, &mut self.writing);
+            if self.written == self.writing.len() && !self.take_out(cx) {
+                return match self.stream.poll_flush(cx) {
+                    Poll::Ready(Err(error)) => Poll::Ready(error.to_string()),
+                    Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+                };
             }
             let rest = &self.writing[self.written..];
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) {
+            match ready!(self.stream.poll_write(cx, rest)) {
                 Ok(0) => return Poll::Ready(io::Error::from(io::ErrorKind::WriteZero).to_string()),
                 Ok(count) => self.written += count,
                 Err(error) => return Poll::Ready(error.to_string()),
@@ -150,10 +143,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
         }
     }
 
+    /// Takes what was submitted. Returns whether there was anything; if not, the next submission
+    /// wakes this task.
+    fn take_out(&mut self, cx: &Context<'_>) -> bool {
+        self.written = 0;
+        self.writing.clear();
+        self.writing.shrink_to(KEPT_BYTES);
+        let mut state = self.pipeline.state();
+        if state.out.is_empty() {
+            state.writer = Some(cx.waker().clone());
+            return false;
+        }
+        std::mem::swap(&mut state.out, &mut self.writing);
+        true
+    }
+
     /// Reads until there is nothing to read. Returns why the connection ended.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
-            match ready!(self.reader.poll_read(Pin::new(&mut self.stream), cx)) {
+            match ready!(self.reader.poll_read(&mut *self.stream, cx)) {
                 Ok(true) => {}
                 Ok(false) => return Poll::Ready("the server closed the connection".to_owned()),
                 Err(error) => return Poll::Ready(error.to_string()),
@@ -177,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
     }
 }
 
-impl<S> Drop for Mover<S> {
+impl Drop for Mover {
     fn drop(&mut self) {
         let mut state = self.pipeline.state();
         state.ended = true;
@@ -196,7 +204,7 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::*;
 
@@ -206,32 +214,14 @@ mod tests {
         writes: Arc<AtomicUsize>,
     }
 
-    impl AsyncRead for Counting {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-            buffer: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.stream).poll_read(cx, buffer)
+    impl Stream for Counting {
+        fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+            Stream::poll_read(&mut self.stream, cx, into)
         }
-    }
 
-    impl AsyncWrite for Counting {
-        fn poll_write(
-            mut self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-            bytes: &[u8],
-        ) -> Poll<io::Result<usize>> {
+        fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             self.writes.fetch_add(1, Ordering::Relaxed);
-            Pin::new(&mut self.stream).poll_write(cx, bytes)
-        }
-
-        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.stream).poll_flush(cx)
-        }
-
-        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.stream).poll_shutdown(cx)
+            Stream::poll_write(&mut self.stream, cx, bytes)
         }
     }
 
@@ -246,7 +236,8 @@ mod tests {
         const COUNT: usize = 1_000;
         let (stream, mut server) = tokio::io::duplex(1 << 20);
         let writes = Arc::new(AtomicUsize::new(0));
-        let (link, mut io) = Pipeline::open(Counting { stream, writes: Arc::clone(&writes) });
+        let counting = Counting { stream, writes: Arc::clone(&writes) };
+        let (link, mut io) = Pipeline::open(Box::new(counting));
         for round in 1..3 {
             let answers: Vec<_> = (0..COUNT)
                 .map(|number| link.submit(Command::new("ECHO").number(number as u64)))
@@ -266,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn answers_that_nobody_asked_for_end_the_connection() {
         let (stream, mut server) = tokio::io::duplex(1_000);
-        let (link, io) = Pipeline::open(stream);
+        let (link, io) = Pipeline::open(Box::new(stream));
         let answer = link.submit(Command::new("PING"));
         server.write_all(b"+PONG\r\n:1\r\n").await.expect("room");
         io.await;

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 
+use super::connector::Access;
 use super::options::Options;
-use super::terms::Terms;
 use crate::core::error::{Error, ErrorKind};
 
 const DEFAULT_PORT: u16 = 6379;
@@ -31,12 +31,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) endpoint: Endpoint,
-    /// `None` is the default user of the server.
-    pub(super) username: Option<String>,
-    /// `None` means no login.
-    pub(super) password: Option<String>,
-    pub(super) db: u32,
-    pub(super) terms: Terms,
+    pub(super) access: Access,
 }
 
 /// The network address or the socket of a server.
@@ -82,7 +77,7 @@ impl Address {
 
     /// The URL without user and password, for messages and logs.
     pub(super) fn label(&self) -> String {
-        let db = self.db;
+        let db = self.access.db;
         match &self.endpoint {
             Endpoint::Tcp(host, port) if host.contains(':') => {
                 self.with_options(format!("redis://[{host}]:{port}/{db}"), "")
@@ -99,7 +94,7 @@ impl Address {
     }
 
     fn with_options(&self, base: String, db: &str) -> String {
-        let terms = self.terms.label();
+        let terms = self.access.terms.label();
         let between = if db.is_empty() || terms.is_empty() { "" } else { "&" };
         let mark = if db.is_empty() && terms.is_empty() { "" } else { "?" };
         [&base, mark, db, between, &terms].concat()
@@ -132,7 +127,8 @@ fn tcp(rest: &str) -> Result<Address, &'static str> {
         None | Some("") => 0,
         Some(db) => database(db)?,
     };
-    Ok(Address { endpoint: Endpoint::Tcp(host, port), username, password, db, terms })
+    let access = Access { username, password, db, terms };
+    Ok(Address { endpoint: Endpoint::Tcp(host, port), access })
 }
 
 fn read_options(options: Option<&str>) -> Result<Options, &'static str> {
@@ -171,7 +167,8 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
     }
     let Options { db, terms } = read_options(options)?;
     let db = db.as_deref().map_or(Ok(0), database)?;
-    Ok(Address { endpoint: Endpoint::Unix(path.into()), username, password, db, terms })
+    let access = Access { username, password, db, terms };
+    Ok(Address { endpoint: Endpoint::Unix(path.into()), access })
 }
 
 /// The part with user, password and host, and the rest. If an unencoded password may have cut it,
@@ -269,7 +266,7 @@ fn decode(text: &str) -> Result<String, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::terms::Strict;
+    use crate::store::redis::terms::{Strict, Terms};
 
     fn tcp(host: &str, port: u16) -> Endpoint {
         Endpoint::Tcp(host.to_owned(), port)
@@ -324,13 +321,9 @@ mod tests {
         ];
         for (url, endpoint, user, password, db, label) in table {
             let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-            let expected = Address {
-                endpoint,
-                username: user.map(str::to_owned),
-                password: password.map(str::to_owned),
-                db,
-                terms: Terms::default(),
-            };
+            let (username, password) = (user.map(str::to_owned), password.map(str::to_owned));
+            let access = Access { username, password, db, terms: Terms::default() };
+            let expected = Address { endpoint, access };
             assert!(address == expected, "{url} names {address:?}");
             assert_eq!(address.label(), label, "{url}");
             assert_eq!(format!("{address:?}"), label, "{url}");
@@ -348,12 +341,12 @@ mod tests {
         ];
         for (url, label) in table {
             let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-            assert_eq!(address.terms.strict, Some(Strict::STANDARD), "{url}");
+            assert_eq!(address.access.terms.strict, Some(Strict::STANDARD), "{url}");
             assert_eq!(address.label(), label, "{url}");
         }
         for url in ["redis://h/0?strict=no", "unix:/a?strict=no&db=0"] {
             let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-            assert_eq!(address.terms, Terms::default(), "{url}");
+            assert_eq!(address.access.terms, Terms::default(), "{url}");
             assert!(!address.label().contains('?'), "{url}");
         }
     }

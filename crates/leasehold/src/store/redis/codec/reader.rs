@@ -1,13 +1,11 @@
 //! Reads the values of a stream one by one.
 
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-
-use tokio::io::{AsyncRead, ReadBuf};
 
 use super::framer::{ANSWER_BYTES_MAX, Framer, Invalid};
 use super::{Frame, parse};
+use crate::store::redis::connector::Stream;
 
 /// How much room there is to read at once, at least while nothing is in the buffer.
 const READ_BYTES: usize = 16 * 1024;
@@ -70,13 +68,11 @@ impl Reader {
     /// Reads once. Returns whether the stream goes on.
     pub(in crate::store::redis) fn poll_read(
         &mut self,
-        stream: Pin<&mut impl AsyncRead>,
+        stream: &mut dyn Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
         self.make_room();
-        let mut room = ReadBuf::new(&mut self.buffer[self.filled..]);
-        ready!(stream.poll_read(cx, &mut room))?;
-        let count = room.filled().len();
+        let count = ready!(stream.poll_read(cx, &mut self.buffer[self.filled..]))?;
         self.filled += count;
         Poll::Ready(Ok(count > 0))
     }
@@ -107,15 +103,21 @@ impl Reader {
 mod tests {
     use std::future::poll_fn;
 
+    use tokio::io::{join, sink};
+
     use super::*;
+
+    /// A stream that brings these bytes and then ends.
+    fn of(bytes: &[u8]) -> impl Stream + use<> {
+        join(io::Cursor::new(bytes.to_vec()), sink())
+    }
 
     /// The values of these bytes, which arrive in pieces of that length.
     async fn read(bytes: &[u8], piece: usize) -> Result<Vec<Frame>, Invalid> {
         let (mut reader, mut frames) = (Reader::of_resp3(), Vec::new());
-        for mut piece in bytes.chunks(piece) {
-            while !piece.is_empty() {
-                let read = poll_fn(|cx| reader.poll_read(Pin::new(&mut piece), cx)).await;
-                assert!(read.expect("bytes are there"));
+        for piece in bytes.chunks(piece) {
+            let mut piece = of(piece);
+            while poll_fn(|cx| reader.poll_read(&mut piece, cx)).await.expect("bytes are there") {
                 while let Some(frame) = reader.take()? {
                     frames.push(frame);
                 }
@@ -154,13 +156,13 @@ mod tests {
     #[tokio::test]
     async fn values_before_nonsense_are_taken() {
         let mut reader = Reader::of_short(8);
-        let mut bytes = b":1\r\n+OK\r\n$9\r\n".as_slice();
-        let read = poll_fn(|cx| reader.poll_read(Pin::new(&mut bytes), cx)).await;
+        let mut bytes = of(b":1\r\n+OK\r\n$9\r\n");
+        let read = poll_fn(|cx| reader.poll_read(&mut bytes, cx)).await;
         assert!(read.expect("bytes are there"));
         assert_eq!(reader.take(), Ok(Some(Frame::Int(1))));
         assert_eq!(reader.take(), Ok(Some(Frame::Bytes(b"OK".to_vec()))));
         assert_eq!(reader.take(), Err(Invalid::TooLong));
-        let read = poll_fn(|cx| reader.poll_read(Pin::new(&mut bytes), cx)).await;
+        let read = poll_fn(|cx| reader.poll_read(&mut bytes, cx)).await;
         assert!(!read.expect("no error"), "the stream has ended");
     }
 }

@@ -2,9 +2,10 @@
 
 use std::error::Error as _;
 
-use tokio::io::{AsyncReadExt as _, DuplexStream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
+use crate::store::redis::url::Address;
 
 /// The requests and the outcome, for a URL and the answers of a server that then closes.
 async fn answered(url: &str, answers: &[u8]) -> (String, Result<ServerFacts, Error>) {
@@ -17,7 +18,7 @@ async fn answered(url: &str, answers: &[u8]) -> (String, Result<ServerFacts, Err
     }
     let address = Address::parse(url).expect("a good URL");
     let (mut ours, server) = tokio::io::duplex(1 << 20);
-    let handshake = async move { handshake_on_terms(&mut ours, &address).await };
+    let handshake = async move { handshake_on_terms(&mut ours, &address.access).await };
     tokio::join!(serve(server, answers), handshake)
 }
 

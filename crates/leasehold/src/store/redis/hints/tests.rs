@@ -8,7 +8,7 @@ use crate::store::redis::terms::Terms;
 /// A server that never answers.
 struct Silent;
 
-impl Connector for Silent {
+impl LinkConnector for Silent {
     fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
         Box::pin(pending())
     }

@@ -31,7 +31,7 @@ use super::copies::{Confirmation, Reply};
 use super::error;
 use super::home::Home;
 use super::known::Known;
-use super::link::{Command, Connector, LinkError, Value};
+use super::link::{Command, LinkConnector, LinkError, Value};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
@@ -103,7 +103,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>, home: Home) -> Self {
+    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>, home: Home) -> Self {
         Self { shared: Arc::new(Shared::new(host, connector, home)) }
     }
 

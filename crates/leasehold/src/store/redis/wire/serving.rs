@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::store::redis::copies::Replicas;
 use crate::store::redis::handshake::{no_replicas, no_run_id};
 use crate::store::redis::known::{Known, ServerProcess};
-use crate::store::redis::link::{Connected, Connector};
+use crate::store::redis::link::{Connected, LinkConnector};
 use crate::store::within;
 
 /// Makes one connection and serves it until it ends. If a runtime or a panic drops the task, the
@@ -26,7 +26,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) async fn serve(self, connector: Arc<dyn Connector>, host: Arc<dyn Host>) {
+    pub(super) async fn serve(self, connector: Arc<dyn LinkConnector>, host: Arc<dyn Host>) {
         let connecting = async {
             if host.now() < self.not_before {
                 host.sleep_until(self.not_before).await;
@@ -83,7 +83,7 @@ impl Drop for Serving {
 }
 
 /// Makes an unknown outcome `Unavailable`: while connecting, no request of the user has been sent.
-fn unavailable(error: Error, connector: &dyn Connector) -> Error {
+fn unavailable(error: Error, connector: &dyn LinkConnector) -> Error {
     if error.kind() != ErrorKind::Unknown {
         return error;
     }

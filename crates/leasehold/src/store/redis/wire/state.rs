@@ -17,7 +17,7 @@ use crate::store::redis::LIMIT;
 use crate::store::redis::copies::{Reply, Replying, WITHIN_MAX};
 use crate::store::redis::home::Home;
 use crate::store::redis::known::Known;
-use crate::store::redis::link::{Command, Connector, Link, LinkError, Value};
+use crate::store::redis::link::{Command, Link, LinkConnector, LinkError, Value};
 use crate::store::redis::ticks::Ticks;
 use crate::store::within;
 
@@ -38,7 +38,7 @@ const LEFT_MAX: usize = 4;
 /// The state that all handles of a wire share.
 pub(super) struct Shared {
     pub(super) host: Arc<dyn Host>,
-    connector: Arc<dyn Connector>,
+    connector: Arc<dyn LinkConnector>,
     state: Mutex<State>,
     pub(super) ticks: Arc<Ticks>,
     pub(super) in_flight: AtomicUsize,
@@ -112,7 +112,7 @@ pub(super) enum Submitted {
 }
 
 impl Shared {
-    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>, home: Home) -> Self {
+    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>, home: Home) -> Self {
         let state = State {
             home,
             phase: Phase::CLOSED,

@@ -1,0 +1,97 @@
+//! A store between a client and its connection, for what the bytes do not say.
+//!
+//! It notes which call each request belongs to. A connection writes its requests later, in a task
+//! of its own, and those of several calls at once. The owner token then leads back to the call.
+//!
+//! It also puts a fixed machine, process and user into the record of the client. The real ones
+//! differ from run to run, and their length would decide where a write is cut.
+
+use std::sync::{Arc, Weak};
+
+use leasehold::core::token::ClientId;
+use leasehold::store::{
+    Acquired, Ask, Browse, Capabilities, ClientRecord, HintSink, LeaseId, OnRelease, Released,
+    Renewal, Renewed, Snapshot, Store,
+};
+use leasehold::{Error, Key};
+
+use super::log::Log;
+
+/// A store whose requests are noted in a log.
+pub(super) struct Noted<S> {
+    store: S,
+    log: Log,
+}
+
+impl<S> Noted<S> {
+    pub(super) const fn new(store: S, log: Log) -> Self {
+        Self { store, log }
+    }
+}
+
+/// The record of the same client on a machine that is the same in each run.
+fn record(of: &ClientRecord) -> ClientRecord {
+    let mut record = ClientRecord::new(of.id.clone());
+    (record.host, record.user) = ("machine".to_owned(), "user".to_owned());
+    (record.pid, record.command) = (4_711, "simulated".to_owned());
+    record.ttl = of.ttl;
+    record
+}
+
+impl<S: Store> Store for Noted<S> {
+    fn acquire(
+        &self,
+        mut ask: Ask,
+    ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        self.log.note(&ask.owner);
+        if let Some(client) = ask.note.as_mut().and_then(|note| note.client.as_mut()) {
+            *client = Arc::new(record(client));
+        }
+        self.store.acquire(ask)
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        self.log.note(&renewal.lease.owner);
+        self.store.renew(renewal)
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        on_release: OnRelease,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        self.log.note(&lease.owner);
+        self.store.release(lease, on_release)
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.store.inspect(key)
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.store.watch(inbox, sink);
+    }
+
+    fn listen(&self, inbox: &ClientId) {
+        self.store.listen(inbox);
+    }
+
+    fn let_go(&self, lease: &LeaseId) {
+        self.store.let_go(lease);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        self.store.browse()
+    }
+
+    fn label(&self) -> String {
+        self.store.label()
+    }
+}

@@ -1,0 +1,123 @@
+//! How the store reaches a server: streams of bytes, and the login and terms for each of them.
+//! Simulations and users can bring their own.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::link::LinkFuture;
+use super::terms::Terms;
+use crate::core::error::Error;
+
+/// Opens streams to one server, and names it.
+///
+/// The store does everything above the bytes: it logs in, sends requests, and reads answers and
+/// messages.
+pub trait Connector: Send + Sync + 'static {
+    /// Opens a stream. Nothing is written to it yet. The future is polled where network I/O works.
+    /// The caller limits the time.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`, `Denied` or `Config`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes everything that it has opened.
+    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>>;
+
+    /// The name of the server for messages and logs, without a password.
+    fn label(&self) -> String;
+
+    /// The login, the database, and the terms of the server. Default: no login, database 0, and no
+    /// terms.
+    fn access(&self) -> Access {
+        Access::default()
+    }
+}
+
+/// A connection that carries bytes in both directions. Each stream of tokio is one.
+///
+/// The methods return at once. If they cannot go on, they wake the task of `cx` when they can.
+pub trait Stream: Send + 'static {
+    /// Reads bytes that have arrived. Returns their number; 0 is the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// If the connection failed. The stream is not used after that.
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Writes some of the bytes, in order. Returns their number.
+    ///
+    /// # Errors
+    ///
+    /// Like [`poll_read`](Self::poll_read).
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Sends everything that was written. Default: there is no buffer.
+    ///
+    /// # Errors
+    ///
+    /// Like [`poll_read`](Self::poll_read).
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _no_buffer = cx;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut room = ReadBuf::new(into);
+        ready!(AsyncRead::poll_read(Pin::new(self), cx, &mut room))?;
+        Poll::Ready(Ok(room.filled().len()))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        AsyncWrite::poll_write(Pin::new(self), cx, bytes)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(Pin::new(self), cx)
+    }
+}
+
+/// Writes all bytes and sends them.
+pub(super) async fn write_all(stream: &mut dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match poll_fn(|cx| stream.poll_write(cx, bytes)).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => bytes = &bytes[count..],
+        }
+    }
+    poll_fn(|cx| stream.poll_flush(cx)).await
+}
+
+/// How a server is used: the login, the database, and the [terms](Terms).
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// `None` is the default user of the server.
+    pub(super) username: Option<String>,
+    /// `None` means no login.
+    pub(super) password: Option<String>,
+    pub(super) db: u32,
+    pub(super) terms: Terms,
+}
+
+impl Access {
+    /// No login, and database 0.
+    #[must_use]
+    pub fn on_terms(terms: Terms) -> Self {
+        Self { terms, ..Self::default() }
+    }
+}
+
+impl fmt::Debug for Access {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Access(database {}, {:?})", self.db, self.terms)
+    }
+}
