@@ -17,7 +17,6 @@ mod repository;
 mod scripts;
 mod size;
 mod source;
-mod words;
 
 use std::fmt;
 
@@ -45,7 +44,6 @@ const RULES: &[Rule] = &[
     planted::planted_bugs_still_apply,
     scripts::scripts_do_what_every_server_allows,
     size::lines_files_and_functions_are_short,
-    words::nothing_is_said_of_the_makers_machine,
 ];
 
 /// A place that breaks a rule.
