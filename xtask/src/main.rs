@@ -8,7 +8,6 @@ mod bench;
 mod chaos;
 mod check;
 mod invariants;
-mod patch;
 mod planted;
 mod record;
 mod servers;

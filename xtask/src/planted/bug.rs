@@ -1,8 +1,9 @@
 //! One planted bug: a patch, with the information in its name and its header.
 
 use std::path::Path;
+use std::process::Command;
 
-use crate::patch::Patch;
+use crate::step;
 
 /// The directory of the patches.
 pub(crate) const PLANTED: &str = "crates/leasehold-testkit/planted";
@@ -45,11 +46,7 @@ pub(crate) struct Bug {
     pub(crate) wrong: String,
     /// The project in which the defect was seen, if any.
     pub(crate) seen_in: Option<String>,
-    patch: Patch,
 }
-
-/// The path of a file, and its text with the bug.
-pub(crate) type Changed = (String, String);
 
 impl Bug {
     /// Reads the bug in the file of that name.
@@ -58,9 +55,9 @@ impl Bug {
         let (kind, _) = name
             .split_once("--")
             .ok_or_else(|| complaint("it is not called INVARIANT--WHAT or test--WHAT"))?;
-        let patch = Patch::read(text).map_err(|error| complaint(&error))?;
-        let paragraphs: Vec<String> = patch
-            .header
+        let (header, _) =
+            text.split_once("--- a/").ok_or_else(|| complaint("there is no diff in it"))?;
+        let paragraphs: Vec<String> = header
             .split("\n\n")
             .map(|paragraph| paragraph.lines().collect::<Vec<_>>().join(" "))
             .filter(|paragraph| !paragraph.is_empty())
@@ -74,7 +71,7 @@ impl Bug {
             .ok_or_else(|| complaint("it does not say `Caught by: INVARIANT`"))?;
         let catcher = Catcher::read(kind, caught_by).map_err(complaint)?;
         let seen_in = seen_in.trim().strip_prefix("Seen in: ").map(str::to_owned);
-        Ok(Self { name: name.to_owned(), catcher, wrong: wrong.clone(), seen_in, patch })
+        Ok(Self { name: name.to_owned(), catcher, wrong: wrong.clone(), seen_in })
     }
 
     /// Reads all bugs below `root`, sorted by name.
@@ -95,18 +92,13 @@ impl Bug {
         Ok(bugs)
     }
 
-    /// The changed files with the bug in them. `read` gives the files without it.
-    pub(crate) fn changes(
-        &self,
-        read: impl Fn(&str) -> Option<String>,
-    ) -> Result<Vec<Changed>, String> {
-        let changed = self.patch.files.iter().map(|file| {
-            let text = read(&file.path).ok_or_else(|| format!("there is no {}", file.path))?;
-            Ok((file.path.clone(), file.apply(&text)?))
-        });
-        changed.collect::<Result<_, String>>().map_err(|error| {
-            format!("{PLANTED}/{}.patch does not apply any more: {error}", self.name)
-        })
+    /// Runs `git apply` with `flags` on its patch, in the repository at `root`.
+    pub(crate) fn apply(&self, root: &Path, flags: &[&str]) -> Result<(), String> {
+        let patch = format!("{PLANTED}/{}.patch", self.name);
+        let mut git = Command::new("git");
+        git.arg("apply").args(flags).arg(&patch).current_dir(root);
+        let applied = step::output(&mut git).map(drop);
+        applied.map_err(|error| format!("{patch} does not apply any more: {error}"))
     }
 }
 
@@ -123,12 +115,6 @@ mod tests {
         assert_eq!(bug.catcher, Catcher::Invariant("a-rule".to_owned()));
         assert_eq!(bug.wrong, "It is wrong.");
         assert_eq!(bug.seen_in.as_deref(), Some("some lock 1.0"));
-        let changed = bug.changes(|path| (path == "x.rs").then(|| "a\n".to_owned()));
-        assert_eq!(changed, Ok(vec![("x.rs".to_owned(), "b\n".to_owned())]));
-        for source in [None, Some("c\n".to_owned())] {
-            let error = bug.changes(|_| source.clone()).expect_err("does not apply");
-            assert!(error.contains("a-rule--what.patch does not apply any more"), "{error}");
-        }
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! A copy of the sources, in which bugs are planted. All bugs share one copy, so that only the
 //! files that a bug changes are built again.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::bug::Changed;
+use super::bug::Bug;
 use crate::step;
+
+/// The directory of the copy, from the root of the repository.
+const COPY: &str = "target/planted/src";
 
 /// The copy.
 #[derive(Debug)]
 pub(super) struct Copy {
+    /// The repository.
+    repository: PathBuf,
     /// The directory of the sources.
     pub(super) root: PathBuf,
     /// The directory of the build.
@@ -18,77 +22,43 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Copies the files of the work tree below `root`, except those that git ignores.
+    /// Copies the files of the work tree below `root`, except those that git ignores. It writes
+    /// only files that changed since the last copy: cargo rebuilds every file that was written.
     pub(super) fn of(root: &Path) -> Result<Self, String> {
-        let mut git = Command::new("git");
-        git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-        let listed = step::output(git.current_dir(root))?;
-        let paths: BTreeSet<&str> = listed.split('\0').filter(|path| !path.is_empty()).collect();
         let below = root.join("target/planted");
-        let copy = Self { root: below.join("src"), target: below.join("build") };
-        copy.remove_others(&paths)?;
-        for path in paths {
-            // A file that is deleted in the work tree is not part of the sources.
-            if let Ok(bytes) = std::fs::read(root.join(path)) {
-                copy.write(path, &bytes)?;
-            }
-        }
+        let copy = Self {
+            repository: root.to_owned(),
+            root: root.join(COPY),
+            target: below.join("build"),
+        };
+        std::fs::create_dir_all(&copy.root)
+            .map_err(|error| format!("cannot make {COPY}: {error}"))?;
+        // Two indexes of our own: the index of the user stays as it is.
+        let git = |index: &str, args: &[&str]| {
+            let mut git = Command::new("git");
+            git.args(args).current_dir(root).env("GIT_INDEX_FILE", below.join(index));
+            step::output(&mut git)
+        };
+        git("index-of-sources", &["add", "--all"])?;
+        let tree = git("index-of-sources", &["write-tree"])?;
+        let into = format!("--work-tree={COPY}");
+        git("index-of-copy", &[&into, "read-tree", "--reset", "-u", tree.trim()])?;
         Ok(copy)
     }
 
-    /// Runs `work` while these files are changed.
-    pub(super) fn with<T>(
-        &self,
-        changed: &[Changed],
-        work: impl FnOnce() -> T,
-    ) -> Result<T, String> {
-        let mut originals = Vec::new();
-        for (path, text) in changed {
-            let original = std::fs::read(self.root.join(path));
-            originals.push((path, original.map_err(|error| format!("{path}: {error}"))?));
-            self.write(path, text.as_bytes())?;
-        }
+    /// Runs `work` while the bug is in the copy.
+    pub(super) fn with<T>(&self, bug: &Bug, work: impl FnOnce() -> T) -> Result<T, String> {
+        let directory = format!("--directory={COPY}");
+        bug.apply(&self.repository, &[&directory])?;
         let result = work();
-        for (path, original) in originals {
-            self.write(path, &original)?;
-        }
+        bug.apply(&self.repository, &[&directory, "--reverse"])?;
         Ok(result)
-    }
-
-    /// Writes a file if its content differs: cargo rebuilds every file that was written.
-    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), String> {
-        let target = self.root.join(path);
-        if std::fs::read(&target).is_ok_and(|there| there == bytes) {
-            return Ok(());
-        }
-        let directory = target.parent().expect("it lies below the root");
-        std::fs::create_dir_all(directory)
-            .and_then(|()| std::fs::write(&target, bytes))
-            .map_err(|error| format!("cannot write {}: {error}", target.display()))
-    }
-
-    /// Removes files of an earlier copy that the sources no longer have: cargo finds tests and
-    /// programs by listing directories.
-    fn remove_others(&self, paths: &BTreeSet<&str>) -> Result<(), String> {
-        let mut directories = vec![self.root.clone()];
-        while let Some(directory) = directories.pop() {
-            let Ok(entries) = std::fs::read_dir(&directory) else { continue };
-            for path in entries.flatten().map(|entry| entry.path()) {
-                let name = path.strip_prefix(&self.root).expect("it lies below").to_string_lossy();
-                if path.is_dir() {
-                    directories.push(path);
-                } else if !paths.contains(&*name) {
-                    std::fs::remove_file(&path)
-                        .map_err(|error| format!("cannot remove {name}: {error}"))?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::bug::PLANTED;
     use super::*;
 
     #[test]
@@ -96,19 +66,26 @@ mod tests {
         let place = std::env::temp_dir().join(format!("xtask-copy-{}", std::process::id()));
         let path = |name: &str| place.join(name);
         let text = |name: &str| std::fs::read_to_string(path(name)).ok();
-        std::fs::create_dir_all(path("d")).expect("a directory");
-        std::fs::write(path("d/a"), "a\n").expect("a file");
+        std::fs::create_dir_all(path(PLANTED)).expect("a directory");
+        std::fs::write(path("a"), "a\n").expect("a file");
         std::fs::write(path("b"), "b\n").expect("a file");
         std::fs::write(path(".gitignore"), "/target\n").expect("a file");
+        let diff = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a\n+wrong\n";
+        let patch = format!("It is wrong.\n\nCaught by: rule\n\n{diff}");
+        std::fs::write(path(&format!("{PLANTED}/rule--x.patch")), &patch).expect("a file");
+        let bug = Bug::named("rule--x", &patch).expect("a bug");
         step::output(Command::new("git").args(["init", "-q"]).current_dir(&place)).expect("git");
         let copy = Copy::of(&place).expect("copied");
-        let changed = [("d/a".to_owned(), "wrong\n".to_owned())];
-        let during = copy.with(&changed, || text("target/planted/src/d/a")).expect("changed");
+        let during = copy.with(&bug, || text("target/planted/src/a")).expect("changed");
         assert_eq!(during.as_deref(), Some("wrong\n"));
-        assert_eq!(text("target/planted/src/d/a").as_deref(), Some("a\n"));
+        assert_eq!(text("target/planted/src/a").as_deref(), Some("a\n"));
         std::fs::remove_file(path("b")).expect("removed");
-        Copy::of(&place).expect("copied again");
+        std::fs::write(path("a"), "c\n").expect("a file");
+        let copy = Copy::of(&place).expect("copied again");
         assert_eq!(text("target/planted/src/b"), None);
+        assert_eq!(text("target/planted/src/a").as_deref(), Some("c\n"));
+        let error = copy.with(&bug, || ()).expect_err("does not apply any more");
+        assert!(error.contains("rule--x.patch does not apply any more"), "{error}");
         std::fs::remove_dir_all(&place).expect("removed");
     }
 }

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use self::bug::Changed;
 pub(crate) use self::bug::{Bug, Catcher, PLANTED};
 use self::copy::Copy;
 use self::named_test::Tests;
@@ -96,14 +95,11 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let root = crate::root();
     let bugs = wanted.choose(Bug::read_all(&root)?)?;
     // Before the first build: check that all patches apply.
-    let changes: Vec<_> = bugs
-        .iter()
-        .map(|bug| bug.changes(|path| std::fs::read_to_string(root.join(path)).ok()))
-        .collect::<Result<_, _>>()?;
+    bugs.iter().try_for_each(|bug| bug.apply(&root, &["--check"]))?;
     // The commit of the copied sources, even if another one is checked out by the end.
     let commit = step::commit();
     let copy = Copy::of(&root)?;
-    let outcomes = try_all(&bugs, &changes, &copy, &wanted)?;
+    let outcomes = try_all(&bugs, &copy, &wanted)?;
     if let Some(path) = &wanted.json {
         let text = serde_json::to_string_pretty(&record(&outcomes, &commit));
         let text = text.expect("a record is plain JSON") + "\n";
@@ -117,7 +113,6 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 /// programs is built as few times as possible.
 fn try_all<'a>(
     bugs: &'a [Bug],
-    changes: &[Vec<Changed>],
     copy: &Copy,
     wanted: &Wanted,
 ) -> Result<Vec<(&'a Bug, Outcome)>, String> {
@@ -128,15 +123,15 @@ fn try_all<'a>(
         trial.build().map_err(|complaint| format!("without a planted bug: {complaint}"))?;
     }
     let tests = Tests::of(copy, wanted.jobs, bugs.iter().map(|bug| &bug.catcher))?;
-    let mut order: Vec<_> = bugs.iter().zip(changes).collect();
-    order.sort_by_key(|(bug, _)| match &bug.catcher {
+    let mut order: Vec<_> = bugs.iter().collect();
+    order.sort_by_key(|bug| match &bug.catcher {
         Catcher::Invariant(_) => None,
         Catcher::Test { package, .. } => Some(package.clone()),
     });
     let mut outcomes = Vec::new();
-    for (bug, changed) in order {
+    for bug in order {
         let began = Instant::now();
-        let outcome = copy.with(changed, || match &bug.catcher {
+        let outcome = copy.with(bug, || match &bug.catcher {
             Catcher::Invariant(invariant) => trial.run(invariant),
             Catcher::Test { package, path } => tests.run(package, path),
         })?;

@@ -41,6 +41,7 @@ const RULES: &[Rule] = &[
     manifests::every_dependency_has_a_reason,
     pages::the_page_of_benchmarks_is_what_the_records_say,
     pages::the_page_of_trust_is_what_the_records_say,
+    planted::planted_bugs_name_what_catches_them,
     planted::planted_bugs_still_apply,
     scripts::scripts_do_what_every_server_allows,
     size::lines_files_and_functions_are_short,
