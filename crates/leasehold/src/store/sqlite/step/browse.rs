@@ -55,8 +55,8 @@ impl List {
                 page.next = last;
                 break;
             }
-            // Another program wrote a name that we would refuse. Such a name does not count, because
-            // a page that ends at it could not say where the next page begins.
+            // Another program wrote a name that we would refuse. Such a name does not count: a page
+            // that ends at it could not say where the next page begins.
             let Ok(key) = Key::new(row.get_ref(0)?.as_str()?) else { continue };
             if row.get(1)? && matches_pattern(&self.pattern, key.as_str()) {
                 page.keys.push(key.clone());
