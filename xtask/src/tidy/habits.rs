@@ -1,7 +1,7 @@
 //! Small habits that reviews would otherwise repeat.
 
 use super::Finding;
-use super::repository::{LIBRARIES, Repository};
+use super::repository::Repository;
 use super::source::Source;
 
 fn each_rust_file(
@@ -18,54 +18,19 @@ fn each_rust_file(
     findings
 }
 
-/// Merged code is finished.
-pub(super) fn nothing_is_unfinished(repository: &Repository) -> Vec<Finding> {
+/// Tests wait for events, not for time.
+pub(super) fn tests_do_not_sleep(repository: &Repository) -> Vec<Finding> {
     each_rust_file(repository, "", |source| {
-        ["todo!", "unimplemented!", "dbg!"]
-            .iter()
-            .flat_map(|word| source.find(word).into_iter().map(move |(line, _)| (line, word)))
-            .map(|(line, word)| (line, format!("`{word}` is left")))
-            .collect()
+        let found = source.find("sleep(").into_iter().filter(|(_, in_test)| *in_test);
+        found.map(|(line, _)| (line, "a test sleeps: wait for the event".to_owned())).collect()
     })
 }
 
-/// Tests wait for events, not for time. All tests run, and their names are sentences.
-pub(super) fn tests_neither_sleep_nor_hide(repository: &Repository) -> Vec<Finding> {
+/// Readers can look up every name. Clippy finds the other globs, but lets public ones be.
+pub(super) fn public_imports_name_what_they_import(repository: &Repository) -> Vec<Finding> {
     each_rust_file(repository, "", |source| {
-        let mut found = Vec::new();
-        for (line, in_test) in source.find("sleep(") {
-            if in_test {
-                found.push((line, "a test sleeps: wait for the event".to_owned()));
-            }
-        }
-        for (line, _) in source.find("#[ignore") {
-            found.push((line, "a test is ignored".to_owned()));
-        }
-        for function in source.functions() {
-            if function.name.starts_with("test_") {
-                let message = format!("`{}`: a test's name is a sentence", function.name);
-                found.push((function.line, message));
-            }
-        }
-        found
-    })
-}
-
-/// Library code returns an error, or explains with `expect` why none can happen.
-pub(super) fn library_code_does_not_unwrap(repository: &Repository) -> Vec<Finding> {
-    let unwraps = |source: &Source| {
-        let found = source.find(".unwrap()").into_iter().filter(|(_, in_test)| !in_test);
-        found.map(|(line, _)| (line, "say why with `expect`, or return an error".into())).collect()
-    };
-    LIBRARIES.into_iter().flat_map(|library| each_rust_file(repository, library, unwraps)).collect()
-}
-
-/// Readers can look up every name: there are no globs except `use super::*` in tests.
-pub(super) fn imports_name_what_they_import(repository: &Repository) -> Vec<Finding> {
-    each_rust_file(repository, "", |source| {
-        let globs = source.uses().into_iter().filter(|(_, _, path)| path.contains('*'));
-        globs
-            .filter(|(_, in_test, path)| !(*in_test && path == "super::*"))
+        let uses = source.uses().into_iter().filter(|(_, _, path)| path.contains('*'));
+        uses.filter(|(_, _, path)| path != "super::*")
             .map(|(line, _, path)| (line, format!("`use {path}` hides where names come from")))
             .collect()
     })
@@ -92,34 +57,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unfinished_code_is_found() {
-        let text = "fn a() { todo!() }\n// todo!()\nfn b() { dbg!(1); unimplemented!() }";
-        assert_finds(nothing_is_unfinished, &[("a.rs", text)], &["a.rs:1", "a.rs:3", "a.rs:3"]);
-    }
-
-    #[test]
-    fn tests_that_sleep_hide_or_stutter_are_found() {
+    fn tests_that_sleep_are_found() {
         let sleeping = "fn f() { sleep(1); }";
         assert_finds(
-            tests_neither_sleep_nor_hide,
+            tests_do_not_sleep,
             &[
                 ("crates/a/src/lib.rs", sleeping),
                 ("crates/a/tests/b.rs", sleeping),
-                ("crates/a/tests/c.rs", "#[test]\n#[ignore = \"slow\"]\nfn test_d() {}"),
                 ("crates/a/tests/e.rs", "fn a_waiter_sleeps() {}"),
             ],
-            &["crates/a/tests/b.rs:1", "crates/a/tests/c.rs:2", "crates/a/tests/c.rs:3"],
-        );
-    }
-
-    #[test]
-    fn unwraps_are_found_in_library_code_only() {
-        let text =
-            "fn a() { b.unwrap(); c.unwrap_or(d) }\n#[cfg(test)]\nmod t { fn e() { f.unwrap() } }";
-        assert_finds(
-            library_code_does_not_unwrap,
-            &[("crates/leasehold/src/a.rs", text), ("crates/leasehold-cli/src/b.rs", text)],
-            &["crates/leasehold/src/a.rs:1"],
+            &["crates/a/tests/b.rs:1"],
         );
     }
 
@@ -128,7 +75,7 @@ mod tests {
         let text =
             "use a::*;\npub use b::{c::*, d};\n#[cfg(test)]\nmod t {\nuse super::*;\nuse e::*;\n}";
         assert_finds(
-            imports_name_what_they_import,
+            public_imports_name_what_they_import,
             &[("a.rs", text)],
             &["a.rs:1", "a.rs:2", "a.rs:6"],
         );

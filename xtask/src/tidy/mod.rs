@@ -28,10 +28,8 @@ const RULES: &[Rule] = &[
     attacks::every_attack_names_tests_that_exist,
     codemap::every_source_file_is_in_the_codemap,
     dependencies::licences_versions_and_sources_are_allowed,
-    habits::nothing_is_unfinished,
-    habits::tests_neither_sleep_nor_hide,
-    habits::library_code_does_not_unwrap,
-    habits::imports_name_what_they_import,
+    habits::tests_do_not_sleep,
+    habits::public_imports_name_what_they_import,
     habits::scripts_have_headers,
     host::core_is_pure,
     host::time_tasks_and_randomness_come_from_the_host,
@@ -44,7 +42,7 @@ const RULES: &[Rule] = &[
     planted::planted_bugs_name_what_catches_them,
     planted::planted_bugs_still_apply,
     scripts::scripts_do_what_every_server_allows,
-    size::lines_files_and_functions_are_short,
+    size::lines_and_files_are_short,
 ];
 
 /// A place that breaks a rule.

@@ -1,14 +1,14 @@
-//! Limits on the length of lines, files and functions.
+//! Limits on the length of lines and files. Clippy measures functions.
 
 use super::Finding;
 use super::repository::Repository;
 
 const COLUMNS_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 500;
-const FUNCTION_LINES_MAX: usize = 70;
 
-/// Lines fit on a screen, and files and functions are easy to grasp. There are no exceptions.
-pub(super) fn lines_files_and_functions_are_short(repository: &Repository) -> Vec<Finding> {
+/// Lines fit on a screen, and files are easy to grasp. There are no exceptions. rustfmt leaves long
+/// texts and comments alone.
+pub(super) fn lines_and_files_are_short(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.files() {
         let is_code = ["rs", "lua", "sql"].iter().any(|extension| file.is(extension));
@@ -26,15 +26,6 @@ pub(super) fn lines_files_and_functions_are_short(repository: &Repository) -> Ve
         if is_code && lines > FILE_LINES_MAX {
             let message = format!("{lines} lines, at most {FILE_LINES_MAX}: it has two concepts");
             findings.push(Finding::new(&file.path, lines, message));
-        }
-        for function in file.rust.iter().flat_map(super::source::Source::functions) {
-            if function.lines > FUNCTION_LINES_MAX {
-                let message = format!(
-                    "`{}` has {} lines, at most {FUNCTION_LINES_MAX}",
-                    function.name, function.lines
-                );
-                findings.push(Finding::new(&file.path, function.line, message));
-            }
         }
     }
     findings
@@ -54,9 +45,8 @@ mod tests {
     #[test]
     fn what_is_too_long_is_found_and_what_just_fits_is_not() {
         let file = |lines: usize| "\n".repeat(lines);
-        let function = |lines: usize| format!("fn f() {{{}}}", file(lines - 1));
         assert_finds(
-            lines_files_and_functions_are_short,
+            lines_and_files_are_short,
             &[
                 ("fits.rs", &"x".repeat(100)),
                 ("broad.rs", &"ä".repeat(101)),
@@ -65,10 +55,8 @@ mod tests {
                 ("prose.md", &"x".repeat(101)),
                 ("short.rs", &file(500)),
                 ("tall.lua", &file(501)),
-                ("brief.rs", &function(70)),
-                ("epic.rs", &function(71)),
             ],
-            &["broad.rs:1", "epic.rs:1", "tall.lua:501"],
+            &["broad.rs:1", "tall.lua:501"],
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Rust source for the rules: without comments and texts, and with its tests marked.
 //!
 //! This is not a parser. It knows just enough to tell code from prose, to match braces, and to find
-//! `use`, `fn` and `#[cfg(test)]`. It relies on rustfmt's layout for the rest.
+//! `use` and `#[cfg(test)]`. It relies on rustfmt's layout for the rest.
 
 use std::ops::Range;
 
@@ -12,14 +12,6 @@ pub(crate) struct Source {
     code: String,
     /// The parts that are compiled only for tests.
     tests: Vec<Range<usize>>,
-}
-
-/// A function.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Function {
-    pub(crate) name: String,
-    pub(crate) line: usize,
-    pub(crate) lines: usize,
 }
 
 impl Source {
@@ -89,21 +81,6 @@ impl Source {
             }
         }
         heads
-    }
-
-    /// Every function with a body.
-    pub(crate) fn functions(&self) -> Vec<Function> {
-        let mut functions = Vec::new();
-        for (at, _) in self.code.match_indices("fn ") {
-            if self.code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
-                continue;
-            }
-            let name = name_at(&self.code[at + 3..]);
-            let Some(body) = body(&self.code, at).filter(|_| !name.is_empty()) else { continue };
-            let line = self.line(at);
-            functions.push(Function { name, line, lines: self.line(body.end - 1) - line + 1 });
-        }
-        functions
     }
 }
 
@@ -322,15 +299,5 @@ mod tests {
     fn uses_are_found_over_several_lines() {
         let source = Source::new("pub use a::{\n    b,\n    c as d,\n};\nlet reuse = x;", false);
         assert_eq!(source.uses(), [(1, false, "a::{b,c as d,}".to_owned())]);
-    }
-
-    #[test]
-    fn functions_are_measured_from_signature_to_brace() {
-        let source = Source::new(
-            "fn a(\n    x: [u8; 4],\n) {\n    if x { y }\n}\n\
-             trait T {\n    fn none(&self);\n}\ntype F = fn (u8);",
-            false,
-        );
-        assert_eq!(source.functions(), [Function { name: "a".to_owned(), line: 1, lines: 5 }]);
     }
 }
