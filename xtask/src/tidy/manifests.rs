@@ -1,82 +1,57 @@
 //! Rules that the manifests of all crates share.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use super::Finding;
-use super::repository::{File, Repository};
+use super::repository::Repository;
+use crate::step;
 
 const REASONS: &str = "CONTRIBUTING.md";
-const WORKSPACE: &str = "Cargo.toml";
-
-fn manifests(repository: &Repository) -> impl Iterator<Item = &File> {
-    repository.files().iter().filter(|file| file.path.ends_with("/Cargo.toml"))
-}
 
 /// Every crate has `[lints]`: without it, no lint checks the crate.
 pub(super) fn every_crate_takes_the_workspace_lints(repository: &Repository) -> Vec<Finding> {
-    manifests(repository)
+    let manifests = repository.files().iter().filter(|file| file.path.ends_with("/Cargo.toml"));
+    manifests
         .filter(|file| !file.text.contains("[lints]\nworkspace = true\n"))
         .map(|file| Finding::new(&file.path, 1, "lacks `[lints] workspace = true`"))
         .collect()
 }
 
-/// Every dependency is declared once, in the workspace. It is used, and has a reason in
-/// CONTRIBUTING.md. Every reason there has its dependency.
+/// Every dependency has a reason in CONTRIBUTING.md, and every reason there has its dependency.
 pub(super) fn every_dependency_has_a_reason(repository: &Repository) -> Vec<Finding> {
-    let text = |path| repository.file(path).map(|file| file.text.as_str()).unwrap_or_default();
-    let declared: Vec<_> = dependencies(text(WORKSPACE))
-        .into_iter()
-        .filter(|dependency| !dependency.value.contains("path ="))
-        .collect();
-    let reasons = reasons(text(REASONS));
-    let mut used = Vec::new();
-    let mut findings = Vec::new();
-    for file in manifests(repository) {
-        for dependency in dependencies(&file.text) {
-            if !dependency.value.contains("workspace = true") {
-                let message = format!("`{}` is not taken from the workspace", dependency.name);
-                findings.push(Finding::new(&file.path, dependency.line, message));
-            }
-            used.push(dependency.name);
-        }
+    let text = repository.file(REASONS).map(|file| file.text.as_str()).unwrap_or_default();
+    match dependencies() {
+        Ok(used) => compare(&used, &reasons(text)),
+        Err(complaint) => vec![Finding::new("Cargo.toml", 0, complaint)],
     }
-    for dependency in &declared {
-        let name = dependency.name;
-        if !used.contains(&name) {
-            let message = format!("`{name}` is used by no crate");
-            findings.push(Finding::new(WORKSPACE, dependency.line, message));
-        } else if !reasons.iter().any(|(_, reason)| *reason == name) {
-            let message = format!("`{name}` has no row in {REASONS}: why is it here?");
-            findings.push(Finding::new(WORKSPACE, dependency.line, message));
-        }
-    }
-    for (line, name) in reasons {
-        if !declared.iter().any(|dependency| dependency.name == name) {
-            let message = format!("`{name}` is no dependency of the workspace");
-            findings.push(Finding::new(REASONS, line, message));
-        }
-    }
-    findings
 }
 
-struct Dependency<'a> {
-    line: usize,
-    name: &'a str,
-    value: &'a str,
+/// The crates that the workspace takes from elsewhere.
+fn dependencies() -> Result<BTreeSet<String>, String> {
+    let metadata = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    let metadata = step::output(step::cargo().args(metadata))?;
+    let metadata: Value = serde_json::from_str(&metadata)
+        .map_err(|error| format!("cannot read `cargo metadata`: {error}"))?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let packages = list(&metadata["packages"]).into_iter();
+    let all = packages.flat_map(|package| list(&package["dependencies"]));
+    let foreign = all.filter(|dependency| !dependency["source"].is_null());
+    Ok(foreign.filter_map(|dependency| Some(dependency["name"].as_str()?.to_owned())).collect())
 }
 
-/// The entries of all `[…dependencies]` sections, one line each.
-fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
-    let mut inside = false;
-    let mut found = Vec::new();
-    for (index, line) in manifest.lines().enumerate() {
-        if line.starts_with('[') {
-            inside = line.ends_with("dependencies]");
-        } else if inside && line.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-            let end = line.find(['.', ' ', '=']).unwrap_or(line.len());
-            let (name, value) = line.split_at(end);
-            found.push(Dependency { line: index + 1, name, value });
-        }
-    }
-    found
+fn compare(used: &BTreeSet<String>, reasons: &[(usize, &str)]) -> Vec<Finding> {
+    let without_reason = used.iter().filter(|name| !reasons.iter().any(|(_, it)| it == name));
+    let without_reason = without_reason.map(|name| {
+        let message = format!("`{name}` has no row in {REASONS}: why is it here?");
+        Finding::new("Cargo.toml", 0, message)
+    });
+    let superfluous = reasons.iter().filter(|(_, name)| !used.contains(*name));
+    let superfluous = superfluous.map(|(line, name)| {
+        Finding::new(REASONS, *line, format!("`{name}` is no dependency of the workspace"))
+    });
+    without_reason.chain(superfluous).collect()
 }
 
 /// The first cells of the table below the heading `## Dependencies`: line and name.
@@ -110,19 +85,11 @@ mod tests {
 
     #[test]
     fn dependencies_and_reasons_that_miss_each_other_are_found() {
-        let workspace = "[workspace.dependencies]\nown = { path = \"x\" }\ngood = \"1\"\n\
-                         bare = \"1\"\nunused = \"1\"\n[profile.dev]\nopt-level = 1\n";
-        let member = "[dependencies]\nown.workspace = true\ngood = { workspace = true }\n\
-                      [dev-dependencies]\nbare.workspace = true\nprivate = \"1\"\n";
-        let reasons = "## Dependencies\n| `good` | why |\n| `gone` | why |\n## Next\n| `no` |";
-        assert_finds(
-            every_dependency_has_a_reason,
-            &[
-                ("Cargo.toml", workspace),
-                ("CONTRIBUTING.md", reasons),
-                ("crates/a/Cargo.toml", member),
-            ],
-            &["CONTRIBUTING.md:3", "Cargo.toml:4", "Cargo.toml:5", "crates/a/Cargo.toml:6"],
-        );
+        let used = ["bare", "good"].map(str::to_owned).into();
+        let text = "## Dependencies\n| `good` | why |\n| `gone` | why |\n## Next\n| `no` |";
+        let found = compare(&used, &reasons(text));
+        let places: Vec<_> = found.iter().map(|it| (it.path.as_str(), it.line)).collect();
+        assert_eq!(places, [("Cargo.toml", 0), ("CONTRIBUTING.md", 3)]);
+        assert!(dependencies().expect("cargo knows them").contains("serde_json"));
     }
 }

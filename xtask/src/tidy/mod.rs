@@ -5,11 +5,9 @@
 
 mod attacks;
 mod codemap;
-mod dependencies;
 mod habits;
 mod host;
 mod layers;
-mod license;
 mod manifests;
 mod pages;
 mod planted;
@@ -27,7 +25,6 @@ type Rule = fn(&Repository) -> Vec<Finding>;
 const RULES: &[Rule] = &[
     attacks::every_attack_names_tests_that_exist,
     codemap::every_source_file_is_in_the_codemap,
-    dependencies::licences_versions_and_sources_are_allowed,
     habits::tests_do_not_sleep,
     habits::public_imports_name_what_they_import,
     habits::scripts_have_headers,
