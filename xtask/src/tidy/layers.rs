@@ -2,7 +2,7 @@
 //! `core ← process ← host ← store ← session ← client, guard, lease, mutex`.
 
 use super::Finding;
-use super::repository::{LIBRARY, Repository};
+use super::repository::{LIBRARY, Repository, words};
 
 /// The layers ("rooms") of the library, inner ones first. A layer may import itself and inner ones.
 const ROOMS: [&str; 5] = ["core", "process", "host", "store", "session"];
@@ -10,21 +10,32 @@ const ROOMS: [&str; 5] = ["core", "process", "host", "store", "session"];
 /// Inner layers of the library do not import outer ones.
 pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (file, name, source) in repository.rust(LIBRARY) {
+    for (file, name) in repository.rust(LIBRARY) {
         let room = name.split(['/', '.']).next().unwrap_or_default();
         let Some(depth) = ROOMS.iter().position(|inner| *inner == room) else { continue };
-        for (line, _, head) in source.heads("crate::") {
-            if !ROOMS[..=depth].contains(&head.as_str()) {
-                let message = format!("`{room}` must not know `crate::{head}`");
-                findings.push(Finding::new(&file.path, line, message));
-            }
-        }
         // In the main file of a layer, `super` is the root, which imports every layer.
         let is_top = name == format!("{room}.rs") || name == format!("{room}/mod.rs");
-        for (line, in_test, head) in source.heads("super::") {
-            if (is_top && !in_test) || head == "super" {
-                let message = "leave a room through `crate::`, not through `super`";
-                findings.push(Finding::new(&file.path, line, message));
+        for line in file.lines() {
+            let mut found = |message: String| {
+                findings.push(Finding::new(&file.path, line.number, message));
+            };
+            for at in words(&line.code, "crate::") {
+                let head = name_at(&line.code[at + "crate::".len()..]);
+                if !ROOMS[..=depth].contains(&head) {
+                    found(format!("`{room}` must not know `crate::{head}`"));
+                }
+            }
+            let leaves = is_top && !line.in_test && words(&line.code, "super::").next().is_some();
+            if leaves || line.code.contains("super::super") {
+                found("leave a room through `crate::`, not through `super`".to_owned());
+            }
+            if let (0, Some(path)) = (depth, imported(&line.code)) {
+                let head = name_at(path);
+                let is_sibling = repository.file(&format!("{LIBRARY}core/{head}.rs")).is_some();
+                let is_local = line.in_test && head.starts_with(char::is_uppercase);
+                if !is_sibling && !is_local && !["std", "crate", "super", "self"].contains(&head) {
+                    found(format!("core imports `{head}`; it stands on std alone"));
+                }
             }
         }
     }
@@ -35,21 +46,29 @@ pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
 /// contract, and not through the modules of `core`.
 pub(super) fn the_command_uses_the_front_door(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (file, _, source) in repository.rust("crates/leasehold-cli/src/") {
-        for (line, in_test, head) in source.heads("leasehold::core::") {
-            if !in_test && head.starts_with(char::is_lowercase) {
-                let message = format!("the command reaches into `leasehold::core::{head}`");
-                findings.push(Finding::new(&file.path, line, message));
-            }
-        }
-        for (line, _, path) in source.uses() {
-            if path.starts_with("leasehold::{") && path.contains("core::") {
-                let message = "import `leasehold::core` by itself, so that it can be checked";
-                findings.push(Finding::new(&file.path, line, message));
+    for (file, _) in repository.rust("crates/leasehold-cli/src/") {
+        for line in file.lines().into_iter().filter(|line| !line.in_test) {
+            for at in words(&line.code, "core::") {
+                let (before, after) = line.code.split_at(at);
+                let name = &after["core::".len()..];
+                if !before.ends_with("leasehold::") || !name.starts_with(char::is_uppercase) {
+                    let message = "import names, one by one, as `leasehold::core::Name`";
+                    findings.push(Finding::new(&file.path, line.number, message));
+                }
             }
         }
     }
     findings
+}
+
+/// The path that a line imports.
+fn imported(code: &str) -> Option<&str> {
+    let (before, path) = code.split_once("use ")?;
+    (before.trim().is_empty() || before.trim().starts_with("pub")).then_some(path)
+}
+
+fn name_at(path: &str) -> &str {
+    path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -80,12 +99,14 @@ mod tests {
                 ),
                 (
                     "crates/leasehold/src/session/driver.rs",
-                    "use crate::Guard;\n#[cfg(test)]\nmod t { use super::*; }",
+                    "use crate::Guard;\n#[cfg(test)]\nmod t {\n    use super::*;\n}",
                 ),
                 ("crates/leasehold/src/client.rs", "use crate::{mutex, session};"),
+                ("crates/leasehold/src/core/mod.rs", "pub use key::Key;\nuse serde::Serialize;"),
             ],
             &[
                 "crates/leasehold/src/core/key.rs:2",
+                "crates/leasehold/src/core/mod.rs:2",
                 "crates/leasehold/src/session/driver.rs:1",
                 "crates/leasehold/src/session/mod.rs:2",
                 "crates/leasehold/src/store/memory.rs:2",

@@ -5,16 +5,14 @@
 
 mod attacks;
 mod codemap;
-mod habits;
-mod host;
 mod layers;
 mod manifests;
+mod names;
 mod pages;
 mod planted;
 mod repository;
 mod scripts;
 mod size;
-mod source;
 
 use std::fmt;
 
@@ -25,19 +23,16 @@ type Rule = fn(&Repository) -> Vec<Finding>;
 const RULES: &[Rule] = &[
     attacks::every_attack_names_tests_that_exist,
     codemap::every_source_file_is_in_the_codemap,
-    habits::tests_do_not_sleep,
-    habits::public_imports_name_what_they_import,
-    habits::scripts_have_headers,
-    host::core_is_pure,
-    host::time_tasks_and_randomness_come_from_the_host,
     layers::imports_point_inwards,
     layers::the_command_uses_the_front_door,
     manifests::every_crate_takes_the_workspace_lints,
     manifests::every_dependency_has_a_reason,
+    names::names_are_used_where_they_belong,
     pages::the_page_of_benchmarks_is_what_the_records_say,
     pages::the_page_of_trust_is_what_the_records_say,
     planted::planted_bugs_name_what_catches_them,
     planted::planted_bugs_still_apply,
+    scripts::scripts_have_headers,
     scripts::scripts_do_what_every_server_allows,
     size::lines_and_files_are_short,
 ];

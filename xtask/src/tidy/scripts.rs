@@ -1,7 +1,7 @@
 //! Limits on the scripts that run inside servers.
 
 use super::Finding;
-use super::repository::{LIBRARY, Repository};
+use super::repository::{LIBRARY, Repository, words};
 
 /// The line that names the keys of a script: `local A, B = unpack(KEYS)`.
 const DECLARATION: &str = "= unpack(KEYS)";
@@ -101,6 +101,21 @@ pub(super) fn scripts_do_what_every_server_allows(repository: &Repository) -> Ve
     findings
 }
 
+/// A script's header names its arguments and its replies.
+pub(super) fn scripts_have_headers(repository: &Repository) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in repository.files().iter().filter(|file| file.is("lua")) {
+        let header: String = file.text.lines().take_while(|line| line.starts_with("--")).collect();
+        for part in ["KEYS", "ARGV", "repl"] {
+            if !header.contains(part) {
+                let message = format!("the header does not say `{part}`");
+                findings.push(Finding::new(&file.path, 1, message));
+            }
+        }
+    }
+    findings
+}
+
 /// The fault in a call of the server, if there is one.
 fn complaint(arguments: &[&str], declared: &[&str]) -> Option<String> {
     let (command, arguments) = arguments.split_first()?;
@@ -140,7 +155,7 @@ fn declared_at(code: &str) -> Option<usize> {
 
 /// The calls of the server: their positions, and the arguments of each.
 fn calls(code: &str) -> Vec<(usize, Vec<&str>)> {
-    let all = words(code, "call").into_iter().chain(words(code, "pcall"));
+    let all = words(code, "call").chain(words(code, "pcall"));
     all.filter_map(|at| {
         let open = at + code[at..].find('(')?;
         let between = &code[at..open];
@@ -176,16 +191,6 @@ fn arguments(code: &str) -> Vec<&str> {
 /// The text of a quoted argument, if the argument is nothing else.
 fn literal(argument: &str) -> Option<&str> {
     argument.strip_prefix('\'')?.strip_suffix('\'').filter(|text| !text.contains('\''))
-}
-
-/// The positions of a word that is not part of a longer word.
-fn words(code: &str, word: &str) -> Vec<usize> {
-    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
-    code.match_indices(word)
-        .map(|(at, _)| at)
-        .filter(|at| !code[..*at].ends_with(is_inside))
-        .filter(|at| !code[at + word.len()..].starts_with(is_inside))
-        .collect()
 }
 
 /// The code with comments replaced by spaces, so that positions stay. No text contains `--`.
@@ -276,5 +281,20 @@ mod tests {
     fn scripts_that_no_server_runs_are_let_be() {
         let bad = "call('NOPE')";
         assert_finds(scripts_do_what_every_server_allows, &[("bench/a.lua", bad)], &[]);
+    }
+
+    #[test]
+    fn scripts_without_a_header_are_found() {
+        assert_finds(
+            scripts_have_headers,
+            &[
+                (
+                    "a.lua",
+                    "-- a.lua: does it.\n-- KEYS[1] lock  ARGV[1] owner  reply: 1 | 0\nreturn 1",
+                ),
+                ("b.lua", "return KEYS[1] -- ARGV, reply"),
+            ],
+            &["b.lua:1", "b.lua:1", "b.lua:1"],
+        );
     }
 }
