@@ -7,52 +7,28 @@ use crate::record::{Record, spaced};
 /// The schema of a record.
 pub(super) const SCHEMA: &str = "leasehold.bench.v1";
 
-const OPENING: &str = "\
-# Benchmarks
-
-The costs of Leasehold, each beside a yardstick that is measured in the same run, in turns with it.
-Goals were set before anything was measured.
-
-A figure is the median of several rounds, with the lowest and the highest in brackets. A ratio is
-taken within each round; the column *Yardstick* shows the medians of both. Absolute times belong to
-one machine, and ratios travel better. Rerun before you rely on any.
-
-`cargo xtask bench` makes this page from the records in `bench/records/` and the notes beside them.
-Each record names its commit. A test compares the page with the records.
-
-";
-
 const GOALS_MISSED: &str =
     "Each stands in bold in its table. A note below the table says why, where that is known.\n\n";
 
-const RERUN: &str = "\
-## Rerun
-
-`cargo xtask bench` measures everything in some minutes, `cargo xtask bench --scenario NAME` one
-scenario. Each leaves its record. Leave the machine alone meanwhile.
-
-By hand: `cargo build --release -p leasehold-bench`, then the commands above, with `--json` for one
-object a figure. `--redis` starts a private server; `--url` names another one, or another store.
-";
+/// The text of the page, with marks for what comes from the records.
+const TEMPLATE: &str = include_str!("page.md");
 
 /// The page, rendered from the files of the repository.
 pub(crate) fn render(read: impl Fn(&str) -> Option<String>) -> Result<String, String> {
-    let mut page = String::new();
+    let mut page = TEMPLATE.to_owned();
     let mut goals = Goals::default();
     for scenario in &SCENARIOS {
-        page += &format!("## {}\n\n{}\n", scenario.name, scenario.measured);
         let path = record_path(scenario.name);
-        match read(&path) {
-            Some(text) => {
-                page += &measured(scenario, &Record::read(&path, &text, SCHEMA)?, &mut goals)?;
-            }
-            None => page += "Not run yet.\n\n",
-        }
+        let mut section = match read(&path) {
+            Some(text) => measured(scenario, &Record::read(&path, &text, SCHEMA)?, &mut goals)?,
+            None => "Not run yet.\n\n".to_owned(),
+        };
         if let Some(note) = read(&note_path(scenario.name)) {
-            page += &format!("{}\n\n", note.trim());
+            section += &format!("{}\n\n", note.trim());
         }
+        page = page.replacen(&format!("{{{}}}", scenario.name), &section, 1);
     }
-    Ok(format!("{OPENING}{}{page}{RERUN}", goals.summary()))
+    Ok(page.replacen("{goals}", &goals.summary(), 1))
 }
 
 /// The results of all goals.

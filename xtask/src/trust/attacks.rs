@@ -5,14 +5,6 @@ use crate::record::Record;
 /// The record.
 pub(crate) const RECORD: &str = "trust/attacks.json";
 
-const OPENING: &str = "
-## Attacks from outside
-
-People who had not written Leasehold tried to break it, with real processes and servers. Each row
-says what they did, what happened then, and which tests do it again with every change.
-
-";
-
 /// One attack.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Attack {
@@ -41,9 +33,9 @@ pub(crate) fn read(record: &Record) -> Result<Vec<Attack>, String> {
 pub(super) fn table(record: Option<&Record>) -> Result<String, String> {
     let attacks = record.map_or(Ok(Vec::new()), read)?;
     if attacks.is_empty() {
-        return Ok(format!("{OPENING}None is on record.\n"));
+        return Ok("None is on record.\n".to_owned());
     }
-    let mut table = format!("{OPENING}| Attack | What happened then | Tests |\n|---|---|---|\n");
+    let mut table = "| Attack | What happened then | Tests |\n|---|---|---|\n".to_owned();
     for one in attacks {
         let tests: Vec<String> = one.tests.iter().map(|test| format!("`{test}`")).collect();
         table += &format!("| {} | {} | {} |\n", one.attack, one.was, tests.join("<br>"));

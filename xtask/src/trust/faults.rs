@@ -6,17 +6,6 @@ use crate::record::{Record, spaced};
 
 const SECTION: &str = "## Which faults are covered";
 
-const FAULTS: &str = "
-## Faults
-
-GUARANTEES.md explains each, *Which faults are covered*. A *no* in the second column means
-that windows may overlap under it: that is counted, and fencing tokens must rise all the same. A
-fault on a real server counts if at least 50 acquisitions were tried between it and one ttl after.
-
-| Fault | covered | simulated | on real servers | of these, counted |
-|---|---|---|---|---|
-";
-
 /// The table of faults, in the order of GUARANTEES.md.
 pub(super) fn table(
     guarantees: &str,
@@ -25,7 +14,7 @@ pub(super) fn table(
 ) -> Result<String, String> {
     let simulated = simulation.map(|record| record.counts("faults")).transpose()?;
     let chaos = chaos.map(|record| record.object("faults")).transpose()?;
-    let mut table = FAULTS.to_owned();
+    let mut table = String::new();
     let mut listed = listed(guarantees);
     let tried = simulated.iter().flat_map(BTreeMap::keys).cloned();
     // A fault that was injected but is not in the table must still be shown.

@@ -13,34 +13,8 @@ use crate::record::Record;
 /// The page.
 pub(crate) const PAGE: &str = "TRUST.md";
 
-const OPENING: &str = "\
-# What was done to Leasehold, and what came of it
-
-A lock is trusted for what it survives. This page says what was tried, how often, and what was
-found, with the command that does it again. `cargo xtask trust` makes it from the records in
-`trust/`, each of which names the commit it was made at; nothing here is written by hand, and a
-test compares. GUARANTEES.md says what is promised.
-
-Every run is judged by the same checker. It knows these invariants, and a hand-made history that
-breaks each of them is among its tests:
-
-";
-
-const LIMITS: &str = "
-## What none of this proves
-
-- That there are no bugs. Seeds are samples; what no seed does was not tried. A planted bug that is
-  found shows that the checker bites there, and nowhere else.
-- That Redis and Valkey behave as simulated. The simulated server runs our real scripts, and is
-  compared with real servers command by command, as far as we use them. It is still a model.
-- Anything about SQLite under faults. Simulation and fire are for Redis alone; SQLite has its own
-  tests, the suite that all stores pass, and random requests, on which all stores have to agree.
-- Anything about faults that are not in the table, about several of them beyond what was drawn, or
-  about hardware that lies.
-- That only one process acts. No lease can promise that: a process may be stopped between looking
-  at its guard and writing. That is what fencing tokens are for.
-- That your own service uses them. See GUARANTEES.md, and `examples/fenced_write.rs`.
-";
+/// Its text, with marks for what comes from the records.
+const TEMPLATE: &str = include_str!("page.md");
 
 /// Renders the page and writes it.
 pub(crate) fn run() -> Result<(), String> {
@@ -67,18 +41,17 @@ pub(crate) fn render(
         .iter()
         .map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"))
         .collect();
-    Ok([
-        OPENING.to_owned(),
-        format!("| Invariant | What it says |\n|---|---|\n{invariants}"),
-        runs::simulation(simulation.as_ref())?,
-        runs::chaos(chaos.as_ref())?,
-        faults::table(&guarantees, simulation.as_ref(), chaos.as_ref())?,
-        planted::table(record("planted")?.as_ref(), bugs)?,
-        planted::found_on_the_way(record("found")?.as_ref())?,
-        attacks::table(record("attacks")?.as_ref())?,
-        LIMITS.to_owned(),
-    ]
-    .concat())
+    let parts = [
+        ("{invariants}", invariants),
+        ("{simulation}", runs::simulation(simulation.as_ref())?),
+        ("{seen_from_outside}", runs::seen_from_outside()),
+        ("{chaos}", runs::chaos(chaos.as_ref())?),
+        ("{faults}", faults::table(&guarantees, simulation.as_ref(), chaos.as_ref())?),
+        ("{planted}", planted::table(record("planted")?.as_ref(), bugs)?),
+        ("{found}", planted::found_on_the_way(record("found")?.as_ref())?),
+        ("{attacks}", attacks::table(record("attacks")?.as_ref())?),
+    ];
+    Ok(parts.iter().fold(TEMPLATE.to_owned(), |page, (mark, part)| page.replacen(mark, part, 1)))
 }
 
 #[cfg(test)]

@@ -1,25 +1,12 @@
 //! The planted bugs, and the real bugs that were found on the way.
 
 use super::runs::NOT_RUN;
-use crate::planted::{Bug, Catcher, PLANTED};
+use crate::planted::{Bug, Catcher};
 use crate::record::{Record, spaced};
-
-const FOUND: &str = "
-## Bugs found on the way
-
-Real ones, in this library, found by these means.
-
-";
 
 /// The table of planted bugs.
 pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, String> {
-    let mut table = format!(
-        "\n## Planted bugs\n\n\
-         Whether the checker and the tests bite: each of these mistakes was built into a copy of \
-         the sources,\nand must be found by the invariant or by the test that its patch names. \
-         They are patches in\n`{PLANTED}`. Many are defects of other locks.\n\
-         `cargo xtask sim --planted` tries all, `--planted NAME` one.\n\n"
-    );
+    let mut table = String::new();
     let tried = match record {
         Some(record) => {
             table += &format!("At commit `{}`.\n\n", record.text("commit")?);
@@ -63,9 +50,9 @@ pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, Str
 pub(super) fn found_on_the_way(record: Option<&Record>) -> Result<String, String> {
     let bugs = record.map_or(Ok(Vec::new()), |record| record.list("bugs"))?;
     if bugs.is_empty() {
-        return Ok(format!("{FOUND}None is on record.\n"));
+        return Ok("None is on record.\n".to_owned());
     }
-    let mut table = format!("{FOUND}| What was wrong | Broken | Found by | Fixed in |\n");
+    let mut table = "| What was wrong | Broken | Found by | Fixed in |\n".to_owned();
     table += "|---|---|---|---|\n";
     for bug in bugs {
         let by = match (bug.has("seed"), bug.has("test")) {

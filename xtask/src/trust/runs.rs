@@ -8,30 +8,9 @@ use crate::record::{Record, spaced};
 /// The text in place of a missing record.
 pub(super) const NOT_RUN: &str = "Not run yet.\n";
 
-const SIMULATION: &str = "
-## Simulation
-
-The library as shipped, with its store for Redis, on virtual time: several clients, a simulated
-Redis server that runs the real scripts, a network and clocks, and faults, all drawn from one
-number, the *seed*. The same seed gives the same run on every machine; one is shown by
-`cargo xtask sim --seeds N..N+1 --trace`. The other stores, SQLite and memory, are not simulated.
-
-";
-
-const CHAOS: &str = "
-## Real servers under fire
-
-Processes of the real command and library, against real servers, through a proxy that holds back,
-drops and cuts; processes are stopped and killed, servers too. Windows are compared on the one
-clock of the machine. What a real server does with each request is not told, so only these are
-asked of such a run:
-@.
-
-";
-
 /// The section about the simulation.
 pub(super) fn simulation(record: Option<&Record>) -> Result<String, String> {
-    let Some(record) = record else { return Ok(format!("{SIMULATION}{NOT_RUN}")) };
+    let Some(record) = record else { return Ok(NOT_RUN.to_owned()) };
     let (first, past_last) = record.pair("seeds")?;
     let (simulated, wall) = (record.count("simulated_s")?, record.count("wall_s")?);
     let cores = record.count("cores")?;
@@ -44,7 +23,7 @@ pub(super) fn simulation(record: Option<&Record>) -> Result<String, String> {
         false => String::new(),
     };
     Ok(format!(
-        "{SIMULATION}At commit `{}`: {} seeds, {} of them with nothing but faults that the \
+        "At commit `{}`: {} seeds, {} of them with nothing but faults that the \
          promises cover.\n\n\
          - {} simulated seconds, at {} simulated seconds per second and core ({} s on {cores} \
          cores)\n\
@@ -64,13 +43,12 @@ pub(super) fn simulation(record: Option<&Record>) -> Result<String, String> {
 
 /// The section about the runs against real servers.
 pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
-    let opening = CHAOS.replace('@', &seen_from_outside());
-    let Some(record) = record else { return Ok(opening + NOT_RUN) };
+    let Some(record) = record else { return Ok(NOT_RUN.to_owned()) };
     let minutes = record.measure("minutes")?;
     let black_holes = record.object("black_holes")?;
     let wake_up = record.object("wake_up_ms")?;
     Ok(format!(
-        "{opening}At commit `{}`: {minutes} minutes on {}, {} acquisitions tried and {} of them \
+        "At commit `{}`: {minutes} minutes on {}, {} acquisitions tried and {} of them \
          granted.\n\n\
          - `leasehold run`, cut off from its server: its child was dead before the deadline in {} \
          of {} tries\n\
@@ -92,7 +70,7 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
 }
 
 /// The invariants that can be checked without knowing the server's steps, as a list in words.
-fn seen_from_outside() -> String {
+pub(super) fn seen_from_outside() -> String {
     let seen = INVARIANTS.iter().filter(|(name, _)| !NEED_THE_SERVER.contains(name));
     seen.map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
