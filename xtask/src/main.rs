@@ -21,30 +21,7 @@ mod trust;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "\
-usage: cargo xtask COMMAND
-
-  test [ARGS]  every test of the workspace, doctests and examples included; with ARGS, what
-               `cargo test ARGS` runs
-  servers [NAME]...
-               what talks to a server, tested again on Redis 6.2 and Valkey 8.1
-  chaos [--minutes N] [--seed S] [--json FILE]
-               real servers and processes under fire
-  tidy         the rules of this repository that no compiler knows
-  check        formatting, clippy, documentation, features, tidy, dependencies
-  ci           check, the short simulation, servers, then test
-  sim --short  100 seeds twice, to the same end, and 2 000 that follow from the commit
-  sim ARGS     the simulation: `sim --seeds A..B [--world KIND] [--jobs N] [--json FILE] [--trace]`;
-               `sim --help` explains every flag
-  sim --planted [NAME...] [--jobs N] [--json FILE]
-               plants known bugs in a copy of the sources; fails if the simulation, or the test
-               that a bug names, misses one
-  trust        renders TRUST.md from the records in trust/
-  bench [--scenario NAME]...
-               measures all scenarios, or these, keeps the records in bench/records/, and renders
-               BENCHMARKS.md
-  bench --render
-               renders BENCHMARKS.md from the records and notes that are there";
+const USAGE: &str = include_str!("usage.txt");
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -54,7 +31,7 @@ fn main() -> ExitCode {
     let asks_for_help = rest.iter().any(|arg| arg == "--help" || arg == "-h");
     // The simulation explains its own flags.
     if asks_for_help && command != "sim" {
-        println!("{USAGE}");
+        print!("{USAGE}");
         return ExitCode::SUCCESS;
     }
     let outcome = match (command.as_str(), rest.as_slice()) {
@@ -73,7 +50,7 @@ fn main() -> ExitCode {
             suite::run(&[]).and(elsewhere).and(simulated).and(checked)
         }
         _ => {
-            eprintln!("{USAGE}");
+            eprint!("{USAGE}");
             return ExitCode::from(64);
         }
     };
