@@ -6,45 +6,18 @@ use super::repository::{LIBRARY, Repository, words};
 /// The line that names the keys of a script: `local A, B = unpack(KEYS)`.
 const DECLARATION: &str = "= unpack(KEYS)";
 
-/// The arguments of a command that are keys.
-#[derive(Clone, Copy, PartialEq)]
-enum Keys {
-    None,
-    First,
-    All,
-}
-
 /// The one function that takes a key as a parameter, and the name of the parameter.
 const GIVEN: (&str, &str) = ("expire", "key");
 
-/// The commands of Redis 6.2 and every Valkey, with their keys and options.
-const COMMANDS: &[(&str, Keys, &[&str])] = &[
-    ("DECR", Keys::First, &[]),
-    ("DEL", Keys::All, &[]),
-    ("EXISTS", Keys::All, &[]),
-    ("GET", Keys::First, &[]),
-    ("HDEL", Keys::First, &[]),
-    ("HGET", Keys::First, &[]),
-    ("HMGET", Keys::First, &[]),
-    ("HSET", Keys::First, &[]),
-    ("INCR", Keys::First, &[]),
-    ("INCRBY", Keys::First, &[]),
-    ("INFO", Keys::None, &[]),
-    ("PEXPIRE", Keys::First, &[]),
-    ("PTTL", Keys::First, &[]),
-    ("PUBLISH", Keys::None, &[]),
-    ("SET", Keys::First, &["NX", "PX"]),
-    ("TIME", Keys::None, &[]),
-    ("ZADD", Keys::First, &[]),
-    ("ZCARD", Keys::First, &[]),
-    ("ZCOUNT", Keys::First, &[]),
-    ("ZMSCORE", Keys::First, &[]),
-    ("ZRANGE", Keys::First, &["WITHSCORES"]),
-    ("ZRANGEBYSCORE", Keys::First, &["LIMIT"]),
-    ("ZRANK", Keys::First, &[]),
-    ("ZREM", Keys::First, &[]),
-    ("ZSCORE", Keys::First, &[]),
-];
+/// The commands of Redis 6.2 and every Valkey whose first argument is a key.
+const OF_ONE_KEY: &str = "DECR GET HDEL HGET HMGET HSET INCR INCRBY PEXPIRE PTTL SET ZADD ZCARD \
+                          ZCOUNT ZMSCORE ZRANGE ZRANGEBYSCORE ZRANK ZREM ZSCORE";
+/// Those whose arguments are all keys.
+const OF_KEYS: &str = "DEL EXISTS";
+/// Those that have no key.
+const OF_NO_KEY: &str = "INFO PUBLISH TIME";
+/// Their options.
+const OPTIONS: &str = "SET NX, SET PX, ZRANGE WITHSCORES, ZRANGEBYSCORE LIMIT";
 
 /// Scripts use only commands and options that the oldest server has, and only keys that they were
 /// given. Their loops have bounds.
@@ -122,13 +95,12 @@ fn complaint(arguments: &[&str], declared: &[&str]) -> Option<String> {
     let Some(name) = literal(command) else {
         return Some(format!("`{command}`: name the command, so that it can be checked"));
     };
-    let Some((_, keys, options)) = COMMANDS.iter().find(|(known, _, _)| *known == name) else {
-        return Some(format!("`{name}` is not on the list of commands that every server has"));
-    };
-    let keys = match keys {
-        Keys::None => &[],
-        Keys::First => arguments.get(..1).unwrap_or(&["nothing"]),
-        Keys::All => arguments,
+    let is_in = |commands: &str| commands.split(' ').any(|command| command == name);
+    let keys = match () {
+        () if is_in(OF_ONE_KEY) => arguments.get(..1).unwrap_or(&["nothing"]),
+        () if is_in(OF_KEYS) => arguments,
+        () if is_in(OF_NO_KEY) => &[],
+        () => return Some(format!("`{name}` is not on the lists of what every server has")),
     };
     if let Some(key) = keys.iter().find(|key| !declared.contains(*key)) {
         return Some(format!("`{name}` of `{key}`, which is none of the keys of the script"));
@@ -137,7 +109,8 @@ fn complaint(arguments: &[&str], declared: &[&str]) -> Option<String> {
         .iter()
         .filter_map(|argument| literal(argument))
         .filter(|text| text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase()));
-    let option = shouted.find(|option| !options.contains(option))?;
+    let is_known = |option: &str| OPTIONS.split(", ").any(|it| it == format!("{name} {option}"));
+    let option = shouted.find(|option| !is_known(option))?;
     Some(format!("`{name}` with `{option}`, which is not on the list of options"))
 }
 
