@@ -37,12 +37,7 @@ pub(crate) fn render(
     let simulation = record("simulation")?;
     let chaos = record("chaos")?;
     let guarantees = read("GUARANTEES.md").unwrap_or_default();
-    let invariants: String = crate::invariants::INVARIANTS
-        .iter()
-        .map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"))
-        .collect();
     let parts = [
-        ("{invariants}", invariants),
         ("{simulation}", runs::simulation(simulation.as_ref())?),
         ("{seen_from_outside}", runs::seen_from_outside()),
         ("{chaos}", runs::chaos(chaos.as_ref())?),

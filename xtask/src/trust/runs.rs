@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::invariants::{INVARIANTS, NEED_THE_SERVER};
+use crate::invariants::{self, NEED_THE_SERVER};
 use crate::record::{Record, spaced};
 
 /// The text in place of a missing record.
@@ -71,8 +71,8 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
 
 /// The invariants that can be checked without knowing the server's steps, as a list in words.
 pub(super) fn seen_from_outside() -> String {
-    let seen = INVARIANTS.iter().filter(|(name, _)| !NEED_THE_SERVER.contains(name));
-    seen.map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    let seen = invariants::names().filter(|name| !NEED_THE_SERVER.contains(name));
+    seen.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// How often each invariant was broken, under faults that the promises cover and under others.
@@ -82,11 +82,10 @@ fn violations(record: &Record) -> Result<String, String> {
     let of = |counts: &BTreeMap<String, u64>, name: &str| counts.get(name).copied().unwrap_or(0);
     let mut rows = String::new();
     let mut others = 0;
-    let known = INVARIANTS.iter().map(|(name, _)| *name);
     // A name that is missing from the list must still be shown.
     let strange = covered.keys().chain(beyond.keys()).map(String::as_str);
-    let strange = strange.filter(|name| !crate::invariants::is_known(name));
-    for name in known.chain(strange) {
+    let strange = strange.filter(|name| !invariants::is_known(name));
+    for name in invariants::names().chain(strange) {
         let (inside, outside) = (of(&covered, name), of(&beyond, name));
         if inside == 0 && outside == 0 {
             others += 1;
