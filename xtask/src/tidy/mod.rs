@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: rules of this repository that no compiler checks.
+//! `cargo xtask tidy`: rules of this repository that neither clippy nor cargo-deny can check.
 //!
 //! The rules also run as the test `the_repository_is_tidy`, so that nobody can forget them. Each is
 //! a function from the [`Repository`] to its findings, and has a test with a bad sample.
