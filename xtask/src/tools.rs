@@ -51,26 +51,20 @@ pub(crate) fn need_pip() -> Result<(), String> {
     need(&PIP)
 }
 
-/// The remedy for a missing program.
-#[derive(Debug, PartialEq)]
-enum Remedy {
-    /// It is not missing.
-    Nothing,
-    /// We may install it.
-    Install,
-    /// Only the user can do something.
-    Tell(String),
-}
-
-fn remedy(need: &Need, is_there: bool, is_debian: bool, is_root: bool) -> Remedy {
+/// Whether to install a program. An error tells the user to do it.
+fn is_ours_to_install(
+    need: &Need,
+    is_there: bool,
+    is_debian: bool,
+    is_root: bool,
+) -> Result<bool, String> {
     match (is_there, is_debian, is_root) {
-        (true, ..) => Remedy::Nothing,
-        (false, true, true) => Remedy::Install,
-        (false, true, false) => Remedy::Tell(by_hand(need)),
-        (false, false, _) => Remedy::Tell(format!(
-            "{} is missing: install your system's, then run this again",
-            need.what
-        )),
+        (true, ..) => Ok(false),
+        (false, true, true) => Ok(true),
+        (false, true, false) => Err(by_hand(need)),
+        (false, false, _) => {
+            Err(format!("{} is missing: install your system's, then run this again", need.what))
+        }
     }
 }
 
@@ -85,11 +79,10 @@ fn by_hand(need: &Need) -> String {
 
 fn need(need: &Need) -> Result<(), String> {
     let is_debian = Path::new("/etc/debian_version").exists();
-    match remedy(need, (need.is_there)(), is_debian, is_root()) {
-        Remedy::Nothing => Ok(()),
-        Remedy::Tell(text) => Err(text),
-        Remedy::Install => install(need),
+    if is_ours_to_install(need, (need.is_there)(), is_debian, is_root())? {
+        return install(need);
     }
+    Ok(())
 }
 
 fn install(need: &Need) -> Result<(), String> {
@@ -156,17 +149,19 @@ mod tests {
     fn what_is_missing_is_installed_by_root_on_debian_and_told_to_others() {
         // there, on Debian, as root, what is done
         let table = [
-            (true, false, false, Ok(Remedy::Nothing)),
-            (true, true, true, Ok(Remedy::Nothing)),
-            (false, true, true, Ok(Remedy::Install)),
+            (true, false, false, Ok(false)),
+            (true, true, true, Ok(false)),
+            (false, true, true, Ok(true)),
             (false, true, false, Err("apt-get install -y --no-install-recommends redis-server")),
             (false, false, true, Err("(`redis-server`) is missing: install your system's")),
             (false, false, false, Err("(`redis-server`) is missing: install your system's")),
         ];
         for (is_there, is_debian, is_root, expected) in table {
-            match (remedy(&REDIS_SERVER, is_there, is_debian, is_root), expected) {
-                (Remedy::Tell(text), Err(part)) => assert!(text.contains(part), "{text}"),
-                (remedy, expected) => assert_eq!(Ok(remedy), expected, "{is_debian} {is_root}"),
+            match (is_ours_to_install(&REDIS_SERVER, is_there, is_debian, is_root), expected) {
+                (Err(text), Err(part)) => assert!(text.contains(part), "{text}"),
+                (ours, expected) => {
+                    assert_eq!(ours, expected.map_err(str::to_owned), "{is_debian} {is_root}");
+                }
             }
         }
     }
