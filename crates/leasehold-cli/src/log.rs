@@ -28,12 +28,15 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     };
     let wanted = std::env::var("LEASEHOLD_LOG").ok().filter(|text| !text.is_empty());
     let filter = match (&wanted, verbose) {
-        (Some(text), 0) => EnvFilter::try_new(text).map_err(|error| {
-            Failure::config(format!(
-                "LEASEHOLD_LOG is not understood: {error}; write a level such as `debug`"
-            ))
-        })?,
-        _ => EnvFilter::default().add_directive(level.into()),
+        (Some(text), 0) => match text.parse() {
+            Ok(level) => of_level(level),
+            Err(_) => EnvFilter::try_new(text).map_err(|error| {
+                Failure::config(format!(
+                    "LEASEHOLD_LOG is not understood: {error}; write a level such as `debug`"
+                ))
+            })?,
+        },
+        _ => of_level(level),
     };
     let mut layers = vec![Keep.with_filter(LevelFilter::WARN).boxed()];
     if wanted.is_some() || verbose > 0 {
@@ -42,6 +45,19 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     tracing_subscriber::registry().with(layers).init();
     Ok(())
 }
+
+/// Shows everything up to a level. From `debug` on also each renewal, which is one line every third
+/// of the ttl here: the command holds one lock, where a program may hold thousands.
+fn of_level(level: LevelFilter) -> EnvFilter {
+    let filter = EnvFilter::default().add_directive(level.into());
+    if level == LevelFilter::DEBUG {
+        filter.add_directive(RENEWALS.parse().expect("a filter"))
+    } else {
+        filter
+    }
+}
+
+const RENEWALS: &str = "leasehold::lock=trace";
 
 /// The last failure of the store that the library survived, and when.
 static TROUBLE: Mutex<Option<(Moment, String)>> = Mutex::new(None);

@@ -69,9 +69,9 @@ pub(crate) async fn take(
         };
         let error = match answer {
             Ok(Some(guard)) => {
-                let after_ms = view::millis(SystemHost.now().since(began));
+                let waited_ms = view::millis(SystemHost.now().since(began));
                 let fence = guard.fencing_token().map(tracing::field::display);
-                tracing::info!(name, after_ms, fence, "acquired");
+                tracing::info!(name, waited_ms, fence, "acquired");
                 return Ok(Taken::Granted(guard));
             }
             Ok(None) => return Ok(Taken::Busy(busy(client, name, wait).await)),

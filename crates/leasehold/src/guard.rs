@@ -147,8 +147,8 @@ impl Guard {
     /// Dropping the future still releases the lock, even before its first poll.
     pub async fn release(self) -> Result<Release, Error> {
         match self.hold.part().map_err(|error| error.about(&self.name))? {
-            Parted::Over => Ok(Release::NotHeld),
-            Parted::Kept => Ok(Release::Released),
+            Parted::Lost(_) | Parted::Over => Ok(Release::NotHeld),
+            Parted::Passed | Parted::Idle => Ok(Release::Released),
             Parted::Releasing(release) => told(&self.name, release.await),
             Parted::Leaving(answer) => told(&self.name, answer.await),
         }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::{Client, ErrorKind, Guard, Identity, Release};
 use rustix::process::Signal;
@@ -22,14 +23,15 @@ use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::supervise::{Child, child, supervise};
 use crate::take::{Asked, DRAIN, Taken, take};
 use crate::talk::{Level, Talk};
+use crate::view::millis;
 
 /// The longest default grace.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 
 /// How far a run came.
 enum Course {
-    /// The command ran, with this result.
-    Ran(Guard, Verdict),
+    /// The command ran, with this result. The lock is held since that moment.
+    Ran(Guard, Moment, Verdict),
     /// The command never started.
     Stopped(Exit),
 }
@@ -52,7 +54,9 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     };
     let asked = Asked { name, wait: args.take.wait(), patience };
     let course = match take_and_hold(context, args, asked, &client, policy, &mut signals).await {
-        Ok(Course::Ran(guard, verdict)) => return end(guard, verdict, &context.talk).await,
+        Ok(Course::Ran(guard, since, verdict)) => {
+            return end(guard, since, verdict, &context.talk).await;
+        }
         Ok(Course::Stopped(exit)) => Ok(exit),
         Err(failure) => Err(failure),
     };
@@ -77,11 +81,12 @@ async fn take_and_hold(
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
         Taken::Interrupted(signal) => return stopped(signal),
     };
+    let since = SystemHost.now();
     if let Some(signal) = signals.interrupted_already().await {
         return stopped(signal);
     }
     let verdict = hold(context, args, client, &guard, policy, signals).await?;
-    Ok(Course::Ran(guard, verdict))
+    Ok(Course::Ran(guard, since, verdict))
 }
 
 /// Runs the command, under a lease with enough time left.
@@ -107,7 +112,7 @@ async fn hold(
 }
 
 /// Ends the lease as the verdict says, and returns our own exit.
-async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failure> {
+async fn end(guard: Guard, since: Moment, verdict: Verdict, talk: &Talk) -> Result<Exit, Failure> {
     let name = guard.name().to_owned();
     if verdict.lease != Lease::Release {
         // A lost lease needs no release. Under a lease that is left to expire, somebody may still
@@ -118,7 +123,8 @@ async fn end(guard: Guard, verdict: Verdict, talk: &Talk) -> Result<Exit, Failur
     let asked = SystemHost.now();
     match tokio::time::timeout(DRAIN, guard.release()).await {
         Ok(Ok(Release::Released)) => {
-            tracing::info!(name, "released");
+            let held_ms = millis(asked.since(since));
+            tracing::info!(name, held_ms, "released");
             Ok(verdict.exit)
         }
         Ok(Ok(Release::NotHeld)) => Err(Failure::new(

@@ -6,6 +6,7 @@ use crate::harness::{World, finish, start};
 
 on_every_store! {
     each_level_shows_more_than_the_one_before,
+    a_level_in_the_environment_shows_what_its_flag_does,
     a_log_in_json_has_fields,
 }
 
@@ -13,9 +14,9 @@ fn each_level_shows_more_than_the_one_before(world: &World) {
     let log = |flag: &str| finish(world.run("x", &[flag], "exit 0")).stderr;
     let (first, second, third) = (log("-v"), log("-vv"), log("-vvv"));
     for (text, shows, hides) in [
-        (&first, &["acquired", "after_ms=", "released"][..], &["granted", "asks"][..]),
-        (&second, &["acquired", "granted", "released"], &["asks"]),
-        (&third, &["acquired", "granted", "asks", "the store answered", "released"], &[]),
+        (&first, &["acquired", "waited_ms=", "released", "held_ms="][..], &["key=", "asks"][..]),
+        (&second, &["acquired", "key=x", "token_hint=", "renewals=0", "released"], &["asks"]),
+        (&third, &["acquired", "key=x", "asks", "the store answered", "released"], &[]),
     ] {
         for part in shows {
             assert!(text.contains(part), "`{part}` is not in:\n{text}");
@@ -25,6 +26,15 @@ fn each_level_shows_more_than_the_one_before(world: &World) {
         }
     }
     let mut holder = start(world.run("x", &["-vv", "--ttl", "200ms"], "echo up; read line"));
+    holder.expect("up");
+    holder.expect_message("renewed");
+    drop(holder.end());
+}
+
+fn a_level_in_the_environment_shows_what_its_flag_does(world: &World) {
+    let mut run = world.run("x", &["--ttl", "200ms"], "echo up; read line");
+    run.env("LEASEHOLD_LOG", "debug");
+    let mut holder = start(run);
     holder.expect("up");
     holder.expect_message("renewed");
     drop(holder.end());
@@ -43,7 +53,8 @@ fn a_log_in_json_has_fields(world: &World) {
     assert_eq!(acquired["level"], "info");
     assert_eq!(acquired["fields"]["name"], "x");
     let fields = &acquired["fields"];
-    assert!(fields["after_ms"].is_u64() && fields["fence"].is_string(), "{acquired}");
+    assert!(fields["waited_ms"].is_u64() && fields["fence"].is_string(), "{acquired}");
     assert!(acquired["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{acquired}");
-    assert!(events.iter().any(|event| event["message"] == "released"), "{events:?}");
+    let released = events.iter().find(|event| event["message"] == "released").expect("it was");
+    assert!(released["fields"]["held_ms"].is_u64(), "{released}");
 }

@@ -1,7 +1,7 @@
 //! One acquisition: at once, from the local line, or from the store.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -13,6 +13,7 @@ use super::held::{Held, Hold};
 use super::leaving::Leaving;
 use super::local_line::{LocalLine, Met, TASKS_MAX, Task, Told};
 use super::spec::{Spec, Wait};
+use super::story::Asked;
 use super::{Session, closed};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -90,6 +91,14 @@ impl Session {
         spec: &Arc<Spec>,
     ) -> Result<Option<Hold>, Error> {
         self.check_here()?;
+        let asked = Asked::begin(self, &spec.key);
+        let mut trying = pin!(self.try_untold(spec));
+        let answer = poll_fn(|context| asked.step(|| trying.as_mut().poll(context))).await;
+        asked.answered(answer.as_ref().map(Option::as_ref));
+        answer
+    }
+
+    async fn try_untold(self: &Arc<Self>, spec: &Arc<Spec>) -> Result<Option<Hold>, Error> {
         self.check_open()?;
         // A loop of tries must let its runtime read hints.
         give_way().await;
@@ -111,8 +120,16 @@ impl Session {
         wait: Wait,
     ) -> Result<Hold, Error> {
         self.check_here()?;
+        let asked = Asked::begin(self, &spec.key);
+        let mut waiting = pin!(self.acquire_untold(spec, wait));
+        let answer = poll_fn(|context| asked.step(|| waiting.as_mut().poll(context))).await;
+        asked.answered(answer.as_ref().map(Some));
+        answer
+    }
+
+    async fn acquire_untold(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Hold, Error> {
         self.check_open()?;
-        // As in `try_acquire`.
+        // As in `try_untold`.
         give_way().await;
         // The part that asks the store is boxed, so that a task in the local line needs no memory
         // for it.

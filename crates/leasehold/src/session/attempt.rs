@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Session;
 use super::held::{Held, Hold};
 use super::spec::Spec;
+use super::story::{TARGET, millis};
 use super::wake::Wake;
 use crate::core::acquire::{Acquisition, NextAsk};
 use crate::core::error::{Error, ErrorKind};
@@ -157,10 +158,7 @@ impl Attempt {
                     return Err(too_slow(self.spec.ttl));
                 }
                 (NextAsk::GiveUp, Ok(Acquired::Refused(refusal))) => match refusal.why {
-                    Why::Taken | Why::Split => {
-                        tracing::debug!(key = %self.spec.key, "taken");
-                        return Ok(None);
-                    }
+                    Why::Taken | Why::Split => return Ok(None),
                     // Nobody knows whether another client has it. A caller that is told *taken*
                     // would conclude that another client does the work.
                     Why::Quarantined(quarantine) => {
@@ -240,9 +238,11 @@ impl Attempt {
         self.note_outage(Some(error));
         let next = self.decisions.on_failed(now, error.kind(), random_u32(&*self.session.host));
         if let NextAsk::At(at) = next {
-            let retry_in = at.since(now);
             let key = &self.spec.key;
-            tracing::warn!(%key, %error, ?retry_in, "the store could not be asked");
+            let retry_in_ms = millis(at.since(now));
+            tracing::warn!(
+                target: TARGET, %key, %error, retry_in_ms, "the store could not be asked"
+            );
         }
         next
     }
@@ -371,7 +371,6 @@ impl Attempt {
 
     /// Hands the granted lease to the driver, which takes care of it from now on.
     fn hold(&mut self, mut life: LeaseLife, turn: Turn) -> Hold {
-        let key = &self.spec.key;
         let now = self.session.now();
         if self.spec.others_wait_unseen() {
             // The store does not see waiters that poll, so it never says that the key is wanted.
@@ -387,7 +386,6 @@ impl Attempt {
         if !self.spec.strict_fifo {
             self.session.enter_lease(&held);
         }
-        tracing::debug!(%key, fence = turn.fencing.map(tracing::field::display), "granted");
         Hold::new(Arc::clone(&self.session), held, turn)
     }
 

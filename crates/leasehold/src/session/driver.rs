@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -15,6 +16,7 @@ use super::Session;
 use super::held::Held;
 use super::registry::Due;
 use super::release::FollowUp;
+use super::story::{TARGET, millis, tell_in};
 use crate::core::error::Error;
 use crate::core::lease::{LeaseState, Lost};
 use crate::core::moment::Moment;
@@ -176,6 +178,24 @@ fn renewal(session: &Session, held: Arc<Held>) -> Work {
     Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) })
 }
 
+/// Tells that a renewal was confirmed, or that it failed and `left` is left.
+fn tell_renewal(held: &Held, left: Duration, failure: Option<&Error>) {
+    let (story, key) = (held.story(), &held.id.key);
+    let renewals = match failure {
+        None => story.as_ref().map(|story| story.count_renewal()),
+        Some(_) => None,
+    };
+    tell_in(story.as_deref(), || {
+        let left_ms = millis(left);
+        match failure {
+            None => tracing::trace!(target: TARGET, %key, left_ms, renewals, "renewed"),
+            Some(error) => {
+                tracing::warn!(target: TARGET, %key, left_ms, %error, "a renewal failed");
+            }
+        }
+    });
+}
+
 impl Session {
     /// Handles finished work: the answer to a renewal, or the end of a release.
     fn take_done(
@@ -217,11 +237,8 @@ impl Session {
         // Before any log message: a subscriber may use the guard.
         drop(life);
         let is_ours = !matches!(state, LeaseState::Lost(_) | LeaseState::Released);
-        if let (Err(error), true) = (renewed, is_ours) {
-            tracing::warn!(key = %held.id.key, ?left, %error, "a renewal failed");
-        }
-        if counted {
-            tracing::debug!(key = %held.id.key, ?left, "renewed");
+        if counted || renewed.is_err() && is_ours {
+            tell_renewal(held, left, renewed.err());
         }
         match state {
             _ if is_ours => self.registry.reschedule(held, due),
@@ -246,7 +263,7 @@ impl Session {
         }
         self.registry.forget(held);
         self.forget_lease(held);
-        tracing::warn!(key = %held.id.key, reason = %lost, "a lease was lost");
+        self.tell_loss(held, held.take_story(), lost);
     }
 
     /// Releases a lease whose deadline passed: at once, or queued behind many other releases.

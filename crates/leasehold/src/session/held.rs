@@ -12,6 +12,7 @@ use super::Session;
 use super::part::Parted;
 use super::registry::Slot;
 use super::spec::Spec;
+use super::story::{Ending, Story};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::lease::{LeaseLife, LeaseState, Lost, Turn};
 use crate::core::moment::Moment;
@@ -29,6 +30,9 @@ pub(crate) struct Held {
     /// Its position in the registry. Only the registry reads and writes this.
     slot: Mutex<Option<Slot>>,
     over: Notify,
+    /// The story of the guard that uses it, if a subscriber listens.
+    story: Mutex<Option<Arc<Story>>>,
+    loss_is_told: AtomicBool,
 }
 
 impl Held {
@@ -40,6 +44,8 @@ impl Held {
             was_wanted: AtomicBool::new(false),
             slot: Mutex::default(),
             over: Notify::new(),
+            story: Mutex::default(),
+            loss_is_told: AtomicBool::new(false),
         })
     }
 
@@ -86,6 +92,24 @@ impl Held {
 
     pub(super) fn life(&self) -> MutexGuard<'_, LeaseLife> {
         self.life.lock().expect("no decision about a lease panics")
+    }
+
+    pub(super) fn story(&self) -> Option<Arc<Story>> {
+        self.story.lock().expect("a story is only moved").clone()
+    }
+
+    pub(super) fn begin_story(&self, story: Arc<Story>) {
+        *self.story.lock().expect("a story is only moved") = Some(story);
+    }
+
+    /// The story of a guard that ends.
+    pub(super) fn take_story(&self) -> Option<Arc<Story>> {
+        self.story.lock().expect("a story is only moved").take()
+    }
+
+    /// Notes that the loss is told. Returns whether this is news.
+    pub(super) fn note_loss_told(&self) -> bool {
+        !self.loss_is_told.swap(true, Ordering::Relaxed)
     }
 
     /// Wakes the tasks that wait for the loss, after the state changed.
@@ -139,6 +163,11 @@ impl Hold {
 
     pub(crate) fn fencing(&self) -> Option<FencingToken> {
         self.turn.fencing
+    }
+
+    /// Whether the store granted the lease to this very guard.
+    pub(super) const fn is_first_turn(&self) -> bool {
+        self.turn.number == 0
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -204,7 +233,7 @@ impl Hold {
         // On failure, the drop leaves the copy as it is.
         self.session.check_here()?;
         self.has_ended = true;
-        Ok(self.session.part(&self.held, self.turn.number))
+        Ok(self.session.part(&self.held, self.turn.number, Ending::Released))
     }
 
     /// Stops renewing the lease and watching its deadline, without releasing it. Stops nothing in a
@@ -214,11 +243,16 @@ impl Hold {
             return self.held.owner().clone();
         }
         self.has_ended = true;
-        // It makes no difference whether the lease was lost already.
-        let _was_held = self.held.life().release(self.session.now());
+        // It makes no difference to the caller whether the lease was lost already.
+        let was_held = self.held.life().release(self.session.now());
         self.session.store.let_go(&self.held.id);
         self.session.registry.let_go(&self.held);
         self.session.forget_lease(&self.held);
+        let story = self.held.take_story();
+        match was_held {
+            Ok(()) => self.session.tell_detached(&self.held, story),
+            Err(lost) => self.session.tell_loss(&self.held, story, lost),
+        }
         self.held.owner().clone()
     }
 
@@ -238,9 +272,7 @@ impl Drop for Hold {
             std::mem::forget(Arc::clone(&self.held));
             return self.session.leave_copy();
         }
-        if !self.session.part(&self.held, self.turn.number).is_over() {
-            tracing::debug!(key = %self.held.id.key, "released by drop");
-        }
+        drop(self.session.part(&self.held, self.turn.number, Ending::Dropped));
     }
 }
 

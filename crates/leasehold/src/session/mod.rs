@@ -16,6 +16,7 @@
 //! | `driver` | the future that renews leases, watches deadlines and follows releases up |
 //! | `rests` | how long a client stays away from a key that it left to others |
 //! | `release` | a release that was sent, with or without a caller that waits for it |
+//! | `story` | what `tracing` is told of one acquisition |
 
 mod acquire;
 mod asker;
@@ -29,6 +30,7 @@ mod registry;
 mod release;
 mod rests;
 mod spec;
+mod story;
 mod wake;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -8,6 +8,7 @@ use super::asker::Asker;
 use super::held::{Held, Hold};
 use super::leaving::{Leaving, Left};
 use super::local_line::Told;
+use super::story::Ending;
 use super::{LISTENS_FOR, ReleaseInFlight, Session};
 use crate::core::key::Key;
 use crate::core::lease::{Lost, Parting};
@@ -17,25 +18,31 @@ use crate::store::Store;
 
 /// The outcome for the lease.
 pub(crate) enum Parted {
-    /// This client still has it: passed on or kept idle.
-    Kept,
+    /// Another task of this client has it now.
+    Passed,
+    /// This client keeps it idle.
+    Idle,
     /// Its release was submitted.
     Releasing(ReleaseInFlight),
     /// Its release was submitted, and the next task of this client also waits for the answer.
     Leaving(Left),
-    /// It was lost or released before.
+    /// It was lost before.
+    Lost(Lost),
+    /// It was released before.
     Over,
-}
-
-impl Parted {
-    pub(super) const fn is_over(&self) -> bool {
-        matches!(self, Self::Over)
-    }
 }
 
 impl Session {
     /// Ends a guard's turn with a lease.
-    pub(super) fn part(self: &Arc<Self>, held: &Arc<Held>, mut turn: u64) -> Parted {
+    pub(super) fn part(self: &Arc<Self>, held: &Arc<Held>, turn: u64, ending: Ending) -> Parted {
+        // The next guard begins a story of its own as soon as it has the lease.
+        let story = held.take_story();
+        let parted = self.end_turn(held, turn);
+        self.tell_end(held, story, ending, &parted);
+        parted
+    }
+
+    fn end_turn(self: &Arc<Self>, held: &Arc<Held>, mut turn: u64) -> Parted {
         let key = &held.id.key;
         loop {
             let now = self.now();
@@ -61,7 +68,7 @@ impl Session {
                 (Parting::Pass(next), Some(heir)) => {
                     let hold = Hold::new(Arc::clone(self), Arc::clone(held), next);
                     match heir.tell.send(Told::Passed(hold)) {
-                        Ok(()) => return Parted::Kept,
+                        Ok(()) => return Parted::Passed,
                         // Its future was dropped meanwhile: try the next task.
                         Err(Told::Passed(hold)) => turn = hold.disarm(),
                         Err(_) => unreachable!("what comes back is what was sent"),
@@ -80,12 +87,12 @@ impl Session {
                 (Parting::Idle, _) => {
                     self.registry.hurry(held);
                     self.listen();
-                    return Parted::Kept;
+                    return Parted::Idle;
                 }
                 (Parting::Free, _) => {
                     // Submit it before the lease is forgotten, so that a shutdown always sees one
                     // of the two.
-                    let release = self.release(held);
+                    let release = self.release(held).by_holder();
                     self.registry.forget(held);
                     self.settle(key);
                     return Parted::Releasing(release);
@@ -98,7 +105,7 @@ impl Session {
                     held.tell();
                     self.registry.forget(held);
                     self.settle(key);
-                    return Parted::Over;
+                    return Parted::Lost(lost);
                 }
                 (Parting::Over, _) => return Parted::Over,
             }
@@ -113,7 +120,7 @@ impl Session {
             let answer = leaving.answer();
             return (Some(leaving), Parted::Leaving(answer));
         }
-        let release = self.release(held);
+        let release = self.release(held).by_holder();
         self.rest(held);
         self.registry.forget(held);
         (None, Parted::Releasing(release))

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Session;
+use super::story::TARGET;
 use crate::core::backoff::Backoff;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
@@ -32,7 +33,14 @@ impl ReleaseInFlight {
         let keeps_until = session.now() + keeps_at_most;
         let answer = session.store.release(lease.clone(), on_release.clone());
         let answer = Some(Box::pin(answer) as BoxAnswer<Released>);
-        Self(Some(FollowUp { lease, on_release, keeps_until, answer, counted }))
+        let by_holder = false;
+        Self(Some(FollowUp { lease, on_release, keeps_until, answer, by_holder, counted }))
+    }
+
+    /// Until its release, a guard counted on the lease.
+    pub(super) fn by_holder(mut self) -> Self {
+        self.0.iter_mut().for_each(|follow_up| follow_up.by_holder = true);
+        self
     }
 
     /// Looks for the answer, and leaves the rest to the driver.
@@ -42,10 +50,13 @@ impl ReleaseInFlight {
         let answer = std::task::ready!(answer.as_mut().poll(context));
         follow_up.answer = None;
         match &answer {
-            Err(error) if may_be_repeated(error) => self.leave_to_the_driver(),
+            Err(error) if may_be_repeated(error) => {
+                follow_up.by_holder = false;
+                self.leave_to_the_driver();
+            }
             answer => {
                 if let Ok(answer) = answer {
-                    tracing::debug!(key = %follow_up.lease.key, ?answer, "release answered");
+                    follow_up.tell(answer);
                 }
                 follow_up.counted.released = ended_a_lease(answer);
                 self.0 = None;
@@ -90,6 +101,8 @@ pub(super) struct FollowUp {
     on_release: OnRelease,
     keeps_until: Moment,
     answer: Option<BoxAnswer<Released>>,
+    /// Whether a guard counted on the lease, and no request for its release went before.
+    by_holder: bool,
     counted: Counted,
 }
 
@@ -104,7 +117,16 @@ impl FollowUp {
     ) -> Self {
         let keeps_until = session.now() + keeps_at_most;
         let counted = Counted::new(session);
-        Self { lease, on_release, keeps_until, answer: None, counted }
+        Self { lease, on_release, keeps_until, answer: None, by_holder: false, counted }
+    }
+
+    fn tell(&self, answer: &Released) {
+        let (key, token_hint) = (&self.lease.key, self.lease.owner.hint());
+        if self.by_holder && *answer == Released::NotHeld {
+            tracing::warn!(target: TARGET, %key, token_hint, "lost before its release");
+        } else {
+            tracing::debug!(%key, token_hint, ?answer, "release answered");
+        }
     }
 
     /// Handles the answer if it is there already. Returns whether nothing is left to do.
@@ -123,16 +145,20 @@ impl FollowUp {
         self.counted.released = ended_a_lease(answer);
         let error = match answer {
             Ok(answer) => {
-                tracing::debug!(key = %self.lease.key, ?answer, "release answered");
+                self.tell(answer);
                 return true;
             }
             Err(error) => error,
         };
+        // This request may have ended the lease, so the next answer tells nothing of the holder.
+        self.by_holder = false;
         if may_be_repeated(error) && self.counted.session.now() < self.keeps_until {
             return false;
         }
         let key = &self.lease.key;
-        tracing::warn!(%key, %error, "a release failed; the lease runs out by itself");
+        tracing::warn!(
+            target: TARGET, %key, %error, "a release failed; the lease runs out by itself"
+        );
         true
     }
 

@@ -15,6 +15,7 @@ mod passing;
 mod polling;
 mod shutting_down;
 mod soak;
+mod telling;
 mod unqueued;
 mod waiting;
 
