@@ -22,6 +22,8 @@ use crate::store::{
 ///
 /// You may drop the last client while locks are held: guards keep alive what they need.
 ///
+/// # Examples
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), leasehold::Error> {
@@ -51,6 +53,7 @@ pub struct Client {
 /// # async fn main() -> Result<(), leasehold::Error> {
 /// let client = leasehold::Client::connect("memory:").await?;
 /// let guard = client.mutex("a").lock().await?;
+/// // On a signal: stop the work, drop its guards, and wait until the store knows.
 /// drop(guard);
 /// let ended = client.shutdown(Duration::from_secs(5)).await;
 /// assert_eq!(ended.left_to_expire, 0, "all locks are free");
@@ -65,6 +68,19 @@ pub struct Shutdown {
 }
 
 /// The names that [`Client::list`] found.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let _guard = client.mutex("job:7").lock().await?;
+/// let found = client.list("job:*").await?;
+/// assert_eq!(found.names()[0].as_str(), "job:7");
+/// assert!(found.stopped().is_none(), "the list is complete");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Listing {
@@ -217,6 +233,7 @@ impl Client {
     ///
     /// The holder learns of it at its next renewal, and *may act until then*. Use fencing tokens,
     /// or make sure that the holder is dead.
+    ///
     /// # Errors
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this.

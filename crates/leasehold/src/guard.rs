@@ -50,6 +50,22 @@ pub struct Guard {
 }
 
 /// The outcome of a release.
+///
+/// # Examples
+///
+/// ```
+/// use leasehold::Release;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let guard = client.mutex("nightly").lock().await?;
+/// match guard.release().await? {
+///     Release::Released => println!("done"),
+///     Release::NotHeld => eprintln!("the lock was lost: look at what was written last"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "`NotHeld` means that the lock was lost before it was released"]
 pub enum Release {

@@ -33,6 +33,7 @@ pub trait Host: Send + Sync + 'static {
 
     /// Starts whatever timers and tasks run on, unless it runs already. A client calls this before
     /// it opens a store, so that nothing fails later. Default: there is nothing to start.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] if the process cannot start a thread, or cannot open the

@@ -22,7 +22,17 @@
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
+//! | end the program | [`Client::shutdown`] |
 //! | write a store of your own | [`store::Store`], [`store::InOrder`], [`Client::with_store`] |
+//!
+//! | an example of | is at |
+//! |---|---|
+//! | a job that one of many hosts does, and a handler that waits for 2 s at most | [`Mutex`] |
+//! | work that stops when the lock is lost | [`Guard`], [`Lost`] |
+//! | a resource that refuses late writes | [`FencingToken`] |
+//! | telling failures apart | [`Error`], [`ErrorKind`] |
+//! | the end of a service | [`Shutdown`] |
+//! | a test without a server | [below](#tests) |
 //!
 //! # What it promises
 //!
@@ -31,8 +41,52 @@
 //! - The holder learns that a lock is lost before anybody else can have it.
 //! - Each grant carries a higher number than all grants before it.
 //!
-//! Leasehold does not promise that only one process *acts*: no lease can. GUARANTEES.md in the
-//! repository lists the assumptions and the limits, and says how to choose a ttl.
+//! The main assumptions are that clocks of clients and servers run at about the same speed, and
+//! that the store does not forget what it granted. `GUARANTEES.md` in the repository lists them for
+//! each store, and says how to choose a ttl.
+//!
+//! Leasehold does not promise that only one process *acts*: no lease can. Where a late write does
+//! harm, let the resource check [`Guard::fencing_token`].
+//!
+//! # Outages
+//!
+//! A client connects again by itself. A held lock stays held until its deadline, and the library
+//! repeats the renewals. [`Mutex::lock`] waits an outage out once the store has answered; a first
+//! request fails with [`Unavailable`](ErrorKind::Unavailable) or [`Unknown`](ErrorKind::Unknown).
+//!
+//! # Log
+//!
+//! Each call that locks is a `tracing` span named `lock`, with the level `info`. It lasts until its
+//! guard ends. Its events say how long the lock was waited for and held, how often it was renewed,
+//! and why it ended: `acquired` and `released` at `debug`, each renewal at `trace`, a lost lock at
+//! `warn`. All have the target `leasehold::lock`. No event has the whole owner token or a password.
+//! Without a subscriber, nothing is measured or formatted.
+//!
+//! # Tests
+//!
+//! `memory:` is a store in this process, and `memory:NAME` is one that several clients share. To
+//! see how your code takes a loss, end the lease as an operator would:
+//!
+//! ```
+//! use leasehold::{Client, ErrorKind};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), leasehold::Error> {
+//! let ours = Client::connect("memory:a-test").await?;
+//! let others = Client::connect("memory:a-test").await?;
+//! let guard = ours.mutex("stock").lock().await?;
+//! assert!(others.mutex("stock").try_lock().await?.is_none());
+//!
+//! let seen = others.inspect("stock").await?;
+//! let _ended = others.evict("stock", &seen.holders[0].token, "a test").await?;
+//! let error = guard.renew().await.expect_err("the lock was taken away");
+//! assert_eq!(error.kind(), ErrorKind::Lost);
+//! # Ok(()) }
+//! ```
+//!
+//! A paused clock of tokio does not pause Leasehold, which has a clock and a thread of its own. On
+//! a paused runtime, `tokio::time::timeout` around a lock may end at once: use
+//! [`Mutex::lock_timeout`].
 //!
 //! # Runtimes and threads
 //!

@@ -31,10 +31,42 @@ use crate::store::Note;
 ///
 /// # Guarantees
 ///
-/// Two guards of one name never report [`is_held`](Guard::is_held) at the same time. GUARANTEES.md
-/// states the assumptions for each store. This does not mean that *only one process acts*: a
-/// process that is paused between its check and its write can write late. Where late writes do
-/// harm, check [`Guard::fencing_token`].
+/// Two guards of one name never report [`is_held`](Guard::is_held) at the same time, under the
+/// [assumptions](crate#what-it-promises) of the store. This does not mean that *only one process
+/// acts*: a process that is paused between its check and its write can write late. Where late
+/// writes do harm, check [`Guard::fencing_token`].
+///
+/// # Examples
+///
+/// A job that one of many hosts does, and a handler that waits for two seconds at most:
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::{Client, Error};
+///
+/// async fn nightly(client: &Client) -> Result<(), Error> {
+///     let Some(guard) = client.mutex("nightly-report").try_lock().await? else {
+///         return Ok(()); // Another host does it.
+///     };
+///     // The report is made here.
+///     let _released = guard.release().await?;
+///     Ok(())
+/// }
+///
+/// async fn order(client: &Client) -> Result<(), Error> {
+///     let stock = client.mutex("stock:42").ttl(Duration::from_secs(5)).why("an order");
+///     let guard = stock.lock_timeout(Duration::from_secs(2)).await?;
+///     // The stock is changed here.
+///     let _released = guard.release().await?;
+///     Ok(())
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let client = Client::connect("memory:").await?;
+/// # nightly(&client).await?;
+/// # order(&client).await
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a mutex does nothing until it is locked"]
 pub struct Mutex {
@@ -249,10 +281,14 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock). Dropping the future also drops `work` and releases the lock.
     ///
+    /// # Examples
+    ///
     /// ```
-    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
     /// let client = leasehold::Client::connect("memory:").await?;
     /// let fence = client.mutex("order:42").with(async |guard| guard.fencing_token()).await?;
+    /// assert!(fence.is_some());
     /// # Ok(()) }
     /// ```
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {

@@ -20,6 +20,28 @@ use crate::core::key::Key;
 /// | [`Unsupported`](Self::Unsupported) | 78 | use a store that promises this |
 /// | [`WaitElapsed`](Self::WaitElapsed) | 75 | taken all the time, or quarantine; wait longer |
 /// | [`Closed`](Self::Closed) | 125 | the client was shut down; connect a new one |
+///
+/// # Examples
+///
+/// Kinds will be added, so a `match` needs a last arm:
+///
+/// ```
+/// use leasehold::{Error, ErrorKind};
+///
+/// fn status(error: &Error) -> u16 {
+///     match error.kind() {
+///         ErrorKind::WaitElapsed => 409,
+///         ErrorKind::Unavailable | ErrorKind::Unknown => 503,
+///         _ => 500,
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let error = client.mutex("").lock().await.expect_err("a lock needs a name");
+/// assert_eq!((error.kind(), status(&error)), (ErrorKind::Config, 500));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -15,6 +15,25 @@ use crate::core::error::{Error, ErrorKind};
 ///
 /// `Debug` shows only the first four characters. [`as_str`](Self::as_str) has all of them: print
 /// them only to hand the token over.
+///
+/// # Examples
+///
+/// A process hands its lease over to another one, as text:
+///
+/// ```
+/// use leasehold::{Client, OwnerToken, Release};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// # let client = Client::connect("memory:").await?;
+/// let token = client.mutex("upload").lock().await?.detach();
+/// let text = token.as_str().to_owned();
+///
+/// // In the other process:
+/// let lease = client.lease("upload", OwnerToken::new(text)?);
+/// assert_eq!(lease.release().await?, Release::Released);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerToken(Arc<str>);
 
@@ -148,10 +167,34 @@ fn push_base64url(text: &mut String, random: &[u8]) {
 /// resource must refuse a number lower than the highest it has seen. This stops a holder that was
 /// paused past its lease.
 ///
+/// # Examples
+///
+/// A resource that keeps the highest token, and refuses a late write:
+///
 /// ```
 /// use leasehold::FencingToken;
-/// let token: FencingToken = "42".parse()?;
-/// assert_eq!(i64::from(token), 42);
+///
+/// #[derive(Default)]
+/// struct Stock {
+///     pieces: u32,
+///     highest: Option<FencingToken>,
+/// }
+///
+/// impl Stock {
+///     fn write(&mut self, pieces: u32, token: FencingToken) -> bool {
+///         if Some(token) < self.highest {
+///             return false;
+///         }
+///         (self.pieces, self.highest) = (pieces, Some(token));
+///         true
+///     }
+/// }
+///
+/// let (earlier, later): (FencingToken, FencingToken) = ("41".parse()?, "42".parse()?);
+/// let mut stock = Stock::default();
+/// assert!(stock.write(7, later));
+/// assert!(!stock.write(8, earlier), "its holder was paused past its lease");
+/// assert_eq!(i64::from(later), 42, "for a column of a database");
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,6 +7,16 @@ use crate::core::error::{Error, ErrorKind};
 
 /// How long the store keeps a lease that nobody renews: 10 ms to 24 h. It is always relative, so no
 /// client's clock time is sent.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::Ttl;
+///
+/// assert_eq!(Ttl::DEFAULT.get(), Duration::from_secs(10));
+/// assert!(Ttl::new(Duration::from_millis(1)).is_err(), "below the shortest");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ttl(Duration);
 

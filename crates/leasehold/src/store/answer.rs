@@ -214,6 +214,19 @@ pub enum Evicted {
 
 /// The state of a key, as far as the store knows it. A store begins with the default, which is
 /// empty, and sets the fields that it knows.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let _guard = client.mutex("deploy").why("release 2.4").lock().await?;
+/// let seen = client.inspect("deploy").await?;
+/// assert_eq!(seen.holders[0].why.as_deref(), Some("release 2.4"));
+/// assert_eq!(seen.waiting, 0);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
