@@ -134,6 +134,11 @@ pub use store::Snapshot;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// So is that of the crate's own README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
+
 /// So are those of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide.md")]
