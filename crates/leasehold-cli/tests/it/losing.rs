@@ -7,6 +7,7 @@ use crate::harness::{World, finish, is_alive, start, until};
 
 on_every_store! {
     the_stop_signal_is_the_one_of_choice,
+    a_command_that_stands_still_is_asked_to_end_and_can,
     a_lock_taken_by_an_operator_stops_the_command_and_is_not_released_by_us,
     everything_that_the_command_started_is_stopped_also_in_a_session_of_its_own,
     a_release_that_finds_the_lock_gone_ends_with_79,
@@ -64,6 +65,20 @@ fn the_stop_signal_is_the_one_of_choice(world: &World) {
     run.expect("up");
     unlock(world);
     run.expect("usr1");
+    run.end().code(79);
+}
+
+fn a_command_that_stands_still_is_asked_to_end_and_can(world: &World) {
+    let script = "trap 'echo term; exit 0' TERM; echo $$; kill -STOP $$; \
+                  while :; do sleep 0.02; done";
+    let mut run = start(world.run("x", &["--ttl", "3s"], script));
+    let pid: i32 = run.line().parse().expect("a pid");
+    until("it stands still", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    });
+    unlock(world);
+    run.expect("term");
     run.end().code(79);
 }
 

@@ -8,6 +8,7 @@ use crate::harness::{Running, World, finish, start, until};
 on_every_store! {
     five_waiters_are_served_in_the_order_in_which_they_came,
     a_killed_first_waiter_does_not_hold_up_the_next,
+    a_command_that_was_waited_for_begins_with_most_of_its_ttl,
     who_waits_sees_who_holds_it_since_when_why_and_where_they_stand,
     a_new_holder_is_announced,
     quiet_waits_in_silence,
@@ -48,6 +49,19 @@ fn a_killed_first_waiter_does_not_hold_up_the_next(world: &World) {
     next.expect("next");
     next.end().code(0);
     world.assert_nothing_left();
+}
+
+/// A store hands a lock over for 3 s.
+fn a_command_that_was_waited_for_begins_with_most_of_its_ttl(world: &World) {
+    let mut first = holder(world, &[]);
+    let script = "echo $((LEASEHOLD_EXPIRES_AT_MS - $(date +%s%3N)))";
+    let mut waiter = start(world.run("x", &["--ttl", "1m"], script));
+    until("it waits", || world.waiters("x") == 1);
+    first.tell("end");
+    first.end().code(0);
+    let left_ms: i64 = waiter.line().parse().expect("a number");
+    assert!(left_ms > 30_000, "{left_ms} ms are left");
+    waiter.end().code(0);
 }
 
 fn who_waits_sees_who_holds_it_since_when_why_and_where_they_stand(world: &World) {

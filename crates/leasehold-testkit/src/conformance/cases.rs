@@ -120,6 +120,7 @@ macro_rules! for_each_case {
                 a_hand_over_is_told_to_the_new_owner_alone,
                 a_hand_over_by_an_ask_is_told_too,
                 a_holder_is_told_that_another_waits,
+                a_holder_is_not_told_of_who_only_tries,
                 an_eviction_is_told_to_the_new_owner,
                 the_latest_sink_of_an_inbox_replaces_the_others,
                 a_waiter_that_takes_no_hints_is_served_all_the_same,

@@ -52,6 +52,15 @@ pub(super) async fn a_holder_is_told_that_another_waits(world: &World) {
     anna.hint(|hint| (*hint == Hint::Wanted { key: key("a") }).then_some(())).await;
 }
 
+/// Otherwise who only tries, now and then, would end idle leases for nobody's good.
+pub(super) async fn a_holder_is_not_told_of_who_only_tries(world: &World) {
+    let (anna, bert) = (world.actor_here(), world.actor_here());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).send().await);
+    world.pass(SLACK).await;
+    assert_eq!(anna.hints(), []);
+}
+
 /// Otherwise the new owner would wait until its next poll.
 pub(super) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
     if !world.capabilities().browse {

@@ -56,6 +56,21 @@ async fn who_waits_too_long_leaves_nothing_behind() -> Result<(), Error> {
     Ok(())
 }
 
+/// Clones share their settings until one of them changes.
+#[tokio::test]
+async fn a_setting_of_a_clone_applies_to_the_clone_alone() -> Result<(), Error> {
+    let client = Client::connect("memory:").await?;
+    let mutex = client.mutex("a").why("first");
+    let clone = mutex.clone().why("second");
+    for (mutex, why) in [(mutex, "first"), (clone, "second")] {
+        let held = mutex.lock().await?;
+        let seen = client.inspect("a").await?;
+        assert_eq!(seen.holders[0].why.as_deref(), Some(why));
+        assert_eq!(held.release().await?, Release::Released);
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_dropped_guard_never_blocks_the_next_try() -> Result<(), Error> {
     let client = Client::connect("memory:").await?;

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
 
 use leasehold_testkit::servers::{RedisServer, version};
+use rustix::process::Signal;
 
 use super::{info, time_left, url_of};
 use crate::harness::{World, finish, start, until};
@@ -56,6 +57,24 @@ fn a_key_of_another_type_hides_no_lock_from_a_listing() {
     let listed = finish(world.leasehold(["ls", "--json"]));
     listed.code(0).says("\"event\":\"list-skipped\"");
     assert_eq!(listed.stdout.lines().count(), 2, "{}", listed.stdout);
+}
+
+/// Each change of the list needs one more look at least.
+#[test]
+fn a_watching_ls_warns_once_of_a_key_of_another_type() {
+    let world = World::redis();
+    finish(world.leasehold(["acquire", "b", "--ttl", "1m"])).code(0);
+    world.server().command(&["DEL", "b"]);
+    world.server().command(&["RPUSH", "b", "data"]);
+    let mut watch = start(world.leasehold(["ls", "--watch=100ms", "--json"]));
+    watch.line();
+    for name in ["a", "c", "d"] {
+        finish(world.leasehold(["acquire", name, "--ttl", "1m"])).code(0);
+        while !watch.line().contains(&format!("\"name\":\"{name}\"")) {}
+    }
+    watch.kill(Signal::TERM);
+    let said = watch.end().stderr;
+    assert_eq!(said.matches("list-skipped").count(), 1, "{said}");
 }
 
 #[test]

@@ -28,6 +28,28 @@ fn a_node_that_was_down_at_the_grant_is_filled_on_renewal() {
     });
 }
 
+/// A holder may ask for nothing else for hours, and needs each node all the same.
+#[test]
+fn a_node_that_was_never_there_is_admitted_by_renewals_alone_and_filled() {
+    play(&[3, 5], 0..3, async |scene| {
+        let minority = scene.minority();
+        for faults in &scene.faults[..minority] {
+            faults.all_from_now_on(Fault::Refuse);
+        }
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("a majority is there");
+        scene.faults.iter().for_each(|faults| faults.heal());
+        scene.pass(TTL * 2).await;
+        assert_eq!(scene.held_by("a").await, vec![true; scene.nodes.len()]);
+        // These votes count: others of the majority may fail now.
+        for faults in scene.faults.iter().rev().take(minority) {
+            faults.all_from_now_on(Fault::Refuse);
+        }
+        scene.pass(TTL * 3).await;
+        assert!(guard.is_held());
+    });
+}
+
 #[test]
 fn a_node_that_lost_the_key_gets_it_back_on_renewal() {
     play(&[3, 5], 0..3, async |scene| {

@@ -1,10 +1,16 @@
 //! Foreign holders. They publish nothing, so the client asks the server to announce changes of
 //! their keys.
 
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::Release;
-use leasehold_testkit::servers::RedisServer;
+use leasehold::store::RedisStore;
+use leasehold::store::redis::{
+    Channels, Connected, LinkConnector, LinkFuture, RedisConnector, Subscriber, Terms,
+};
+use leasehold::{Client, Error, Identity, Release};
+use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
 use super::clients::{POLL, SLACK, Scene, ms, play, play_alone, play_alone_on};
 
@@ -286,5 +292,78 @@ fn changes_of_a_key_that_nobody_waits_for_any_more_are_harmless() {
         }
         assert_eq!(scene.outside.requests(), asks);
         assert!(client.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
+/// Connections to a server where a foreign holder releases its lock just before this client asks to
+/// be told of that.
+struct JustReleased {
+    connector: RedisConnector,
+    outside: Arc<ServerOutside>,
+}
+
+impl LinkConnector for JustReleased {
+    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+        self.connector.connect()
+    }
+
+    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+        let (subscribing, outside) = (self.connector.subscribe(), Arc::clone(&self.outside));
+        Box::pin(async move {
+            let Subscriber { channels, messages, .. } = subscribing.await?;
+            Ok(Subscriber::new(Box::new(ReleasedFirst { channels, outside }), messages))
+        })
+    }
+
+    fn label(&self) -> String {
+        LinkConnector::label(&self.connector)
+    }
+
+    fn terms(&self) -> Terms {
+        LinkConnector::terms(&self.connector)
+    }
+}
+
+struct ReleasedFirst {
+    channels: Box<dyn Channels>,
+    outside: Arc<ServerOutside>,
+}
+
+impl Channels for ReleasedFirst {
+    fn add(
+        &mut self,
+        channel: &str,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+        self.channels.add(channel)
+    }
+
+    fn tracks(&self) -> bool {
+        self.channels.tracks()
+    }
+
+    fn track(
+        &mut self,
+        key: &str,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
+        self.outside.server().command(&["DEL", key]);
+        self.channels.track(key)
+    }
+}
+
+/// No change of the key is told then, because it was over before.
+#[test]
+fn a_foreign_holder_that_releases_before_its_key_is_tracked_is_not_waited_for() {
+    play(async |scene| {
+        let connector = RedisConnector::new(&scene.server().url()).expect("a URL");
+        let connector = JustReleased { connector, outside: Arc::clone(&scene.outside) };
+        let connector = scene.outside.watch(connector);
+        let store = RedisStore::connect_with(connector, scene.host.clone()).await;
+        let builder = Client::with_store(store.expect("the server is there"));
+        let builder = builder.host(scene.host.clone()).identity(Identity::anonymous());
+        let client = builder.connect().await.expect("connected");
+        scene.hold("a");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in the end") });
+        assert_eq!(scene.time_of(&waiting).await, ms(0));
     });
 }

@@ -136,6 +136,30 @@ fn what_is_in_use_is_not_forgotten() {
     assert_eq!(count("SELECT count(*) FROM locks WHERE key = 'idle'"), 0);
 }
 
+/// The place may live for longer than its client is silent.
+#[test]
+fn the_record_of_who_waits_is_not_forgotten() {
+    let world = World::new();
+    let store = world.open();
+    let record = ClientRecord {
+        id: client(2),
+        host: "host".to_owned(),
+        pid: 7,
+        user: "user".to_owned(),
+        command: "command".to_owned(),
+        ttl: None,
+    };
+    granted(run(store.acquire(Ask { ttl: Ttl::MAX, ..ask("a", owner(1, 1)) })));
+    let (waiter_ttl, handed_ttl, inbox) = (Ttl::MAX, ttl(3_000), client(2));
+    let line = Line::Join { waiter_ttl, handed_ttl, ask_no: 1, inbox };
+    let note = Some(Note { client: Some(Arc::new(record.clone())), why: None });
+    is_taken(run(store.acquire(Ask { line, note, ..ask("a", owner(2, 1)) })));
+
+    pass_idle_time(&world, &store);
+    let seen = run(store.inspect(key("a"))).expect("an answer");
+    assert_eq!(seen.waiters[0].client, Some(record));
+}
+
 #[test]
 fn forgetting_goes_on_where_it_stopped_and_comes_to_an_end() {
     let world = World::new();
