@@ -173,6 +173,8 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
         was_offered |= is_of_it && served.request == Request::Keep;
         keeps_until = match served.request {
             Request::Release | Request::Keep if is_of_it && lasts.is_none() => None,
+            // The server forgot the lease: it knows neither a lease nor a place of this token.
+            Request::Ask { .. } if is_of_it && lasts.is_none() => None,
             _ => keeps_until.max(lasts.map(|lasts| served.at + lasts)),
         };
     }
@@ -207,6 +209,14 @@ mod tests {
     #[test]
     fn what_may_have_been_granted_and_is_never_released_is_found() {
         goes_on(unanswered(), 2.1).breaks(NoOrphan);
+    }
+
+    #[test]
+    fn a_lease_that_the_server_forgot_before_the_next_ask_is_owed_to_nobody() {
+        let tale = tale().fault("reply-lost").tries(1).sends(1, ASK, "A");
+        let tale = tale.serves(ASK, "A", "", "A").at(1.5).sends(1, ASK, "A");
+        let tale = tale.serves(ASK, "A", "B", "B").at(2.0).returns(1, Taken).heals();
+        goes_on(tale, 2.1).passes();
     }
 
     #[test]
