@@ -179,7 +179,41 @@ impl Tale {
     pub(super) fn serves(self, request: Request, token: &str, before: &str, after: &str) -> Self {
         let (key, token, left) = (self.key.clone(), token.into(), Duration::from_secs(10));
         let (before, after) = (name(before), name(after));
-        self.tell(What::Served { request, key, token, before, after, left, block: None })
+        let (block, travelled) = (None, self.oldest_unserved(request, &token));
+        self.tell(What::Served { request, key, token, before, after, left, block, travelled })
+    }
+
+    /// How long ago the first request of this kind was sent that has not been served.
+    fn oldest_unserved(&self, request: Request, token: &Name) -> Option<Duration> {
+        let kind = std::mem::discriminant(&request);
+        let (mut sent, mut served) = (Vec::new(), 0);
+        for event in &self.events {
+            match &event.what {
+                What::Sent { request, token: of, .. }
+                    if of == token && std::mem::discriminant(request) == kind =>
+                {
+                    sent.push(event.at);
+                }
+                What::Served { request, token: of, .. }
+                    if of == token && std::mem::discriminant(request) == kind =>
+                {
+                    served += 1;
+                }
+                _ => {}
+            }
+        }
+        sent.get(served).map(|sent| self.now.since(*sent))
+    }
+
+    /// The last served request was sent so many seconds before.
+    pub(super) fn travelled(mut self, seconds: f64) -> Self {
+        match self.events.last_mut().map(|event| &mut event.what) {
+            Some(What::Served { travelled, .. }) => {
+                *travelled = Some(Duration::from_secs_f64(seconds));
+            }
+            other => panic!("nothing was served: {other:?}"),
+        }
+        self
     }
 
     /// The last served request told the owner `count` fencing tokens, from `first` on.

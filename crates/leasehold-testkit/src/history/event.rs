@@ -182,6 +182,8 @@ pub enum What {
         left: Duration,
         /// The fencing tokens that the server told the new owner are reserved for it, if any.
         block: Option<Block>,
+        /// How long the request was on its way; `None` if it is a copy of one that arrived before.
+        travelled: Option<Duration>,
     },
     /// One node of a quorum granted a key. That alone makes no lease: the client must release the
     /// key there if it gets no lease.

@@ -79,6 +79,8 @@ pub(super) struct Served<'a> {
     pub(super) after: Option<&'a str>,
     pub(super) left: Duration,
     pub(super) block: Option<Block>,
+    /// `None` for a copy.
+    pub(super) travelled: Option<Duration>,
 }
 
 impl Served<'_> {
@@ -291,7 +293,10 @@ impl<'a> Story<'a> {
     }
 
     fn tell_served(&mut self, number: usize, at: Moment, what: &'a What) {
-        let What::Served { request, key, token, before, after, left, block } = what else { return };
+        let What::Served { request, key, token, before, after, left, block, travelled } = what
+        else {
+            return;
+        };
         self.ours.insert(key);
         self.keys.entry(key).or_default().served.push(Served {
             number,
@@ -302,6 +307,7 @@ impl<'a> Story<'a> {
             after: after.as_deref(),
             left: *left,
             block: *block,
+            travelled: *travelled,
         });
     }
 

@@ -48,9 +48,13 @@ impl Log {
         self.node
     }
 
+    pub(super) fn now(&self) -> Moment {
+        self.host.now()
+    }
+
     /// Adds an event that happened just now.
     pub(super) fn push(&self, what: What) {
-        let event = Event { at: self.host.now(), what };
+        let event = Event { at: self.now(), what };
         self.written().events.push(event);
     }
 

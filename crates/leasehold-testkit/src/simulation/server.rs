@@ -66,7 +66,8 @@ struct Carried<'a> {
     now_us: u64,
     key: &'a [u8],
     before: Option<Name>,
-    is_copy: bool,
+    /// When it left its process; `None` if it is a copy of one that was carried out before.
+    sent: Option<Moment>,
 }
 
 impl Server {
@@ -144,14 +145,21 @@ impl Server {
         [format!("run{started}"), format!("replid{started}x{led}")]
     }
 
-    /// Runs a command. `written` is the write position after the connection's previous command.
-    pub(super) fn carry_out(&mut self, now: Moment, written: u64, command: &Command) -> Executed {
-        self.carry(now, written, command, false)
+    /// Runs a command that left its process at `sent`. `written` is the write position after the
+    /// connection's previous command.
+    pub(super) fn carry_out(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        written: u64,
+        command: &Command,
+    ) -> Executed {
+        self.carry(now, Some(sent), written, command)
     }
 
     /// Runs a second copy of a command. Nobody waits for its answer.
     pub(super) fn carry_out_again(&mut self, now: Moment, command: &Command) -> Executed {
-        self.carry(now, 0, command, true)
+        self.carry(now, None, 0, command)
     }
 
     /// When it runs a command that has arrived. It runs commands one after the other, each for at
@@ -162,7 +170,13 @@ impl Server {
         at
     }
 
-    fn carry(&mut self, now: Moment, written: u64, command: &Command, is_copy: bool) -> Executed {
+    fn carry(
+        &mut self,
+        now: Moment,
+        sent: Option<Moment>,
+        written: u64,
+        command: &Command,
+    ) -> Executed {
         self.keep(now);
         self.evict_one(now);
         let turn = self.turn(now);
@@ -174,8 +188,8 @@ impl Server {
         let executed = self.redis.execute_after(written, now_us, command);
         if let Some(asked) = plain {
             self.plain += 1;
-            let served = Carried { now_us, key: &key, before, is_copy };
-            self.tell(&served, asked, &executed);
+            let served = Carried { now_us, key: &key, before, sent };
+            self.tell(now, &served, asked, &executed);
             return executed;
         }
         let Some(script) = &executed.script else {
@@ -190,14 +204,14 @@ impl Server {
             self.hashes.insert(sha1_hex(text).into_bytes(), Arc::clone(script));
         }
         if let Some(asked) = asked(script, command) {
-            let served = Carried { now_us, key: &key, before, is_copy };
-            self.tell(&served, asked, &executed);
+            let served = Carried { now_us, key: &key, before, sent };
+            self.tell(now, &served, asked, &executed);
         }
         executed
     }
 
     /// Logs the effect of a lock request.
-    fn tell(&self, carried: &Carried<'_>, asked: Asked, executed: &Executed) {
+    fn tell(&self, now: Moment, carried: &Carried<'_>, asked: Asked, executed: &Executed) {
         let Asked { request, key, token } = asked;
         let after = self.owner_at(carried.now_us, carried.key);
         let left = after.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
@@ -205,14 +219,24 @@ impl Server {
         // The client is not told of a copy, so it has nothing to release.
         if let Some(node) = self.log.node() {
             let is_ask = matches!(request, Request::Ask { .. });
-            if !carried.is_copy && is_ask && after.as_ref() == Some(&token) {
+            if carried.sent.is_some() && is_ask && after.as_ref() == Some(&token) {
                 self.log.push(What::GrantedAt { node, key, token, left });
             }
         } else if executed.reply.is_ok() || after != before {
             // A refused request took no place in the line. It is logged if it changed the owner all
             // the same.
             let block = told_block(executed, after.as_deref());
-            self.log.push(What::Served { request, key, token, before, after, left, block });
+            let travelled = carried.sent.map(|sent| now.since(sent));
+            self.log.push(What::Served {
+                request,
+                key,
+                token,
+                before,
+                after,
+                left,
+                block,
+                travelled,
+            });
         }
     }
 
@@ -398,16 +422,16 @@ mod tests {
         let mut server = Server::new(ServerClock::default(), log);
         let now = Moment::from_nanos(1_000_000_000_000);
         let load = Command::new("SCRIPT").arg("LOAD").arg(SCRIPT);
-        let hash = match server.carry_out(now, 0, &load).reply {
+        let hash = match server.carry_out(now, now, 0, &load).reply {
             Ok(Value::Bytes(hash)) => String::from_utf8(hash),
             other => panic!("{other:?}"),
         };
         let (by_hash, in_full) = (ask("EVALSHA", &hash.expect("ASCII")), ask("EVAL", SCRIPT));
         assert!(server.is_asked(&in_full).is_some() && server.is_asked(&by_hash).is_none());
-        let _answered = server.carry_out(now, 0, &in_full);
+        let _answered = server.carry_out(now, now, 0, &in_full);
         assert!(server.is_asked(&by_hash).is_some());
         server.flush_scripts();
-        assert!(server.carry_out(now, 0, &by_hash).reply.is_err());
+        assert!(server.carry_out(now, now, 0, &by_hash).reply.is_err());
         assert!(server.is_asked(&in_full).is_none(), "it was asked by its hash before");
         assert!(server.is_asked(&in_full).is_some());
     }
@@ -420,14 +444,23 @@ mod tests {
         let ask = ask("EVAL", SCRIPT);
         let now = Moment::from_nanos(1_000_000_000_000);
         server.set_full(true);
-        assert!(server.carry_out(now, 0, &ask).reply.is_err());
+        assert!(server.carry_out(now, now, 0, &ask).reply.is_err());
         assert_eq!(log.take(), []);
         server.set_full(false);
-        assert!(server.carry_out(now, 0, &ask).reply.is_ok());
+        assert!(server.carry_out(now, now, 0, &ask).reply.is_ok());
         let place = Some(Duration::from_millis(500));
         let (key, after) = ("a".into(), Some("TOKEN".into()));
         let (request, token, left) = (Request::Ask { place }, "TOKEN".into(), Duration::MAX);
-        let served = What::Served { request, key, token, before: None, after, left, block: None };
+        let served = What::Served {
+            request,
+            key,
+            token,
+            before: None,
+            after,
+            left,
+            block: None,
+            travelled: Some(Duration::ZERO),
+        };
         assert_eq!(log.take().into_iter().map(|event| event.what).collect::<Vec<_>>(), [served]);
     }
 }

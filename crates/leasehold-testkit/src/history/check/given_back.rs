@@ -23,10 +23,11 @@ use crate::history::story::{Call, OfKey, Story};
 /// would have kept the key or the place. So a token is judged only if its process sent another
 /// acquire or release over the same connection early enough (see [`Said::could_release`]).
 ///
-/// Three kinds of acquires are nobody's fault: one that took effect after its call had ended, the
-/// copy of one that arrived twice, and one that was held back for longer than its lease or place
-/// would have lasted. After such a delay, the client may take it for lost. The same holds for a
-/// hand-over to the place that such an acquire took.
+/// Four kinds of acquires are nobody's fault: one that took effect after its call had ended, one
+/// that a later acquire with the same token overtook over a new connection, the copy of one that
+/// arrived twice, and one that was held back for longer than its lease or place would have lasted.
+/// After such a delay, the client may take it for lost. The same holds for a hand-over to the place
+/// that such an acquire took.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let given_up = sent.tokens.iter().filter(|(token, _)| !sent.settled.contains(**token));
@@ -52,8 +53,6 @@ struct Asked<'a> {
     key: &'a str,
     /// The calls that sent acquires. `None` stands for an acquire outside any call.
     by: BTreeSet<Option<CallId>>,
-    /// When the acquires were sent.
-    at: BTreeSet<Moment>,
     /// When the lease was offered to others.
     kept: Option<Moment>,
 }
@@ -64,11 +63,6 @@ impl Asked<'_> {
             self.by.contains(&Some(call.id))
                 || call.process == self.process && self.kept.is_some_and(|at| is_open(call, at))
         })
-    }
-
-    /// How long an acquire that the server carried out at `served` had been on its way.
-    fn held_back(&self, served: Moment) -> Duration {
-        self.at.range(..=served).next_back().map_or(Duration::ZERO, |sent| served.since(*sent))
     }
 
     /// When the last call that may have had the token ended. `None` if one of these calls never
@@ -111,13 +105,11 @@ impl<'a> Sent<'a> {
                     sent.settled.insert(token);
                 }
                 What::Sent { process, call, request, key, token } => {
-                    let (by, at) = (BTreeSet::new(), BTreeSet::new());
-                    let new = || Asked { process: *process, key, by, at, kept: None };
+                    let new = || Asked { process: *process, key, by: BTreeSet::new(), kept: None };
                     match request {
                         Request::Ask { .. } => {
                             let asked = sent.tokens.entry(token).or_insert_with(new);
                             asked.by.insert(*call);
-                            asked.at.insert(event.at);
                         }
                         Request::Keep => {
                             sent.tokens.insert(token, Asked { kept: Some(event.at), ..new() });
@@ -144,7 +136,7 @@ fn is_open(call: &Call, at: Moment) -> bool {
 /// How long after `ended` the server keeps the key or the place by itself.
 fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Option<Duration> {
     let (mut keeps_until, mut was_offered): (Option<Moment>, _) = (None, false);
-    let (mut is_owed, mut asks_served) = (true, 0);
+    let (mut is_owed, mut latest_sent) = (true, None);
     for served in of_key.served.iter().take_while(|served| served.at <= ended) {
         let is_of_it = served.token == token;
         // Nobody hears the answer to a late or repeated acquire, so nobody can release it.
@@ -157,11 +149,13 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
             Request::Ask { place } if is_of_it => place,
             _ => None,
         };
-        let is_late = || lasts.is_some_and(|lasts| asked.held_back(served.at) >= lasts);
         if is_of_it && is_ask {
-            asks_served += 1;
-            let is_copy = asks_served > asked.at.range(..=served.at).count();
-            let is_in_time = !was_offered && !is_copy && is_heard() && !is_late();
+            let sent = served.travelled.map(|travelled| served.at.minus(travelled));
+            let is_overtaken = sent < latest_sent;
+            latest_sent = latest_sent.max(sent);
+            let is_late = lasts.zip(served.travelled).is_some_and(|(lasts, took)| took >= lasts);
+            let is_missed = sent.is_none() || is_overtaken || is_late || !is_heard();
+            let is_in_time = !was_offered && !is_missed;
             is_owed = is_in_time || keeps_until.is_some_and(|until| served.at < until);
             if !is_in_time {
                 continue;
@@ -318,6 +312,19 @@ mod tests {
         };
         twice(1).passes();
         twice(2).breaks(NoOrphan);
+    }
+
+    /// The first one was on its way over an old connection. The client got the answer to the second.
+    #[test]
+    fn a_request_that_a_later_one_overtook_owes_nothing() {
+        let retried = |first: f64, second: f64| {
+            let tale = tale().fault("partition").tries(1).sends(1, ASK, "A").at(1.0);
+            let tale = tale.sends(1, ASK, "A").at(1.1).serves(ASK, "A", "B", "B");
+            let tale = tale.travelled(first).at(1.2).serves(ASK, "A", "", "A").travelled(second);
+            goes_on(tale.at(1.3).returns(1, Taken).heals(), 1.4)
+        };
+        retried(0.1, 1.2).passes();
+        retried(1.1, 0.2).breaks(NoOrphan);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use leasehold::core::Moment;
 use leasehold::core::token::{ClientId, OwnerToken};
 use leasehold::store::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, Line, OnRelease,
@@ -69,8 +70,8 @@ impl Teller {
         });
         let before = self.local.held(&asked.key).map(|held| held.owner);
         let answering = Answering::Asked(submit());
-        let sent =
-            Arc::new(Sent { asked, state: Mutex::new(State { before, answering, waker: None }) });
+        let state = Mutex::new(State { before, answering, waker: None });
+        let sent = Arc::new(Sent { asked, at: log.now(), state });
         lock(&self.open).push(sent.clone());
         self.tell_answers(false);
         let teller = Arc::clone(self);
@@ -129,7 +130,8 @@ impl Teller {
             }
             self.local.note_answer(by_thread);
             let Asked { request, key, token } = sent.asked();
-            self.local.log.push(What::Served {
+            let log = &self.local.log;
+            log.push(What::Served {
                 request: *request,
                 key: Arc::clone(key),
                 token: Arc::clone(token),
@@ -137,6 +139,7 @@ impl Teller {
                 after: held.as_ref().map(|held| Arc::clone(&held.owner)),
                 left: held.as_ref().map_or(Duration::ZERO, |held| held.left),
                 block: held.and_then(|held| held.fencing),
+                travelled: Some(log.now().since(sent.sent())),
             });
         }
     }
@@ -184,6 +187,7 @@ impl Answer for Released {
 
 struct Sent<T> {
     asked: Asked,
+    at: Moment,
     state: Mutex<State<T>>,
 }
 
@@ -204,6 +208,7 @@ enum Answering<T> {
 /// A sent request, whatever the type of its answer.
 trait Open: Send + Sync {
     fn asked(&self) -> &Asked;
+    fn sent(&self) -> Moment;
     fn before(&self) -> Option<Name>;
     fn begins(&self, before: Option<Name>);
     /// The owner that its answer implies; `None` without an answer, `Some(None)` if it was refused.
@@ -242,6 +247,10 @@ impl<T: Answer> State<T> {
 impl<T: Answer> Open for Sent<T> {
     fn asked(&self) -> &Asked {
         &self.asked
+    }
+
+    fn sent(&self) -> Moment {
+        self.at
     }
 
     fn before(&self) -> Option<Name> {

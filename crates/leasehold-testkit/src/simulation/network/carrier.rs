@@ -143,7 +143,8 @@ impl State {
             return self.answer(now, id, answer);
         }
         let Some(connection) = self.connections.find_mut(id) else { return };
-        let executed = self.server.carry_out(now, connection.written, &request.command);
+        let Request { sent, command, .. } = &request;
+        let executed = self.server.carry_out(now, *sent, connection.written, command);
         connection.written = executed.written;
         self.replicate(now);
         if let Some(wait) = executed.wait {

@@ -18,6 +18,8 @@ pub(in super::super) struct ConnectionId(pub(super) u64);
 /// A request on its way.
 pub(in super::super) struct Request {
     pub(super) command: Command,
+    /// When it left its process.
+    pub(super) sent: Moment,
     /// Loses the answer: the connection ends this long after the request took effect.
     pub(super) loses_reply: Option<Duration>,
     /// If the request took effect, it takes effect once more this much later.

@@ -172,7 +172,7 @@ impl Network {
         let now = self.now();
         let mut state = self.state();
         Self::log_sent(&mut state, process, &command);
-        let mut request = Request { command, loses_reply: None, again_after: None };
+        let mut request = Request { command, sent: now, loses_reply: None, again_after: None };
         let mut at = now + state.delay(process.id());
         if is_of_a_lock(&request.command) {
             let mischief = &mut state.troubles[process.id().0 as usize].mischief;
