@@ -2,12 +2,9 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::process::ExitCode;
 
 use leasehold::{Error, ErrorKind};
 use serde_json::Value;
-
-use crate::talk::Level;
 
 /// The table in `--help`. Scripts depend on it: rows are added, never changed.
 pub(crate) const TABLE: &str = "\
@@ -59,13 +56,26 @@ impl Exit {
             Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
         }
     }
+}
 
-    /// Ends the process by a signal, or returns the code for `main` to return.
-    pub(crate) fn end(self) -> ExitCode {
-        if let Self::Signal(signal) = self {
-            crate::signals::die_of(signal);
+/// How serious a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Good to know; left out by `--quiet`.
+    Info,
+    /// The lock or the command is in danger.
+    Warning,
+    /// The command failed.
+    Error,
+}
+
+impl Level {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
         }
-        ExitCode::from(self.shown())
     }
 }
 

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         failure.exit
     });
     stderr::finish();
-    exit.end()
+    signals::end(exit)
 }
 
 /// Starts the runtime. Parts of it panic if file descriptors are short, so we first try to open the

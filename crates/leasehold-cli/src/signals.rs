@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::future::poll_fn;
+use std::process::ExitCode;
 use std::task::{Context, Poll};
 
 use rustix::process::{Resource, Rlimit, Signal};
 use tokio::signal::unix::{self, SignalKind};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// Signals that ask to stop: the first is forwarded, the second kills, the third leaves.
 pub(crate) const FATAL: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
@@ -87,10 +88,18 @@ pub(crate) fn suspend() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }
 
+/// Ends the process by a signal, or returns the code for `main` to return.
+pub(crate) fn end(exit: Exit) -> ExitCode {
+    if let Exit::Signal(signal) = exit {
+        die_of(signal);
+    }
+    ExitCode::from(exit.shown())
+}
+
 /// Ends this process by `signal` as if it had no handler, and without a core dump of our own.
 ///
 /// Returns only as process 1 of a container, which default actions do not end.
-pub(crate) fn die_of(signal: i32) {
+fn die_of(signal: i32) {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(Resource::Core, none);
     let pid = rustix::process::getpid();

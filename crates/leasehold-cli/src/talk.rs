@@ -5,29 +5,9 @@ use std::io::IsTerminal as _;
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
+pub(crate) use crate::exit::Level;
 use crate::output::{self, Color, escape, object};
 use crate::stderr;
-
-/// How serious a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
-    /// Good to know; left out by `--quiet`.
-    Info,
-    /// The lock or the command is in danger.
-    Warning,
-    /// The command failed.
-    Error,
-}
-
-impl Level {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-}
 
 /// The way to stderr.
 #[derive(Clone, Copy, Debug)]

@@ -34,7 +34,7 @@ use rustix::process::{
 use super::link::{Link, Note, Order, Start, take_over};
 use super::tree::Tree;
 use crate::exit::Exit;
-use crate::signals::{FATAL, Ignored};
+use crate::signals::{self, FATAL, Ignored};
 
 /// The hidden first argument of the keeper.
 pub(crate) const KEEPER: &str = "__keep";
@@ -75,9 +75,9 @@ pub(crate) fn keep() -> ExitCode {
     match start() {
         Ok(mut keeper) => match keeper.run() {
             Ok(never) => match never {},
-            Err(end) => end.0.end(),
+            Err(end) => signals::end(end.0),
         },
-        Err(_) => Exit::INTERNAL.end(),
+        Err(_) => signals::end(Exit::INTERNAL),
     }
 }
 

@@ -11,8 +11,11 @@ use leasehold::store::{
 };
 use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
 
-use super::world::{SLACK, ttl};
 use crate::VirtualHost;
+
+/// How late a hint, or the end of a lease, may be on virtual time. It is many times what the
+/// slowest store needs to notice the actions of other clients.
+pub const SLACK: Duration = Duration::from_millis(100);
 
 /// A client with one acquisition: an id, an owner token, and an inbox.
 #[derive(Clone, Debug)]
@@ -329,4 +332,14 @@ impl HintSink for Inbox {
             self.hints().push(hint);
         }
     }
+}
+
+/// A ttl in milliseconds.
+///
+/// # Panics
+///
+/// If it is out of bounds.
+#[must_use]
+pub fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).expect("a ttl within bounds")
 }

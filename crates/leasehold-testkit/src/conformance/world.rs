@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::Key;
 use leasehold::core::Moment;
 use leasehold::host::Host;
 use leasehold::store::{AnyStore, Browse, Capabilities, Snapshot, Store};
-use leasehold::{Key, Ttl};
 
 use super::actor::Actor;
+pub use super::actor::{SLACK, ttl};
 use crate::VirtualHost;
 
 /// A handle that is being opened.
@@ -23,10 +24,6 @@ pub type Opener = Box<dyn Fn() -> Opening>;
 
 /// Makes a new, empty underlying store on the clock of the host.
 pub type Setup = fn(&Arc<VirtualHost>) -> Opener;
-
-/// How late a hint, or the end of a lease, may be on virtual time. It is many times what the
-/// slowest store needs to notice the actions of other clients.
-pub const SLACK: Duration = Duration::from_millis(100);
 
 /// The tools of a case.
 pub struct World {
@@ -152,14 +149,4 @@ pub fn key(name: &str) -> Key {
 #[must_use]
 pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-/// A ttl in milliseconds.
-///
-/// # Panics
-///
-/// If it is out of bounds.
-#[must_use]
-pub fn ttl(ms: u64) -> Ttl {
-    Ttl::new(Duration::from_millis(ms)).expect("a ttl within bounds")
 }

@@ -4,7 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::core::key::Key;
+/// A longer name than that of a [`Key`](crate::Key) is not shown.
+const NAME_BYTES_MAX: usize = 512;
 
 /// Why an operation failed, sorted by what the caller should do next.
 ///
@@ -188,7 +189,7 @@ impl Error {
     /// sets none.
     #[must_use]
     pub(crate) fn about(mut self, name: &str) -> Self {
-        let is_shown = !name.is_empty() && name.len() <= Key::MAX_BYTES;
+        let is_shown = !name.is_empty() && name.len() <= NAME_BYTES_MAX;
         Arc::make_mut(&mut self.inner).name = is_shown.then(|| name.to_owned());
         self
     }

@@ -314,7 +314,7 @@ mod tests {
         twice(2).breaks(NoOrphan);
     }
 
-    /// The first one was on its way over an old connection. The client got the answer to the second.
+    /// The first one came late, over an old connection. The client got the answer to the second.
     #[test]
     fn a_request_that_a_later_one_overtook_owes_nothing() {
         let retried = |first: f64, second: f64| {
