@@ -11,6 +11,7 @@ pub mod error;
 pub mod key;
 pub(crate) mod lease;
 pub mod line;
+pub(crate) mod local_line;
 pub mod moment;
 pub(crate) mod passing;
 pub mod tally;

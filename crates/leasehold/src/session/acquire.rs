@@ -7,17 +7,18 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use super::asker::Asker;
+use super::asker::{Asker, Told, Work};
 use super::attempt::{Attempt, wait_elapsed};
-use super::held::{Held, Hold};
+use super::held::Held;
+use super::hold::Hold;
 use super::leaving::Leaving;
-use super::local_line::{LocalLine, Met, TASKS_MAX, Task, Told};
 use super::spec::{Spec, Wait};
 use super::story::Asked;
 use super::{Session, closed};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
-use crate::core::lease::Taking;
+use crate::core::lease::Turn;
+use crate::core::local_line::{Coming, Found, TASKS_MAX};
 use crate::host::give_way;
 use crate::process::OnlyHere;
 
@@ -31,52 +32,65 @@ enum Begun {
     Waits(Place),
 }
 
-/// The state of the local line when a task joins it.
-enum Found {
-    Full,
-    Taken(Hold),
-    Asks {
-        leaving: Option<Arc<Held>>,
-        /// A lease with other settings. Release it if no guard uses it.
-        others: Option<Arc<Held>>,
-    },
-    Waits(Place),
-}
-
-/// A task's place in the local line. Dropping it leaves the line and discards any news for the
-/// task.
+/// A task's place in the local line. Dropping it leaves the line, and carries out what the task was
+/// told and did not read.
 struct Place {
     session: Arc<Session>,
     spec: Arc<Spec>,
     number: u64,
-    /// Whether the task was told something. It has then left the line.
-    has_left: bool,
-    told: oneshot::Receiver<Told>,
+    /// `None` once the news was read. The task has then left the line.
+    told: Option<oneshot::Receiver<Told>>,
+}
+
+/// What a waiting task does after it was told something.
+enum News {
+    Passed(Hold),
+    Ask(Asker),
+    Failed(Error),
+}
+
+impl Place {
+    fn news(&self, told: Told) -> News {
+        match told {
+            Told::Passed(held, turn) => {
+                News::Passed(Hold::new(Arc::clone(&self.session), held, turn))
+            }
+            Told::Ask(work) => News::Ask(Asker::new(&self.session, Arc::clone(&self.spec), work)),
+            Told::Failed(error) => News::Failed(error),
+        }
+    }
 }
 
 impl Future for Place {
-    type Output = Told;
+    type Output = News;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Told> {
-        let told = std::task::ready!(Pin::new(&mut self.told).poll(context));
-        self.has_left = true;
-        Poll::Ready(told.expect("who takes a task out of the line tells it something"))
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<News> {
+        let told = self.told.as_mut().expect("nobody asks for news twice");
+        let told = std::task::ready!(Pin::new(told).poll(context));
+        self.told = None;
+        let told = told.expect("who takes a task out of the line tells it something");
+        Poll::Ready(self.news(told))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.has_left {
-            return;
-        }
+        let Some(mut told) = self.told.take() else { return };
         if !self.session.is_here() {
+            std::mem::forget(told);
             return self.session.leave_copy();
         }
         let key = &self.spec.key;
         // Outside the lock of the lines: a waker may run any code.
-        drop(self.session.lines.with(key, |line| line.remove(self.number)));
-        // The first task may have other settings now.
-        self.session.settle(key);
+        drop(self.session.lines.with(key, |line| line.tasks.leave(self.number)));
+        // From here on, whoever wants to tell it something learns that it is gone.
+        told.close();
+        match told.try_recv() {
+            // Ends the turn, or leaves the work to the next task.
+            Ok(told) => drop(self.news(told)),
+            // The first task may have other settings now.
+            Err(_) => self.session.settle(key),
+        }
     }
 }
 
@@ -94,7 +108,7 @@ impl Session {
         let asked = Asked::begin(self, &spec.key);
         let mut trying = pin!(self.try_untold(spec));
         let answer = poll_fn(|context| asked.step(|| trying.as_mut().poll(context))).await;
-        asked.answered(answer.as_ref().map(Option::as_ref));
+        self.tell_answer(asked, answer.as_ref().map(Option::as_ref));
         answer
     }
 
@@ -106,7 +120,17 @@ impl Session {
             return Ok(Some(hold));
         }
         let mut attempt = Attempt::begin(self, spec, false)?;
-        OnlyHere::new(Box::pin(async move { attempt.run().await })).await
+        let asking = async move { attempt.run().await };
+        let got = OnlyHere::new(Box::pin(asking)).await?;
+        Ok(got.map(|(held, turn)| Hold::new(Arc::clone(self), held, turn)))
+    }
+
+    /// Tells how an ask ended. A guard goes on with its story.
+    fn tell_answer(&self, asked: Asked<'_>, answer: Result<Option<&Hold>, &Error>) {
+        let story = asked.answered(answer.map(|hold| hold.map(|hold| (hold.id(), hold.turn()))));
+        if let (Some(story), Ok(Some(hold))) = (story, answer) {
+            hold.begin_story(story);
+        }
     }
 
     /// Acquires the lock, or waits for it.
@@ -123,7 +147,7 @@ impl Session {
         let asked = Asked::begin(self, &spec.key);
         let mut waiting = pin!(self.acquire_untold(spec, wait));
         let answer = poll_fn(|context| asked.step(|| waiting.as_mut().poll(context))).await;
-        asked.answered(answer.as_ref().map(Some));
+        self.tell_answer(asked, answer.as_ref().map(Some));
         answer
     }
 
@@ -144,10 +168,19 @@ impl Session {
         };
         drop(place);
         match told {
-            Told::Passed(hold) => Ok(hold),
-            Told::Failed(error) => Err(error),
-            Told::Ask(asker) => OnlyHere::new(Box::pin(asker.run(wait))).await,
+            News::Passed(hold) => Ok(hold),
+            News::Failed(error) => Err(error),
+            News::Ask(asker) => self.run(asker, wait).await,
         }
+    }
+
+    /// Talks to the store for the local line.
+    fn run(self: &Arc<Self>, asker: Asker, wait: Wait) -> OnlyHere<Result<Hold, Error>> {
+        let session = Arc::clone(self);
+        OnlyHere::new(Box::pin(async move {
+            let (held, turn) = asker.run(wait).await?;
+            Ok(Hold::new(session, held, turn))
+        }))
     }
 
     /// Takes the first step of a waiting task.
@@ -160,7 +193,7 @@ impl Session {
         self.join(spec, wait)
     }
 
-    async fn until_told(&self, place: &mut Place, wait: Wait) -> Result<Told, Error> {
+    async fn until_told(&self, place: &mut Place, wait: Wait) -> Result<News, Error> {
         let spec = Arc::clone(&place.spec);
         tokio::select! {
             biased;
@@ -182,7 +215,10 @@ impl Session {
             () = self.until_closed() => Some(Err(closed())),
         };
         match ended {
-            Some(asked) => Ok(asked?.expect("who waits is never told that it is taken")),
+            Some(asked) => {
+                let (held, turn) = asked?.expect("who waits is never told that it is taken");
+                Ok(Hold::new(Arc::clone(self), held, turn))
+            }
             None => Err(attempt.elapsed()),
         }
     }
@@ -190,78 +226,58 @@ impl Session {
     /// Takes an idle lease of this client if it has the same settings. Otherwise releases the idle
     /// lease: the store would answer that the key is taken by this client.
     fn take_idle(self: &Arc<Self>, spec: &Arc<Spec>) -> Option<Hold> {
-        let lease = self.lines.with(&spec.key, |line| {
-            let free = !line.has_asker && !line.has_tasks();
-            line.lease.clone().filter(|_| free)
-        })?;
-        if lease.spec == *spec {
-            let taking = lease.life().take(self.now());
-            match taking {
-                Taking::Take(turn) => {
-                    self.registry.hurry(&lease);
-                    return Some(Hold::new(Arc::clone(self), lease, turn));
-                }
-                Taking::Leave => self.end(&lease),
-                Taking::InUse | Taking::Gone => {}
-            }
-        } else {
-            self.end_if_idle(&lease);
+        let now = self.now();
+        match self.lines.with(&spec.key, |line| line.tasks.try_take(now, spec)) {
+            Ok((held, turn)) => return Some(self.taken(held, turn)),
+            Err(Found::Leaving(held)) => self.end(&held),
+            Err(Found::OfOthers(held)) => self.end_if_idle(&held),
+            Err(Found::Nothing) => {}
         }
         None
     }
 
+    /// The turn of a task with a lease that was idle.
+    fn taken(self: &Arc<Self>, held: Arc<Held>, turn: Turn) -> Hold {
+        self.registry.hurry(&held);
+        Hold::new(Arc::clone(self), held, turn)
+    }
+
     /// Joins the local line.
     fn join(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Begun, Error> {
-        let found = self.lines.with(&spec.key, |line| {
+        let mut told = None;
+        let (coming, number) = self.lines.with(&spec.key, |line| {
             self.check_open()?;
-            if line.is_full() {
-                return Ok(Found::Full);
-            }
-            if !line.has_asker && !line.has_tasks() {
-                let (leaving, others) = match line.meet(spec, self.now()) {
-                    Met::InUse => return Ok(self.wait_in(line, spec)),
-                    Met::Taken(lease, turn) => {
-                        return Ok(Found::Taken(Hold::new(Arc::clone(self), lease, turn)));
+            let number = self.lines.arrive();
+            let coming = line.tasks.come(self.now(), spec, number, || {
+                let (tell, receiver) = oneshot::channel();
+                told = Some(receiver);
+                tell
+            });
+            Ok((coming, number))
+        })?;
+        Ok(match coming {
+            Coming::Full => return Err(too_many(&spec.key)),
+            Coming::Takes(held, turn) => Begun::Taken(self.taken(held, turn)),
+            Coming::Asks(found) => {
+                let leaving = match found {
+                    Found::Leaving(held) => Some(Leaving::submit(self, &held)),
+                    Found::OfOthers(held) => {
+                        self.end_if_idle(&held);
+                        None
                     }
-                    Met::Leaving(lease) => (Some(lease), None),
-                    Met::OfOthers(lease) => (None, Some(lease)),
-                    Met::Nothing => (None, None),
+                    Found::Nothing => None,
                 };
-                line.has_asker = true;
-                return Ok(Found::Asks { leaving, others });
+                let asker = Asker::new(self, Arc::clone(spec), Work::first(leaving));
+                Begun::Asks(self.run(asker, wait))
             }
-            Ok(self.wait_in(line, spec))
-        });
-        Ok(match found? {
-            Found::Full => return Err(too_many(&spec.key)),
-            Found::Taken(hold) => {
-                self.registry.hurry(hold.held());
-                Begun::Taken(hold)
-            }
-            Found::Asks { leaving, others } => {
-                if let Some(lease) = others {
-                    self.end_if_idle(&lease);
-                }
-                let leaving = leaving.map(|held| Leaving::submit(self, &held));
-                let asker = Asker::first(self, Arc::clone(spec), leaving);
-                Begun::Asks(OnlyHere::new(Box::pin(asker.run(wait))))
-            }
-            Found::Waits(place) => {
+            Coming::Waits => {
                 if !spec.unqueued {
                     self.listen();
                 }
-                Begun::Waits(place)
+                let (session, spec) = (Arc::clone(self), Arc::clone(spec));
+                Begun::Waits(Place { session, spec, number, told })
             }
         })
-    }
-
-    /// Appends a task to the line.
-    fn wait_in(self: &Arc<Self>, line: &mut LocalLine, spec: &Arc<Spec>) -> Found {
-        let (tell, told) = oneshot::channel();
-        let number = self.lines.arrive();
-        line.append(number, Task { spec: Arc::clone(spec), tell });
-        let (session, spec) = (Arc::clone(self), Arc::clone(spec));
-        Found::Waits(Place { session, spec, number, has_left: false, told })
     }
 }
 

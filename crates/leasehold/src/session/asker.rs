@@ -9,52 +9,62 @@ use std::future::pending;
 use std::sync::Arc;
 
 use super::attempt::{Attempt, wait_elapsed};
-use super::held::Hold;
+use super::held::Held;
 use super::leaving::Leaving;
-use super::local_line::Told;
 use super::spec::{Spec, Wait};
 use super::{Session, closed};
 use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::lease::Turn;
 
-/// The right to talk to the store for a local line, with the progress so far. On drop it goes to
-/// the next task of the line.
-pub(super) struct Asker(Option<Box<Asking>>);
+/// The news for a waiting task. Whoever drops it unread must carry it out all the same.
+pub(super) enum Told {
+    /// It has the lease, for this turn.
+    Passed(Arc<Held>, Turn),
+    /// It talks to the store from now on.
+    Ask(Box<Work>),
+    /// The asker failed, and this task would fail like it.
+    Failed(Error),
+}
 
-struct Asking {
-    session: Arc<Session>,
-    spec: Arc<Spec>,
+/// What an asker has done so far.
+pub(super) struct Work {
     /// Whether its task waited for others before.
     has_queued: bool,
     leaving: Option<Leaving>,
     attempt: Option<Attempt>,
 }
 
+impl Work {
+    /// For a task that found no asker. `leaving` is the idle lease that it found.
+    pub(super) fn first(leaving: Option<Leaving>) -> Box<Self> {
+        Box::new(Self { has_queued: false, leaving, attempt: None })
+    }
+
+    /// For a task that waited for others.
+    pub(super) fn next(leaving: Option<Leaving>) -> Box<Self> {
+        Box::new(Self { has_queued: true, leaving, attempt: None })
+    }
+}
+
+/// The right to talk to the store for a local line. On drop it goes to the next task of the line.
+pub(super) struct Asker {
+    session: Arc<Session>,
+    spec: Arc<Spec>,
+    /// `None` once it has ended.
+    work: Option<Box<Work>>,
+}
+
 /// How an asker's task ended.
 enum Ended {
-    Asked(Result<Option<Hold>, Error>),
+    Asked(Result<Option<(Arc<Held>, Turn)>, Error>),
     Elapsed,
     Closed,
 }
 
 impl Asker {
-    /// For a task that found no asker. `leaving` is the idle lease that it found.
-    pub(super) fn first(session: &Arc<Session>, spec: Arc<Spec>, leaving: Option<Leaving>) -> Self {
-        Self::new(session, spec, leaving, false)
-    }
-
-    /// For a task that waited for others.
-    pub(super) fn next(session: &Arc<Session>, spec: Arc<Spec>, leaving: Option<Leaving>) -> Self {
-        Self::new(session, spec, leaving, true)
-    }
-
-    fn new(
-        session: &Arc<Session>,
-        spec: Arc<Spec>,
-        leaving: Option<Leaving>,
-        has_queued: bool,
-    ) -> Self {
-        let session = Arc::clone(session);
-        Self(Some(Box::new(Asking { session, spec, has_queued, leaving, attempt: None })))
+    pub(super) fn new(session: &Arc<Session>, spec: Arc<Spec>, work: Box<Work>) -> Self {
+        Self { session: Arc::clone(session), spec, work: Some(work) }
     }
 
     /// Asks until the line has a lease. This task gets the first turn.
@@ -63,23 +73,23 @@ impl Asker {
     ///
     /// Dropping the future leaves the work to the next task of the line. Without one, it leaves the
     /// store's line and releases a grant that is under way.
-    pub(super) async fn run(mut self, wait: Wait) -> Result<Hold, Error> {
-        let asking = self.0.as_mut().expect("there until it is dropped");
-        let session = Arc::clone(&asking.session);
+    pub(super) async fn run(mut self, wait: Wait) -> Result<(Arc<Held>, Turn), Error> {
+        let session = Arc::clone(&self.session);
+        let work = self.work.as_mut().expect("there until it is dropped");
         let ended = {
             let elapsed = session.sleep(wait);
             let closed_meanwhile = session.until_closed();
             tokio::select! {
                 biased;
-                asked = asking.ask() => Ended::Asked(asked),
+                asked = work.ask(&session, &self.spec) => Ended::Asked(asked),
                 () = elapsed => Ended::Elapsed,
                 () = closed_meanwhile => Ended::Closed,
             }
         };
         match ended {
-            Ended::Asked(Ok(Some(hold))) => {
+            Ended::Asked(Ok(Some(got))) => {
                 self.finish(None);
-                Ok(hold)
+                Ok(got)
             }
             Ended::Asked(Ok(None)) => unreachable!("who waits is never told that it is taken"),
             Ended::Asked(Err(error)) => {
@@ -87,7 +97,7 @@ impl Asker {
                 self.finish(Some(&error));
                 Err(error)
             }
-            Ended::Elapsed => Err(match &asking.attempt {
+            Ended::Elapsed => Err(match &work.attempt {
                 Some(attempt) => attempt.elapsed(),
                 None => wait_elapsed(),
             }),
@@ -95,32 +105,33 @@ impl Asker {
         }
     }
 
-    /// Takes the right back from a task that has not used it.
-    pub(super) fn discard(mut self) {
-        self.0 = None;
-    }
-
     /// Ends the work: the line has its lease, or an error for its tasks.
     fn finish(mut self, failure: Option<&Error>) {
-        let asking = self.0.take().expect("there until it is dropped");
-        let Asking { session, spec, leaving, attempt, .. } = *asking;
-        debug_assert!(leaving.is_none(), "it was answered before");
-        drop(attempt);
-        let told = session.lines.with(&spec.key, |line| {
-            line.has_asker = false;
-            failure.map(|_| line.take_tasks_like(&spec))
-        });
-        if let (Some(tasks), Some(failure)) = (told, failure) {
-            for task in tasks {
-                let _gone = task.tell.send(Told::Failed(failure.clone()));
+        // Leaves the store's line before another task asks.
+        let work = self.work.take().expect("there until it is dropped");
+        debug_assert!(work.leaving.is_none(), "it was answered before");
+        drop(work);
+        let Self { session, spec, .. } = &self;
+        match failure {
+            None => session.lines.with(&spec.key, |line| line.tasks.asker_ended()),
+            Some(failure) => {
+                let like_it = |other: &Arc<Spec>| other.fares_as(spec);
+                let told = session.lines.with(&spec.key, |line| line.tasks.asker_failed(like_it));
+                for task in told {
+                    let _gone = task.send(Told::Failed(failure.clone()));
+                }
             }
         }
         session.settle(&spec.key);
     }
 }
 
-impl Asking {
-    async fn ask(&mut self) -> Result<Option<Hold>, Error> {
+impl Work {
+    async fn ask(
+        &mut self,
+        session: &Arc<Session>,
+        spec: &Arc<Spec>,
+    ) -> Result<Option<(Arc<Held>, Turn)>, Error> {
         if let Some(leaving) = &mut self.leaving {
             let kept = leaving.answered().await;
             self.leaving = None;
@@ -129,7 +140,7 @@ impl Asking {
             }
         }
         if self.attempt.is_none() {
-            let attempt = Attempt::begin(&self.session, &self.spec, true)?;
+            let attempt = Attempt::begin(session, spec, true)?;
             self.attempt = Some(if self.has_queued { attempt.after_others() } else { attempt });
         }
         self.attempt.as_mut().expect("it was begun just now").run().await
@@ -138,24 +149,18 @@ impl Asking {
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        let Some(mut asking) = self.0.take() else { return };
-        let (session, spec) = (Arc::clone(&asking.session), Arc::clone(&asking.spec));
-        loop {
-            let heir = session
-                .lines
-                .with(&spec.key, |line| if line.has_heir(&spec) { line.next() } else { None });
-            let Some(heir) = heir else { break };
-            match heir.tell.send(Told::Ask(Self(Some(asking)))) {
+        let Some(mut work) = self.work.take() else { return };
+        let Self { session, spec, .. } = self;
+        while let Some(heir) = session.lines.with(&spec.key, |line| line.tasks.next_with(spec)) {
+            match heir.send(Told::Ask(work)) {
                 Ok(()) => return,
                 // That task went away meanwhile: try the next.
-                Err(Told::Ask(mut back)) => {
-                    asking = back.0.take().expect("it was put in just now");
-                }
+                Err(Told::Ask(back)) => work = back,
                 Err(_) => unreachable!("what comes back is what was sent"),
             }
         }
-        drop(asking);
-        session.lines.with(&spec.key, |line| line.has_asker = false);
+        drop(work);
+        session.lines.with(&spec.key, |line| line.tasks.asker_ended());
         session.settle(&spec.key);
     }
 }
@@ -165,6 +170,17 @@ impl Session {
         match wait {
             Wait::Until(at) => self.host.sleep_until(at).await,
             Wait::ForEver => pending().await,
+        }
+    }
+
+    /// Makes the first task of a line ask, if it must.
+    pub(super) fn settle(&self, key: &Key) {
+        while let Some(task) = self.lines.with(key, |line| line.tasks.next_asker()) {
+            if task.send(Told::Ask(Work::next(None))).is_ok() {
+                return;
+            }
+            // That task went away meanwhile, and has asked nothing.
+            self.lines.with(key, |line| line.tasks.asker_ended());
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Session;
-use super::held::{Held, Hold};
+use super::held::Held;
+use super::registry::Counted;
 use super::spec::Spec;
 use super::story::{TARGET, millis};
 use super::wake::Wake;
@@ -39,22 +40,6 @@ pub(super) struct Attempt {
     outage: Option<Error>,
     /// Dropped last: by then a lease or a release stands for this acquisition.
     _counted: Counted,
-}
-
-/// Counts an acquisition as under way while it exists.
-pub(super) struct Counted(Arc<Session>);
-
-impl Counted {
-    pub(super) fn new(session: &Arc<Session>) -> Self {
-        session.registry.asking_began();
-        Self(Arc::clone(session))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.registry.asking_ended();
-    }
 }
 
 impl Attempt {
@@ -123,7 +108,7 @@ impl Attempt {
     /// # Cancel safety
     ///
     /// Called again after its future was dropped, it goes on with the same token and place.
-    pub(super) async fn run(&mut self) -> Result<Option<Hold>, Error> {
+    pub(super) async fn run(&mut self) -> Result<Option<(Arc<Held>, Turn)>, Error> {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
         }
@@ -315,7 +300,7 @@ impl Attempt {
         let is_passed_on = !self.spec.strict_fifo
             && (!self.spec.keep_idle.is_zero()
                 || self.wake.is_some()
-                    && self.session.lines.with(&self.spec.key, |line| line.has_tasks()));
+                    && self.session.lines.with(&self.spec.key, |line| line.tasks.has_tasks()));
         if is_passed_on { TURN_BLOCK } else { 1 }
     }
 
@@ -370,7 +355,7 @@ impl Attempt {
     }
 
     /// Hands the granted lease to the driver, which takes care of it from now on.
-    fn hold(&mut self, mut life: LeaseLife, turn: Turn) -> Hold {
+    fn hold(&mut self, mut life: LeaseLife, turn: Turn) -> (Arc<Held>, Turn) {
         let now = self.session.now();
         if self.spec.others_wait_unseen() {
             // The store does not see waiters that poll, so it never says that the key is wanted.
@@ -386,7 +371,7 @@ impl Attempt {
         if !self.spec.strict_fifo {
             self.session.enter_lease(&held);
         }
-        Hold::new(Arc::clone(&self.session), held, turn)
+        (held, turn)
     }
 
     fn lease_id(&self) -> LeaseId {

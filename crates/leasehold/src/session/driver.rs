@@ -46,16 +46,10 @@ type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
 /// Marks that a driver is at work. If it is dropped early, another driver takes over, so that the
 /// leases stay watched. The cause may be a panic in a store or in a tracing subscriber, or the end
 /// of its host.
-pub(super) struct Driving {
+struct Driving {
     session: Arc<Session>,
     has_begun: bool,
     is_done: bool,
-}
-
-impl Driving {
-    pub(super) fn new(session: Arc<Session>) -> Self {
-        Self { session, has_begun: false, is_done: false }
-    }
 }
 
 impl Drop for Driving {
@@ -66,7 +60,7 @@ impl Drop for Driving {
     }
 }
 
-pub(super) async fn drive(mut driving: Driving) {
+async fn drive(mut driving: Driving) {
     driving.has_begun = true;
     let session = Arc::clone(&driving.session);
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
@@ -197,6 +191,13 @@ fn tell_renewal(held: &Held, left: Duration, failure: Option<&Error>) {
 }
 
 impl Session {
+    /// Starts the driver. The registry does so when there is work and no driver.
+    pub(super) fn start_driver(self: &Arc<Self>) {
+        let session = Arc::clone(self);
+        let driving = Driving { session, has_begun: false, is_done: false };
+        self.host.spawn(Box::pin(drive(driving)));
+    }
+
     /// Handles finished work: the answer to a renewal, or the end of a release.
     fn take_done(
         self: &Arc<Self>,
@@ -263,7 +264,7 @@ impl Session {
         }
         self.registry.forget(held);
         self.forget_lease(held);
-        self.tell_loss(held, held.take_story(), lost);
+        held.tell_loss(held.take_story().as_deref(), self.now(), lost);
     }
 
     /// Releases a lease whose deadline passed: at once, or queued behind many other releases.

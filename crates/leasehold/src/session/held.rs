@@ -1,6 +1,7 @@
-//! A lease of this client, and the turns of the guards that use it one after another.
+//! A lease of this client, shared by its guard, the driver and the local line.
 
 use std::future::pending;
+use std::ops::DerefMut;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,19 +9,19 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Session;
-use super::part::Parted;
-use super::registry::Slot;
 use super::spec::Spec;
-use super::story::{Ending, Story};
-use crate::core::error::{Error, ErrorKind};
-use crate::core::lease::{LeaseLife, LeaseState, Lost, Turn};
+use super::story::Story;
+use crate::core::lease::{LeaseLife, LeaseState, Lost};
+use crate::core::local_line::SharedLease;
 use crate::core::moment::Moment;
-use crate::core::token::{FencingToken, OwnerToken};
+use crate::core::token::OwnerToken;
 use crate::process::Process;
-use crate::store::{LeaseId, Renewal, Store};
+use crate::store::{LeaseId, Renewal};
 
-/// One lease, shared by its guard, the driver and the local line.
+/// The position of a lease in the registry: the time of its next duty, and a unique number.
+pub(super) type Slot = (Moment, u64);
+
+/// One lease.
 pub(crate) struct Held {
     pub(crate) id: LeaseId,
     pub(super) spec: Arc<Spec>,
@@ -107,9 +108,11 @@ impl Held {
         self.story.lock().expect("a story is only moved").take()
     }
 
-    /// Notes that the loss is told. Returns whether this is news.
-    pub(super) fn note_loss_told(&self) -> bool {
-        !self.loss_is_told.swap(true, Ordering::Relaxed)
+    /// Tells that it was lost, unless that was told before. Both the driver and the end of a guard
+    /// notice a loss.
+    pub(super) fn tell_loss(&self, story: Option<&Story>, now: Moment, lost: Lost) {
+        let is_news = !self.loss_is_told.swap(true, Ordering::Relaxed);
+        Story::lost(story, &self.id, now, lost, is_news);
     }
 
     /// Wakes the tasks that wait for the loss, after the state changed.
@@ -118,7 +121,7 @@ impl Held {
     }
 
     /// Ends when the lease is lost during that turn. Never ends if the turn ends first.
-    async fn lost(self: Arc<Self>, turn: u64, process: Process) -> Lost {
+    pub(super) async fn lost(self: Arc<Self>, turn: u64, process: Process) -> Lost {
         if !process.is_this() {
             return Lost::NotOurs;
         }
@@ -140,146 +143,18 @@ impl Held {
     }
 }
 
-/// The turn of a guard with a lease. Dropping it ends the turn.
-pub(crate) struct Hold {
-    session: Arc<Session>,
-    held: Arc<Held>,
-    turn: Turn,
-    has_ended: bool,
-}
+impl SharedLease for Arc<Held> {
+    type Settings = Arc<Spec>;
 
-impl Hold {
-    pub(super) fn new(session: Arc<Session>, held: Arc<Held>, turn: Turn) -> Self {
-        Self { session, held, turn, has_ended: false }
+    fn settings(&self) -> &Arc<Spec> {
+        &self.spec
     }
 
-    pub(super) fn held(&self) -> &Arc<Held> {
-        &self.held
+    fn life(&self) -> impl DerefMut<Target = LeaseLife> + '_ {
+        Held::life(self)
     }
 
-    pub(crate) fn id(&self) -> &LeaseId {
-        &self.held.id
+    fn is(&self, other: &Self) -> bool {
+        Self::ptr_eq(self, other)
     }
-
-    pub(crate) fn fencing(&self) -> Option<FencingToken> {
-        self.turn.fencing
-    }
-
-    /// Whether the store granted the lease to this very guard.
-    pub(super) const fn is_first_turn(&self) -> bool {
-        self.turn.number == 0
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        self.session.is_here() && self.held.life().is_held(self.turn.number, self.session.now())
-    }
-
-    pub(crate) fn remaining(&self) -> Duration {
-        if !self.session.is_here() {
-            return Duration::ZERO;
-        }
-        self.held.life().remaining(self.turn.number, self.session.now())
-    }
-
-    /// Why the lease is not held: the deadline, unless the store said otherwise.
-    pub(crate) fn why_lost(&self) -> Lost {
-        if !self.session.is_here() {
-            return Lost::NotOurs;
-        }
-        match self.held.life().state() {
-            LeaseState::Lost(lost) => lost,
-            _ => Lost::Deadline,
-        }
-    }
-
-    /// Ends when the lease is lost. Never ends if this turn ends first.
-    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
-        Arc::clone(&self.held).lost(self.turn.number, self.session.process)
-    }
-
-    /// Asks the store whether the lease is held, and restarts its ttl. Sends nothing if the lease
-    /// is over.
-    ///
-    /// # Errors
-    ///
-    /// `Lost` if it is no longer held. `Config` in a copy of a fork. Otherwise the error of the
-    /// store if it gives no answer.
-    pub(crate) async fn renew(&self) -> Result<(), Error> {
-        self.session.check_here()?;
-        let sent = self.session.now();
-        if !self.is_held() {
-            return Err(lost_error(self.why_lost()));
-        }
-        let answer = self.session.store.renew(self.held.renewal()).await;
-        let counted = self.session.on_renewal(&self.held, sent, answer.as_ref());
-        match answer {
-            Ok(_) if counted => Ok(()),
-            _ if !self.is_held() => Err(lost_error(self.why_lost())),
-            Err(error) => Err(error),
-            Ok(_) => Err(Error::new(
-                ErrorKind::Unknown,
-                "the store answered about another grant; the lock is held until its deadline",
-            )),
-        }
-    }
-
-    /// Ends this turn. If the lease is not passed on or kept, its release is submitted before this
-    /// returns.
-    ///
-    /// # Errors
-    ///
-    /// `Config` in a copy of a fork.
-    pub(crate) fn part(mut self) -> Result<Parted, Error> {
-        // On failure, the drop leaves the copy as it is.
-        self.session.check_here()?;
-        self.has_ended = true;
-        Ok(self.session.part(&self.held, self.turn.number, Ending::Released))
-    }
-
-    /// Stops renewing the lease and watching its deadline, without releasing it. Stops nothing in a
-    /// copy of a fork.
-    pub(crate) fn let_go(mut self) -> OwnerToken {
-        if !self.session.is_here() {
-            return self.held.owner().clone();
-        }
-        self.has_ended = true;
-        // It makes no difference to the caller whether the lease was lost already.
-        let was_held = self.held.life().release(self.session.now());
-        self.session.store.let_go(&self.held.id);
-        self.session.registry.let_go(&self.held);
-        self.session.forget_lease(&self.held);
-        let story = self.held.take_story();
-        match was_held {
-            Ok(()) => self.session.tell_detached(&self.held, story),
-            Err(lost) => self.session.tell_loss(&self.held, story, lost),
-        }
-        self.held.owner().clone()
-    }
-
-    /// The next task did not take it: the caller keeps the lease. Returns the turn.
-    pub(super) fn disarm(mut self) -> u64 {
-        self.has_ended = true;
-        self.turn.number
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if self.has_ended {
-            return;
-        }
-        if !self.session.is_here() {
-            std::mem::forget(Arc::clone(&self.held));
-            return self.session.leave_copy();
-        }
-        drop(self.session.part(&self.held, self.turn.number, Ending::Dropped));
-    }
-}
-
-/// The error for a holder that continues with a lost lease.
-pub(crate) fn lost_error(lost: Lost) -> Error {
-    Error::new(
-        ErrorKind::Lost,
-        format!("the lock was lost: {lost}; another may hold it now, stop the protected work"),
-    )
 }

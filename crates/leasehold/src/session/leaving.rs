@@ -10,10 +10,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::Shared;
 
 use super::Session;
-use super::attempt::Counted;
-use super::held::{Held, Hold};
+use super::held::Held;
+use super::registry::Counted;
 use super::spec::Spec;
-use crate::core::lease::LeaseLife;
+use crate::core::lease::{LeaseLife, Turn};
 use crate::core::moment::Moment;
 use crate::core::passing::KEPT_BLOCK;
 use crate::core::validity::valid_until;
@@ -68,7 +68,7 @@ impl Leaving {
     /// # Cancel safety
     ///
     /// You may drop the future and call this again.
-    pub(super) async fn answered(&mut self) -> Option<Hold> {
+    pub(super) async fn answered(&mut self) -> Option<(Arc<Held>, Turn)> {
         let answer = self.answer.clone()?.await;
         match answer {
             Ok(Released::Kept { fencing }) => {
@@ -82,7 +82,7 @@ impl Leaving {
                 let held = Held::new(self.heir.clone(), Arc::clone(&self.spec), life);
                 self.session.registry.adopt(&self.session, Arc::clone(&held));
                 self.session.enter_lease(&held);
-                Some(Hold::new(Arc::clone(&self.session), held, turn))
+                Some((held, turn))
             }
             Ok(Released::Freed | Released::HandedOver | Released::NotHeld) => {
                 self.answer = None;

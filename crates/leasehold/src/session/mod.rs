@@ -5,13 +5,13 @@
 //! |---|---|
 //! | `spec` | the settings of an acquisition |
 //! | `acquire` | one acquisition: at once, from the local line, or from the store |
-//! | `local_line` | the tasks of this client that wait for a key, and the lease that they pass on |
+//! | `lines` | the lines of tasks inside this client, by key, and who asks for them |
 //! | `asker` | talks to the store for a local line |
 //! | `leaving` | a lease that is handed over, or granted to this client again |
 //! | `attempt` | one token: from the first ask to the lease, or until it leaves the line |
 //! | `wake` | wakes an asking task |
-//! | `held` | a lease of this client, and the turns of its guards |
-//! | `part` | the end of a guard: its lease is passed on, kept idle or released |
+//! | `held` | a lease of this client |
+//! | `hold` | a guard's turn with a lease, which is then passed on, kept idle or released |
 //! | `registry` | all leases that are held, and all releases without confirmation |
 //! | `driver` | the future that renews leases, watches deadlines and follows releases up |
 //! | `rests` | how long a client stays away from a key that it left to others |
@@ -23,9 +23,9 @@ mod asker;
 mod attempt;
 mod driver;
 mod held;
+mod hold;
 mod leaving;
-mod local_line;
-mod part;
+mod lines;
 mod registry;
 mod release;
 mod rests;
@@ -40,13 +40,13 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
-pub(crate) use self::held::{Hold, lost_error};
-pub(crate) use self::part::Parted;
+pub(crate) use self::hold::{Hold, Parted, lost_error};
 pub(crate) use self::release::ReleaseInFlight;
 pub(crate) use self::spec::{Spec, Wait};
 
+use self::asker::Told;
 use self::held::Held;
-use self::local_line::{LocalLines, Told};
+use self::lines::Lines;
 use self::registry::Registry;
 use self::rests::Rests;
 use self::wake::HandOver;
@@ -106,7 +106,7 @@ pub(crate) struct Session {
     id: ClientId,
     record: Option<Arc<ClientRecord>>,
     registry: Registry,
-    lines: LocalLines,
+    lines: Lines,
     rests: Rests,
     giving_back: Arc<Semaphore>,
     closed: AtomicBool,
@@ -141,7 +141,7 @@ impl Session {
             id,
             record: record.map(Arc::new),
             registry: Registry::default(),
-            lines: LocalLines::default(),
+            lines: Lines::default(),
             rests: Rests::default(),
             giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),
@@ -212,9 +212,9 @@ impl Session {
         self.closed.store(true, Ordering::Release);
         self.closing.notify_waiters();
         let mut tasks = Vec::new();
-        self.lines.with_each(|line| tasks.extend(line.take_tasks()));
+        self.lines.with_each(|line| tasks.extend(line.tasks.take_tasks()));
         for task in tasks {
-            let _gone = task.tell.send(Told::Failed(closed()));
+            let _gone = task.send(Told::Failed(closed()));
         }
         let released_before = self.registry.released();
         self.end_all_idle();
@@ -271,11 +271,7 @@ impl Session {
     /// Another client waits for a key.
     fn on_wanted(&self, key: &Key) {
         let now = self.now();
-        let lease = self.lines.with(key, |line| {
-            line.was_wanted = line.lease.is_none() && (line.has_asker || line.tries > 0);
-            line.lease.clone()
-        });
-        if let Some(lease) = lease {
+        if let Some(lease) = self.lines.with(key, |line| line.want()) {
             lease.want(now);
             // If the lease is idle, the driver releases it: a hint must not call the store.
             self.registry.hurry(&lease);
@@ -288,8 +284,8 @@ impl Session {
         let now = self.now();
         let mut leases = Vec::new();
         self.lines.with_each(|line| {
-            let may_be_kept = |held: &&Arc<Held>| line.has_tasks() || held.life().is_idle();
-            leases.extend(line.lease.as_ref().filter(may_be_kept).cloned());
+            let may_be_kept = |held: &&Arc<Held>| line.tasks.has_tasks() || held.life().is_idle();
+            leases.extend(line.tasks.lease().filter(may_be_kept).cloned());
         });
         for lease in leases {
             lease.life().renew_soon(now);

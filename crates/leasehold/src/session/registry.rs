@@ -9,8 +9,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::Session;
-use super::driver::{Driving, drive};
-use super::held::Held;
+use super::held::{Held, Slot};
 use super::release::FollowUp;
 use crate::core::lease::{Duty, Lost};
 use crate::core::moment::Moment;
@@ -64,9 +63,6 @@ impl State {
         self.leases.len() + self.unconfirmed + self.asking
     }
 }
-
-/// The position of a lease: the time of its next duty, and a unique number.
-pub(super) type Slot = (Moment, u64);
 
 /// The state of the driver.
 #[derive(Clone, Copy, Default)]
@@ -232,7 +228,7 @@ impl Registry {
             Driver::Absent => {
                 state.driver = Driver::SleepsUntil(at.min(session.now() + TICK));
                 drop(state);
-                session.host.spawn(Box::pin(drive(Driving::new(Arc::clone(session)))));
+                session.start_driver();
             }
         }
     }
@@ -337,5 +333,21 @@ impl Registry {
 
     pub(super) fn released(&self) -> usize {
         self.state().released
+    }
+}
+
+/// Counts an acquisition as under way while it exists.
+pub(super) struct Counted(Arc<Session>);
+
+impl Counted {
+    pub(super) fn new(session: &Arc<Session>) -> Self {
+        session.registry.asking_began();
+        Self(Arc::clone(session))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.registry.asking_ended();
     }
 }

@@ -16,12 +16,11 @@ use tracing::field::{Empty, display};
 use tracing::{Level, Span};
 
 use super::Session;
-use super::held::{Held, Hold};
-use super::part::Parted;
 use crate::core::error::Error;
 use crate::core::key::Key;
-use crate::core::lease::Lost;
+use crate::core::lease::{Lost, Turn};
 use crate::core::moment::Moment;
+use crate::store::LeaseId;
 
 /// The target of everything that is told of a lock, for filters.
 pub(super) const TARGET: &str = "leasehold::lock";
@@ -98,16 +97,19 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Tells how the ask ended. The guard goes on with the story.
-    pub(super) fn answered(mut self, answer: Result<Option<&Hold>, &Error>) {
-        let Some(mut story) = self.story.take() else { return };
+    /// Tells how the ask ended. If it was with a lease, its guard goes on with the story.
+    pub(super) fn answered(
+        mut self,
+        answer: Result<Option<(&LeaseId, &Turn)>, &Error>,
+    ) -> Option<Arc<Story>> {
+        let mut story = self.story.take()?;
         let (key, now) = (self.key, self.session.now());
         let waited_ms = millis(now.since(story.since));
         match answer {
-            Ok(Some(hold)) => {
+            Ok(Some((id, turn))) => {
                 story.since = now;
-                story.acquired(hold, waited_ms);
-                hold.held().begin_story(Arc::from(story));
+                story.acquired(id, turn, waited_ms);
+                return Some(Arc::from(story));
             }
             Ok(None) => story.gave_up("taken", waited_ms, || {
                 tracing::debug!(target: TARGET, %key, waited_ms, "taken");
@@ -116,6 +118,7 @@ impl<'a> Asked<'a> {
                 tracing::debug!(target: TARGET, %key, waited_ms, %error, "not acquired");
             }),
         }
+        None
     }
 }
 
@@ -139,11 +142,10 @@ impl Story {
         self.renewals.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn acquired(&self, hold: &Hold, waited_ms: u64) {
-        let (id, fence) = (hold.id(), hold.fencing().map(display));
-        let token_hint = id.owner.hint();
+    fn acquired(&self, id: &LeaseId, turn: &Turn, waited_ms: u64) {
+        let (token_hint, fence) = (id.owner.hint(), turn.fencing.map(display));
         // Later turns of a lease come from another task of this client, without a request.
-        let from = if hold.is_first_turn() { "store" } else { "client" };
+        let from = if turn.number == 0 { "store" } else { "client" };
         self.span.in_scope(|| {
             tracing::debug!(
                 target: TARGET, key = %id.key, token_hint, fence, waited_ms, from, "acquired"
@@ -173,27 +175,18 @@ impl Story {
         self.span.record("renewals", renewals);
         self.span.record("ended", ended);
     }
-}
 
-impl Session {
-    /// Tells how a guard ended.
-    pub(super) fn tell_end(
-        &self,
-        held: &Held,
-        story: Option<Arc<Story>>,
+    /// Tells that a guard ended, and what becomes of its lease.
+    pub(super) fn released(
+        story: Option<&Self>,
+        id: &LeaseId,
+        now: Moment,
         ending: Ending,
-        parted: &Parted,
+        lease: &str,
     ) {
-        let lease = match parted {
-            Parted::Passed => "passed",
-            Parted::Idle => "idle",
-            Parted::Releasing(_) | Parted::Leaving(_) => "freed",
-            Parted::Lost(lost) => return self.tell_loss(held, story, *lost),
-            Parted::Over => return,
-        };
         let Some(story) = story else { return };
-        let (key, token_hint) = (&held.id.key, held.owner().hint());
-        let (held_ms, renewals) = story.held(self.now());
+        let (key, token_hint) = (&id.key, id.owner.hint());
+        let (held_ms, renewals) = story.held(now);
         let ended = ending.as_str();
         story.ended(ended, (held_ms, renewals), || {
             tracing::debug!(
@@ -203,22 +196,20 @@ impl Session {
     }
 
     /// Tells that the lease goes on without its guard.
-    pub(super) fn tell_detached(&self, held: &Held, story: Option<Arc<Story>>) {
+    pub(super) fn detached(story: Option<&Self>, id: &LeaseId, now: Moment) {
         let Some(story) = story else { return };
-        let (key, token_hint) = (&held.id.key, held.owner().hint());
-        let (held_ms, renewals) = story.held(self.now());
+        let (key, token_hint) = (&id.key, id.owner.hint());
+        let (held_ms, renewals) = story.held(now);
         story.ended("detached", (held_ms, renewals), || {
             tracing::debug!(target: TARGET, %key, token_hint, held_ms, renewals, "detached");
         });
     }
 
-    /// Tells that a lease was lost, unless that was told before. Both the driver and the end of a
-    /// guard notice a loss.
-    pub(super) fn tell_loss(&self, held: &Held, story: Option<Arc<Story>>, lost: Lost) {
-        let (key, token_hint) = (&held.id.key, held.owner().hint());
-        let held_so = story.as_ref().map(|story| story.held(self.now()));
+    /// Tells that a lease was lost, if that `is_news`.
+    pub(super) fn lost(story: Option<&Self>, id: &LeaseId, now: Moment, lost: Lost, is_news: bool) {
+        let (key, token_hint) = (&id.key, id.owner.hint());
+        let held_so = story.map(|story| story.held(now));
         let (held_ms, renewals) = held_so.unzip();
-        let is_news = held.note_loss_told();
         let tell = || {
             if is_news {
                 let reason = display(lost);
@@ -227,7 +218,7 @@ impl Session {
                 );
             }
         };
-        match (&story, held_so) {
+        match (story, held_so) {
             (Some(story), Some(held_so)) => {
                 story.ended("lost", held_so, tell);
                 story.span.record("reason", display(lost));

@@ -1,0 +1,345 @@
+//! The turn of a guard with a lease. At its end the lease is passed on, kept idle or released.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::asker::{Asker, Told, Work};
+use super::held::Held;
+use super::leaving::{Leaving, Left};
+use super::story::{Ending, Story};
+use super::{LISTENS_FOR, ReleaseInFlight, Session};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::lease::{LeaseState, Lost, Parting, Turn};
+use crate::core::passing::given_way;
+use crate::core::token::{FencingToken, OwnerToken};
+use crate::host::random_u32;
+use crate::store::{LeaseId, Store};
+
+/// The turn of a guard with a lease. Dropping it ends the turn.
+pub(crate) struct Hold {
+    session: Arc<Session>,
+    held: Arc<Held>,
+    turn: Turn,
+    has_ended: bool,
+}
+
+impl Hold {
+    pub(super) fn new(session: Arc<Session>, held: Arc<Held>, turn: Turn) -> Self {
+        Self { session, held, turn, has_ended: false }
+    }
+
+    /// Its events belong to this story from now on.
+    pub(super) fn begin_story(&self, story: Arc<Story>) {
+        self.held.begin_story(story);
+    }
+
+    pub(super) const fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    pub(crate) fn id(&self) -> &LeaseId {
+        &self.held.id
+    }
+
+    pub(crate) fn fencing(&self) -> Option<FencingToken> {
+        self.turn.fencing
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.session.is_here() && self.held.life().is_held(self.turn.number, self.session.now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        if !self.session.is_here() {
+            return Duration::ZERO;
+        }
+        self.held.life().remaining(self.turn.number, self.session.now())
+    }
+
+    /// Why the lease is not held: the deadline, unless the store said otherwise.
+    pub(crate) fn why_lost(&self) -> Lost {
+        if !self.session.is_here() {
+            return Lost::NotOurs;
+        }
+        match self.held.life().state() {
+            LeaseState::Lost(lost) => lost,
+            _ => Lost::Deadline,
+        }
+    }
+
+    /// Ends when the lease is lost. Never ends if this turn ends first.
+    pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
+        Arc::clone(&self.held).lost(self.turn.number, self.session.process)
+    }
+
+    /// Asks the store whether the lease is held, and restarts its ttl. Sends nothing if the lease
+    /// is over.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if it is no longer held. `Config` in a copy of a fork. Otherwise the error of the
+    /// store if it gives no answer.
+    pub(crate) async fn renew(&self) -> Result<(), Error> {
+        self.session.check_here()?;
+        let sent = self.session.now();
+        if !self.is_held() {
+            return Err(lost_error(self.why_lost()));
+        }
+        let answer = self.session.store.renew(self.held.renewal()).await;
+        let counted = self.session.on_renewal(&self.held, sent, answer.as_ref());
+        match answer {
+            Ok(_) if counted => Ok(()),
+            _ if !self.is_held() => Err(lost_error(self.why_lost())),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::new(
+                ErrorKind::Unknown,
+                "the store answered about another grant; the lock is held until its deadline",
+            )),
+        }
+    }
+
+    /// Ends this turn. If the lease is not passed on or kept, its release is submitted before this
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// `Config` in a copy of a fork.
+    pub(crate) fn part(mut self) -> Result<Parted, Error> {
+        // On failure, the drop leaves the copy as it is.
+        self.session.check_here()?;
+        self.has_ended = true;
+        Ok(self.session.part(&self.held, self.turn.number, Ending::Released))
+    }
+
+    /// Stops renewing the lease and watching its deadline, without releasing it. Stops nothing in a
+    /// copy of a fork.
+    pub(crate) fn let_go(mut self) -> OwnerToken {
+        if !self.session.is_here() {
+            return self.held.owner().clone();
+        }
+        self.has_ended = true;
+        // It makes no difference to the caller whether the lease was lost already.
+        let was_held = self.held.life().release(self.session.now());
+        self.session.store.let_go(&self.held.id);
+        self.session.registry.let_go(&self.held);
+        self.session.forget_lease(&self.held);
+        let (story, now) = (self.held.take_story(), self.session.now());
+        match was_held {
+            Ok(()) => Story::detached(story.as_deref(), &self.held.id, now),
+            Err(lost) => self.held.tell_loss(story.as_deref(), now, lost),
+        }
+        self.held.owner().clone()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        if !self.session.is_here() {
+            std::mem::forget(Arc::clone(&self.held));
+            return self.session.leave_copy();
+        }
+        drop(self.session.part(&self.held, self.turn.number, Ending::Dropped));
+    }
+}
+
+/// The outcome for the lease.
+pub(crate) enum Parted {
+    /// Another task of this client has it now.
+    Passed,
+    /// This client keeps it idle.
+    Idle,
+    /// Its release was submitted.
+    Releasing(ReleaseInFlight),
+    /// Its release was submitted, and the next task of this client also waits for the answer.
+    Leaving(Left),
+    /// It was lost before.
+    Lost(Lost),
+    /// It was released before.
+    Over,
+}
+
+impl Parted {
+    /// What becomes of the lease, if the guard's end decided about it.
+    const fn becomes(&self) -> Option<&'static str> {
+        match self {
+            Self::Passed => Some("passed"),
+            Self::Idle => Some("idle"),
+            Self::Releasing(_) | Self::Leaving(_) => Some("freed"),
+            Self::Lost(_) | Self::Over => None,
+        }
+    }
+}
+
+impl Session {
+    /// Ends a guard's turn with a lease.
+    pub(super) fn part(self: &Arc<Self>, held: &Arc<Held>, turn: u64, ending: Ending) -> Parted {
+        // The next guard begins a story of its own as soon as it has the lease.
+        let story = held.take_story();
+        let parted = self.end_turn(held, turn);
+        let (story, now) = (story.as_deref(), self.now());
+        match parted.becomes() {
+            Some(lease) => Story::released(story, &held.id, now, ending, lease),
+            None => {
+                if let Parted::Lost(lost) = parted {
+                    held.tell_loss(story, now, lost);
+                }
+            }
+        }
+        parted
+    }
+
+    fn end_turn(self: &Arc<Self>, held: &Arc<Held>, mut turn: u64) -> Parted {
+        let key = &held.id.key;
+        loop {
+            let now = self.now();
+            let (parting, heir) = self
+                .lines
+                .with(key, |line| line.tasks.end_turn(now, held, turn, self.keep_idle(held)));
+            match (parting, heir) {
+                (Parting::Pass(next), Some(heir)) => {
+                    if heir.send(Told::Passed(Arc::clone(held), next)).is_ok() {
+                        return Parted::Passed;
+                    }
+                    // Its future was dropped meanwhile: try the next task.
+                    turn = next.number;
+                }
+                (Parting::Leave, Some(heir)) => {
+                    let (leaving, parted) = self.leave(held);
+                    if let Err(Told::Ask(work)) = heir.send(Told::Ask(Work::next(leaving))) {
+                        // That task is gone: the work goes to the next one.
+                        drop(Asker::new(self, Arc::clone(&held.spec), work));
+                    }
+                    return parted;
+                }
+                (Parting::Pass(_) | Parting::Leave, None) => {
+                    unreachable!("it is passed on to who waits")
+                }
+                (Parting::Idle, _) => {
+                    self.registry.hurry(held);
+                    self.listen();
+                    return Parted::Idle;
+                }
+                (Parting::Free, _) => {
+                    // Submit it before the lease is forgotten, so that a shutdown always sees one
+                    // of the two.
+                    let release = self.release(held).by_holder();
+                    self.registry.forget(held);
+                    self.settle(key);
+                    return Parted::Releasing(release);
+                }
+                (Parting::Lost(lost), _) => {
+                    if lost == Lost::Deadline {
+                        // The driver may not have noticed yet. A second release is harmless.
+                        drop(self.release(held));
+                    }
+                    held.tell();
+                    self.registry.forget(held);
+                    self.settle(key);
+                    return Parted::Lost(lost);
+                }
+                (Parting::Over, _) => return Parted::Over,
+            }
+        }
+    }
+
+    /// Releases a lease that the next task will ask for again. If clients may wait that do not
+    /// queue, the store cannot decide whether this client may keep it.
+    fn leave(self: &Arc<Self>, held: &Arc<Held>) -> (Option<Leaving>, Parted) {
+        if !held.spec.others_wait_unseen() {
+            let leaving = Leaving::submit(self, held);
+            let answer = leaving.answer();
+            return (Some(leaving), Parted::Leaving(answer));
+        }
+        let release = self.release(held).by_holder();
+        self.rest(held);
+        self.registry.forget(held);
+        (None, Parted::Releasing(release))
+    }
+
+    /// Stays away for a while from a key that others should get a chance at.
+    fn rest(&self, held: &Held) {
+        if held.spec.coexist {
+            let now = self.now();
+            let until = now + given_way(random_u32(&*self.host));
+            self.rests.begin(&held.id.key, now, until);
+        }
+    }
+
+    /// How long a lease may be kept idle.
+    fn keep_idle(&self, held: &Held) -> Duration {
+        // Nobody could take it any more.
+        let is_of_no_use = self.unused.load(Ordering::Acquire) || self.check_open().is_err();
+        if is_of_no_use { Duration::ZERO } else { held.spec.keep_idle }
+    }
+
+    /// Submits the release of a lease.
+    fn release(self: &Arc<Self>, held: &Held) -> ReleaseInFlight {
+        if held.was_wanted() {
+            self.rest(held);
+        }
+        let (lease, on_release) = (held.id.clone(), held.spec.on_release());
+        ReleaseInFlight::submit(Arc::clone(self), lease, on_release, held.keeps_at_most())
+    }
+
+    /// Releases a lease whose life has ended here.
+    pub(super) fn end(self: &Arc<Self>, held: &Arc<Held>) {
+        // Submit it before the lease is forgotten, so that a shutdown always sees one of the two.
+        drop(self.release(held));
+        self.registry.forget(held);
+        self.forget_lease(held);
+    }
+
+    /// Releases a lease if no guard uses it.
+    pub(super) fn end_if_idle(self: &Arc<Self>, held: &Arc<Held>) {
+        let now = self.now();
+        if self.lines.with(&held.id.key, |line| line.tasks.end_idle(now, held)) {
+            self.end(held);
+        }
+    }
+
+    /// Releases every lease that no guard uses.
+    pub(super) fn end_all_idle(self: &Arc<Self>) {
+        let mut leases = Vec::new();
+        self.lines.with_each(|line| leases.extend(line.tasks.lease().cloned()));
+        for lease in leases {
+            self.end_if_idle(&lease);
+        }
+    }
+
+    /// Adds a lease that the tasks of this client may pass on from now on.
+    pub(super) fn enter_lease(&self, held: &Arc<Held>) {
+        let now = self.now();
+        self.lines.with(&held.id.key, |line| {
+            if line.enter(held) {
+                held.want(now);
+            }
+        });
+    }
+
+    /// Removes a lease that cannot be passed on any more: waiting tasks must ask.
+    pub(super) fn forget_lease(&self, held: &Arc<Held>) {
+        self.lines.with(&held.id.key, |line| line.tasks.forget(held));
+        self.settle(&held.id.key);
+    }
+
+    /// Asks the store to report other clients that wait.
+    pub(super) fn listen(&self) {
+        let now = self.now();
+        if now.as_nanos() >= self.listens_again_at.load(Ordering::Relaxed) {
+            self.listens_again_at.store((now + LISTENS_FOR).as_nanos(), Ordering::Relaxed);
+            self.store.listen(&self.id);
+        }
+    }
+}
+
+/// The error for a holder that continues with a lost lease.
+pub(crate) fn lost_error(lost: Lost) -> Error {
+    Error::new(
+        ErrorKind::Lost,
+        format!("the lock was lost: {lost}; another may hold it now, stop the protected work"),
+    )
+}

@@ -1,0 +1,130 @@
+//! The local lines of a client, by key, and the tasks that ask the store for each of them.
+//!
+//! What a task has to do is decided by [`LocalLine`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::asker::Told;
+use super::held::Held;
+use super::wake::{HandOver, Wake};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::local_line::LocalLine;
+use crate::core::token::OwnerToken;
+
+/// The local lines of a client, by their keys.
+#[derive(Default)]
+pub(super) struct Lines {
+    lines: Mutex<HashMap<Key, Line>>,
+    /// Counts across all lines: a new line of the same key must not reuse a task's number.
+    arrivals: AtomicU64,
+}
+
+/// The line of one key, and who asks for it.
+#[derive(Default)]
+pub(super) struct Line {
+    pub(super) tasks: LocalLine<Arc<Held>, oneshot::Sender<Told>>,
+    /// How many tasks ask the store without waiting, beside the line.
+    pub(super) tries: usize,
+    /// Another client waits for the key, which a task of this client is asking for.
+    was_wanted: bool,
+    /// Why the asker's last request failed, if it did.
+    pub(super) outage: Option<Error>,
+    /// The asking tasks that hints wake, by token.
+    asking: BTreeMap<OwnerToken, Arc<Wake>>,
+}
+
+impl Lines {
+    fn lines(&self) -> MutexGuard<'_, HashMap<Key, Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a task that arrives now.
+    pub(super) fn arrive(&self) -> u64 {
+        self.arrivals.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Runs `work` on the line of a key. Makes the line if it is missing, and removes it if it is
+    /// empty afterwards. `work` must not call the store or wake anybody.
+    pub(super) fn with<T>(&self, key: &Key, work: impl FnOnce(&mut Line) -> T) -> T {
+        let mut lines = self.lines();
+        if let Some(line) = lines.get_mut(key) {
+            let done = work(line);
+            if line.is_vacant() {
+                lines.remove(key);
+            }
+            return done;
+        }
+        let mut line = Line::default();
+        let done = work(&mut line);
+        if !line.is_vacant() {
+            lines.insert(key.clone(), line);
+        }
+        done
+    }
+
+    /// Runs `work` on every line, in the order of their keys.
+    pub(super) fn with_each(&self, mut work: impl FnMut(&mut Line)) {
+        let mut lines = self.lines();
+        let mut lines: Vec<_> = lines.iter_mut().collect();
+        lines.sort_unstable_by_key(|(key, _)| *key);
+        lines.into_iter().for_each(|(_, line)| work(line));
+    }
+
+    /// Wakes the tasks that ask for `key`.
+    pub(super) fn wake(&self, key: &Key) {
+        let asking: Vec<_> = self.with(key, |line| line.asking().collect());
+        // Outside the lock of the lines: a waker may run any code.
+        asking.iter().for_each(|wake| wake.may_be_free());
+    }
+
+    pub(super) fn wake_all(&self) {
+        let mut asking = Vec::new();
+        self.with_each(|line| asking.extend(line.asking()));
+        asking.iter().for_each(|wake| wake.wake());
+    }
+
+    /// Tells the task that asks as `owner` that the key was handed to it. Returns whether such a
+    /// task exists.
+    pub(super) fn hand_over(&self, key: &Key, owner: &OwnerToken, handed_over: HandOver) -> bool {
+        let asking = self.with(key, |line| line.asking.get(owner).cloned());
+        asking.inspect(|wake| wake.hand_over(handed_over)).is_some()
+    }
+}
+
+impl Line {
+    fn is_vacant(&self) -> bool {
+        self.tasks.is_vacant() && self.tries == 0 && self.asking.is_empty()
+    }
+
+    /// Another client waits for the key. Returns the lease that it waits for, if this client has
+    /// it. If this client is about to get the lease, it learns of that then.
+    pub(super) fn want(&mut self) -> Option<Arc<Held>> {
+        let lease = self.tasks.lease().cloned();
+        self.was_wanted = lease.is_none() && (self.tasks.has_asker() || self.tries > 0);
+        lease
+    }
+
+    /// The client has a lease from now on. Returns whether another client waits for it.
+    pub(super) fn enter(&mut self, held: &Arc<Held>) -> bool {
+        self.tasks.enter(Arc::clone(held));
+        std::mem::take(&mut self.was_wanted)
+    }
+
+    pub(super) fn ask_as(&mut self, owner: OwnerToken, wake: Arc<Wake>) {
+        self.asking.insert(owner, wake);
+    }
+
+    pub(super) fn stop_asking(&mut self, owner: &OwnerToken) {
+        self.asking.remove(owner);
+    }
+
+    /// The tasks to wake when the key may be free.
+    fn asking(&self) -> impl Iterator<Item = Arc<Wake>> {
+        self.asking.values().cloned()
+    }
+}
