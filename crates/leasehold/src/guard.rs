@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::error::Error;
-use crate::core::lease::Lost;
+use crate::core::lost::Lost;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::session::{Hold, Parted};
 use crate::store::Released;

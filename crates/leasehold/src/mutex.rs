@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::core::error::Error;
 use crate::core::key::Key;
-use crate::core::lease::Lost;
+use crate::core::lost::Lost;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
 use crate::session::{Hold, Spec, User, Wait, lost_error};

@@ -13,10 +13,10 @@
 //! No guard uses an *idle* lease. Guards use a lease one after another. Each has a *turn*, and only
 //! the latest turn counts.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::core::backoff::{Backoff, Delays};
+use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::passing::Passing;
 use crate::core::token::{FencingBlock, FencingToken};
@@ -34,42 +34,6 @@ const LIFTED_WITHIN: Duration = Duration::from_millis(100);
 /// How long the client waits before it tells the store that a lease became idle. A client that
 /// locks and releases all the time sends no such request.
 const SHOWN_AFTER: Duration = Duration::from_millis(100);
-
-/// Why a lease was lost. [`Guard::lost`](crate::Guard::lost) resolves to it.
-///
-/// # Examples
-///
-/// ```
-/// use leasehold::Lost;
-///
-/// fn alert(lost: Lost) -> &'static str {
-///     match lost {
-///         Lost::Deadline => "look at the store: it did not answer in time",
-///         Lost::NotOurs => "look at the log of the operators: the lock was taken away",
-///         _ => "look at both",
-///     }
-/// }
-/// assert!(alert(Lost::Deadline).contains("store"));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Lost {
-    /// The validity ended before a renewal was confirmed: the store gave no answer, or this process
-    /// did not run.
-    Deadline,
-    /// The store answered that the lease is not ours: it ended, was deleted, or an operator ended
-    /// it.
-    NotOurs,
-}
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Deadline => "its validity ended before a renewal was confirmed",
-            Self::NotOurs => "the store says that it is no longer ours",
-        })
-    }
-}
 
 /// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,19 +2,30 @@
 //! it, which they pass on.
 //!
 //! A client has one place in the store's line of a key, however many of its tasks wait. They queue
-//! here in order. One of them at a time, the *asker*, talks to the store. A lease that one task
-//! gives up goes to the next task that wants a lease with the same settings.
+//! here in order. One of them at a time, the *asker*, talks to the store. When a guard ends, its
+//! lease goes to the first task, if that task wants the same settings.
 //!
-//! | lease | asker | a task comes | its guard ends | the asker ends |
-//! |---|---|---|---|---|
-//! | none | | asks | | |
-//! | none | one | waits | | the first task asks, or gets the asker's error |
-//! | in use | | waits, or asks for its other settings | passed on, kept idle, or released | |
-//! | in use | one | waits | released | the first task waits for the lease, or asks |
-//! | idle | | gets it, or asks if it cannot be used as it is | | |
+//! The line knows the lease that it may pass on. A task that comes:
 //!
-//! A task without a lease and without an asker before it must ask. A task with an asker before it
-//! waits, whatever its settings.
+//! | lease in the line | nobody waits or asks | others wait, or one asks |
+//! |---|---|---|
+//! | none, lost or too old | asks | waits |
+//! | in use, same settings | waits | waits |
+//! | idle, same settings | has it; if the store must decide first, asks | waits |
+//! | other settings | asks, and the lease leaves the line | waits |
+//!
+//! A guard whose lease is not lost ends:
+//!
+//! | lease | asker | first task | the lease is |
+//! |---|---|---|---|
+//! | in the line | none | same settings | passed on; if the store must decide first, the task asks |
+//! | in the line | none | other settings | released |
+//! | in the line | none | none | kept idle, or released |
+//! | in the line | one | any or none | released |
+//! | not in the line | any | any | released |
+//!
+//! When the asker ends, a lease is lost or released, or a task goes away, the first task asks. It
+//! does not if another asks, or if the line has a lease with its settings.
 
 use std::collections::BTreeMap;
 use std::ops::DerefMut;
@@ -67,7 +78,8 @@ pub(crate) enum Coming<L> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found<L> {
     Nothing,
-    /// Release it. In one step, the store hands it over or grants it to this client again.
+    /// Release it. If the task waits, the store hands it over or grants it to this client again, in
+    /// one step.
     Leaving(L),
     /// It has other settings. Release it if no guard uses it.
     OfOthers(L),
@@ -80,7 +92,7 @@ impl<L: SharedLease, T> Default for LocalLine<L, T> {
 }
 
 impl<L: SharedLease, T> LocalLine<L, T> {
-    /// Whether it has neither a lease nor a task.
+    /// Whether it has neither a lease nor a task, so that it may be forgotten.
     pub(crate) fn is_vacant(&self) -> bool {
         self.lease.is_none() && !self.is_wanted()
     }
@@ -103,7 +115,7 @@ impl<L: SharedLease, T> LocalLine<L, T> {
     }
 
     /// A task comes that waits if it must. `number` is higher than that of each task before it.
-    /// `task` is called if the task waits.
+    /// `task` is called if the task waits. A lease that the task found has left the line.
     pub(crate) fn come(
         &mut self,
         now: Moment,
@@ -143,7 +155,8 @@ impl<L: SharedLease, T> LocalLine<L, T> {
     }
 
     /// A task comes that does not wait. `Ok` is the lease, if it is idle and can be used as it is.
-    /// If not, the task asks the store beside the line.
+    /// If not, the task asks the store beside the line. A lease that it found stays in the line
+    /// until it is [forgotten](Self::forget) or [ended](Self::end_idle).
     pub(crate) fn try_take(
         &self,
         now: Moment,
@@ -169,7 +182,8 @@ impl<L: SharedLease, T> LocalLine<L, T> {
     }
 
     /// The guard of `turn` ends. `keep_idle` is how long the lease may be kept if no task of this
-    /// client wants it. Returns the task to which the lease passes, or that asks next.
+    /// client wants it. Returns the task to which the lease passes. If the lease leaves, the guard
+    /// becomes the asker, for the first task.
     pub(crate) fn end_turn(
         &mut self,
         now: Moment,
@@ -182,8 +196,8 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         let keep_idle = if is_shared && !self.is_wanted() { keep_idle } else { Duration::ZERO };
         let parting = lease.life().part(now, turn, has_heir, keep_idle);
         let heir = match parting {
-            Parting::Pass(_) | Parting::Leave => self.first(),
-            Parting::Idle | Parting::Free | Parting::Lost(_) | Parting::Over => None,
+            Parting::Pass(_) => self.first(),
+            _ => None,
         };
         if !matches!(parting, Parting::Pass(_) | Parting::Idle) {
             self.forget(lease);

@@ -12,6 +12,7 @@ pub mod key;
 pub(crate) mod lease;
 pub mod line;
 pub(crate) mod local_line;
+pub(crate) mod lost;
 pub mod moment;
 pub(crate) mod passing;
 pub mod tally;
@@ -21,7 +22,7 @@ pub mod validity;
 
 pub use error::{Error, ErrorKind};
 pub use key::Key;
-pub use lease::Lost;
+pub use lost::Lost;
 pub use moment::{Moment, WallTime};
 pub use tally::{Tally, Verdict};
 pub use token::{FencingBlock, FencingToken, OwnerToken};

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use super::asker::{Asker, Told, Work};
+use super::asker::{Asker, Told};
 use super::attempt::{Attempt, wait_elapsed};
 use super::held::Held;
 use super::hold::Hold;
@@ -55,7 +55,7 @@ impl Place {
             Told::Passed(held, turn) => {
                 News::Passed(Hold::new(Arc::clone(&self.session), held, turn))
             }
-            Told::Ask(work) => News::Ask(Asker::new(&self.session, Arc::clone(&self.spec), work)),
+            Told::Ask(work) => News::Ask(Asker::new(&self.session, &self.spec, work)),
             Told::Failed(error) => News::Failed(error),
         }
     }
@@ -107,7 +107,7 @@ impl Session {
         self.check_here()?;
         let asked = Asked::begin(self, &spec.key);
         let mut trying = pin!(self.try_untold(spec));
-        let answer = poll_fn(|context| asked.step(|| trying.as_mut().poll(context))).await;
+        let answer = poll_fn(|context| self.step(&asked, trying.as_mut(), context)).await;
         self.tell_answer(asked, answer.as_ref().map(Option::as_ref));
         answer
     }
@@ -119,10 +119,23 @@ impl Session {
         if let Some(hold) = self.take_idle(spec) {
             return Ok(Some(hold));
         }
-        let mut attempt = Attempt::begin(self, spec, false)?;
-        let asking = async move { attempt.run().await };
-        let got = OnlyHere::new(Box::pin(asking)).await?;
-        Ok(got.map(|(held, turn)| Hold::new(Arc::clone(self), held, turn)))
+        let (session, mut attempt) = (Arc::clone(self), Attempt::begin(self, spec, false)?);
+        OnlyHere::new(Box::pin(async move {
+            let got = attempt.run().await?;
+            Ok(got.map(|(held, turn)| Hold::new(session, held, turn)))
+        }))
+        .await
+    }
+
+    /// Does one step of an acquisition, in its span. A copy of a fork does nothing: the mutexes of
+    /// the session may be locked there for ever.
+    fn step<F: Future>(
+        &self,
+        asked: &Asked<'_>,
+        acquiring: Pin<&mut F>,
+        context: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        if self.is_here() { asked.step(|| acquiring.poll(context)) } else { Poll::Pending }
     }
 
     /// Tells how an ask ended. A guard goes on with its story.
@@ -146,7 +159,7 @@ impl Session {
         self.check_here()?;
         let asked = Asked::begin(self, &spec.key);
         let mut waiting = pin!(self.acquire_untold(spec, wait));
-        let answer = poll_fn(|context| asked.step(|| waiting.as_mut().poll(context))).await;
+        let answer = poll_fn(|context| self.step(&asked, waiting.as_mut(), context)).await;
         self.tell_answer(asked, answer.as_ref().map(Some));
         answer
     }
@@ -157,17 +170,16 @@ impl Session {
         give_way().await;
         // The part that asks the store is boxed, so that a task in the local line needs no memory
         // for it.
-        let mut place = match self.begin(spec, wait)? {
+        let place = match self.begin(spec, wait)? {
             Begun::Taken(hold) => return Ok(hold),
             Begun::Asks(asking) => return asking.await,
             Begun::Waits(place) => place,
         };
-        let told = match wait {
-            Wait::ForEver => (&mut place).await,
-            Wait::Until(_) => Box::pin(self.until_told(&mut place, wait)).await?,
+        let news = match wait {
+            Wait::ForEver => place.await,
+            Wait::Until(_) => OnlyHere::new(Box::pin(until_told(place, wait))).await?,
         };
-        drop(place);
-        match told {
+        match news {
             News::Passed(hold) => Ok(hold),
             News::Failed(error) => Err(error),
             News::Ask(asker) => self.run(asker, wait).await,
@@ -178,8 +190,7 @@ impl Session {
     fn run(self: &Arc<Self>, asker: Asker, wait: Wait) -> OnlyHere<Result<Hold, Error>> {
         let session = Arc::clone(self);
         OnlyHere::new(Box::pin(async move {
-            let (held, turn) = asker.run(wait).await?;
-            Ok(Hold::new(session, held, turn))
+            asker.run(wait, |held, turn| Hold::new(session, held, turn)).await
         }))
     }
 
@@ -191,18 +202,6 @@ impl Session {
             return Ok(Begun::Asks(OnlyHere::new(Box::pin(asking))));
         }
         self.join(spec, wait)
-    }
-
-    async fn until_told(&self, place: &mut Place, wait: Wait) -> Result<News, Error> {
-        let spec = Arc::clone(&place.spec);
-        tokio::select! {
-            biased;
-            told = place => Ok(told),
-            () = self.sleep(wait) => {
-                let outage = self.lines.with(&spec.key, |line| line.outage.clone());
-                Err(outage.unwrap_or_else(wait_elapsed))
-            }
-        }
     }
 
     /// Waits with its own place in the store's line.
@@ -238,8 +237,9 @@ impl Session {
 
     /// The turn of a task with a lease that was idle.
     fn taken(self: &Arc<Self>, held: Arc<Held>, turn: Turn) -> Hold {
+        let hold = Hold::new(Arc::clone(self), Arc::clone(&held), turn);
         self.registry.hurry(&held);
-        Hold::new(Arc::clone(self), held, turn)
+        hold
     }
 
     /// Joins the local line.
@@ -259,25 +259,36 @@ impl Session {
             Coming::Full => return Err(too_many(&spec.key)),
             Coming::Takes(held, turn) => Begun::Taken(self.taken(held, turn)),
             Coming::Asks(found) => {
-                let leaving = match found {
-                    Found::Leaving(held) => Some(Leaving::submit(self, &held)),
-                    Found::OfOthers(held) => {
-                        self.end_if_idle(&held);
-                        None
-                    }
-                    Found::Nothing => None,
-                };
-                let asker = Asker::new(self, Arc::clone(spec), Work::first(leaving));
+                let mut asker = Asker::first(self, spec);
+                match found {
+                    Found::Leaving(held) => asker = asker.after(Leaving::submit(self, &held)),
+                    Found::OfOthers(held) => self.end_if_idle(&held),
+                    Found::Nothing => {}
+                }
                 Begun::Asks(self.run(asker, wait))
             }
             Coming::Waits => {
-                if !spec.unqueued {
+                let (session, spec) = (Arc::clone(self), Arc::clone(spec));
+                let place = Place { session, spec, number, told };
+                if !place.spec.unqueued {
                     self.listen();
                 }
-                let (session, spec) = (Arc::clone(self), Arc::clone(spec));
-                Begun::Waits(Place { session, spec, number, told })
+                Begun::Waits(place)
             }
         })
+    }
+}
+
+/// Waits until a task is told something, or its time is over.
+async fn until_told(mut place: Place, wait: Wait) -> Result<News, Error> {
+    let session = Arc::clone(&place.session);
+    tokio::select! {
+        biased;
+        news = &mut place => Ok(news),
+        () = session.sleep(wait) => {
+            let outage = session.lines.with(&place.spec.key, |line| line.outage.clone());
+            Err(outage.unwrap_or_else(wait_elapsed))
+        }
     }
 }
 

@@ -35,24 +35,41 @@ pub(super) struct Work {
     attempt: Option<Attempt>,
 }
 
-impl Work {
-    /// For a task that found no asker. `leaving` is the idle lease that it found.
-    pub(super) fn first(leaving: Option<Leaving>) -> Box<Self> {
-        Box::new(Self { has_queued: false, leaving, attempt: None })
-    }
-
-    /// For a task that waited for others.
-    pub(super) fn next(leaving: Option<Leaving>) -> Box<Self> {
-        Box::new(Self { has_queued: true, leaving, attempt: None })
-    }
-}
-
-/// The right to talk to the store for a local line. On drop it goes to the next task of the line.
+/// A task that talks to the store for a local line. On drop its work goes to the next task of the
+/// line.
 pub(super) struct Asker {
-    session: Arc<Session>,
-    spec: Arc<Spec>,
     /// `None` once it has ended.
     work: Option<Box<Work>>,
+    /// Dropped last: the work is over by then, whatever came of it.
+    right: Right,
+}
+
+/// The right to talk to the store for a local line. On drop another task gets it, if one must ask.
+struct Right {
+    session: Arc<Session>,
+    spec: Arc<Spec>,
+    at: At,
+}
+
+/// Who has the right to ask.
+#[derive(PartialEq, Eq)]
+enum At {
+    Us,
+    Nobody,
+    /// Another task, which goes on with our work.
+    Heir,
+}
+
+impl Drop for Right {
+    fn drop(&mut self) {
+        let Self { session, spec, at } = self;
+        if *at == At::Us {
+            session.lines.with(&spec.key, |line| line.tasks.asker_ended());
+        }
+        if *at != At::Heir {
+            session.settle(&spec.key);
+        }
+    }
 }
 
 /// How an asker's task ended.
@@ -63,33 +80,57 @@ enum Ended {
 }
 
 impl Asker {
-    pub(super) fn new(session: &Arc<Session>, spec: Arc<Spec>, work: Box<Work>) -> Self {
-        Self { session: Arc::clone(session), spec, work: Some(work) }
+    /// For a task that found no asker.
+    pub(super) fn first(session: &Arc<Session>, spec: &Arc<Spec>) -> Self {
+        Self::new(session, spec, Work::new(false))
     }
 
-    /// Asks until the line has a lease. This task gets the first turn.
+    /// For a task that waited for others.
+    pub(super) fn next(session: &Arc<Session>, spec: &Arc<Spec>) -> Self {
+        Self::new(session, spec, Work::new(true))
+    }
+
+    /// Goes on with the work of another task.
+    pub(super) fn new(session: &Arc<Session>, spec: &Arc<Spec>, work: Box<Work>) -> Self {
+        let (session, spec) = (Arc::clone(session), Arc::clone(spec));
+        Self { work: Some(work), right: Right { session, spec, at: At::Us } }
+    }
+
+    /// It begins with a lease that leaves.
+    pub(super) fn after(mut self, leaving: Leaving) -> Self {
+        self.work.as_mut().expect("there until it is dropped").leaving = Some(leaving);
+        self
+    }
+
+    /// Asks until the line has a lease. This task gets the first turn, and `hold` makes a guard of
+    /// it before anything else happens.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the work to the next task of the line. Without one, it leaves the
     /// store's line and releases a grant that is under way.
-    pub(super) async fn run(mut self, wait: Wait) -> Result<(Arc<Held>, Turn), Error> {
-        let session = Arc::clone(&self.session);
+    pub(super) async fn run<T>(
+        mut self,
+        wait: Wait,
+        hold: impl FnOnce(Arc<Held>, Turn) -> T,
+    ) -> Result<T, Error> {
+        let Right { session, spec, .. } = &self.right;
         let work = self.work.as_mut().expect("there until it is dropped");
         let ended = {
             let elapsed = session.sleep(wait);
             let closed_meanwhile = session.until_closed();
             tokio::select! {
                 biased;
-                asked = work.ask(&session, &self.spec) => Ended::Asked(asked),
+                asked = work.ask(session, spec) => Ended::Asked(asked),
                 () = elapsed => Ended::Elapsed,
                 () = closed_meanwhile => Ended::Closed,
             }
         };
         match ended {
-            Ended::Asked(Ok(Some(got))) => {
+            Ended::Asked(Ok(Some((held, turn)))) => {
+                let hold = hold(held, turn);
                 self.finish(None);
-                Ok(got)
+                Ok(hold)
             }
             Ended::Asked(Ok(None)) => unreachable!("who waits is never told that it is taken"),
             Ended::Asked(Err(error)) => {
@@ -108,25 +149,23 @@ impl Asker {
     /// Ends the work: the line has its lease, or an error for its tasks.
     fn finish(mut self, failure: Option<&Error>) {
         // Leaves the store's line before another task asks.
-        let work = self.work.take().expect("there until it is dropped");
-        debug_assert!(work.leaving.is_none(), "it was answered before");
-        drop(work);
-        let Self { session, spec, .. } = &self;
-        match failure {
-            None => session.lines.with(&spec.key, |line| line.tasks.asker_ended()),
-            Some(failure) => {
-                let like_it = |other: &Arc<Spec>| other.fares_as(spec);
-                let told = session.lines.with(&spec.key, |line| line.tasks.asker_failed(like_it));
-                for task in told {
-                    let _gone = task.send(Told::Failed(failure.clone()));
-                }
-            }
+        drop(self.work.take());
+        let Some(failure) = failure else { return };
+        let Right { session, spec, at } = &mut self.right;
+        let like_it = |other: &Arc<Spec>| other.fares_as(spec);
+        let told = session.lines.with(&spec.key, |line| line.tasks.asker_failed(like_it));
+        *at = At::Nobody;
+        for task in told {
+            let _gone = task.send(Told::Failed(failure.clone()));
         }
-        session.settle(&spec.key);
     }
 }
 
 impl Work {
+    fn new(has_queued: bool) -> Box<Self> {
+        Box::new(Self { has_queued, leaving: None, attempt: None })
+    }
+
     async fn ask(
         &mut self,
         session: &Arc<Session>,
@@ -150,18 +189,18 @@ impl Work {
 impl Drop for Asker {
     fn drop(&mut self) {
         let Some(mut work) = self.work.take() else { return };
-        let Self { session, spec, .. } = self;
+        let Right { session, spec, at } = &mut self.right;
         while let Some(heir) = session.lines.with(&spec.key, |line| line.tasks.next_with(spec)) {
             match heir.send(Told::Ask(work)) {
-                Ok(()) => return,
+                Ok(()) => {
+                    *at = At::Heir;
+                    return;
+                }
                 // That task went away meanwhile: try the next.
                 Err(Told::Ask(back)) => work = back,
                 Err(_) => unreachable!("what comes back is what was sent"),
             }
         }
-        drop(work);
-        session.lines.with(&spec.key, |line| line.tasks.asker_ended());
-        session.settle(&spec.key);
     }
 }
 
@@ -176,7 +215,7 @@ impl Session {
     /// Makes the first task of a line ask, if it must.
     pub(super) fn settle(&self, key: &Key) {
         while let Some(task) = self.lines.with(key, |line| line.tasks.next_asker()) {
-            if task.send(Told::Ask(Work::next(None))).is_ok() {
+            if task.send(Told::Ask(Work::new(true))).is_ok() {
                 return;
             }
             // That task went away meanwhile, and has asked nothing.

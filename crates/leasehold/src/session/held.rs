@@ -11,8 +11,9 @@ use tokio::sync::Notify;
 
 use super::spec::Spec;
 use super::story::Story;
-use crate::core::lease::{LeaseLife, LeaseState, Lost};
+use crate::core::lease::{LeaseLife, LeaseState};
 use crate::core::local_line::SharedLease;
+use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 use crate::process::Process;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::asker::{Asker, Told, Work};
+use super::asker::{Asker, Told};
 use super::held::Held;
 use super::leaving::{Leaving, Left};
 use super::story::{Ending, Story};
 use super::{LISTENS_FOR, ReleaseInFlight, Session};
 use crate::core::error::{Error, ErrorKind};
-use crate::core::lease::{LeaseState, Lost, Parting, Turn};
+use crate::core::lease::{LeaseState, Parting, Turn};
+use crate::core::lost::Lost;
 use crate::core::passing::given_way;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::host::random_u32;
@@ -124,10 +125,12 @@ impl Hold {
         self.session.store.let_go(&self.held.id);
         self.session.registry.let_go(&self.held);
         self.session.forget_lease(&self.held);
-        let (story, now) = (self.held.take_story(), self.session.now());
-        match was_held {
-            Ok(()) => Story::detached(story.as_deref(), &self.held.id, now),
-            Err(lost) => self.held.tell_loss(story.as_deref(), now, lost),
+        match (self.held.take_story(), was_held) {
+            (Some(story), Ok(())) => story.detached(&self.held.id, self.session.now()),
+            (None, Ok(())) => {}
+            (story, Err(lost)) => {
+                self.held.tell_loss(story.as_deref(), self.session.now(), lost);
+            }
         }
         self.held.owner().clone()
     }
@@ -180,14 +183,10 @@ impl Session {
         // The next guard begins a story of its own as soon as it has the lease.
         let story = held.take_story();
         let parted = self.end_turn(held, turn);
-        let (story, now) = (story.as_deref(), self.now());
-        match parted.becomes() {
-            Some(lease) => Story::released(story, &held.id, now, ending, lease),
-            None => {
-                if let Parted::Lost(lost) = parted {
-                    held.tell_loss(story, now, lost);
-                }
-            }
+        if let Parted::Lost(lost) = parted {
+            held.tell_loss(story.as_deref(), self.now(), lost);
+        } else if let (Some(story), Some(lease)) = (story, parted.becomes()) {
+            story.released(&held.id, self.now(), ending, lease);
         }
         parted
     }
@@ -207,17 +206,9 @@ impl Session {
                     // Its future was dropped meanwhile: try the next task.
                     turn = next.number;
                 }
-                (Parting::Leave, Some(heir)) => {
-                    let (leaving, parted) = self.leave(held);
-                    if let Err(Told::Ask(work)) = heir.send(Told::Ask(Work::next(leaving))) {
-                        // That task is gone: the work goes to the next one.
-                        drop(Asker::new(self, Arc::clone(&held.spec), work));
-                    }
-                    return parted;
-                }
-                (Parting::Pass(_) | Parting::Leave, None) => {
-                    unreachable!("it is passed on to who waits")
-                }
+                (Parting::Pass(_), None) => unreachable!("it is passed on to who waits"),
+                // The first task asks. It gets the work of an asker that goes away.
+                (Parting::Leave, _) => return self.leave(held, Asker::next(self, &held.spec)),
                 (Parting::Idle, _) => {
                     self.registry.hurry(held);
                     self.listen();
@@ -246,18 +237,19 @@ impl Session {
         }
     }
 
-    /// Releases a lease that the next task will ask for again. If clients may wait that do not
-    /// queue, the store cannot decide whether this client may keep it.
-    fn leave(self: &Arc<Self>, held: &Arc<Held>) -> (Option<Leaving>, Parted) {
+    /// Releases a lease that `asker` will ask for again. If clients may wait that do not queue, the
+    /// store cannot decide whether this client may keep it.
+    fn leave(self: &Arc<Self>, held: &Arc<Held>, asker: Asker) -> Parted {
         if !held.spec.others_wait_unseen() {
             let leaving = Leaving::submit(self, held);
             let answer = leaving.answer();
-            return (Some(leaving), Parted::Leaving(answer));
+            drop(asker.after(leaving));
+            return Parted::Leaving(answer);
         }
         let release = self.release(held).by_holder();
         self.rest(held);
         self.registry.forget(held);
-        (None, Parted::Releasing(release))
+        Parted::Releasing(release)
     }
 
     /// Stays away for a while from a key that others should get a chance at.

@@ -11,7 +11,8 @@ use tokio::sync::futures::Notified;
 use super::Session;
 use super::held::{Held, Slot};
 use super::release::FollowUp;
-use crate::core::lease::{Duty, Lost};
+use crate::core::lease::Duty;
+use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 

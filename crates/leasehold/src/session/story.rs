@@ -18,7 +18,8 @@ use tracing::{Level, Span};
 use super::Session;
 use crate::core::error::Error;
 use crate::core::key::Key;
-use crate::core::lease::{Lost, Turn};
+use crate::core::lease::Turn;
+use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::store::LeaseId;
 
@@ -177,18 +178,11 @@ impl Story {
     }
 
     /// Tells that a guard ended, and what becomes of its lease.
-    pub(super) fn released(
-        story: Option<&Self>,
-        id: &LeaseId,
-        now: Moment,
-        ending: Ending,
-        lease: &str,
-    ) {
-        let Some(story) = story else { return };
+    pub(super) fn released(&self, id: &LeaseId, now: Moment, ending: Ending, lease: &str) {
         let (key, token_hint) = (&id.key, id.owner.hint());
-        let (held_ms, renewals) = story.held(now);
+        let (held_ms, renewals) = self.held(now);
         let ended = ending.as_str();
-        story.ended(ended, (held_ms, renewals), || {
+        self.ended(ended, (held_ms, renewals), || {
             tracing::debug!(
                 target: TARGET, %key, token_hint, held_ms, renewals, ended, lease, "released"
             );
@@ -196,11 +190,10 @@ impl Story {
     }
 
     /// Tells that the lease goes on without its guard.
-    pub(super) fn detached(story: Option<&Self>, id: &LeaseId, now: Moment) {
-        let Some(story) = story else { return };
+    pub(super) fn detached(&self, id: &LeaseId, now: Moment) {
         let (key, token_hint) = (&id.key, id.owner.hint());
-        let (held_ms, renewals) = story.held(now);
-        story.ended("detached", (held_ms, renewals), || {
+        let (held_ms, renewals) = self.held(now);
+        self.ended("detached", (held_ms, renewals), || {
             tracing::debug!(target: TARGET, %key, token_hint, held_ms, renewals, "detached");
         });
     }

@@ -11,6 +11,7 @@ mod leases;
 mod local_line;
 mod losing;
 mod names;
+mod panicking;
 mod passing;
 mod polling;
 mod shutting_down;

@@ -3,7 +3,8 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::*;
-use crate::core::lease::Lost;
+use crate::core::lease::LeaseState;
+use crate::core::lost::Lost;
 use crate::core::ttl::Ttl;
 
 /// Two settings that a task may want.
@@ -138,20 +139,23 @@ fn a_task_takes_what_is_idle_and_asks_only_if_nobody_asks_for_it() {
 #[test]
 fn a_task_that_does_not_wait_takes_what_is_idle_and_changes_nothing_else() {
     let turn = Turn { number: 1, fencing: None };
-    let (used, unused, others, wanted) = (lease(SAME), idle(SAME), lease(OTHER), idle(SAME));
+    let (used, unused, others, wanted, late) =
+        (lease(SAME), idle(SAME), lease(OTHER), idle(SAME), idle(SAME));
     wanted.life().want(at(0));
     let table = [
-        (None, Err(Found::Nothing)),
-        (Some(&used), Err(Found::Nothing)),
-        (Some(&unused), Ok((unused.clone(), turn))),
-        (Some(&others), Err(Found::OfOthers(others.clone()))),
-        (Some(&wanted), Err(Found::Leaving(wanted.clone()))),
+        (None, 1, Err(Found::Nothing)),
+        (Some(&used), 1, Err(Found::Nothing)),
+        (Some(&unused), 1, Ok((unused.clone(), turn))),
+        (Some(&others), 1, Err(Found::OfOthers(others.clone()))),
+        (Some(&wanted), 1, Err(Found::Leaving(wanted.clone()))),
+        (Some(&late), LATE, Err(Found::Nothing)),
     ];
-    for (lease, tried) in table {
+    for (lease, ms, tried) in table {
         let scene = Scene::new(lease);
-        assert_eq!(scene.line.try_take(at(1), &SAME), tried);
+        assert_eq!(scene.line.try_take(at(ms), &SAME), tried);
         assert_eq!(scene.line.lease(), lease);
         assert!(!scene.line.is_wanted());
+        assert_eq!(scene.line.is_vacant(), lease.is_none());
     }
     // It does not get ahead of tasks that wait.
     let unused = idle(SAME);
@@ -179,12 +183,29 @@ fn a_lease_passes_to_the_first_task_that_wants_the_same() {
         assert_eq!(scene.line.lease().is_some(), stays, "{tasks}");
         assert!(!scene.line.has_asker());
     }
-    // Too late for another turn: the first task asks.
-    let late = lease(SAME);
-    let mut scene = Scene::waiting_for(&late, "ss");
-    assert_eq!(scene.line.end_turn(at(2_900), &late, 0, IDLE_FOR), (Parting::Leave, Some(1)));
+}
+
+#[test]
+fn a_lease_that_is_too_old_to_be_passed_on_leaves_and_the_first_task_asks() {
+    let old = lease(SAME);
+    let mut scene = Scene::waiting_for(&old, "ss");
+    assert_eq!(scene.line.end_turn(at(2_900), &old, 0, IDLE_FOR), (Parting::Leave, None));
     assert!(scene.line.has_asker() && scene.line.lease().is_none());
-    assert_eq!(scene.line.end_turn(at(2_901), &late, 0, IDLE_FOR), (Parting::Over, None));
+    assert_eq!(scene.line.end_turn(at(2_901), &old, 0, IDLE_FOR), (Parting::Over, None));
+    assert!(scene.line.has_asker());
+    assert_eq!(scene.line.next_with(&SAME), Some(1));
+}
+
+#[test]
+fn a_task_does_not_overtake_one_that_waits_for_a_lease_in_use() {
+    let used = lease(SAME);
+    let mut scene = Scene::waiting_for(&used, "so");
+    assert_eq!(scene.line.lease(), Some(&used));
+    let (passed, told) = scene.line.end_turn(at(2), &used, 0, IDLE_FOR);
+    assert!(matches!(passed, Parting::Pass(_)) && told == Some(1), "{passed:?} {told:?}");
+    // The next one wants something else: the lease is not kept idle before it, nor passed to it.
+    assert_eq!(scene.line.end_turn(at(3), &used, 1, IDLE_FOR), (Parting::Free, None));
+    assert_eq!(scene.line.next_asker(), Some(2));
 }
 
 #[test]
@@ -195,6 +216,12 @@ fn a_lease_is_not_passed_past_an_asker_nor_to_other_settings() {
     assert_eq!(scene.comes(OTHER), Coming::Asks(Found::OfOthers(used.clone())));
     assert_eq!(scene.comes(SAME), Coming::Waits);
     assert_eq!(scene.line.end_turn(at(2), &used, 0, IDLE_FOR), (Parting::Free, None));
+    assert!(scene.line.has_asker(), "that task still asks");
+    // A task that does not wait got the lease beside the asker, which may soon have it too.
+    let (mut scene, got) = (Scene::asking(""), lease(SAME));
+    scene.line.enter(got.clone());
+    assert_eq!(scene.line.end_turn(at(2), &got, 0, IDLE_FOR), (Parting::Free, None));
+    assert!(scene.line.has_asker() && !scene.line.is_vacant());
     // The first task that waits wants other settings, and asks.
     let mut scene = Scene::asking("os");
     let got = lease(SAME);
@@ -222,8 +249,22 @@ fn only_the_lease_that_is_shared_is_forgotten_and_only_idle_ones_are_ended() {
     scene.line.forget(&old);
     assert_eq!(scene.line.end_turn(at(2), &old, 0, IDLE_FOR), (Parting::Free, None));
     assert_eq!(scene.line.lease(), Some(&new));
-    assert!(!scene.line.end_idle(at(2), &old) && scene.line.end_idle(at(2), &new));
+    assert!(!scene.line.end_idle(at(2), &old), "it is over");
+    let (replaced, in_use) = (idle(SAME), lease(SAME));
+    assert!(scene.line.end_idle(at(2), &replaced) && !scene.line.end_idle(at(2), &in_use));
+    assert_eq!(scene.line.lease(), Some(&new));
+    assert!(scene.line.end_idle(at(2), &new));
+    assert_eq!(new.life().state(), LeaseState::Released);
     assert!(scene.line.is_vacant());
+}
+
+#[test]
+fn a_lease_that_another_has_replaced_is_passed_to_nobody() {
+    let (old, new) = (lease(SAME), lease(SAME));
+    let mut scene = Scene::waiting_for(&old, "s");
+    scene.line.enter(new.clone());
+    assert_eq!(scene.line.end_turn(at(2), &old, 0, IDLE_FOR), (Parting::Free, None));
+    assert_eq!(scene.line.lease(), Some(&new));
 }
 
 #[test]
@@ -237,6 +278,11 @@ fn the_first_task_asks_if_no_asker_and_no_lease_is_before_it() {
     scene.line.enter(lease(SAME));
     scene.line.asker_ended();
     assert_eq!(scene.line.next_asker(), None);
+    // A lease with other settings is not worth waiting for.
+    let mut scene = Scene::asking("o");
+    scene.line.enter(lease(SAME));
+    scene.line.asker_ended();
+    assert_eq!(scene.line.next_asker(), Some(2));
     let mut nobody = Scene::new(None);
     assert_eq!(nobody.line.next_asker(), None);
     assert!(nobody.line.is_vacant() && !nobody.line.has_asker());
@@ -245,6 +291,8 @@ fn the_first_task_asks_if_no_asker_and_no_lease_is_before_it() {
 #[test]
 fn an_asker_that_goes_away_leaves_its_work_to_a_task_that_wants_the_same() {
     let mut scene = Scene::asking("sos");
+    // A task that does not wait has the lease. The asker keeps its place at the store all the same.
+    scene.line.enter(lease(SAME));
     assert_eq!(scene.line.next_with(&SAME), Some(2));
     assert_eq!(scene.line.next_with(&SAME), None, "the first one wants something else");
     assert!(scene.line.has_asker());
@@ -254,10 +302,10 @@ fn an_asker_that_goes_away_leaves_its_work_to_a_task_that_wants_the_same() {
 
 #[test]
 fn a_failure_is_told_to_the_tasks_that_would_fail_like_the_asker() {
-    let mut scene = Scene::asking("soso");
+    let mut scene = Scene::asking("sosoo");
     assert_eq!(scene.line.asker_failed(|settings| *settings == SAME), [2, 4]);
     assert_eq!(scene.line.next_asker(), Some(3));
-    assert_eq!(scene.line.take_tasks().collect::<Vec<_>>(), [5]);
+    assert_eq!(scene.line.take_tasks().collect::<Vec<_>>(), [5, 6]);
 }
 
 #[test]
