@@ -1,5 +1,9 @@
 //! The table of exit codes, end to end.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use leasehold::ErrorKind;
 use rustix::process::Signal;
 
 use crate::harness::{World, finish, start};
@@ -129,4 +133,46 @@ fn a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself(wor
     let script = format!("{exe} run y -- {exe} run z -- echo inner");
     assert_eq!(finish(world.run("x", &[], &script)).code(0).stdout, "inner\n");
     world.assert_nothing_left();
+}
+
+/// The numbers at the begin of a text such as `130,143 interrupted` or `69 |`.
+fn codes(text: &str) -> BTreeSet<u8> {
+    let word = |c: char| c.is_ascii_digit() || c == ',' || c == ' ';
+    let numbers = text.split(|c: char| !word(c)).next().unwrap_or_default();
+    numbers.split([',', ' ']).filter_map(|number| number.parse().ok()).collect()
+}
+
+#[test]
+fn the_page_of_the_command_has_the_codes_of_its_help() {
+    let world = World::sqlite();
+    let help = finish(world.leasehold(["--help"])).stdout;
+    let (_, table) = help.split_once("Exit codes:\n").expect("the help has a table");
+    let rows = table.lines().take_while(|line| line.starts_with("  "));
+    let of_help: BTreeSet<u8> =
+        rows.filter(|row| !row.contains("0..255")).flat_map(|row| codes(row.trim())).collect();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command.md");
+    let page = std::fs::read_to_string(page).expect("the page of the command");
+    let rows_below = |head: &str| {
+        let (_, table) = page.split_once(head).expect("the page has this table");
+        let rows: Vec<&str> = table.lines().skip(2).take_while(|l| l.starts_with('|')).collect();
+        rows
+    };
+    let of_page: BTreeSet<u8> = rows_below("| Exit code | Meaning |")
+        .iter()
+        .flat_map(|row| codes(row.trim_start_matches("| ")))
+        .collect();
+    assert_eq!(of_page, of_help);
+    let rows = rows_below("| The `kind` of an error | Exit code |");
+    let of_kinds: BTreeMap<&str, u8> = rows
+        .iter()
+        .flat_map(|row| {
+            let mut cells = row.trim_matches('|').split('|');
+            let kinds = cells.next().expect("a cell of kinds").split('`').skip(1).step_by(2);
+            let code = cells.next().and_then(|cell| cell.trim().parse().ok()).expect("a code");
+            kinds.map(move |kind| (kind, code))
+        })
+        .collect();
+    for kind in ErrorKind::ALL {
+        assert_eq!(of_kinds.get(kind.as_str()), Some(&kind.exit_code()), "{}", kind.as_str());
+    }
 }
