@@ -9,13 +9,13 @@ use serde_json::Value;
 /// The table in `--help`. Scripts depend on it: rows are added, never changed.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  0..255  run: the command's own; if a signal killed it, so does leasehold (a shell shows 128+n)
+  0..255  run: the command's own; a signal that kills it also ends leasehold (a shell shows 128+n)
   64      usage: the command line cannot be understood, or `unlock` was not confirmed
   69      the store cannot be reached, its answer was lost, or it is quarantined
   75      the lock is taken, or the wait elapsed (-E changes it)
   77      the store denied access
-  78      contradictory or impossible configuration: a name, ttl, URL or file that will not do
-  79      the lock was lost while the command ran (it was stopped), or was found not to be ours
+  78      contradictory or impossible configuration: an unusable name, ttl, URL or file
+  79      the lock was lost: `run` stopped the command, or `renew` or `release` came too late
   125     leasehold itself failed
   126     the command cannot be executed
   127     the command was not found

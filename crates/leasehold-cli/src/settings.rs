@@ -184,8 +184,8 @@ impl Settings {
                 Level::Info,
                 "embedded-store",
                 None,
-                "using the embedded store: only this user on this machine sees these locks; \
-                 --url names another store, --local says that this one is meant",
+                "using the embedded store: only this user on this machine sees these locks; --url \
+                 names another store, --local confirms this one",
             );
         }
     }
@@ -209,8 +209,8 @@ impl Settings {
                 _ => ErrorKind::Config,
             };
             let message = format!(
-                "the directory of the embedded store, {}, cannot be made ({error}); the store was \
-                 not contacted, name a store by --url or LEASEHOLD_URL",
+                "the directory of the embedded store, {}, cannot be created ({error}); the store \
+                 was not contacted, name a store by --url or LEASEHOLD_URL",
                 directory.display()
             );
             Failure::new(Exit::Code(kind.exit_code()), kind.as_str(), message)
@@ -222,8 +222,8 @@ impl Settings {
         if !self.urls.iter().any(|url| after_scheme(url, "memory").is_some()) {
             return Ok(());
         }
-        let message = "a memory: store lives in this process only, no other command would see the \
-                       lock; nothing was acquired, name a store by --url";
+        let message = "a memory: store lives in this process only, so no other command would see \
+                       the lock; nothing was acquired, name a store by --url";
         Err(Failure::config(message).about(name))
     }
 
@@ -251,8 +251,8 @@ fn two_stores() -> Failure {
 fn refuse_misspelt(unknown: &[Unknown]) -> Result<(), Failure> {
     let Some(misspelt) = unknown.iter().find(|unknown| unknown.is_store()) else { return Ok(()) };
     Err(Failure::config(format!(
-        "{}; nothing else names a store, so none was contacted: correct it, or say --local for the \
-         embedded store of this machine",
+        "{}; nothing else names a store, so none was contacted, correct the variable, or use \
+         --local for the embedded store of this machine",
         misspelt.complaint()
     )))
 }
@@ -290,9 +290,9 @@ fn for_child(
     let is_portable = wanted == urls;
     if file.is_some() && !is_portable && urls.iter().any(|url| has_password(url)) {
         return Err(Failure::config(
-            "the file has a URL with a password and one with a relative path, so that neither the \
-             file nor its URLs can be handed on; the store was not contacted, write that path \
-             absolute",
+            "the file has a URL with a password and one with a relative path, so the command under \
+             the lock can get neither the file nor its URLs; the store was not contacted, make \
+             that path absolute",
         ));
     }
     let file = file.filter(|_| is_portable);
@@ -303,8 +303,8 @@ fn for_child(
     match wanted.iter().find(|url| url.contains(char::is_whitespace)) {
         // The commands under the lock could not tell where such a URL ends.
         Some(url) if wanted.len() > 1 => Err(Failure::config(format!(
-            "several URLs make a quorum, and `{}` among them has white space in it, which stands \
-             between URLs in LEASEHOLD_URL; the store was not contacted, write it without",
+            "`{}` has white space in it, but white space separates the URLs of a quorum in \
+             LEASEHOLD_URL; the store was not contacted, remove the white space",
             redact_url(url)
         ))),
         _ => Ok(ForChild::Urls(wanted.join(" "))),

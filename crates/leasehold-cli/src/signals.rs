@@ -37,7 +37,7 @@ impl Signals {
                 continue;
             }
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
-                Failure::internal(format!("cannot take signals: {error}; nothing was acquired"))
+                Failure::internal(format!("cannot handle signals: {error}; nothing was acquired"))
             })?;
             streams.push((signal, stream));
         }

@@ -97,8 +97,8 @@ fn for_argument(given: &str, args: &[OsString]) -> Option<String> {
     match command {
         Some("ls") => Some(format!("if that is the pattern, write: leasehold ls -- {given}")),
         Some("run") if !has_end_of_flags => Some(format!(
-            "if `{given}` is the name of the lock, write --name={given}; if it is the command's, \
-             put `--` before the command"
+            "if `{given}` is the name of the lock, write --name={given}; if it belongs to the \
+             command, put `--` before the command"
         )),
         Some(_) => Some(format!("if `{given}` is the name of the lock, write --name={given}")),
         None => None,

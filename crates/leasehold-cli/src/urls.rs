@@ -48,7 +48,7 @@ pub(crate) fn in_file(path: &Path, named: &str) -> Result<UrlFile, Failure> {
     };
     let failed = |error: std::io::Error| refused(&error.to_string());
     let check = |metadata: &Metadata| {
-        let refusal = "it is no regular file, which is what can be read in bounded time";
+        let refusal = "it is not a regular file";
         if metadata.is_file() { Ok(()) } else { Err(refused(refusal)) }
     };
     check(&fs::metadata(path).map_err(failed)?)?;

@@ -160,10 +160,10 @@ pub(crate) fn is_too_long(quarantine: &Quarantine) -> bool {
 
 /// Why the store grants nothing new, and what to do if that takes too long.
 fn reason(quarantine: &Quarantine) -> String {
-    let by_hand = "; that is longer than a quarantine: the server's clock was set back, or \
-                   somebody wrote its end. Holders that the server forgot are shown nowhere: wait \
-                   65 s by a watch of your own, then `HDEL :lh:epoch until` in that database, see \
-                   GUARANTEES.md";
+    let by_hand = "; that is longer than any quarantine: the server's clock was set back, or \
+                   somebody changed the end of the quarantine. The server cannot show holders that \
+                   it forgot: wait 65 s by your own clock, then run `HDEL :lh:epoch until` in that \
+                   database, see GUARANTEES.md";
     format!("{quarantine}{}", if is_too_long(quarantine) { by_hand } else { "" })
 }
 
@@ -236,7 +236,7 @@ pub(crate) fn card(
 fn lease(holder: &Holder) -> String {
     let Some(left) = holder.ttl_left else {
         // A key of another application looks like this, too.
-        return "lease without an end: a foreign client's, or data that is no lock".to_owned();
+        return "lease without an end: of a foreign client, or data that is not a lock".to_owned();
     };
     let mut text = format!("free in {} unless its holder renews it", human(left));
     if let (Some(ttl), Some(ago)) = (holder.ttl, holder.renewed_ago()) {

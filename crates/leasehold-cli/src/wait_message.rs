@@ -133,7 +133,8 @@ impl<'a> WaitMessage<'a> {
         self.troubled = trouble.is_some();
         self.clear();
         if let Some(cause) = trouble {
-            let text = format!("the store does not answer: {cause}; not acquired yet, waiting on");
+            let text =
+                format!("the store does not answer: {cause}; not acquired yet, still waiting");
             self.talk.notice(Level::Warning, "store-silent", Some(self.name), &text);
         } else {
             let text = "the store answers again; still waiting";

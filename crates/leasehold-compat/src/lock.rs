@@ -69,7 +69,7 @@ impl<S: Store> Lock<S> {
         ask: impl FnOnce() -> A,
     ) -> Result<T, Error> {
         if limit.is_zero() {
-            let message = "the timeout had elapsed before; nothing was asked";
+            let message = "the timeout had already elapsed; no request was sent";
             return Err(self.named(Error::new(ErrorKind::Unavailable, message)));
         }
         let mut timer = self.host.sleep_until(self.host.now() + limit);
@@ -102,9 +102,9 @@ pub(crate) fn allows_reasking(store: &impl Store, key: &Key) -> Result<(), Error
     if store.capabilities().reask {
         return Ok(());
     }
-    let message = "this store, such as a quorum or one with copies, may give back in the \
-                   background what one value asks for twice, and so end a lock under its holder; \
-                   nothing was asked, use `redsync` on the servers of a quorum or \
+    let message = "this store, such as a quorum or one with copies, may release in the background \
+                   what one value asked for twice, which would end a lock that is in use; no \
+                   request was sent, use `redsync` on the servers of a quorum or \
                    `leasehold::Mutex` on it";
     Err(Error::new(ErrorKind::Config, message).with_name(key.as_str()))
 }

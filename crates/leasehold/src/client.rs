@@ -418,7 +418,7 @@ impl ClientBuilder {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "a lock delay is 24 h at most, not {:?}; nothing was asked",
+                    "a lock delay is 24 h at most, not {:?}; no request was sent",
                     self.lock_delay
                 ),
             ));
@@ -470,7 +470,7 @@ fn check_namespace(namespace: &str) -> Result<(), Error> {
     Err(Error::new(
         ErrorKind::Config,
         format!(
-            "the namespace `{}` will not do: {complaint}; nothing was asked",
+            "the namespace `{}` cannot be used: {complaint}; no request was sent",
             namespace.escape_debug()
         ),
     ))

@@ -172,7 +172,7 @@ impl Guard {
 
     /// Stops renewing without releasing. The lease ends by its ttl, unless another process
     /// continues it with [`Client::lease`](crate::Client::lease).
-    #[must_use = "without the token nobody can go on with the lease"]
+    #[must_use = "without the token nobody can renew or release the lease"]
     pub fn detach(self) -> OwnerToken {
         self.hold.let_go()
     }

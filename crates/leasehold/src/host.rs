@@ -256,8 +256,8 @@ fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the process may not {what} ({cause}); nothing was asked, raise its limits \
-             (`ulimit {limit}`) or end other work"
+            "the process cannot {what} ({cause}); no request was sent, raise its limits (`ulimit \
+             {limit}`) or end other work"
         ),
     )
     .with_source(cause)

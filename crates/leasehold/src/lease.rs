@@ -105,8 +105,8 @@ impl Lease {
     fn not_ours(&self) -> Error {
         Error::new(
             ErrorKind::Lost,
-            "the token does not hold this lock: it was released, ran out, or was taken away; \
-             stop what it protects",
+            "the token does not hold this lock: it was released, ran out, or was taken away; stop \
+             the protected work",
         )
         .about(&self.name)
     }

@@ -47,8 +47,8 @@ impl Process {
         Error::new(
             ErrorKind::Config,
             format!(
-                "a fork copied this client or store from {self} into {this}, which holds nothing \
-                 through it; nothing was asked, open a new client in this process"
+                "a fork copied this client or store from {self} into {this}, where it holds no \
+                 lock; no request was sent, open a new client in this process"
             ),
         )
     }
@@ -151,7 +151,7 @@ mod tests {
         for part in [
             format!("from process {}", std::process::id() + 1),
             format!("into process {}", std::process::id()),
-            "holds nothing".to_owned(),
+            "holds no lock".to_owned(),
             "open a new client".to_owned(),
         ] {
             assert!(text.contains(&part), "{text}");

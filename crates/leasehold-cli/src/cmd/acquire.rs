@@ -69,8 +69,8 @@ fn detached() -> Identity {
 fn refuse_unread(name: &str) -> Result<(), Failure> {
     let Some(why) = why_unread() else { return Ok(()) };
     let message = format!(
-        "nobody would get the token, which is printed to stdout: {why}; nothing was acquired, \
-         write >/dev/null to do without the token"
+        "cannot print the token to stdout: {why}; nothing was acquired, write >/dev/null if you do \
+         not need the token"
     );
     Err(Failure::config(message).about(name))
 }
@@ -78,8 +78,8 @@ fn refuse_unread(name: &str) -> Result<(), Failure> {
 /// Releases a lock whose token could not be printed.
 async fn given_back(name: &str, guard: Guard, error: Errno) -> Failure {
     let now = match tokio::time::timeout(DRAIN, guard.release()).await {
-        Ok(Ok(_)) => "the lock was given back",
-        _ => "the store did not confirm that it was given back; it is free when its ttl is over",
+        Ok(Ok(_)) => "the lock was released",
+        _ => "the release is not confirmed; the lock frees itself when its ttl has run out",
     };
     let message = format!("the token could not be written to stdout: {error}; {now}");
     Failure::internal(message).about(name)

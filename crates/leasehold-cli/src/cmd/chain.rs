@@ -55,9 +55,9 @@ impl Chain {
             return Ok(());
         }
         Err(Failure::config(format!(
-            "`{}` is held already by a command that we run under, or by this shell, so waiting for \
-             it would never end; nothing was changed, run the inner command without leasehold, or \
-             under another name",
+            "`{}` is already held by an outer leasehold command or by this shell, so waiting would \
+             never end; nothing was changed, run the inner command without leasehold, or use \
+             another name",
             escape(name)
         ))
         .about(name))

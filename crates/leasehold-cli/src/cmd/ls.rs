@@ -28,7 +28,10 @@ const WATCH_EVERY_MIN: Duration = Duration::from_millis(100);
 pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
     let is_bare = args.watch == Some(WATCH_EVERY);
     if is_bare && duration::parse(&args.pattern).is_ok() {
-        let text = format!("`{0}` would be a pattern; write `--watch={0}`", escape(&args.pattern));
+        let text = format!(
+            "`{0}` would be read as a pattern, not as an interval; write `--watch={0}`",
+            escape(&args.pattern)
+        );
         return Err(Failure::new(Exit::USAGE, "usage", text));
     }
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;

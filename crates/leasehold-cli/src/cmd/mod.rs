@@ -42,8 +42,8 @@ impl Given {
             Some(text) => text.to_owned(),
             None => std::env::var(TOKEN).map_err(|_| {
                 Failure::config(
-                    "which lease is meant? give the token that `leasehold acquire` printed by \
-                     --token or in LEASEHOLD_TOKEN; the store was not contacted",
+                    "no token was given; the store was not contacted, pass the token that \
+                     `leasehold acquire` printed: in LEASEHOLD_TOKEN, or by --token",
                 )
                 .about(name)
             })?,
@@ -60,10 +60,11 @@ impl Given {
         let last = std::env::var(NAME).ok().filter(|last| last != name);
         let why = match last {
             Some(last) if self.holds(client, &last).await == Some(true) => {
-                format!("it is that of `{}`", escape(&last))
+                format!("it belongs to `{}`", escape(&last))
             }
             _ if self.holds(client, name).await == Some(false) => {
-                "another token holds it now, so this is another lock's, or its lease is over"
+                "another token holds it now, so this token is of another lock, or its lease has \
+                 ended"
                     .to_owned()
             }
             _ => return None,

@@ -22,7 +22,7 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
         let is_lost = error.kind() == ErrorKind::Lost;
         let mut failure = Failure::from(error).about(&args.name);
         if is_lost {
-            failure.message.push_str(", and acquire anew to go on");
+            failure.message.push_str(", and acquire the lock again to go on");
             failure = given.mistaken(&client, &args.name).await.unwrap_or(failure);
         }
         return Err(failure);
@@ -42,14 +42,14 @@ fn ttl(args: &Renew) -> Result<Duration, Failure> {
         (None, Ok(ms)) => typed(&format!("{ms}ms")).map_err(|_| {
             let shown = escape(&ms);
             let message = format!(
-                "LEASEHOLD_TTL_MS is no number of milliseconds: `{shown}`; the store was not \
-                 contacted, say how long the lease is to last by --ttl"
+                "LEASEHOLD_TTL_MS is not a number of milliseconds: `{shown}`; the store was not \
+                 contacted, give --ttl instead"
             );
             Failure::config(message).about(&args.name)
         })?,
         (None, Err(_)) => {
-            let message = "how long is the lease to last from now? give --ttl, or the \
-                           LEASEHOLD_TTL_MS of `leasehold acquire`; the store was not contacted";
+            let message = "no ttl was given; the store was not contacted, give --ttl, or set the \
+                           LEASEHOLD_TTL_MS that `leasehold acquire` printed";
             return Err(Failure::new(Exit::USAGE, "usage", message).about(&args.name));
         }
     };

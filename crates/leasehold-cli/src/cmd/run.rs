@@ -131,8 +131,8 @@ async fn end(guard: Guard, since: Moment, verdict: Verdict, talk: &Talk) -> Resu
             Exit::LOST,
             ErrorKind::Lost.as_str(),
             format!(
-                "`{}`: the command has ended (exit code {}), but the lock was not ours any more \
-                 when it was to be released; others may have acted beside it",
+                "`{}`: the command has ended (exit code {}), but the lease had ended before the \
+                 release; others may have held the lock while the command ran",
                 escape(&name),
                 verdict.exit.shown()
             ),
@@ -159,9 +159,8 @@ fn policy(args: &Run) -> Result<Policy, Failure> {
     let grace = args.grace.as_ref().map_or_else(|| GRACE_MAX.min(ttl / 4), |grace| grace.span);
     if grace >= ttl / 2 {
         return Err(Failure::config(format!(
-            "the grace ({}) must be below half the ttl ({}): with more, a command would be told to \
-             stop while its lease is still being renewed; nothing was acquired, change --grace or \
-             --ttl",
+            "the grace ({}) must be below half the ttl ({}), or a command would be told to stop \
+             while its lease is still being renewed; nothing was acquired, change --grace or --ttl",
             args.grace.as_ref().map_or("", |grace| &grace.text),
             args.ttl.text
         ))
@@ -221,8 +220,8 @@ fn not_begun(command: &[OsString], error: &std::io::Error) -> Failure {
         format!("cannot run `{shown}`: its interpreter was not found; the lock was released")
     } else if program.contains(char::is_whitespace) || SHELL_WORDS.contains(&&*program) {
         format!(
-            "`{shown}` was not found: it is run without a shell; the lock was released, for shell \
-             syntax and builtins write -- sh -c {}",
+            "`{shown}` was not found: commands run without a shell; the lock was released, write \
+             -- sh -c {} for shell syntax and builtins",
             escape(&shell_word(&shell_line(command)))
         )
     } else {

@@ -17,7 +17,7 @@ use crate::view;
 /// Ends exactly the lease that was shown.
 pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Failure> {
     if args.why.trim().is_empty() {
-        return Err(Failure::config("--why must say why, for the log; nothing was done"));
+        return Err(Failure::config("--why is empty; nothing was done, give a reason for the log"));
     }
     let client = context.settings.connect(Identity::process(), &context.talk).await?;
     let seen = client.inspect(&args.name).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     if chosen.is_empty() {
         return Err(changed(
             args,
-            "it is held by another token than the one given; nothing was done",
+            "it is held by a token that does not begin with the given one; nothing was done",
         ));
     }
     if let Some(card) = view::card(&args.name, &seen, SystemHost.wall(), None)
@@ -85,7 +85,7 @@ async fn end(client: &Client, args: &Unlock, holder: &Holder) -> Result<usize, F
         // Some effect is possible: a minority of a quorum may have ended its rest of the lease.
         Evicted::Changed => Err(changed(
             args,
-            "the lease that was shown has ended meanwhile; nobody else's was ended",
+            "the lease that was shown has already ended; no other lease was ended",
         )),
     }
 }
@@ -104,7 +104,7 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
             Exit::USAGE,
             "usage",
             format!(
-                "unlocking `{}` wants to be confirmed and there is no terminal to ask on; nothing \
+                "unlocking `{}` needs a confirmation, but there is no terminal to ask on; nothing \
                  was done, add --yes if its holder is dead",
                 escape(&args.name)
             ),
@@ -116,8 +116,8 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
         "confirm",
         Some(&args.name),
         if view::is_endless(seen) {
-            "its lease has no end, so this may be data that is no lock: its key would be deleted; \
-             type the name to do it:"
+            "its lease has no end, so the key may hold data that is not a lock; type the name to \
+             delete the key:"
         } else {
             "its holder may still act until it notices; type the name to end its lease:"
         },

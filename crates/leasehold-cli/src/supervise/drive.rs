@@ -108,8 +108,8 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
             Level::Warning,
             "renewal-overdue",
             format!(
-                "the lease was not renewed in time: {}; \
-                 trying on, the command is told to stop if that fails for another {}",
+                "the lease was not renewed in time: {}; still trying, but the command is told to \
+                 stop if no renewal succeeds within {}",
                 why_not_renewed(policy, span)
                     .unwrap_or_else(|| "the store has not answered yet".to_owned()),
                 human(span.saturating_sub(policy.grace))
@@ -137,17 +137,17 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
         News::KillingAsAsked => (
             Level::Warning,
             "killing",
-            "second signal: killing the command; one more leaves without waiting".to_owned(),
+            "second signal: killing the command; a third one ends leasehold at once".to_owned(),
         ),
         News::KeeperGone => (
             Level::Error,
             "keeper-gone",
-            "the process that kept the command was killed; killing the command".to_owned(),
+            "the keeper process of the command was killed; killing the command".to_owned(),
         ),
         News::Leaving => (
             Level::Warning,
             "leaving",
-            "leaving; the command may still run, so the lock is not released but frees itself when \
+            "exiting; the command may still run, so the lock is not released: it frees itself when \
              its ttl has run out"
                 .to_owned(),
         ),
@@ -155,8 +155,8 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
             Level::Warning,
             "suspending",
             format!(
-                "stopped, so the lease is not renewed and lapses in {}; \
-                 the command is killed before that",
+                "suspended, so the lease is not renewed and ends in {}; the command is killed \
+                 before that",
                 human(span)
             ),
         ),

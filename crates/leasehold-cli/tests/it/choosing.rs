@@ -88,10 +88,10 @@ fn what_is_no_regular_file_of_bounded_size_is_refused_as_a_url_file() {
     File::create(path("huge")).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
     fs::write(path("large"), format!("# {}\n", "x".repeat(70_000))).expect("a file");
     for (file, part) in [
-        (path("fifo"), "no regular file"),
-        (path("socket"), "no regular file"),
-        (path("."), "no regular file"),
-        ("/dev/zero".to_owned(), "no regular file"),
+        (path("fifo"), "not a regular file"),
+        (path("socket"), "not a regular file"),
+        (path("."), "not a regular file"),
+        ("/dev/zero".to_owned(), "not a regular file"),
         (path("huge"), "larger than 65536 bytes"),
         (path("large"), "larger than 65536 bytes"),
         (path("missing"), "No such file"),

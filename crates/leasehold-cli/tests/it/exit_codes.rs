@@ -112,7 +112,7 @@ fn a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself(wor
     for flags in ["", "-n", "-w 1h"] {
         let script = format!("{exe} run x {flags} -- echo inner");
         let done = finish(world.run("x", &[], &script));
-        done.code(78).says("held already by a command that we run under");
+        done.code(78).says("already held by an outer leasehold command");
         assert_eq!(done.stdout, "");
     }
     // However many runs are between them, and whatever a script has put into the environment.
@@ -121,13 +121,15 @@ fn a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself(wor
         let mut command = world.leasehold(["run", "x", "--", "sh", "-c"]);
         command.args([&script, exe]);
         let done = finish(command);
-        done.code(78).says("`x` is held already by a command that we run under");
+        done.code(78).says("`x` is already held by an outer leasehold command");
         assert_eq!(done.stdout, "");
         let unlock = ["unlock", "v", "--force", "--yes", "--why", "the test"];
         finish(world.leasehold(unlock)).code(0);
     }
     let script = format!("{exe} run y -- {exe} acquire x --ttl 1m");
-    finish(world.run("x", &[], &script)).code(78).says("held already by a command");
+    finish(world.run("x", &[], &script))
+        .code(78)
+        .says("already held by an outer leasehold command");
     let script = format!("{exe} run y -- {exe} acquire -n x --ttl 1m");
     finish(world.run("x", &[], &script)).code(75).says("is held by");
     let script = format!("{exe} run y -- {exe} run z -- echo inner");

@@ -131,7 +131,7 @@ fn a_killed_keeper_takes_the_command_along_and_the_lock_is_released() {
         let keeper: i32 = run.line().parse().expect("a pid");
         signal(keeper, Signal::KILL);
         run.rest_of_stdout();
-        run.end().says("the process that kept the command was killed");
+        run.end().says("the keeper process of the command was killed");
         world.assert_nothing_left();
     }
 }

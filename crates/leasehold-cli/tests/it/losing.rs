@@ -112,7 +112,7 @@ fn a_release_that_finds_the_lock_gone_ends_with_79(world: &World) {
     run.expect("up");
     unlock(world);
     run.tell("end");
-    run.end().code(79).says("the lock was not ours any more");
+    run.end().code(79).says("the lease had ended before the release");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_lease_that_is_not_ours_cannot_be_renewed_or_released(world: &World) {
     finish(world.leasehold(["release", "x", "--token", token])).code(0);
     finish(world.leasehold(["release", "x", "--token", token])).code(79);
     let lost = finish(with_ttl(world, ["renew", "x", "--token", token]));
-    lost.code(79).says("stop what it protects, and acquire anew");
+    lost.code(79).says("stop the protected work, and acquire the lock again");
     world.assert_nothing_left();
 }
 
@@ -97,7 +97,7 @@ fn a_token_of_another_lock_is_named_as_such_and_changes_nothing(world: &World) {
         assert!(line.contains("LEASEHOLD_TOKEN is not the token of this lock"), "{line}");
         assert!(line.contains("nothing was changed"), "{line}");
     }
-    assert!(said[0].contains("it is that of `b`"), "{}", said[0]);
+    assert!(said[0].contains("it belongs to `b`"), "{}", said[0]);
     world.assert_nothing_left();
 }
 
@@ -239,7 +239,7 @@ fn a_nested_call_inherits_the_namespace(world: &World) {
     };
     let done = run("inspect x --json");
     assert!(done.code(0).stdout.contains("\"state\":\"held\""), "{}", done.stdout);
-    run("run x -- true").code(78).says("held already by a command that we run under");
+    run("run x -- true").code(78).says("already held by an outer leasehold command");
     run("--namespace b run x -n -- true").code(0);
     run("--namespace '' run x -n -- true").code(0);
     let script = format!("{exe} run y -- sh -c 'echo \"[$LEASEHOLD_NAMESPACE]\"'");

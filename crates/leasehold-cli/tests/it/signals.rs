@@ -117,7 +117,7 @@ fn ctrl_z_stops_the_command_with_us_and_both_go_on(world: &World) {
         start(world.run("x", &["--ttl", "10m"], "echo $$; read line; echo on; exit 4"));
     let pid: i32 = holder.line().parse().expect("a pid");
     holder.kill(Signal::TSTP);
-    holder.expect_message("the lease is not renewed and lapses in");
+    holder.expect_message("the lease is not renewed and ends in");
     until("both are stopped", || state_of(pid) == 'T' && state_of(holder.pid()) == 'T');
     holder.tell("go");
     holder.kill(Signal::CONT);

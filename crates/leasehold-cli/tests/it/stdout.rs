@@ -24,7 +24,7 @@ fn nothing_is_acquired_where_nobody_would_get_the_token(world: &World) {
     for redirect in [">&-", "1</dev/null", "<&- >&-"] {
         for flags in ["", "--json"] {
             let done = acquire(world, redirect, flags);
-            done.code(78).says("nobody would get the token").says("nothing was acquired");
+            done.code(78).says("cannot print the token to stdout").says("nothing was acquired");
             assert_eq!(world.state("x"), "free", "{redirect} {flags}");
         }
     }
@@ -33,14 +33,14 @@ fn nothing_is_acquired_where_nobody_would_get_the_token(world: &World) {
 fn a_lock_whose_token_cannot_be_printed_is_given_back(world: &World) {
     for flags in ["", "--json"] {
         let done = acquire(world, ">/dev/full", flags);
-        done.code(125).says("No space left").says("the lock was given back");
+        done.code(125).says("No space left").says("the lock was released");
         assert_eq!(world.state("x"), "free", "{flags}");
     }
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut command = world.leasehold(["acquire", "x", "--ttl", "1h"]);
     command.stdout(writer).stderr(Stdio::piped());
-    finish_as_it_is(command).code(125).says("Broken pipe").says("the lock was given back");
+    finish_as_it_is(command).code(125).says("Broken pipe").says("the lock was released");
     assert_eq!(world.state("x"), "free");
 }
 

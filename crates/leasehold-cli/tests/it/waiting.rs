@@ -113,7 +113,7 @@ fn a_store_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return
     for waiter in [&mut waiter, &mut quiet] {
         let line = waiter.expect_message("the store does not answer");
         assert!(line.contains("another process keeps the file locked"), "{line}");
-        assert!(line.contains("waiting on"), "{line}");
+        assert!(line.contains("still waiting"), "{line}");
     }
     writer.execute_batch("ROLLBACK").expect("our transaction");
     waiter.expect_message("the store answers again");

@@ -51,7 +51,7 @@ impl Options {
         let ttl = Ttl::new(self.expiry).map_err(named)?;
         let factors = [self.drift_factor, self.timeout_factor];
         if factors.iter().any(|factor| factor.is_nan() || *factor < 0.0) {
-            let message = "a factor is a number that is not negative; nothing was asked";
+            let message = "a factor is zero or a positive number; no request was sent";
             return Err(named(Cause::new(ErrorKind::Config, message)));
         }
         let validity = self.expiry.saturating_sub(times(self.expiry, self.drift_factor));

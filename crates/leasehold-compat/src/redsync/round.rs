@@ -75,7 +75,7 @@ impl Rule {
     pub(super) fn too_late(self, nodes: impl Iterator<Item = usize>) -> Outcome {
         let mut tally = Tally::new(self);
         for node in nodes {
-            let message = "the timeout had elapsed before; nothing was asked";
+            let message = "the timeout had already elapsed; no request was sent";
             tally.count(node, Err(Cause::new(ErrorKind::Unavailable, message)));
         }
         tally.outcome()

@@ -106,11 +106,11 @@ fn g3_g4_a_timeout_that_has_elapsed_is_an_error_and_asks_nothing() {
         let mine = lock(world, 5).await;
         let error = mine.acquire_within(Duration::ZERO).await.expect_err("G3");
         assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, Some("job")));
-        assert_eq!(world.value("job"), None, "nothing was asked");
+        assert_eq!(world.value("job"), None, "no request was sent");
         assert!(mine.acquire().await.expect("an answer"));
         let error = mine.release_within(Duration::ZERO).await.expect_err("G4");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(world.value("job").is_some(), "nothing was asked");
+        assert!(world.value("job").is_some(), "no request was sent");
     });
 }
 

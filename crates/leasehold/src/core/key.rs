@@ -39,7 +39,7 @@ impl Key {
     pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
         let name = name.as_ref();
         let refused = |complaint: String| {
-            let message = format!("{complaint}; nothing was asked, choose another name");
+            let message = format!("{complaint}; no request was sent, choose another name");
             Err(Error::new(ErrorKind::Config, message).about(name))
         };
         if name.is_empty() {
@@ -54,12 +54,12 @@ impl Key {
         }
         if name.contains(COMPANION_MARK) {
             return refused(format!(
-                "a name with `{COMPANION_MARK}` in it is reserved for what is kept beside a lock"
+                "a name with `{COMPANION_MARK}` in it is reserved for the companion keys of a lock"
             ));
         }
         if name.starts_with(PROBE_PREFIX) {
             return refused(format!(
-                "a name that begins with `{PROBE_PREFIX}` is reserved for trying servers"
+                "a name that begins with `{PROBE_PREFIX}` is reserved for probing servers"
             ));
         }
         Ok(Self(name.into()))
@@ -113,7 +113,7 @@ mod tests {
             ("a\u{7f}b", Some("control characters")),
             ("{a}:lh:fence", Some("reserved")),
             ("a:lh:", Some("reserved")),
-            ("leasehold:probe:a", Some("reserved for trying servers")),
+            ("leasehold:probe:a", Some("reserved for probing servers")),
             ("my:leasehold:probe:a", None),
         ];
         for (name, complaint) in table {

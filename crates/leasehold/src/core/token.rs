@@ -69,8 +69,8 @@ impl OwnerToken {
             // The message leaves out the text: it may be a secret with a typing error.
             return Err(Error::new(
                 ErrorKind::Config,
-                "an owner token is 1 to 128 printable ASCII characters without spaces; \
-                 nothing was asked",
+                "an owner token is 1 to 128 printable ASCII characters without spaces; no request \
+                 was sent",
             ));
         }
         Ok(Self(text.into()))

@@ -296,8 +296,8 @@ fn too_many(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{TASKS_MAX} tasks of this client wait for this lock already, which is the limit; \
-             nothing was asked, come back later"
+            "{TASKS_MAX} tasks of this client already wait for this lock, which is the limit; no \
+             request was sent, try again later"
         ),
     )
     .with_name(key.as_str())

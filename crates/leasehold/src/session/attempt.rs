@@ -148,7 +148,7 @@ impl Attempt {
                     // would conclude that another client does the work.
                     Why::Quarantined(quarantine) => {
                         let message =
-                            format!("{quarantine}; nothing was taken, wait or come back later");
+                            format!("{quarantine}; nothing was acquired, wait or try again later");
                         return Err(Error::new(ErrorKind::Unavailable, message));
                     }
                     Why::TooFewCopies(error) => return Err(error),
@@ -260,8 +260,8 @@ impl Attempt {
             None if self.decisions.is_answered() => wait_elapsed(),
             None => Error::new(
                 ErrorKind::Unknown,
-                "the store did not answer in the whole time to wait; whatever it may still grant \
-                 is given back, look whether it is there",
+                "the store did not answer before the wait ended; a late grant is released, check \
+                 that the store is running",
             ),
         }
     }
@@ -398,14 +398,14 @@ impl Drop for Attempt {
 pub(super) fn wait_elapsed() -> Error {
     Error::new(
         ErrorKind::WaitElapsed,
-        "another held the lock for the whole time to wait; nothing was taken, \
-         wait longer or come back later",
+        "the lock stayed taken until the wait ended; nothing was acquired, wait longer or try \
+         again later",
     )
 }
 
 /// The error for a wait that ended during a quarantine.
 fn quarantined(quarantine: &Quarantine) -> Error {
-    let message = format!("{quarantine}; nothing was taken, wait longer or come back later");
+    let message = format!("{quarantine}; nothing was acquired, wait longer or try again later");
     Error::new(ErrorKind::WaitElapsed, message)
 }
 

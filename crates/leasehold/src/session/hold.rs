@@ -332,6 +332,8 @@ impl Session {
 pub(crate) fn lost_error(lost: Lost) -> Error {
     Error::new(
         ErrorKind::Lost,
-        format!("the lock was lost: {lost}; another may hold it now, stop the protected work"),
+        format!(
+            "the lock was lost: {lost}; another client may hold it now, stop the protected work"
+        ),
     )
 }

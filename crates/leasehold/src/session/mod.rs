@@ -312,9 +312,10 @@ impl Session {
     fn give_back(&self, key: Key, owner: OwnerToken) {
         let Some(session) = self.me.upgrade() else { return };
         let Ok(permit) = Arc::clone(&self.giving_back).try_acquire_owned() else {
-            return tracing::debug!(%key, "one of too many grants for nobody is left to run out");
+            return tracing::debug!(%key, "an unwanted grant is left to run out, since too many are \
+                                          being released");
         };
-        tracing::debug!(%key, "a grant came for nobody and is given back");
+        tracing::debug!(%key, "a grant that nobody waits for is released");
         let lease = LeaseId { key, owner, claim: Claim::Exclusive };
         self.host.spawn(Box::pin(async move {
             // A handed-over key is kept no longer than a place in line.
@@ -329,7 +330,10 @@ impl Session {
 }
 
 pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was shut down; nothing was asked, connect a new one")
+    Error::new(
+        ErrorKind::Closed,
+        "the client was shut down; no request was sent, connect a new one",
+    )
 }
 
 impl std::fmt::Debug for Session {

@@ -424,13 +424,13 @@ impl fmt::Display for Stopped {
             }
             Self::Keys(keys) => write!(
                 f,
-                "the list stopped after some {keys} keys of the database, and may lack locks; keep \
-                 locks in a database of their own"
+                "the list stopped after about {keys} keys of the database, so locks may be \
+                 missing; keep locks in a database of their own"
             ),
             Self::Time(time) => write!(
                 f,
-                "the list stopped after {time:?}, and may lack locks; keep locks in a database of \
-                 their own"
+                "the list stopped after {time:?}, so locks may be missing; keep locks in a \
+                 database of their own"
             ),
         }
     }

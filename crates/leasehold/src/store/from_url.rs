@@ -88,8 +88,8 @@ fn check_servers(opened: &[Opened]) -> Result<(), Error> {
         let mut twice = earlier.filter(|(_, other)| connector.has_another_database_of(other));
         if let Some((other, _)) = twice.next() {
             let message = format!(
-                "`{}` and `{}` are databases of one server, which would have two votes; nothing \
-                 was asked, name independent servers",
+                "`{}` and `{}` are databases of one server, which would have two votes; no request \
+                 was sent, name independent servers",
                 other.label(),
                 store.label()
             );
@@ -113,8 +113,8 @@ fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
     let other = servers().find(|store| !store.is_strict());
     let (Some(strict), Some(other)) = (strict, other) else { return Ok(()) };
     let message = format!(
-        "`{}` is strict and `{}` is not, and what either forgets counts for the quorum; nothing \
-         was asked, write `strict=yes` behind all of them or none",
+        "`{}` is strict and `{}` is not, but a quorum needs one setting for all nodes; no request \
+         was sent, write `strict=yes` in all URLs or in none",
         strict.label(),
         other.label()
     );
@@ -150,7 +150,7 @@ impl Opened {
                 })?;
                 Ok(Self::Here(AnyStore::new(super::SqliteStore::open(path.as_ref(), host)?)))
             }
-            "valkey" => Err(no_scheme(url, "a Valkey server is named by `redis://` too")),
+            "valkey" => Err(no_scheme(url, "write `redis://` for a Valkey server too")),
             _ => Err(no_scheme(url, "its scheme is not known to this build")),
         }
     }
@@ -163,15 +163,15 @@ fn sqlite_path(rest: &str) -> Result<&str, &'static str> {
     // Other tools write an absolute path as `sqlite:///path`.
     let path = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
-        Some(_) => return Err("a path follows `sqlite:`, not a host"),
+        Some(_) => return Err("it has a host where a path belongs"),
         None => rest,
     };
     if path.is_empty() {
         Err("it names no file")
     } else if path.starts_with(':') {
-        Err("a store in memory is `memory:`")
+        Err("write `memory:` for a store in memory")
     } else if path.starts_with('~') {
-        Err("`~` is for a shell to expand, write the path in full")
+        Err("`~` is not expanded, write the path in full")
     } else if path.contains('?') {
         Err("it takes no options after `?`")
     } else {
@@ -188,7 +188,7 @@ fn not_understood(url: &str, reason: &str, what_to_do: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "the store URL `{shown}` is not understood: {reason}; nothing was asked, {what_to_do}"
+            "the store URL `{shown}` is not understood: {reason}; no request was sent, {what_to_do}"
         ),
     )
 }
@@ -297,6 +297,9 @@ mod tests {
             assert!(text.contains(advice) && !text.contains("secret"), "{text}");
         }
         let valkey = from_url("valkey://h", SystemHost::shared()).await.expect_err("a scheme");
-        assert!(valkey.to_string().contains("named by `redis://` too"), "{valkey}");
+        assert!(
+            valkey.to_string().contains("write `redis://` for a Valkey server too"),
+            "{valkey}"
+        );
     }
 }

@@ -183,7 +183,7 @@ pub(crate) fn unsupported_claim(claim: Claim, key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "this store does not grant {claim:?}; nothing was asked, use a store that promises it"
+            "this store does not grant {claim:?}; no request was sent, use a store that promises it"
         ),
     )
     .with_name(key.as_str())
@@ -195,8 +195,8 @@ pub(crate) fn line_is_full(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{places} clients wait in line already, which is the limit; nothing was taken, \
-             come back later"
+            "{places} clients already wait in line, which is the limit; nothing was acquired, try \
+             again later"
         ),
     )
     .with_name(key.as_str())

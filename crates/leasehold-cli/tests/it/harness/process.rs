@@ -36,6 +36,14 @@ impl Done {
         assert!(self.stderr.contains(part), "`{part}` is not in:\n{}", self.stderr);
         self
     }
+
+    /// Asserts that the message says that the store is as before.
+    #[track_caller]
+    pub(crate) fn says_that_nothing_happened(&self) {
+        let states = ["nothing was ", "no request was sent"];
+        let said = states.iter().any(|state| self.stderr.contains(state));
+        assert!(said, "the state is not in:\n{}", self.stderr);
+    }
 }
 
 /// Runs a command to its end. Kills it, and panics, if it does not end within [`CEILING`].

@@ -42,7 +42,7 @@ fn a_command_that_ignores_term_is_dead_before_a_stopped_server_frees_the_lock() 
     let pid: i32 = run.line().parse().expect("a pid");
     let ends = pause_and_know_the_end(&world, 6.0);
     let line = run.expect_message("the lease was not renewed in time");
-    assert!(line.contains("could not be reached within 1s; nothing was asked"), "{line}");
+    assert!(line.contains("could not be reached within 1s; no request was sent"), "{line}");
     assert_eq!(line.matches("`x`").count(), 1, "{line}");
     run.expect_message("telling the command to stop");
     let before = signs_of_life(&world).len();
@@ -134,7 +134,7 @@ fn a_server_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_retur
     for waiter in [&mut waiter, &mut quiet] {
         let line = waiter.expect_message("the store does not answer");
         assert!(line.contains("did not answer within"), "{line}");
-        assert!(line.contains("waiting on"), "{line}");
+        assert!(line.contains("still waiting"), "{line}");
     }
     world.server().resume();
     waiter.expect_message("the store answers again");

@@ -65,7 +65,7 @@ fn a_server_that_never_answers_ends_with_69() {
     for url in [silent.url(), unaccepted] {
         for flags in [&[][..], &["-n"], &["-w", "10m"]] {
             let done = run_at(&world, &url, flags);
-            done.code(69).says("does not answer within 2s").says("nothing was asked");
+            done.code(69).says("does not answer within 2s").says("no request was sent");
             assert!(!done.stderr.contains("take effect"), "{}", done.stderr);
         }
     }
@@ -76,7 +76,7 @@ fn a_server_that_never_answers_ends_with_69() {
 fn a_server_of_another_kind_ends_with_an_error_that_says_so() {
     let world = World::sqlite();
     let greeting = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nhunter2\r\n";
-    let none = "what answers there is not a Redis or Valkey server";
+    let none = "this is not a Redis or Valkey server";
     for (nonsense, code, words) in [
         (greeting, 78, none),
         ("SSH-2.0-OpenSSH_9.2p1\r\n", 78, none),
@@ -95,7 +95,7 @@ fn a_server_of_another_kind_ends_with_an_error_that_says_so() {
         assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
     }
     let done = run_at(&world, &FakeServer::closing().url(), &[]);
-    done.code(69).says("ended the connection before it answered").says("nothing was asked");
+    done.code(69).says("ended the connection before it answered").says("no request was sent");
     assert!(!world.path("began").exists());
 }
 

@@ -61,7 +61,7 @@ fn in_every_voice(world: &World, url: &str, args: &[&str]) -> Vec<Done> {
 fn assert_refused(world: &World, url: &str, code: i32, words: &str) {
     for args in [&["run", "x", "--", "touch", "began"][..], &["ls"]] {
         for done in in_every_voice(world, url, args) {
-            done.code(code).says(words).says("nothing was");
+            done.code(code).says(words).says_that_nothing_happened();
         }
     }
     assert!(!world.path("began").exists());
@@ -81,7 +81,7 @@ fn a_missing_password_ends_with_77() {
     let world = guarded();
     finish(world.run("x", &[], "touch $1/began"))
         .code(77)
-        .says("wants a password")
+        .says("requires a password")
         .says("`redis://:PASSWORD@HOST`");
     assert!(!world.path("began").exists());
 }
@@ -90,7 +90,7 @@ fn a_missing_password_ends_with_77() {
 fn a_password_that_nobody_asked_for_ends_with_77() {
     let world = World::redis();
     let url = url_of(&world, &format!(":{SECRET}@"), "");
-    assert_refused(&world, &url, 77, "take the password out of the URL");
+    assert_refused(&world, &url, 77, "remove the password from the URL");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_quarantine_that_is_longer_than_meant_is_shown_as_it_is_and_ended_by_hand() 
     let world = strict();
     quarantine(&world, 86_400);
     for (flag, code) in [(&["-n"][..], 69), (&["-w", "1s"], 75)] {
-        let words = ["`HDEL :lh:epoch until`", "longer than a quarantine", "no new locks for 86"];
+        let words = ["`HDEL :lh:epoch until`", "longer than any quarantine", "no new locks for 86"];
         let done = assert_refused(&world, flag, code, &words);
         assert!(!done.stderr.contains("-w 2m"), "{}", done.stderr);
     }
@@ -93,5 +93,5 @@ fn strict_and_other_servers_are_no_quorum() {
     let world = World::redis();
     let mut command = leasehold(&world, &["--url", &url_of(&world, "", "/1"), "inspect", "x"]);
     command.arg("--json");
-    finish(command).code(78).says("write `strict=yes` behind all of them or none");
+    finish(command).code(78).says("write `strict=yes` in all URLs or in none");
 }

@@ -14,7 +14,7 @@ use crate::harness::{World, finish, start, until};
 fn assert_refused(world: &World, code: i32, words: &str) {
     for args in [&["run", "y", "--", "touch", "began"][..], &["acquire", "y", "--ttl", "1s"]] {
         let done = finish(world.leasehold(args));
-        done.code(code).says(words).says("nothing was");
+        done.code(code).says(words).says_that_nothing_happened();
         assert_eq!(done.stdout, "", "{args:?}");
     }
     assert!(!world.path("began").exists());

@@ -81,7 +81,7 @@ fn refused<T>(outcome: Result<T, Error>) {
     let Err(error) = outcome else { panic!("it was not refused") };
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     let text = error.to_string();
-    for part in ["fork", "holds nothing", "open a new client"] {
+    for part in ["fork", "holds no lock", "open a new client"] {
         assert!(text.contains(part), "{text}");
     }
 }

@@ -76,7 +76,7 @@ impl Connector for SimulatedConnector {
                         process.sleep_until(process.now() + REFUSED_AFTER).await;
                         return Err(Error::new(
                             ErrorKind::Unavailable,
-                            "connection refused; nothing was asked",
+                            "connection refused; no request was sent",
                         ));
                     }
                     Reached::NotYet => {

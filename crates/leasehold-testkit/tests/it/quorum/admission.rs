@@ -136,7 +136,7 @@ fn one_store_does_not_vote_twice_where_a_look_comes_after_the_lease_it_looks_for
             let twins =
                 [0, 0].map(|node| Far::new(&scene.host, scene.nodes[node].clone(), ms(way)));
             let error = Quorum::connect(twins, host).await.expect_err("two of two are one");
-            let said = if way <= 2_000 { "same store" } else { "was gone before" };
+            let said = if way <= 2_000 { "same store" } else { "ended before" };
             assert!(error.to_string().contains(said), "{way}: {error}");
         });
     }
@@ -217,7 +217,7 @@ fn one_store_does_not_vote_twice_where_only_the_look_at_the_other_way_is_slow() 
             };
             let connected = Quorum::connect([to_look(), to_look()], host.clone()).await;
             let error = connected.expect_err("two of two are one");
-            let said = if way < 5_000 { "same store" } else { "was gone before" };
+            let said = if way < 5_000 { "same store" } else { "ended before" };
             assert!(error.to_string().contains(said), "{way}: {error}");
         });
     }

@@ -58,7 +58,7 @@ fn check(outcome: Result<Arc<dyn Link>, Error>, kind: ErrorKind, says: &str) {
     let text = told(&error);
     assert_eq!(error.kind(), kind, "{text}");
     assert!(text.contains(says), "{text}");
-    let says_the_state = ["nothing was asked", "nothing was changed", "nothing was granted"];
+    let says_the_state = ["no request was sent", "nothing was changed", "nothing was granted"];
     assert!(says_the_state.iter().any(|state| text.contains(state)), "{text}");
 }
 
@@ -135,22 +135,22 @@ async fn wrong_credentials_are_denied_and_never_shown() {
     let server = RedisServer::builder().config("requirepass", "right").start();
     server.command(&["ACL", "SETUSER", "off", "off", &format!(">{SECRET}"), "+@all"]);
     let denied = ErrorKind::Denied;
-    check(connect(&url(&server, "", "")).await, denied, "wants a password");
-    check(connect(&url(&server, "", "/1")).await, denied, "wants a password");
-    check(connect(&server.unix_url()).await, denied, "wants a password");
+    check(connect(&url(&server, "", "")).await, denied, "requires a password");
+    check(connect(&url(&server, "", "/1")).await, denied, "requires a password");
+    check(connect(&server.unix_url()).await, denied, "requires a password");
     for credentials in [format!(":{ENCODED}@"), format!("off:{ENCODED}@"), "nobody:x@".into()] {
         check(connect(&url(&server, &credentials, "/1")).await, denied, "does not accept");
     }
     let open = RedisServer::start();
     let credentials = format!(":{ENCODED}@");
-    check(connect(&url(&open, &credentials, "")).await, denied, "take the password out");
+    check(connect(&url(&open, &credentials, "")).await, denied, "remove the password");
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_know_auth_does_not_make_the_password_known() {
     let server = RedisServer::builder().config("rename-command", "AUTH \"\"").start();
     let outcome = connect(&url(&server, &format!("user:{ENCODED}@"), "")).await;
-    check(outcome, ErrorKind::Denied, "does not take the user and the password");
+    check(outcome, ErrorKind::Denied, "refuses the user and the password");
 }
 
 #[tokio::test]

@@ -111,8 +111,8 @@ fn a_grant_that_falls_short_is_given_back_before_it_is_told() {
             fake.confirm(Some(Ok(Value::Int(0))));
             let error = too_few_copies(store.acquire(ask("a", claim)).await);
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            let says = "not granted: only 0 of 1 replicas confirmed it in 500ms; what the server \
-                        had was given back, see that the replicas follow";
+            let says = "not granted: only 0 of 1 replicas confirmed it in 500ms; the grant was \
+                        released, check that the replicas follow";
             assert!(error.to_string().contains(says), "{error}");
             assert_eq!(commands(fake), ["script", "WAIT 1 500", "script"]);
         });
@@ -152,7 +152,7 @@ fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
             assert_eq!((refusal.retry_in, refusal.token), (at_once, Afterwards::Leave));
             let error = too_few_copies(Ok(refusal.into()));
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            assert!(error.to_string().contains("ask by a fresh token"), "{error}");
+            assert!(error.to_string().contains("use a fresh token"), "{error}");
             assert!(commands(fake).is_empty());
             // The release may still be on its way, by another connection than renewals.
             lost(store.renew(renewal("a")).await);

@@ -52,8 +52,8 @@ fn an_end_that_is_no_moment_begins_the_quarantine_anew() {
 
 /// The message: what is wrong, the state of the lock, and what to do.
 const NO_HASH: &str = "`:lh:epoch` of this database is not the hash of a strict server; nothing \
-                       was granted and it is untouched, see what wrote it (`TYPE :lh:epoch`), then \
-                       `DEL :lh:epoch`: the database begins with a quarantine of 65 s";
+                       was granted and the key is untouched, find out what wrote it (`TYPE \
+                       :lh:epoch`), then run `DEL :lh:epoch`, which begins a quarantine of 65 s";
 
 #[test]
 fn data_of_another_type_in_place_of_the_epoch_is_said_and_nothing_is_granted() {

@@ -262,7 +262,7 @@ impl LinkConnector for Fake {
         let number = state.attempts.len();
         match state.door {
             Door::Refusing => Box::pin(async {
-                Err(Error::new(ErrorKind::Unavailable, "connection refused; nothing was asked"))
+                Err(Error::new(ErrorKind::Unavailable, "connection refused; no request was sent"))
             }),
             Door::Hanging => Box::pin(pending()),
             Door::Late => {

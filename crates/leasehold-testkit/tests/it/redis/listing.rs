@@ -163,12 +163,13 @@ fn what_stopped_a_list_is_said_in_words() {
         (Stopped::Names(7), "the list stopped at 7 names, and there are more"),
         (
             Stopped::Keys(9),
-            "the list stopped after some 9 keys of the database, and may lack locks; keep locks \
-             in a database of their own",
+            "the list stopped after about 9 keys of the database, so locks may be missing; keep \
+             locks in a database of their own",
         ),
         (
             Stopped::Time(Duration::from_secs(10)),
-            "the list stopped after 10s, and may lack locks; keep locks in a database of their own",
+            "the list stopped after 10s, so locks may be missing; keep locks in a database of \
+             their own",
         ),
     ];
     for (stopped, text) in table {

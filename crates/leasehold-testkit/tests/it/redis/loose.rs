@@ -22,7 +22,7 @@ fn who_is_not_strict_is_refused_by_a_strict_database_and_told_what_to_add() {
         for options in ["", "/0", "/0?replicas=1", "/0?strict=no"] {
             let error = connect(scene, "", options).await.expect_err("it is strict");
             assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-            for part in ["nothing was asked", "`?strict=yes`", "`DEL :lh:epoch`"] {
+            for part in ["no request was sent", "`?strict=yes`", "`DEL :lh:epoch`"] {
                 assert!(error.to_string().contains(part), "{error}");
             }
         }

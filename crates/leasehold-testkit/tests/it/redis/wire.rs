@@ -306,7 +306,7 @@ fn a_server_that_never_lets_one_in_is_unavailable() {
     let opened = host.run(RedisStore::connect_with(fake.clone(), host.clone()));
     let error = opened.expect_err("nobody answers");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("nothing was asked"), "{error}");
+    assert!(error.to_string().contains("no request was sent"), "{error}");
     host.drop_tasks();
 }
 
@@ -321,7 +321,11 @@ fn what_waits_for_a_connection_until_its_limit_is_not_sent_afterwards() {
         world.fake.set_door(Door::Open);
         world.pass(Duration::from_secs(3)).await;
         assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
-        assert_eq!(world.asked_for(), ["b"], "who was told that nothing was asked was told right");
+        assert_eq!(
+            world.asked_for(),
+            ["b"],
+            "who was told that no request was sent was told right"
+        );
     });
 }
 

@@ -90,7 +90,7 @@ impl<S: Store> Shared<S> {
             Acquired::Refused(_) => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
-                    "it says that another has a name that was made up just now",
+                    "it reports that another client holds a key that was invented just now",
                 ));
             }
         }
@@ -144,15 +144,15 @@ impl<S> Drop for Trying<S> {
 
 /// The state of a node that has not been tried yet.
 pub(super) fn not_tried() -> Error {
-    Error::new(ErrorKind::Unavailable, "it was not reached yet; nothing was asked")
+    Error::new(ErrorKind::Unavailable, "it was not reached yet; no request was sent")
 }
 
 /// The error if the probe lease is gone too early: the node was slow, or this process was stopped.
 fn nothing_seen() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "what it granted to be told apart from the other nodes was gone before all of these were \
-         looked at; it has no vote yet and is tried again every second",
+        "its probe lease ended before all other nodes were checked, so it may be the same store as \
+         one of them; it has no vote yet and is tried again every second",
     )
 }
 
@@ -160,8 +160,8 @@ fn not_compared(other: &str, error: &Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "whether it is the same store as {other} could not be seen; it has no vote yet and is \
-             tried again every second: {}",
+            "it may be the same store as {other}, which could not be checked; it has no vote yet \
+             and is tried again every second: {}",
             error.message()
         ),
     )
@@ -186,8 +186,8 @@ mod tests {
         let cause = Error::new(ErrorKind::Denied, "no right");
         let error = not_compared("memory:a", &cause);
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        let text = "whether it is the same store as memory:a could not be seen; it has no vote yet \
-                    and is tried again every second: no right";
+        let text = "it may be the same store as memory:a, which could not be checked; it has no vote \
+                    yet and is tried again every second: no right";
         assert_eq!(error.to_string(), text);
         assert_eq!(TRIED_EVERY, Duration::from_secs(1), "as it says");
         let error = same_store("memory:a");

@@ -26,9 +26,9 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     let said = said(shared, votes);
     let (nodes, majority) = (votes.len(), ballot.majority());
     let next = match kind {
-        ErrorKind::Unknown if granted == 0 => "what may have been granted is given back, try again",
-        ErrorKind::Unknown => "what was granted is given back, try again",
-        _ => "nothing was taken",
+        ErrorKind::Unknown if granted == 0 => "any grant is released, try again",
+        ErrorKind::Unknown => "the grants are released, try again",
+        _ => "nothing was acquired",
     };
     Error::new(
         kind,
@@ -50,14 +50,14 @@ pub(super) fn not_connected<S>(
     let (nodes, needed) = (shared.nodes.len(), shared.majority());
     let reached = nodes - failures.len();
     let why = if reached < needed {
-        format!("and {needed} are needed at least, each a store of its own")
+        format!("and at least {needed} are needed, each a separate store")
     } else {
-        "and what is wrong with the rest does not mend itself".to_owned()
+        "and the errors of the others will not go away by themselves".to_owned()
     };
     Error::new(
         kind,
         format!(
-            "{reached} of {nodes} nodes can be used, {why}; no lock was asked for, {SEE} {}",
+            "{reached} of {nodes} nodes can be used, {why}; no request was sent, {SEE} {}",
             list(said)
         ),
     )
@@ -67,7 +67,7 @@ pub(super) fn not_connected<S>(
 fn said<S>(shared: &Shared<S>, votes: &[NodeAnswer]) -> impl Iterator<Item = String> {
     shared.nodes.iter().zip(votes).map(|(node, vote)| match vote {
         NodeAnswer::Granted(_) => format!("{} granted it", node.label),
-        NodeAnswer::Taken { .. } => format!("{}: it is not ours there", node.label),
+        NodeAnswer::Taken { .. } => format!("{}: this client does not hold it there", node.label),
         NodeAnswer::Quarantined(quarantine) => format!("{}: {quarantine}", node.label),
         NodeAnswer::Open { .. } => format!("{} has not answered", node.label),
         NodeAnswer::Failed(error) => at(&node.label, error),
@@ -80,7 +80,7 @@ pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
         ErrorKind::Unknown,
         format!(
             "fewer than {} of {} nodes renewed the lease; the holder may act until its deadline, \
-             it is renewed again until then, {SEE} {}",
+             and the client retries until then, {SEE} {}",
             ballot.majority(),
             ballot.votes().len(),
             list(said(shared, ballot.votes()))
@@ -101,8 +101,8 @@ pub(super) fn not_released<S>(
     Error::new(
         final_kind(&failures).unwrap_or(ErrorKind::Unknown),
         format!(
-            "of {nodes} nodes {freed} released the lease, {not_held} did not have it and {} \
-             failed; what is left runs out with its ttl, releasing again is harmless, {SEE} {}",
+            "{freed} of {nodes} nodes released the lease, {not_held} did not have it and {} \
+             failed; the rest runs out with its ttl, releasing again is harmless, {SEE} {}",
             nodes - freed - not_held,
             list_of(&failures)
         ),

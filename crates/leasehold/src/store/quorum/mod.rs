@@ -318,7 +318,7 @@ impl<S: Store> fmt::Debug for Quorum<S> {
 fn no_line(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "a quorum hands nothing over; nothing was asked, watch it instead",
+        "a quorum does not hand locks over; no request was sent, watch the lock instead",
     )
     .with_name(key.as_str())
 }
@@ -326,6 +326,6 @@ fn no_line(key: &Key) -> Error {
 fn wrong_number(nodes: usize) -> Error {
     Error::new(
         ErrorKind::Config,
-        format!("a quorum has 1 to {NODES_MAX} nodes, not {nodes}; nothing was asked"),
+        format!("a quorum has 1 to {NODES_MAX} nodes, not {nodes}; no request was sent"),
     )
 }

@@ -143,8 +143,8 @@ impl Shared {
 fn strange_scan() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the server answered SCAN with something strange; nothing was changed, see whether this \
-         is a Redis server",
+        "the server gave an unexpected answer to SCAN; nothing was changed, check that this is a \
+         Redis server",
     )
 }
 

@@ -154,7 +154,7 @@ async fn open_unix(path: &Path) -> Result<UnixStream, Error> {
     UnixStream::connect(path).await.map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => Error::new(
             ErrorKind::Denied,
-            "this user may not use the socket; nothing was asked, check its permissions \
+            "this user has no right to use the socket; no request was sent, check its permissions \
              (`unixsocketperm`) and those of its directory",
         )
         .with_source(cause),
@@ -168,7 +168,7 @@ async fn open_unix(path: &Path) -> Result<UnixStream, Error> {
 }
 
 fn unreachable(what: &str, next: &str, cause: io::Error) -> Error {
-    let message = format!("{what} ({cause}); nothing was asked, {next}");
+    let message = format!("{what} ({cause}); no request was sent, {next}");
     Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
 

@@ -105,7 +105,7 @@ impl Confirmation {
                     ErrorKind::Unknown => ErrorKind::Unavailable,
                     kind => kind,
                 };
-                let what = "the server refused to say whether there are copies of it".to_owned();
+                let what = "the server refused to report the copies of it".to_owned();
                 let next = match (code.as_str(), self.fsync) {
                     ("NOPERM", true) => "allow the user `+waitaof`",
                     ("NOPERM", false) => "allow the user `+wait`",
@@ -120,13 +120,13 @@ impl Confirmation {
         };
         let Self { replicas: wanted, within, .. } = self;
         if local < 1 {
-            let what = format!("the server had it not on disk within {within:?}");
-            let next = "see that `appendfsync always` is set and the disk keeps up";
+            let what = format!("the server did not have it on disk within {within:?}");
+            let next = "check that `appendfsync always` is set and the disk keeps up";
             return Ok(Err(short(what, next)));
         }
         if replicas < i64::from(wanted) {
             let what = format!("only {replicas} of {wanted} replicas confirmed it in {within:?}");
-            return Ok(Err(short(what, "see that the replicas follow")));
+            return Ok(Err(short(what, "check that the replicas follow")));
         }
         Ok(Ok(()))
     }
@@ -137,8 +137,8 @@ fn short(what: String, next: &'static str) -> Shortfall {
 }
 
 fn strange() -> Shortfall {
-    let what = "what the server said of copies of it is not understood".to_owned();
-    short(what, "see whether this is a Redis or Valkey server")
+    let what = "the server's answer about the copies of it is not understood".to_owned();
+    short(what, "check that this is a Redis or Valkey server")
 }
 
 /// Whether there are enough copies.
@@ -157,15 +157,14 @@ pub(super) struct Shortfall {
 impl Shortfall {
     /// The error for a grant that was released.
     pub(super) fn granted(self) -> Error {
-        let state = "; what the server had was given back, ";
+        let state = "; the grant was released, ";
         self.told("not granted: ", state, ", and try again")
     }
 
     /// The error for a grant that could not be released.
     pub(super) fn left_behind(self, cause: Error) -> Error {
         let message = format!(
-            "granted, but {}; whether it was given back is not known, inspect the lock, or wait \
-             for one ttl",
+            "granted, but {}; the release is not confirmed, inspect the lock, or wait for one ttl",
             self.what
         );
         Error::new(ErrorKind::Unknown, message).with_source(cause)
@@ -174,7 +173,7 @@ impl Shortfall {
     /// The error for a renewal.
     pub(super) fn renewed(self) -> Error {
         let state = "; the holder may act until its deadline, ";
-        self.told("renewed on the server, but ", state, ", it is renewed again until then")
+        self.told("renewed on the server, but ", state, ", and the client retries until then")
     }
 
     /// The error for a lease that was kept under another token.
@@ -285,9 +284,9 @@ mod tests {
 
     #[test]
     fn too_few_copies_are_a_shortfall_whatever_the_server_says() {
-        const REPLICAS: &str = "see that the replicas follow";
-        const DISK: &str = "see that `appendfsync always` is set and the disk keeps up";
-        const STRANGE: &str = "see whether this is a Redis or Valkey server";
+        const REPLICAS: &str = "check that the replicas follow";
+        const DISK: &str = "check that `appendfsync always` is set and the disk keeps up";
+        const STRANGE: &str = "check that this is a Redis or Valkey server";
         let late = |says, next| Some((ErrorKind::Unavailable, says, next));
         let denied = |says, next| Some((ErrorKind::Denied, says, next));
         let (memory, disk) =
@@ -301,13 +300,13 @@ mod tests {
             (memory, Ok(Value::Int(1)), late("only 1 of 2 replicas", REPLICAS)),
             (memory, Ok(Value::Nil), late("not understood", STRANGE)),
             (memory, counts(1, 2), late("not understood", STRANGE)),
-            (memory, said(noperm), denied("refused to say", "allow the user `+wait`")),
-            (memory, said("ERR oh"), late("refused to say", "see the cause")),
+            (memory, said(noperm), denied("refused to report", "allow the user `+wait`")),
+            (memory, said("ERR oh"), late("refused to report", "see the cause")),
             (disk, counts(1, 1), None),
-            (disk, counts(0, 1), late("not on disk within 500ms", DISK)),
+            (disk, counts(0, 1), late("not have it on disk within 500ms", DISK)),
             (disk, counts(1, 0), late("only 0 of 1 replicas", REPLICAS)),
             (disk, Ok(Value::Int(1)), late("not understood", STRANGE)),
-            (disk, said(noperm), denied("refused to say", "allow the user `+waitaof`")),
+            (disk, said(noperm), denied("refused to report", "allow the user `+waitaof`")),
         ];
         for (copies, answer, expected) in table {
             let asked = confirmation(copies, None, 1_000).expect("it is asked for");
@@ -319,10 +318,10 @@ mod tests {
             assert_eq!(granted.kind(), kind, "{answer:?}: {granted}");
             let text = granted.to_string();
             assert!(text.starts_with("not granted: ") && text.contains(says), "{text}");
-            let end = format!("; what the server had was given back, {next}, and try again");
+            let end = format!("; the grant was released, {next}, and try again");
             assert!(text.ends_with(&end), "{text}");
             let text = renewed.renewed().to_string();
-            let end = format!("until its deadline, {next}, it is renewed again until then");
+            let end = format!("until its deadline, {next}, and the client retries until then");
             assert!(text.contains(says) && text.ends_with(&end), "{text}");
             let text = kept.kept().to_string();
             let end = format!("; release both tokens, and {next}");

@@ -29,7 +29,7 @@ pub(super) fn no_answer(error: &LinkError) -> Error {
         LinkError::NotSent { reason } => Error::new(
             ErrorKind::Unavailable,
             format!(
-                "there is no connection to the server ({}); nothing was asked, try again",
+                "there is no connection to the server ({}); no request was sent, try again",
                 shown(reason)
             ),
         ),
@@ -134,13 +134,13 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
     Some(match code {
         "WRONGTYPE" => (
             ErrorKind::Config,
-            "the key is not a lock of this kind: it, or a key beside it that begins with its name, \
-             holds data of another type; nothing was granted and the data is untouched, choose \
-             another name or namespace",
+            "the key is not a lock of this kind: it, or one of its companion keys, holds data of \
+             another type; nothing was granted and the data is untouched, choose another name or \
+             namespace",
         ),
         "NOAUTH" => (
             ErrorKind::Denied,
-            "the server wants a password; nothing was changed, write it into the URL as in \
+            "the server requires a password; nothing was changed, write it into the URL as in \
              `redis://USER:PASSWORD@HOST`, or `redis://:PASSWORD@HOST` without a user",
         ),
         "WRONGPASS" => (
@@ -150,13 +150,13 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
         ),
         "DENIED" => (
             ErrorKind::Denied,
-            "the server is in protected mode and talks to its own machine alone; nothing was \
-             changed, set a password on the server, or connect from that machine",
+            "the server is in protected mode and accepts only connections from its own machine; \
+             nothing was changed, set a password on the server, or connect from that machine",
         ),
         "MOVED" | "ASK" | "CROSSSLOT" => (
             ErrorKind::Config,
-            "this server belongs to a Redis Cluster, which a URL of one server does not reach; \
-             nothing was changed, use a server that stands alone",
+            "this server belongs to a Redis Cluster, which Leasehold does not support; nothing was \
+             changed, use a standalone server",
         ),
         _ => return None,
     })
@@ -179,11 +179,11 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
              are held can be renewed and released; give it more memory, or remove data"
         }
         "MISCONF" => {
-            "the server cannot save its data to disk and so takes no writes; nothing was changed, \
-             leases run out unrenewed, look at its disk and its log"
+            "the server cannot save its data to disk and so takes no writes; nothing was changed \
+             and leases cannot be renewed, check its disk and its log"
         }
         "BUSY" => {
-            "the server is busy with a script of somebody's that does not end; nothing was \
+            "the server is busy with another client's script, which does not end; nothing was \
              changed, end it with `SCRIPT KILL`"
         }
         "NOREPLICAS" => {
@@ -223,14 +223,14 @@ fn by_text(text: &str) -> (ErrorKind, String) {
     } else if says("select is not allowed in cluster mode") {
         (
             ErrorKind::Config,
-            "this server belongs to a Redis Cluster, which has the database 0 alone and which a \
-             URL of one server does not reach; nothing was changed, use a server that stands alone",
+            "this server belongs to a Redis Cluster, which Leasehold does not support; nothing was \
+             changed, use a standalone server",
         )
     } else if says("without any password configured") || says("no password is set") {
         (
             ErrorKind::Denied,
-            "the URL has a password, but the server wants none of the default user; nothing was \
-             changed, name the user, or take the password out of the URL",
+            "the URL has a password, but the server's default user has none; nothing was changed, \
+             name the user, or remove the password from the URL",
         )
     } else if says("from script") || says("@user_script") {
         // The error is somewhere in a script, which may have written before.
@@ -264,8 +264,8 @@ fn denied(text: &str) -> String {
 fn unsupported(text: &str) -> String {
     let command = quoted(text).map_or_else(String::new, |command| format!(" `{}`", shown(command)));
     format!(
-        "the server does not know the command{command}: it is disabled there, or this is no Redis \
-         from 6.2 on and no Valkey; nothing was changed, use another server"
+        "the server does not know the command{command}: it is disabled, or this is neither Valkey \
+         nor Redis 6.2 or later; nothing was changed, use another server"
     )
 }
 
@@ -295,7 +295,7 @@ mod tests {
             ErrorKind::Config,
             "not a lock of this kind",
         ),
-        ("NOAUTH Authentication required.", ErrorKind::Denied, "wants a password"),
+        ("NOAUTH Authentication required.", ErrorKind::Denied, "requires a password"),
         (
             "WRONGPASS invalid username-password pair or user is disabled.",
             ErrorKind::Denied,
@@ -409,7 +409,7 @@ mod tests {
         (
             "ERR AUTH <password> called without any password configured for the default user.",
             ErrorKind::Denied,
-            "take the password out",
+            "remove the password",
         ),
         (
             "ERR unknown command 'EVALSHA', with args beginning with: 'a'",
@@ -467,7 +467,7 @@ mod tests {
     fn a_request_that_left_may_have_taken_effect_and_one_that_did_not_has_not() {
         let error = no_answer(&LinkError::NotSent { reason: "gone\n".to_owned() });
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(error.to_string().contains("(gone\\n); nothing was asked"), "{error}");
+        assert!(error.to_string().contains("(gone\\n); no request was sent"), "{error}");
         let error = no_answer(&LinkError::Broken { reason: "reset".to_owned() });
         assert_eq!(error.kind(), ErrorKind::Unknown);
         assert!(error.to_string().contains("may have taken effect"), "{error}");

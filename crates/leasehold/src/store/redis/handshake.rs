@@ -183,25 +183,26 @@ impl Step {
             (Self::Epoch, _) if matches!(code, "CLUSTERDOWN" | "TRYAGAIN") => Ok(()),
             (Self::Select, ErrorKind::Unknown) => Err(refused(
                 ErrorKind::Config,
-                "the server does not give the database that the URL names",
+                "the server refuses the database of the URL",
                 CORRECT_URL,
                 text,
             )),
             (Self::Auth, ErrorKind::Unknown | ErrorKind::Unsupported) => Err(refused(
                 ErrorKind::Denied,
-                "the server does not take the user and the password of the URL",
+                "the server refuses the user and the password of the URL",
                 CORRECT_URL,
                 text,
             )),
             (Self::Ping, ErrorKind::Unknown) => Err(refused(
                 ErrorKind::Unavailable,
                 "the server does not answer a PING",
-                "try again, and look at the log of the server",
+                "try again, and read the log of the server",
                 text,
             )),
             (Self::Info | Self::Replid, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
                 ErrorKind::Denied,
-                "`strict=yes` has to ask the server which process it is, and this user may not",
+                "`strict=yes` needs INFO to identify the server process, and this user has no \
+                 right to it",
                 ALLOW_INFO,
                 text,
             )),
@@ -210,8 +211,8 @@ impl Step {
             }
             (Self::Replication, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
                 ErrorKind::Denied,
-                "`replicas=majority` has to ask the server how many replicas it has, and this user \
-                 may not",
+                "`replicas=majority` needs INFO to count the replicas, and this user has no right \
+                 to it",
                 ALLOW_INFO,
                 text,
             )),
@@ -231,12 +232,12 @@ impl Step {
         let (kind, what, next) = match (self, error.kind()) {
             (Self::WaitAof, ErrorKind::Denied) if code == "NOPERM" => (
                 ErrorKind::Denied,
-                "`fsync` asks by WAITAOF, and this user may not",
+                "`fsync` needs WAITAOF, and this user has no right to it",
                 "allow the user `+waitaof`",
             ),
             (_, ErrorKind::Denied) if code == "NOPERM" => (
                 ErrorKind::Denied,
-                "`replicas` asks by WAIT, and this user may not",
+                "`replicas` needs WAIT, and this user has no right to it",
                 "allow the user `+wait`",
             ),
             (Self::WaitAof, _) if is_absent => (
@@ -262,7 +263,7 @@ impl Step {
             ),
             (_, ErrorKind::Unknown) => (
                 ErrorKind::Config,
-                "the server does not say whether there are copies of a write",
+                "the server does not report the copies of a write",
                 "see the cause, or leave `replicas` and `fsync` out of the URL of every client",
             ),
             _ => return error,
@@ -275,9 +276,8 @@ impl Step {
 pub(super) fn no_replicas() -> Error {
     Error::new(
         ErrorKind::Config,
-        "the server does not say how many replicas it has (`INFO replication`), so that \
-         `replicas=majority` has no meaning; nothing was asked, allow the command, or name the \
-         number",
+        "the server does not report its number of replicas (`INFO replication`), which \
+         `replicas=majority` needs; no request was sent, allow the command, or write a number",
     )
 }
 
@@ -285,9 +285,9 @@ pub(super) fn no_replicas() -> Error {
 pub(super) fn no_run_id() -> Error {
     Error::new(
         ErrorKind::Config,
-        "the server does not say which process it is by a `run_id` and a `master_replid` \
-         (`INFO server`, `INFO replication`), so that `strict=yes` could not tell when it forgets; \
-         nothing was asked, allow the command, or leave the option out of the URL of every client",
+        "the server does not report a `run_id` and a `master_replid` (`INFO server`, `INFO \
+         replication`), so `strict=yes` cannot notice when it forgets its data; no request was \
+         sent, allow the command, or leave the option out of the URL of every client",
     )
 }
 
@@ -295,10 +295,10 @@ pub(super) fn no_run_id() -> Error {
 fn not_strict() -> Error {
     Error::new(
         ErrorKind::Config,
-        "the clients of this database are strict (it has the key `:lh:epoch`), and whoever is not \
-         grants what they do not; nothing was asked, add `?strict=yes` to the URL (`&strict=yes` \
-         behind other options), or, if no client is to be strict any more, `DEL :lh:epoch` while \
-         nobody holds a lock",
+        "the clients of this database are strict (it has the key `:lh:epoch`), and this client is \
+         not; no request was sent, add `?strict=yes` to the URL (`&strict=yes` after other \
+         options); to end strict mode for all clients, run `DEL :lh:epoch` while nobody holds a \
+         lock",
     )
 }
 
@@ -308,7 +308,7 @@ const ALLOW_INFO: &str = "allow the user `+info`";
 
 /// The error for a refused request, with the next step for the user.
 fn refused(kind: ErrorKind, what: &str, next: &str, text: &str) -> Error {
-    let message = format!("{what}; nothing was asked, {next}");
+    let message = format!("{what}; no request was sent, {next}");
     Error::new(kind, message).with_source(Said::new(text))
 }
 
@@ -316,16 +316,16 @@ fn refused(kind: ErrorKind, what: &str, next: &str, text: &str) -> Error {
 fn no_redis() -> Error {
     Error::new(
         ErrorKind::Config,
-        "what answers there is not a Redis or Valkey server, or one that wants TLS; nothing was \
-         asked, correct host and port in the URL",
+        "this is not a Redis or Valkey server, or it requires TLS; no request was sent, correct \
+         host and port in the URL",
     )
 }
 
 fn went_away(cause: io::Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the server ended the connection before it answered; nothing was asked, try again, and \
-         look at the log of the server",
+        "the server ended the connection before it answered; no request was sent, try again, and \
+         read the log of the server",
     )
     .with_source(cause)
 }

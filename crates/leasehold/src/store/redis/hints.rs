@@ -254,7 +254,7 @@ impl Hints {
         drop(state);
         // Log it only once.
         if !was_denied {
-            tracing::warn!(cause = %error, "no right to be told; waiting goes on by polling");
+            tracing::warn!(cause = %error, "no right to receive wake-ups; waiters poll instead");
         }
     }
 
@@ -338,7 +338,8 @@ impl Running {
                     return hints.denied(&error);
                 }
                 Ended::Failed(error) => {
-                    tracing::debug!(%error, "no connection for hints; waiting goes on by polling");
+                    tracing::debug!(%error, "no connection for hints; waiters poll until it is \
+                                             back");
                 }
             }
             if !hints.disconnected() {
@@ -410,7 +411,8 @@ impl Running {
                     }
                 }
                 Err(Ended::Failed(error)) if error.kind() != ErrorKind::Unavailable => {
-                    tracing::debug!(%error, "changes of keys are not told; they are polled");
+                    tracing::debug!(%error, "the server does not report changed keys; waiters poll \
+                                             instead");
                     if let Some(hints) = self.hints.upgrade() {
                         hints.connected(false);
                     }

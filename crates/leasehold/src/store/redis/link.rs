@@ -205,7 +205,7 @@ pub trait Channels: Send + 'static {
         &mut self,
         key: &str,
     ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
-        let message = format!("changes of `{key}` are not told here; look at it again and again");
+        let message = format!("changes of `{key}` are not reported here; poll the key instead");
         Box::pin(ready(Err(Error::new(ErrorKind::Unsupported, message))))
     }
 }

@@ -53,7 +53,7 @@ pub(super) async fn establish(
 fn gone() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the connection for wake-ups ended; nobody is woken over it, connect again",
+        "the connection for wake-ups ended; it wakes nobody, connect again",
     )
 }
 
@@ -133,7 +133,7 @@ impl RedisChannels {
         self.tracks =
             matches!((&hello, &tracking), (Frame::Map(_), Frame::Bytes(ok)) if ok == b"OK");
         if !self.tracks {
-            tracing::debug!(?hello, ?tracking, "this server does not tell of changed keys");
+            tracing::debug!(?hello, ?tracking, "this server does not report changed keys");
         }
         Ok(())
     }

@@ -273,7 +273,7 @@ impl Shared {
         if mute && !self.told_of_mute.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server = self.label,
-                "no right to publish; who waits for locks of this client finds them by polling"
+                "no right to publish; those who wait for locks of this client must poll"
             );
         }
     }
@@ -283,8 +283,8 @@ impl Shared {
 fn no_line(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "with `strict`, `replicas` or `fsync` in its URL a server hands nothing over; nothing was \
-         asked, watch the lock instead",
+        "with `strict`, `replicas` or `fsync` in its URL, a server does not hand locks over; no \
+         request was sent, watch the lock instead",
     )
     .with_name(key.as_str())
 }

@@ -20,7 +20,7 @@ impl Options {
         for option in text.split('&') {
             let (name, value) = option.split_once('=').ok_or(NO_VALUE)?;
             if seen.contains(&name) {
-                return Err("an option stands there twice");
+                return Err("an option is given twice");
             }
             seen.push(name);
             match (name, value) {
@@ -47,12 +47,12 @@ impl Options {
     }
 }
 
-const NO_VALUE: &str = "what follows `?` are options as in `strict=yes`, with `&` between them";
+const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` between them";
 
 const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
 
-const UNKNOWN: &str = "there is no such option, there are `strict`, `replicas`, `fsync`, \
-                       `confirm`, and `db` for a socket; user and password are written \
+const UNKNOWN: &str = "there is no such option; the options are `strict`, `replicas`, `fsync`, \
+                       `confirm`, and `db` for a socket; write user and password as \
                        `USER:PASSWORD@` before the host or the path";
 
 impl Terms {

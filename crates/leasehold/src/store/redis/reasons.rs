@@ -8,9 +8,9 @@ use crate::core::key::Key;
 pub(super) fn misled() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the server changes behind its address again and again: connections lead to another \
-         process than the one that they were made to; nothing was granted, put nothing between \
-         clients and a strict server that outlives it",
+        "the server process behind this address keeps changing: a connection now leads to another \
+         process than at its start; nothing was granted, connect to a strict server directly, not \
+         through a proxy that survives its restart",
     )
 }
 
@@ -19,8 +19,8 @@ pub(super) fn no_epoch() -> Error {
     Error::new(
         ErrorKind::Config,
         "`:lh:epoch` of this database is not the hash of a strict server; nothing was granted and \
-         it is untouched, see what wrote it (`TYPE :lh:epoch`), then `DEL :lh:epoch`: the database \
-         begins with a quarantine of 65 s",
+         the key is untouched, find out what wrote it (`TYPE :lh:epoch`), then run `DEL \
+         :lh:epoch`, which begins a quarantine of 65 s",
     )
 }
 

@@ -87,7 +87,7 @@ impl Records {
             if error.kind() == ErrorKind::Denied {
                 tracing::warn!(
                     cause = %error,
-                    "no right to say who holds locks; others will not see it"
+                    "no right to record who holds locks; other clients cannot see it"
                 );
                 denied.store(true, Ordering::Relaxed);
             } else if let Some(client) = lock(&clients).get_mut(&id) {

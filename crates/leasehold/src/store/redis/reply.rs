@@ -270,8 +270,8 @@ fn number(value: &Value) -> Option<u64> {
 fn strange(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unknown,
-        "the server answered something strange; the lock may be granted, renewed or released, \
-         wait one ttl, and see whether this is a Redis server",
+        "the server gave an unexpected answer; the lock may be granted, renewed or released, wait \
+         one ttl, and check that this is a Redis server",
     )
     .with_name(key.as_str())
 }
@@ -439,7 +439,7 @@ mod tests {
             for error in errors {
                 let error = error.unwrap_or_else(|| panic!("{reply:?} was taken for an answer"));
                 assert_eq!(error.kind(), ErrorKind::Unknown);
-                assert!(error.to_string().contains("something strange"), "{error}");
+                assert!(error.to_string().contains("an unexpected answer"), "{error}");
             }
         }
         assert!(living(&key(), &Value::Nil).is_err());

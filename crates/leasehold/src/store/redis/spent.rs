@@ -34,8 +34,8 @@ impl Spent {
         if !self.lock().iter().any(|spent| spent.0 == *key && spent.1 == *token) {
             return None;
         }
-        let message = "what this owner token was granted was given back, since there were too few \
-                       copies of it; nothing was asked, ask by a fresh token";
+        let message = "the grant of this owner token was released, since it had too few copies; no \
+                       request was sent, use a fresh token";
         Some(Error::new(ErrorKind::Unavailable, message).with_name(key.as_str()))
     }
 

@@ -96,8 +96,9 @@ impl Terms {
             return Ok(());
         };
         let message = format!(
-            "the ttl with its lock delay is {:?}, and a strict server takes {:?} at most; nothing \
-             was asked, choose a shorter ttl: it is renewed for as long as you hold the lock",
+            "the ttl with its lock delay is {:?}, and a strict server takes {:?} at most; no \
+             request was sent, choose a shorter ttl: the lease is renewed as long as you hold the \
+             lock",
             ttl.get(),
             strict.ttl_max
         );
@@ -122,8 +123,8 @@ mod tests {
         let error = terms.allow(longer, &key).expect_err("too long");
         assert_eq!(error.kind(), ErrorKind::Config);
         let text = "`a`: the ttl with its lock delay is 61s, and a strict server takes 60s at \
-                    most; nothing was asked, choose a shorter ttl: it is renewed for as long as \
-                    you hold the lock";
+                    most; no request was sent, choose a shorter ttl: the lease is renewed as long \
+                    as you hold the lock";
         assert_eq!(error.to_string(), text);
         let longer = ttl(strict.ttl_max() + Duration::from_nanos(1));
         assert!(terms.allow(longer, &key).is_err(), "to the nanosecond");

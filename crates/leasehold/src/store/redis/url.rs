@@ -53,15 +53,15 @@ impl Address {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
         let scheme = scheme.to_ascii_lowercase();
         let read = match scheme.as_str() {
-            _ if url.contains(|c: char| c.is_whitespace() || c.is_control()) => {
-                Err("it has a space or a control character in it, percent-encode that (`%20`)")
-            }
+            _ if url.contains(|c: char| c.is_whitespace() || c.is_control()) => Err(
+                "it has a space or a control character in it, percent-encode it (a space is `%20`)",
+            ),
             "redis" => tcp(rest),
             "unix" => unix(rest),
             "rediss" => Err("TLS is not in this build, use `redis://`, or a tunnel that encrypts"),
             "redis+sentinel" => Err("Sentinel is not in this build, name one server by `redis://`"),
             "redis+cluster" => Err("Cluster is not in this build, name one server by `redis://`"),
-            _ => Err("a server is named by `redis://` or `unix:`"),
+            _ => Err("begin it with `redis://` or `unix:`"),
         };
         read.map_err(|reason| {
             let shown = match scheme.as_str() {
@@ -70,7 +70,7 @@ impl Address {
                 _ => "…".to_owned(),
             };
             let message =
-                format!("the store URL `{shown}` is not understood: {reason}; nothing was asked");
+                format!("the store URL `{shown}` is not understood: {reason}; no request was sent");
             Error::new(ErrorKind::Config, message)
         })
     }
@@ -110,7 +110,7 @@ impl fmt::Debug for Address {
 /// Reads the part after `redis:`.
 fn tcp(rest: &str) -> Result<Address, &'static str> {
     let Some(rest) = rest.strip_prefix("//") else {
-        return Err("two slashes follow `redis:`, write `redis://HOST:PORT/DB`");
+        return Err("it needs two slashes after `redis:`, write `redis://HOST:PORT/DB`");
     };
     let (authority, tail) = split_authority(rest)?;
     let (credentials, place) = match authority.rsplit_once('@') {
@@ -149,7 +149,7 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
             match authority.strip_suffix('@') {
                 None if authority.is_empty() => (None, tail),
                 Some(credentials) => (Some(credentials), tail),
-                None => return Err("a path follows `unix:`, not a host, write `unix:/path`"),
+                None => return Err("it has a host where a path belongs, write `unix:/path`"),
             }
         }
     };
@@ -181,7 +181,7 @@ fn split_authority(rest: &str) -> Result<(&str, &str), &'static str> {
         Some(b'/') if is_cut => Err("`/` in a user or password is written `%2F`"),
         Some(b'?') if is_cut => Err("`?` in a user or password is written `%3F`"),
         Some(b'#') if is_cut => Err("`#` in a user or password is written `%23`"),
-        Some(b'#') => Err("nothing follows `#`; in a user or password it is written `%23`"),
+        Some(b'#') => Err("`#` is not allowed in it; in a user or password, write `%23`"),
         _ if authority.matches('@').count() > 1 => {
             Err("`@` in a user or password is written `%40`")
         }
@@ -203,18 +203,21 @@ fn userinfo(text: &str) -> Result<(Option<String>, Option<String>), &'static str
 fn host_and_port(place: &str) -> Result<(String, u16), &'static str> {
     if let Some(bracketed) = place.strip_prefix('[') {
         let (host, port) = bracketed.split_once(']').ok_or("a bracket `]` is missing")?;
-        let host: Ipv6Addr = host.parse().map_err(|_| "what is in brackets is no IPv6 address")?;
+        let host: Ipv6Addr =
+            host.parse().map_err(|_| "the text in brackets is not an IPv6 address")?;
         let port = match port.strip_prefix(':') {
             Some(port) => self::port(port)?,
             None if port.is_empty() => DEFAULT_PORT,
-            None => return Err("a colon and a port follow the bracket `]`, or nothing"),
+            None => return Err("only a colon and a port may follow the bracket `]`"),
         };
         return Ok((host.to_string(), port));
     }
     let (host, port) = match place.split_once(':') {
         Some((_, port)) if port.contains(':') => {
-            return Err("an IPv6 address stands in brackets, as in `redis://[::1]:6379`; \
-                        user and password end with `@`");
+            return Err(
+                "write an IPv6 address in brackets, as in `redis://[::1]:6379`; user and password \
+                 end with `@`",
+            );
         }
         Some((host, port)) => (host, Some(port)),
         None => (place, None),
@@ -233,15 +236,15 @@ fn port(text: &str) -> Result<u16, &'static str> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let port = if is_number { text.parse().ok() } else { None };
     port.filter(|port| *port != 0).ok_or(
-        "its port is not a number from 1 to 65535; a user and a password, if that is what it \
-         should be, end with `@`, and special characters in them are percent-encoded",
+        "its port is not a number from 1 to 65535; if this is a user and a password, end them with \
+         `@` and percent-encode special characters",
     )
 }
 
 fn database(text: &str) -> Result<u32, &'static str> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let db = if is_number { text.parse().ok() } else { None };
-    db.ok_or("its database is not a number, the first one is 0")
+    db.ok_or("its database is not a number; the first database is 0")
 }
 
 /// Decodes percent-encoded text.
@@ -256,9 +259,9 @@ fn decode(text: &str) -> Result<String, &'static str> {
     }
     let decoded = percent_decode_str(text)
         .decode_utf8()
-        .map_err(|_| "what its percent-encoding stands for is not UTF-8")?;
+        .map_err(|_| "its percent-encoded bytes are not UTF-8")?;
     if decoded.contains('\0') {
-        return Err("`%00` stands for nothing that a user, a password or a path can contain");
+        return Err("a user, a password or a path cannot contain `%00`");
     }
     Ok(decoded.into_owned())
 }
@@ -372,7 +375,7 @@ mod tests {
         ("redis://h:+1", "port is not a number"),
         ("redis://::1", "in brackets"),
         ("redis://[::1", "bracket `]` is missing"),
-        ("redis://[secret]", "no IPv6 address"),
+        ("redis://[secret]", "not an IPv6 address"),
         ("redis://[::1]secret", "follow the bracket"),
         ("redis://[::1]:x", "port is not a number"),
         ("redis://h,secret", "one host"),
@@ -383,8 +386,8 @@ mod tests {
         ("redis://h/4294967296", "database is not a number"),
         ("redis://h?db=secret", "no option `db`"),
         ("redis://h/0?password=secret", "no such option"),
-        ("redis://h?", "options as in `strict=yes`"),
-        ("redis://h?strict", "options as in `strict=yes`"),
+        ("redis://h?", "write options after `?`"),
+        ("redis://h?strict", "write options after `?`"),
         ("redis://h/0?strict=secret", "`strict` is `yes` or `no`"),
         ("redis://h/0?replicas=secret", "`replicas` is a number from 0 to 255"),
         ("redis://h/0?strict=yes&strict=no", "twice"),
@@ -404,10 +407,10 @@ mod tests {
         ("unix:", "in full"),
         ("unix:secret", "in full"),
         ("unix:u:secret@/a", "in full"),
-        ("unix://h/a", "not a host"),
+        ("unix://h/a", "a host where a path belongs"),
         ("unix://u@/a", "`USER:PASSWORD@`"),
         ("unix://:sec/ret@/a", "`%2F`"),
-        ("unix://u:secret@h/a", "not a host"),
+        ("unix://u:secret@h/a", "a host where a path belongs"),
         ("unix:/a#secret", "`%23`"),
         ("unix:/a?db=x", "database is not a number"),
         ("unix:/a?db=", "database is not a number"),
@@ -424,7 +427,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Config);
             let text = error.to_string();
             assert!(text.contains(says), "{url}: {text}");
-            assert!(text.contains("nothing was asked"), "{text}");
+            assert!(text.contains("no request was sent"), "{text}");
             for secret in ["secret", "sec", "ret@", "xxx"] {
                 let is_shown = text.replace("`%", "").contains(secret);
                 assert!(!is_shown, "{url}: {text}");

@@ -112,7 +112,7 @@ impl Bells {
 
     /// Stops using bells: this handle looks at the file from now on.
     pub(super) fn turn_off(&mut self, cause: &io::Error) {
-        tracing::debug!(%cause, "no bell can be hung up, so the file is looked at instead");
+        tracing::debug!(%cause, "no bell can be created, so the file is polled instead");
         self.is_on = false;
         self.take_down();
     }

@@ -31,8 +31,8 @@ pub(super) fn boot_id() -> Result<String, Error> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
         Error::new(
             ErrorKind::Unavailable,
-            "the system does not tell its boots apart (/proc/sys/kernel/random/boot_id), so a \
-             lease could not be told from one before a restart; nothing was asked, mount /proc",
+            "the system does not identify its boots (/proc/sys/kernel/random/boot_id), so leases \
+             from before a restart would look alive; no request was sent, mount /proc",
         )
         .with_source(error)
     })?;
@@ -107,7 +107,7 @@ pub(super) fn enter(
     if file.goes_on_as(&ours) {
         busy.set(Duration::ZERO);
         if let Err(cause) = ours.note(conn) {
-            tracing::debug!(%cause, "that the file is in use could not be noted in it");
+            tracing::debug!(%cause, "could not record in the file that it is in use");
         }
         return Ok(());
     }

@@ -278,7 +278,7 @@ impl Engine {
                 .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
                 .and_then(|()| self.execute("UPDATE meta SET opened = opened"));
             if let Err(cause) = done {
-                tracing::debug!(%cause, "the log could not be carried over into the file");
+                tracing::debug!(%cause, "the write-ahead log could not be copied into the file");
             }
         }
     }

@@ -69,7 +69,7 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
         ),
         Some(ErrorCode::DiskFull) => (
             ErrorKind::Unavailable,
-            "the disk is full; nothing was changed and leases run out unrenewed, free some space",
+            "the disk is full; nothing was changed and leases cannot be renewed, free some space",
         ),
         Some(ErrorCode::SystemIoFailure) if stage == Stage::Commit => (
             ErrorKind::Unknown,
@@ -86,8 +86,8 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
             | ErrorCode::AuthorizationForStatementDenied,
         ) => (
             ErrorKind::Denied,
-            "the file may not be written by this user; nothing was changed, \
-             check the permissions of the file and of its directory",
+            "this user has no right to write the file; nothing was changed, check the permissions \
+             of the file and of its directory",
         ),
         Some(ErrorCode::CannotOpen) => (
             ErrorKind::Denied,
@@ -100,8 +100,8 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Config,
-            "the file is damaged; nothing was changed, stop every process that uses it, \
-             move it away and start anew",
+            "the file is damaged; nothing was changed, stop every process that uses it, move it \
+             away and start again",
         ),
         _ if stage == Stage::Commit => (
             ErrorKind::Unknown,

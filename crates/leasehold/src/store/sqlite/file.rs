@@ -40,7 +40,7 @@ impl StoreFile {
             Ok(metadata) if !metadata.is_file() => {
                 let kind = metadata.file_type();
                 let kind = if kind.is_fifo() || kind.is_socket() { "a pipe" } else { "a device" };
-                return Err(refused(&path, &format!("is {kind} and no file; choose another path")));
+                return Err(refused(&path, &format!("is {kind}, not a file; choose another path")));
             }
             Ok(_) => refuse_network(&path)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(&path)?,
@@ -103,8 +103,8 @@ fn moved(path: &Path) -> Error {
         ErrorKind::Unavailable,
         format!(
             "sqlite:{}: the file, or the -wal or -shm beside it, was deleted, moved or replaced \
-             while in use; nothing was asked and its leases are seen by nobody new, \
-             start this process again",
+             while in use; no request was sent and new processes cannot see its leases, start this \
+             process again",
             path.display()
         ),
     )
@@ -153,7 +153,7 @@ fn check_access(path: &Path, real: &Path) -> Result<(), Error> {
     let dir = parent(real);
     rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
         let what =
-            format!("be used, since this user may not make files beside it, in {}", dir.display());
+            format!("be used, since this user cannot create files beside it, in {}", dir.display());
         cannot(path, &what, error.into())
     })
 }
@@ -166,16 +166,16 @@ fn refuse_second_paths(path: &Path) -> Result<(), Error> {
         return Err(refused(
             path,
             &format!(
-                "has {links} hard links, and processes that come by different ones would not see \
-                 one another; link its directory instead, and delete all but one"
+                "has {links} hard links, and processes that open different links would not see the \
+                 same locks; link its directory instead, and delete all links but one"
             ),
         ));
     }
     if is_mount_root(path).map_err(in_stat)? {
         return Err(refused(
             path,
-            "is mounted as a single file, and would not be shared with processes outside of the \
-             mount; mount its directory instead",
+            "is mounted as a single file, so processes outside of the mount would not share it; \
+             mount its directory instead",
         ));
     }
     Ok(())
@@ -203,7 +203,7 @@ fn create(path: &Path) -> Result<(), Error> {
         return Err(refused(
             path,
             &format!(
-                "is in a directory that does not exist, {}; make it, or correct the path",
+                "is in a directory that does not exist, {}; create it, or correct the path",
                 parent.display()
             ),
         ));

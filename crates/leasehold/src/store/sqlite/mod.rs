@@ -163,13 +163,13 @@ impl SqliteStore {
                 TrySendError::Full(_) => Error::new(
                     ErrorKind::Unavailable,
                     format!(
-                        "{}: {QUEUE_MAX} requests wait for the file already, which is the limit; \
-                         nothing was asked, try again later",
+                        "{}: {QUEUE_MAX} requests already wait for the file, which is the limit; \
+                         no request was sent, try again later",
                         self.label
                     ),
                 ),
                 TrySendError::Closed(_) => {
-                    gone(&self.label, ErrorKind::Unavailable, "nothing was asked")
+                    gone(&self.label, ErrorKind::Unavailable, "no request was sent")
                 }
             }
         })
@@ -197,9 +197,9 @@ fn forked(path: &Path, from: Process) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "sqlite:{}: a fork made this process from {from}, which had used SQLite before; \
-             SQLite would take the locks of that process for its own, so nothing was opened: run \
-             this program anew (exec), or fork before the first store is opened",
+            "sqlite:{}: a fork made this process from {from}, which had used SQLite before; SQLite \
+             would mistake the locks of that process for its own, so nothing was opened; run this \
+             program again (exec), or fork before you open the first store",
             path.display()
         ),
     )

@@ -232,8 +232,8 @@ fn refuse_lost_companions(file: &StoreFile, until: Moment) -> Result<(), Error> 
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 format!(
-                    "sqlite:{} is in use, but the -wal or -shm beside it is missing, so what is \
-                     held cannot be seen; nothing was changed, stop every process that uses it",
+                    "sqlite:{} is in use, but the -wal or -shm beside it is missing, so held locks \
+                     cannot be seen; nothing was changed, stop every process that uses it",
                     file.path().display()
                 ),
             ));

@@ -64,15 +64,15 @@ async fn an_eviction_without_a_majority_says_whether_a_lease_may_have_ended() {
 #[tokio::test]
 async fn a_release_without_a_majority_says_how_each_node_took_it() {
     use ErrorKind::{Denied, Unavailable, Unknown};
-    const END: &str = "what is left runs out with its ttl, releasing again is harmless";
+    const END: &str = "the rest runs out with its ttl, releasing again is harmless";
     let quorum = three().await;
     for (freed, not_held, failed, kind, says) in [
-        (1, 1, &[Unavailable][..], Unknown, "1 released the lease, 1 did not have it and 1 failed"),
-        (1, 0, &[Unknown, Denied], Unknown, "1 released the lease, 0 did not have it and 2 failed"),
-        (0, 1, &[Denied, Denied], Denied, "0 released the lease, 1 did not have it and 2 failed"),
+        (1, 1, &[Unavailable][..], Unknown, "1 did not have it and 1 failed"),
+        (1, 0, &[Unknown, Denied], Unknown, "0 did not have it and 2 failed"),
+        (0, 1, &[Denied, Denied], Denied, "1 did not have it and 2 failed"),
     ] {
         let error = not_released(&quorum.shared, freed, not_held, &failures(failed));
-        assert_says(&error, kind, &format!("of 3 nodes {says}; {END}"));
+        assert_says(&error, kind, &format!("{freed} of 3 nodes released the lease, {says}; {END}"));
     }
 }
 
@@ -82,9 +82,9 @@ async fn an_ask_without_a_majority_says_what_is_given_back() {
     let quorum = three().await;
     let needed = "of 3 nodes granted the lock and 2 are needed";
     for (granted, failed, kind, text) in [
-        (1, [Unavailable; 2], Unknown, "what was granted is given back, try again"),
-        (0, [Unknown; 2], Unknown, "what may have been granted is given back, try again"),
-        (0, [Denied; 2], Denied, "nothing was taken"),
+        (1, [Unavailable; 2], Unknown, "the grants are released, try again"),
+        (0, [Unknown; 2], Unknown, "any grant is released, try again"),
+        (0, [Denied; 2], Denied, "nothing was acquired"),
     ] {
         let mut ballot = Ballot::new(3, false);
         match granted {
@@ -105,6 +105,6 @@ async fn a_renewal_without_a_majority_says_how_long_the_holder_may_act() {
     let failed = failures(&[ErrorKind::Unavailable; 2]);
     failed.into_iter().for_each(|(node, error)| ballot.failed(node, error));
     let text = "fewer than 2 of 3 nodes renewed the lease; the holder may act until its deadline, \
-                it is renewed again until then";
+                and the client retries until then";
     assert_says(&not_renewed(&quorum.shared, &ballot), ErrorKind::Unknown, text);
 }

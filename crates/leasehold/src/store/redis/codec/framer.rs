@@ -24,8 +24,8 @@ pub(in crate::store::redis) enum Invalid {
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotTheProtocol => "the server answered what is not Redis's protocol",
-            Self::TooLong => "the server answered more than is ever asked for",
+            Self::NotTheProtocol => "the server's answer does not follow the Redis protocol",
+            Self::TooLong => "the server's answer is longer than any expected one",
         })
     }
 }

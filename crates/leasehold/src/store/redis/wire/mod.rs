@@ -306,7 +306,7 @@ impl Drop for Answer {
 fn connection_lost() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the connection ended before the request was sent; nothing was asked, try again",
+        "the connection ended too early; no request was sent, try again",
     )
 }
 
@@ -314,8 +314,8 @@ fn not_connected(limit: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the server could not be reached within {limit:?}; nothing was asked, look whether it \
-             runs"
+            "the server could not be reached within {limit:?}; no request was sent, check that it \
+             is running"
         ),
     )
 }
@@ -324,8 +324,8 @@ fn too_many() -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{IN_FLIGHT_MAX} requests wait for an answer already, which is the limit; nothing was \
-             asked, try again once some of them are answered"
+            "{IN_FLIGHT_MAX} requests already wait for an answer, which is the limit; no request \
+             was sent, try again once some of them are answered"
         ),
     )
 }

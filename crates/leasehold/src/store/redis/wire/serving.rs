@@ -91,8 +91,8 @@ fn unavailable(error: Error, connector: &dyn LinkConnector) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{server} does not answer within {CONNECT_LIMIT:?}; nothing was asked, look whether \
-             host and port are right, and whether the server is stopped or overloaded"
+            "{server} does not answer within {CONNECT_LIMIT:?}; no request was sent, check host \
+             and port, and whether the server is stopped or overloaded"
         ),
     )
 }

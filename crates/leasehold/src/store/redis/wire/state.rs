@@ -395,7 +395,7 @@ impl Shared {
         self.replace(state);
         tracing::warn!(
             server = self.connector.label(),
-            "it may be another process than the one that this connection was made to; reconnecting"
+            "the server process may have changed since this connection was opened; reconnecting"
         );
         let (host, left) = (Arc::clone(&self.host), Arc::clone(&self.left));
         if left.fetch_add(1, Ordering::Relaxed) >= LEFT_MAX {

@@ -234,7 +234,7 @@ fn a_request_too_many_is_refused_at_once() {
         drop(store.inspect(key("a")));
     }
     let refusal = run(store.acquire(ask("a", owner(1, 1))));
-    refused(refusal, ErrorKind::Unavailable, "which is the limit; nothing was asked");
+    refused(refusal, ErrorKind::Unavailable, "which is the limit; no request was sent");
     drop(held_up);
 }
 
