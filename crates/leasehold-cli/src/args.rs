@@ -56,19 +56,19 @@ struct Cli {
 #[command(next_help_heading = "Options of every command")]
 struct GlobalArgs {
     /// The store: redis://HOST:PORT/DB, unix:/SOCKET or sqlite:PATH. Several, each by --url, make a
-    /// quorum: a lock is had by who has it at most of them. Default: LEASEHOLD_URL, else an SQLite
-    /// file of this user
+    /// quorum: the holder needs the lock on a majority of them. Default: LEASEHOLD_URL, else an
+    /// SQLite file of this user
     #[arg(long, global = true, value_name = "URL", action = ArgAction::Append)]
     url: Vec<String>,
-    /// A file with the URL, for URLs with passwords; those of a quorum one a line. Default:
+    /// A file with the URL, for URLs with passwords. For a quorum, one URL a line. Default:
     /// LEASEHOLD_URL_FILE
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
     url_file: Option<PathBuf>,
-    /// The embedded store, whatever the environment names: only this user on this machine sees its
-    /// locks. Without this flag it is used, and said so, if nothing names a store
+    /// Use the embedded store, whatever the environment names. Only this user on this machine sees
+    /// its locks. It is also the default if nothing names a store; a notice then says so
     #[arg(long, global = true, conflicts_with_all = ["url", "url_file"])]
     local: bool,
-    /// Goes before every name, so that applications on one store do not meet; default:
+    /// The prefix of every name, so that applications on one store do not share locks. Default:
     /// LEASEHOLD_NAMESPACE
     #[arg(long, global = true, value_name = "TEXT")]
     namespace: Option<String>,
@@ -78,11 +78,11 @@ struct GlobalArgs {
     /// When to colour messages
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: ColorArg,
-    /// Say only warnings and errors; with -n, that the lock is taken is neither
+    /// Show only warnings and errors. With -n, do not report a taken lock
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Show when locks are acquired and released; -vv also renewals and trouble on the way, -vvv
-    /// every request. LEASEHOLD_LOG sets it in detail
+    /// Show when locks are acquired and released. -vv also shows renewals and problems on the way,
+    /// -vvv also every request. LEASEHOLD_LOG sets it in detail
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
 }
@@ -96,7 +96,7 @@ enum ColorArg {
 
 /// The end of `run --help`.
 const RUN_NOTES: &str = "\
-CMD is run without a shell: for pipes, builtins and variables write  -- sh -c '...'
+CMD runs without a shell. For pipes, builtins and variables write  -- sh -c '...'
 The lock is held until CMD and every process that it left in the background have ended.
 CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
 LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
@@ -105,7 +105,7 @@ locks.";
 /// The end of `acquire --help`.
 const ACQUIRE_NOTES: &str = "\
 Prints lines for a shell: export LEASEHOLD_NAME=..., LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=...,
-LEASEHOLD_TTL_MS=... `eval` hides a failure, so take the lines first:
+LEASEHOLD_TTL_MS=... `eval` hides a failure, so store the lines first:
   out=$(leasehold acquire NAME --ttl 1m) || exit; eval \"$out\"
   leasehold renew NAME      # again and again; with the same ttl
   leasehold release NAME
@@ -125,7 +125,7 @@ pub(crate) enum Command {
     /// Run a command while holding the lock NAME
     #[command(after_help = notes(RUN_NOTES))]
     Run(Run),
-    /// Take the lock NAME for a script: prints shell lines and leaves the lease to its ttl
+    /// Acquire the lock NAME for a script: print shell lines, and leave the lease to its ttl
     #[command(after_help = notes(ACQUIRE_NOTES))]
     Acquire(Acquire),
     /// Restart the ttl of a lease that `acquire` took
@@ -137,8 +137,8 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Show who holds the lock NAME and who waits for it
     Inspect(Inspect),
-    /// End somebody else's lease, by --token HINT or --force. Its holder may act until it notices:
-    /// be sure that it is dead
+    /// End somebody else's lease, by --token HINT or --force. Its holder may act until it notices,
+    /// so make sure that the holder is dead
     Unlock(Unlock),
 }
 
@@ -174,17 +174,17 @@ pub(crate) struct Take {
     /// Fail at once if the lock is taken
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
-    /// Wait for so long at most; 0 is -n. Default: for ever
+    /// Wait at most this long; 0 is -n. Default: for ever
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// Try again for so long, also with -n, if the store cannot be reached: it may still be
-    /// starting. The time of -w begins when it answers. Default: fail at once
+    /// Retry for this long if the store cannot be reached, also with -n: it may still be starting.
+    /// The time of -w begins when the store answers. Default: fail at once
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) wait_store: Option<Duration>,
     /// Exit with N (0 to 255) instead of 75 if the lock is taken
     #[arg(short = 'E', long, value_name = "N")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Say why, for those who wait
+    /// Tell waiters why the lock is held
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
 }
@@ -218,17 +218,17 @@ pub(crate) struct Run {
     pub(crate) name: Name,
     #[command(flatten)]
     pub(crate) take: Take,
-    /// How long the lock outlives a crash; renewed every third of it
+    /// How long the lock outlives a crash. The lease is renewed every third of this time
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::typed)]
     pub(crate) ttl: Typed,
-    /// How long before the lease ends the command is told to stop, if it cannot be renewed. Must
-    /// be below half the ttl. Default: a quarter of the ttl, but no more than 5 s
+    /// If the lease cannot be renewed, tell the command to stop this long before the lease ends.
+    /// Must be below half the ttl. Default: a quarter of the ttl, but no more than 5 s
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     pub(crate) grace: Option<Typed>,
-    /// How the command is told to stop then
+    /// The signal that tells the command to stop
     #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
     pub(crate) stop_signal: Signal,
-    /// What to run, without a shell, and its arguments
+    /// The command to run, without a shell, and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
@@ -250,8 +250,7 @@ pub(crate) struct Acquire {
 pub(crate) struct Renew {
     #[command(flatten)]
     pub(crate) name: Name,
-    /// The owner token, whole, as LEASEHOLD_TOKEN has it in the lines of `acquire`; default:
-    /// LEASEHOLD_TOKEN
+    /// The whole owner token, as `acquire` printed it. Default: LEASEHOLD_TOKEN
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
     /// How long the lease lasts from now, at least; default: LEASEHOLD_TTL_MS
@@ -264,8 +263,7 @@ pub(crate) struct Renew {
 pub(crate) struct Release {
     #[command(flatten)]
     pub(crate) name: Name,
-    /// The owner token, whole, as LEASEHOLD_TOKEN has it in the lines of `acquire`; default:
-    /// LEASEHOLD_TOKEN
+    /// The whole owner token, as `acquire` printed it. Default: LEASEHOLD_TOKEN
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
 }
@@ -273,14 +271,14 @@ pub(crate) struct Release {
 /// `ls`.
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
-    /// Which names: `*` is any run of characters, `?` any one
+    /// The names to list: `*` matches any run of characters, `?` any one
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
-    /// Only locks that are held for longer than this, as far as the store knows since when
+    /// Only locks held for longer than this, if the store knows when they were acquired
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) older_than: Option<Duration>,
-    /// Show them again and again, every 2 s or as often as given: --watch=500ms. Elsewhere than on
-    /// a terminal, only when something has changed
+    /// Repeat the list every 2 s, or at a given interval: --watch=500ms. If stdout is not a
+    /// terminal, repeat it only when something has changed
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "2s")]
     pub(crate) watch: Option<Duration>,
@@ -298,17 +296,17 @@ pub(crate) struct Inspect {
 pub(crate) struct Unlock {
     #[command(flatten)]
     pub(crate) name: Name,
-    /// Only the lease whose token begins like this, as `leasehold inspect` shows it
+    /// End only the lease whose token begins with HINT, as `leasehold inspect` shows it
     #[arg(long, value_name = "HINT", allow_hyphen_values = true)]
     #[arg(required_unless_present = "force", conflicts_with = "force")]
     pub(crate) token: Option<String>,
-    /// Whoever holds it, without a look at the token
+    /// End the lease whoever holds it
     #[arg(long)]
     pub(crate) force: bool,
-    /// Why. It goes to what this command says and logs (LEASEHOLD_LOG), the store does not keep it
+    /// The reason. This command prints and logs it (LEASEHOLD_LOG). The store does not keep it
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
 }
