@@ -195,8 +195,7 @@ impl Shared {
 
     /// Takes back a request that waits for the connection, unless it was sent or refused.
     pub(super) fn take_back(self: &Arc<Self>, mut sending: Sending) -> Option<Result<Sent, Error>> {
-        // The queue is sent under the same lock. So a caller who hears that nothing was asked can
-        // rely on it.
+        // The queue is sent under the same lock. So a caller can rely on "no request was sent".
         let state = self.state();
         sending.close();
         let sent = sending.try_recv().ok();
@@ -326,7 +325,7 @@ impl Shared {
         generation: u64,
     ) {
         for Queued { request, sent: sender } in queue {
-            // This caller gave up and was told that nothing was asked.
+            // This caller gave up and was told that no request was sent.
             if !sender.is_closed() {
                 let sent = send(link, known, request, generation);
                 self.hand_out(sender, sent);
