@@ -40,7 +40,7 @@ impl Yardstick {
         Ok(Self::Sqlite(connection))
     }
 
-    /// The kinds of work that it can do, with their names.
+    /// The kinds of work that this yardstick can do, with their names.
     pub(crate) const fn pairs(&self) -> &'static [(Pair, &'static str)] {
         match self {
             Self::Sqlite(_) => &[(Pair::Fenced, "two bare transactions")],

@@ -29,7 +29,7 @@ impl<S> Noted<S> {
     }
 }
 
-/// The record of the same client on a machine that is the same in each run.
+/// A copy of a client's record with a fixed machine, user and program, for identical runs.
 fn record(of: &ClientRecord) -> ClientRecord {
     let mut record = ClientRecord::new(of.id.clone());
     (record.host, record.user) = ("machine".to_owned(), "user".to_owned());

@@ -244,8 +244,8 @@ impl Acquisition {
 
     /// The nodes of a quorum split their votes. The client asks again after a random pause, which
     /// grows with each split of this acquisition. So clients that take nodes from one another drift
-    /// apart. A *taken* in between says little: a node that the holder does not have answers every
-    /// first ask so.
+    /// apart. A *taken* in between says little: a node that the holder does not have gives this
+    /// answer to every first ask.
     pub(crate) fn on_split(
         &mut self,
         now: Moment,

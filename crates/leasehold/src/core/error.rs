@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// A longer name than that of a [`Key`](crate::Key) is not shown.
+/// The longest name that is shown: as long as that of a [`Key`](crate::Key).
 const NAME_BYTES_MAX: usize = 512;
 
 /// Why an operation failed, sorted by what the caller should do next.
@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 512;
 /// |---|---|---|
 /// | [`Config`](Self::Config) | 78 | fix the call, the URL or the file; a retry cannot help |
 /// | [`Denied`](Self::Denied) | 77 | fix credentials, rights or file permissions |
-/// | [`Unavailable`](Self::Unavailable) | 69 | retry later; nothing that was granted is left |
+/// | [`Unavailable`](Self::Unavailable) | 69 | retry later; no grant is left |
 /// | [`Unknown`](Self::Unknown) | 69 | it may have taken effect; wait one ttl, or inspect |
 /// | [`Lost`](Self::Lost) | 79 | stop the protected work now |
 /// | [`Unsupported`](Self::Unsupported) | 78 | use a store that promises this |

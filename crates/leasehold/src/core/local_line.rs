@@ -39,7 +39,7 @@ pub(crate) const TASKS_MAX: usize = 100_000;
 
 /// A lease, as the tasks of its client share it.
 pub(crate) trait SharedLease: Clone {
-    /// What a task wants of a lease. A lease is passed on to tasks that want the same.
+    /// The settings of a lease. A lease is passed on to tasks that want the same settings.
     type Settings: Clone + PartialEq;
 
     fn settings(&self) -> &Self::Settings;
@@ -61,7 +61,7 @@ pub(crate) struct LocalLine<L: SharedLease, T> {
     tasks: BTreeMap<u64, (L::Settings, T)>,
 }
 
-/// What a task that comes has to do.
+/// The next step of a task that arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Coming<L> {
     /// Nothing: too many tasks wait.

@@ -32,8 +32,8 @@ enum Begun {
     Waits(Place),
 }
 
-/// A task's place in the local line. Dropping it leaves the line, and carries out what the task was
-/// told and did not read.
+/// A task's place in the local line. Dropping it leaves the line, and carries out an instruction
+/// that the task has not read.
 struct Place {
     session: Arc<Session>,
     spec: Arc<Spec>,
@@ -42,7 +42,7 @@ struct Place {
     told: Option<oneshot::Receiver<Told>>,
 }
 
-/// What a waiting task does after it was told something.
+/// The next step of a waiting task after it was told something.
 enum News {
     Passed(Hold),
     Ask(Asker),

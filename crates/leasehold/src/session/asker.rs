@@ -27,7 +27,7 @@ pub(super) enum Told {
     Failed(Error),
 }
 
-/// What an asker has done so far.
+/// The progress of an asker.
 pub(super) struct Work {
     /// Whether its task waited for others before.
     has_queued: bool,

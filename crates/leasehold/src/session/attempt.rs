@@ -304,7 +304,7 @@ impl Attempt {
         if is_passed_on { TURN_BLOCK } else { 1 }
     }
 
-    /// Waits until `at` or the first hint, when the next ask is due. Returns the lease if the key
+    /// Waits until the next ask is due: at `at`, or at the first hint. Returns the lease if the key
     /// is handed over meanwhile.
     async fn handed_over_before(&mut self, at: Moment) -> Option<(LeaseLife, Turn)> {
         let may_be_free = tokio::select! {

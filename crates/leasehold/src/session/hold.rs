@@ -166,7 +166,7 @@ pub(crate) enum Parted {
 }
 
 impl Parted {
-    /// What becomes of the lease, if the guard's end decided about it.
+    /// The outcome for the lease, if the end of the guard decided it.
     const fn becomes(&self) -> Option<&'static str> {
         match self {
             Self::Passed => Some("passed"),

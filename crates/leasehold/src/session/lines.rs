@@ -1,6 +1,6 @@
 //! The local lines of a client, by key, and the tasks that ask the store for each of them.
 //!
-//! What a task has to do is decided by [`LocalLine`].
+//! [`LocalLine`] decides what a task has to do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

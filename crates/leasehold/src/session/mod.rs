@@ -86,7 +86,7 @@ impl Drop for User {
     }
 }
 
-/// How many grants for nobody the client releases at a time. Anyone who may publish can forge
+/// How many grants without a waiter the client releases at a time. Anyone who may publish can forge
 /// hints. Further grants run out by themselves after the short lease of a waiter.
 const GIVEN_BACK_MAX: usize = 256;
 
@@ -307,7 +307,7 @@ impl Session {
         }
     }
 
-    /// Releases a grant that came for nobody. The host does it, since a hint must not call the
+    /// Releases a grant that nobody waits for. The host does it, since a hint must not call the
     /// store.
     fn give_back(&self, key: Key, owner: OwnerToken) {
         let Some(session) = self.me.upgrade() else { return };

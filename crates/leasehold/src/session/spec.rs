@@ -22,7 +22,7 @@ pub(crate) struct Spec {
     pub(crate) strict_fifo: bool,
     /// Waiters poll and have no place in the store's line. Also set if the store has no line.
     pub(crate) unqueued: bool,
-    /// Nothing is kept beside the lock if it has no fencing tokens.
+    /// The lock has no companion keys if it has no fencing tokens.
     pub(crate) bare: bool,
     /// Clients that poll lock the key too. A release frees the key for them.
     pub(crate) coexist: bool,
@@ -48,7 +48,7 @@ impl Spec {
         if self.coexist { OnRelease::FreeAndWake } else { OnRelease::Free }
     }
 
-    /// Whether clients may wait that the store does not know of.
+    /// Whether clients may wait without the knowledge of the store.
     pub(crate) const fn others_wait_unseen(&self) -> bool {
         self.unqueued || self.coexist
     }

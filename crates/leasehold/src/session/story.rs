@@ -98,7 +98,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Tells how the ask ended. If it was with a lease, its guard goes on with the story.
+    /// Tells how the ask ended. If the ask got a lease, its guard continues the story.
     pub(super) fn answered(
         mut self,
         answer: Result<Option<(&LeaseId, &Turn)>, &Error>,

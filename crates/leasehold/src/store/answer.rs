@@ -240,7 +240,7 @@ pub struct Snapshot {
     pub fencing: Option<FencingToken>,
     /// The view of each node of a quorum, in the order of the URLs. Empty for a single store.
     pub votes: Vec<Vote>,
-    /// Why nothing new is granted, whatever the key, if that is so.
+    /// The reason why the store grants no new key at all. `None` if it does.
     pub quarantine: Option<Quarantine>,
 }
 
@@ -318,8 +318,8 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// A holder of which no more is known than its owner token, and that its lease has no end. Set
-    /// what else is.
+    /// A holder of which only the owner token is known, with a lease without an end. Set the other
+    /// fields if more is known.
     #[must_use]
     pub fn new(token: impl Into<Vec<u8>>) -> Self {
         Self {

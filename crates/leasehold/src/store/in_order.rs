@@ -1,4 +1,5 @@
-//! The order of requests that the contract asks for, for stores whose client is lazy.
+//! Keeps the order of requests that the contract demands, for stores whose client sends only when
+//! polled.
 //!
 //! Most clients of databases send nothing before their future is polled, and cancel the request
 //! when it is dropped. A [`Store`] must do neither, see *Order* there.

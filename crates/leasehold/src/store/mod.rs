@@ -62,7 +62,7 @@ pub(crate) use request::{Keep, PlaceTerms};
 /// undoes nothing. So a guard can submit its release inside `Drop`, and the client's next ask comes
 /// after it. Only renewals may travel apart from the others and arrive earlier or later. That
 /// changes nothing: a renewal has the same effect, or none once the lease has ended. [`InOrder`]
-/// gives this order to a store whose client is lazy.
+/// gives this order to a store whose client sends only when polled.
 ///
 /// # Outcomes
 ///
@@ -127,8 +127,8 @@ pub trait Store: Send + Sync + 'static {
     /// call is harmless, and helps if the right to listen was given meanwhile.
     fn listen(&self, inbox: &ClientId);
 
-    /// Stops looking after this lease: another process may renew or release it. A store that asks
-    /// for a lease by itself stops doing so, such as a quorum that asks the nodes without it.
+    /// Stops looking after this lease: another process may renew or release it. A store that
+    /// requests a lease on its own, such as a quorum at nodes that lack it, stops doing so.
     /// Default: does nothing.
     fn let_go(&self, _lease: &LeaseId) {}
 

@@ -47,7 +47,7 @@ fn hinted_within(bounds: &Bounds) -> Duration {
 }
 
 impl Story<'_> {
-    /// A span on the slowest clock.
+    /// How long a span may take on the slowest clock.
     fn slowly(&self, span: Duration) -> Duration {
         span + Bounds::drift(span)
     }

@@ -141,7 +141,7 @@ impl Keyspace {
         self.dataset.keys.get(key)
     }
 
-    /// A key for a change, if it is there.
+    /// Returns a key to change, if it exists. Reports the change to the clients that track the key.
     pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         if self.get(key).is_some() {
             self.tracking.changed(key);

@@ -29,7 +29,7 @@ pub(super) struct Asking<S: Store> {
     sent: Moment,
     ballot: Ballot,
     answers: SideBySide<S, Answer>,
-    /// Whether the token is spent at a node, which releases what it granted by it.
+    /// Whether the token is spent at a node. That node releases the grant of this token itself.
     is_spent: bool,
     /// Whether the token was spent at a node before, so that the node was asked nothing.
     asked_in_vain: bool,

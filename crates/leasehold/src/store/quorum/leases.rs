@@ -121,7 +121,7 @@ impl Leases {
         }
     }
 
-    /// Whether the client has let go of a lease that may still be valid.
+    /// Whether the client has given up a lease that may still be valid.
     pub(super) fn is_let_go(&self, owner: &OwnerToken) -> bool {
         self.state().leases.get(owner).is_some_and(|known| known.is_let_go)
     }

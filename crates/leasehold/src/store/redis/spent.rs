@@ -29,7 +29,7 @@ impl Spent {
         spent.push_back((key, token));
     }
 
-    /// Why a token must not be used again for that key, if it must not.
+    /// The error if this token must not be used again for that key. `None` if it may be used.
     pub(super) fn look(&self, key: &Key, token: &OwnerToken) -> Option<Error> {
         if !self.lock().iter().any(|spent| spent.0 == *key && spent.1 == *token) {
             return None;

@@ -14,7 +14,7 @@ const ROWS_MAX: usize = 1_000;
 /// The pause after a run that reached the end.
 const PASS_EVERY: Duration = Duration::from_secs(60);
 
-/// The pause after a run that did not.
+/// The pause after a run that did not reach the end.
 const RUN_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a process waits before it checks whether a run is due.

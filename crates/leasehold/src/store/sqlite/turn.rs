@@ -29,7 +29,7 @@ pub(super) enum Effect {
     Mail(ClientId, Hint),
     /// A client of this process waits in line.
     Waits(Key, Waiting),
-    /// That owner no longer waits.
+    /// This owner no longer waits.
     Settled(Key, OwnerToken),
     /// An operator ended a lease, for this reason.
     Evicted(Key, Option<OwnerToken>, String),

@@ -103,7 +103,7 @@ impl Waits {
         }
     }
 
-    /// That owner no longer waits.
+    /// This owner no longer waits.
     pub(super) fn settled(&mut self, key: &Key, owner: &OwnerToken) {
         if let Some(waits) = self.keys.get_mut(key) {
             waits.places.remove(owner);
