@@ -226,7 +226,7 @@ impl Attempt {
             let key = &self.spec.key;
             let retry_in_ms = millis(at.since(now));
             tracing::warn!(
-                target: TARGET, %key, %error, retry_in_ms, "the store could not be asked"
+                target: TARGET, %key, %error, retry_in_ms, "a request failed; the client retries"
             );
         }
         next

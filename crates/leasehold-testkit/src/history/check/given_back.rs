@@ -19,15 +19,20 @@ use crate::history::story::{Call, OfKey, Story};
 /// token's calls ends may have the token. A token is not judged if the call of one of its requests
 /// is unknown.
 ///
-/// A process that dies owes nothing. Nor does a process that could send nothing while the server
-/// would have kept the key or the place. So a token is judged only if its process sent another
-/// acquire or release over the same connection early enough (see [`Said::could_release`]).
+/// A process that dies need not release anything. The same holds for a process that could send
+/// nothing while the server would have kept the key or the place. So a token is judged only if its
+/// process sent another acquire or release over the same connection early enough (see
+/// [`Said::could_release`]).
 ///
-/// Four kinds of acquires are nobody's fault: one that took effect after its call had ended, one
-/// that a later acquire with the same token overtook over a new connection, the copy of one that
-/// arrived twice, and one that was held back for longer than its lease or place would have lasted.
-/// After such a delay, the client may take it for lost. The same holds for a hand-over to the place
-/// that such an acquire took.
+/// The client need not release what four kinds of acquires took:
+///
+/// - an acquire that took effect after its call had ended;
+/// - an acquire that a later one with the same token overtook over a new connection;
+/// - the copy of an acquire that arrived twice;
+/// - an acquire that was held back for longer than its lease or place would have lasted. After such
+///   a delay, the client may assume that it was lost.
+///
+/// The same holds for a hand-over to the place that such an acquire took.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let given_up = sent.tokens.iter().filter(|(token, _)| !sent.settled.contains(**token));

@@ -15,8 +15,8 @@ use crate::core::error::{Error, ErrorKind};
 /// The boxed future of a link.
 pub type LinkFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Opens connections to one server. Each [`Connector`] does, over its streams. Bring a connector of
-/// your own rather than one of these, which will go.
+/// Opens connections to one server. Each [`Connector`] does, over its streams. Implement
+/// [`Connector`] and not this trait, which will be removed.
 pub trait LinkConnector: Send + Sync + 'static {
     /// Connects, logs in, selects the database, and waits for an answer of the server, because an
     /// open port alone proves nothing. The future is polled where network I/O works. The caller
