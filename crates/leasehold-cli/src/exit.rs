@@ -15,7 +15,7 @@ Exit codes:
   75      the lock is taken, or the wait elapsed (-E changes it)
   77      the store denied access
   78      contradictory or impossible configuration: an unusable name, ttl, URL or file
-  79      the lock was lost: `run` stopped the command, or `renew` or `release` came too late
+  79      the lock was lost (`run` stops its command), or the given token does not hold it
   125     leasehold itself failed
   126     the command cannot be executed
   127     the command was not found

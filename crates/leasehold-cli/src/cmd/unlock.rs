@@ -92,7 +92,7 @@ async fn end(client: &Client, args: &Unlock, holder: &Holder) -> Result<usize, F
 
 fn changed(args: &Unlock, what: &str) -> Failure {
     let (name, word) = (escape(&args.name), shell_word(&args.name));
-    let message = format!("`{name}`: {what}, see `leasehold inspect {word}` and decide anew");
+    let message = format!("`{name}`: {what}, see `leasehold inspect {word}` and decide again");
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
 }
 
