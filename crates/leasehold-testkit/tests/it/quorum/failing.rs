@@ -167,7 +167,7 @@ fn a_release_that_one_node_frees_one_has_lost_and_one_misses_says_so() {
         scene.forget(0, "a").await;
         scene.faults[1].from_now_on(Request::Release, Fault::Refuse);
         let error = guard.release().await.expect_err("no majority either way");
-        let says = "of 3 nodes 1 released the lease, 1 did not have it and 1 failed";
+        let says = "1 of 3 nodes released the lease, 1 did not have it and 1 failed";
         assert!(error.to_string().contains(says), "{error}");
         assert_eq!(scene.held_by("a").await, [false, true, false]);
     });
