@@ -7,6 +7,7 @@
 //! | [`faults`] | a store that loses, refuses and delays requests as a test says |
 //! | [`servers`] | real servers that tests start and kill, and whose clocks they set |
 //! | [`fuzz`] | functions that take any bytes, and their corpus |
+//! | [`protocol`] | the protocol of Redis: asks servers, and plays them |
 //! | [`history`] | records what happened, and checks whether it may have happened |
 //! | [`simulation`] | the library on simulated servers, networks and clocks, all from a seed |
 //! | [`chaos`] | processes on real servers, and faults |
@@ -17,6 +18,7 @@ mod cut;
 pub mod faults;
 pub mod fuzz;
 pub mod history;
+pub mod protocol;
 pub mod servers;
 pub mod simulation;
 pub mod virtual_host;

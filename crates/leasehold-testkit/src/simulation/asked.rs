@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::store::redis::{Command, News, Value};
-
 use super::redis::Executed;
 use crate::history::event::{Block, Name, Request};
+use crate::protocol::{Command, News, Value};
 
 /// The request of a script call, read from its keys and arguments.
 #[derive(PartialEq)]

@@ -75,9 +75,8 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::store::redis::Command;
-
     use super::*;
+    use crate::protocol::Command;
     use crate::simulation::redis::SimulatedRedis;
 
     #[test]

@@ -20,7 +20,6 @@ mod nodes;
 mod noted;
 mod plan;
 mod process;
-mod protocol;
 pub mod redis;
 mod replicas;
 mod run;

@@ -166,9 +166,8 @@ impl Replicas {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::store::redis::Command;
-
     use super::*;
+    use crate::protocol::Command;
     use crate::simulation::redis::SimulatedRedis;
 
     /// The data of a server after so many writes, and its write position.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Command, Strict, Terms};
+use leasehold::store::redis::{Strict, Terms};
 
 use super::asked::{Asked, asked, asked_plainly, hash_of, told_block};
 use super::clock::ServerClock;
@@ -17,6 +17,7 @@ use super::log::Log;
 use super::redis::{Dataset, Executed, SimulatedRedis, name_of, sha1_hex};
 use super::replicas::Replicas;
 use crate::history::event::{Name, Request, What};
+use crate::protocol::Command;
 use crate::virtual_host::SeededRandom;
 
 /// How often the data is saved for restarts with old data, and how many saves are kept.
@@ -401,10 +402,9 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::store::redis::Value;
-
     use super::*;
     use crate::VirtualHost;
+    use crate::protocol::Value;
 
     /// An acquire as the store sends it, with the script's text or hash.
     fn ask(by: &str, what: &str) -> Command {

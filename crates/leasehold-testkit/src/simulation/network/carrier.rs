@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host, Sleep};
-use leasehold::store::redis::{Command, News};
 
 use super::connection::{Bytes, Request};
 use super::{Delivery, Network, State};
 use crate::history::event::What;
-use crate::simulation::protocol;
+use crate::protocol::{self, Command, News};
 
 /// Everything on its way, ordered by its time of arrival.
 #[derive(Default)]

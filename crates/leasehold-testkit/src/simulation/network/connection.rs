@@ -5,10 +5,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::Command;
 
 use super::Delivery;
 use crate::history::event::{Name, ProcessId};
+use crate::protocol::Command;
 use crate::simulation::redis::Wait;
 
 /// Identifies a connection. The server also uses it as the id of a subscriber.

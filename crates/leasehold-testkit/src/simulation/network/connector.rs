@@ -5,15 +5,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::store::redis::{Access, Command, Connector, LinkFuture, Stream};
+use leasehold::store::redis::{Access, Connector, LinkFuture, Stream};
 use leasehold::{Error, ErrorKind};
 
 use super::carrier::REFUSED_AFTER;
 use super::connection::{ConnectionId, Request};
 use super::{Delivery, Mischief, Network};
+use crate::protocol::{Command, Requests};
 use crate::simulation::log::Log;
 use crate::simulation::process::Process;
-use crate::simulation::protocol::Requests;
 
 /// How often a connection attempt is repeated underneath, as TCP does.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -141,7 +141,7 @@ impl Stream for SimulatedStream {
             if is_cut { some_of(bytes.len(), state.random.next_u64()) } else { bytes.len() }
         };
         self.requests.push(&bytes[..count]);
-        while let Some(command) = self.requests.next() {
+        while let Some(command) = self.requests.take() {
             self.network.leaves(&self.process, self.id, command);
         }
         Poll::Ready(Ok(count))
@@ -188,5 +188,5 @@ impl Network {
 }
 
 fn is_of_a_lock(command: &Command) -> bool {
-    command.args().next().is_some_and(|name| name.starts_with(b"EVAL"))
+    command.name().starts_with(b"EVAL")
 }

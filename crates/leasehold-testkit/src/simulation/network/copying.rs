@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::Value;
 
 use super::connection::ConnectionId;
 use super::{Delivery, Network, State};
+use crate::protocol::{self, Value};
 use crate::simulation::disk::Syncing;
-use crate::simulation::protocol;
 use crate::simulation::redis::Wait;
 use crate::simulation::replicas::{Confirmation, Sent, Way};
 
@@ -160,13 +159,12 @@ mod tests {
     use std::sync::Arc;
 
     use leasehold::host::Host as _;
-    use leasehold::store::redis::{
-        Command, Link, LinkConnector as _, LinkError, LinkFuture, Replicas,
-    };
+    use leasehold::store::redis::Replicas;
 
     use super::*;
     use crate::VirtualHost;
     use crate::history::event::ProcessId;
+    use crate::protocol::{Asking, Client, Command, Connection};
     use crate::simulation::clock::ServerClock;
     use crate::simulation::copies::Copied;
     use crate::simulation::log::Log;
@@ -180,7 +178,7 @@ mod tests {
     struct Scene {
         host: Arc<VirtualHost>,
         network: Network,
-        links: [Arc<dyn Link>; 2],
+        clients: [Client; 2],
     }
 
     impl Scene {
@@ -198,30 +196,41 @@ mod tests {
             server.is_copied_from_now_on(copied);
             let network = Network::new(&host, server, (1_000, 5_000), 1, log);
             host.run(async {
-                let links = [link(&host, &network).await, link(&host, &network).await];
-                test(&mut Self { host: Arc::clone(&host), network, links }).await;
+                let clients = [client(&host, &network).await, client(&host, &network).await];
+                test(&mut Self { host: Arc::clone(&host), network, clients }).await;
             });
             host.drop_tasks();
         }
 
-        fn ask(&self, connection: usize, words: &str) -> LinkFuture<Result<Value, LinkError>> {
-            let (name, arguments) = words.split_once(' ').expect("a command has arguments");
-            let command = arguments.split(' ').fold(Command::new(name), Command::arg);
-            self.links[connection].submit(command)
+        fn ask(&self, connection: usize, words: &str) -> Asking {
+            self.clients[connection].ask(&command(words))
         }
 
         /// The answer, and how long it took.
-        async fn timed<T>(&self, answer: LinkFuture<T>) -> (T, Duration) {
+        async fn timed<T>(&self, answer: impl Future<Output = T>) -> (T, Duration) {
             let asked = self.host.now();
             (answer.await, self.host.now().since(asked))
         }
     }
 
-    async fn link(host: &Arc<VirtualHost>, network: &Network) -> Arc<dyn Link> {
+    fn command(words: &str) -> Command {
+        Command::of(&words.split(' ').collect::<Vec<_>>())
+    }
+
+    async fn client(host: &Arc<VirtualHost>, network: &Network) -> Client {
         let process = Process::new(ProcessId(0), host, 0, 1);
-        let connected = network.connector(&process).connect().await.expect("it is there");
-        host.spawn(connected.io);
-        connected.link
+        let connected = Client::connect(&network.connector(&process)).await.expect("it is there");
+        let Connection { client, io, .. } = connected;
+        host.spawn(io);
+        client
+    }
+
+    fn number(number: i64) -> Option<protocol::Answer> {
+        Some(Ok(Value::Int(number)))
+    }
+
+    fn done() -> Option<protocol::Answer> {
+        Some(Ok(Value::Bytes(b"OK".to_vec())))
     }
 
     #[test]
@@ -230,7 +239,7 @@ mod tests {
             for _ in 0..20 {
                 let (_set, wait) = (scene.ask(0, "SET a x"), scene.ask(0, "WAIT 1 500"));
                 let (answer, took) = scene.timed(wait).await;
-                assert_eq!(answer, Ok(Value::Int(1)));
+                assert_eq!(answer, number(1));
                 assert!(took <= 2 * ROUND_TRIP_MAX, "{took:?}");
             }
         });
@@ -246,11 +255,11 @@ mod tests {
             assert!(took <= ROUND_TRIP_MAX, "{took:?}");
             scene.host.advance(Duration::from_millis(400)).await;
             let there = scene.ask(1, "EXISTS a b").await;
-            assert_eq!(there, Ok(Value::Int(1)), "what is behind was not read yet");
-            assert_eq!(wait.await, Ok(Value::Int(0)));
-            assert!(behind.await.is_ok());
+            assert_eq!(there, number(1), "what is behind was not read yet");
+            assert_eq!(wait.await, number(0));
+            assert_eq!(behind.await, done());
             scene.network.join_replicas(ALL);
-            assert_eq!(scene.ask(0, "WAIT 1 0").await, Ok(Value::Int(1)));
+            assert_eq!(scene.ask(0, "WAIT 1 0").await, number(1));
         });
     }
 
@@ -258,15 +267,15 @@ mod tests {
     fn a_replica_that_takes_over_has_what_was_confirmed_and_lacks_what_was_not() {
         Scene::play(async |scene| {
             let _set = scene.ask(0, "SET a x");
-            assert_eq!(scene.ask(0, "WAIT 1 500").await, Ok(Value::Int(1)));
+            assert_eq!(scene.ask(0, "WAIT 1 500").await, number(1));
             scene.network.cut_replicas_off(ALL);
-            assert!(scene.ask(0, "SET b x").await.is_ok());
+            assert_eq!(scene.ask(0, "SET b x").await, done());
             scene.network.kill_server();
             scene.network.restart_server(|server| server.fail_over(0));
-            let link = link(&scene.host, &scene.network).await;
+            let client = client(&scene.host, &scene.network).await;
             for (key, there) in [("a", 1), ("b", 0)] {
-                let exists = Command::new("EXISTS").arg(key);
-                assert_eq!(link.submit(exists).await, Ok(Value::Int(there)), "{key}");
+                let exists = Command::of(&["EXISTS", key]);
+                assert_eq!(client.ask(&exists).await, number(there), "{key}");
             }
         });
     }
@@ -278,17 +287,17 @@ mod tests {
         Scene::play_with(copied, async |scene| {
             let (_set, wait) = (scene.ask(0, "SET a x"), scene.ask(0, "WAITAOF 1 0 500"));
             let (answer, took) = scene.timed(wait).await;
-            assert_eq!(answer, Ok(Value::Array(vec![Value::Int(1), Value::Int(0)])));
+            assert_eq!(answer, Some(Ok(Value::Array(vec![Value::Int(1), Value::Int(0)]))));
             assert!(took >= Duration::from_millis(50), "{took:?}");
             let (_set, wait) = (scene.ask(0, "SET b x"), scene.ask(0, "WAITAOF 1 0 5"));
             let answer = wait.await;
-            assert_eq!(answer, Ok(Value::Array(vec![Value::Int(0), Value::Int(0)])));
+            assert_eq!(answer, Some(Ok(Value::Array(vec![Value::Int(0), Value::Int(0)]))));
             scene.network.kill_server();
             scene.network.restart_server(Server::lose_power);
-            let link = link(&scene.host, &scene.network).await;
+            let client = client(&scene.host, &scene.network).await;
             for (key, there) in [("a", 1), ("b", 0)] {
-                let exists = Command::new("EXISTS").arg(key);
-                assert_eq!(link.submit(exists).await, Ok(Value::Int(there)), "{key}");
+                let exists = Command::of(&["EXISTS", key]);
+                assert_eq!(client.ask(&exists).await, number(there), "{key}");
             }
         });
     }

@@ -22,6 +22,7 @@ use super::replicas::{Confirmation, Sent};
 use super::server::Server;
 use crate::VirtualHost;
 use crate::history::event::What;
+use crate::protocol::Command;
 use crate::virtual_host::SeededRandom;
 
 pub(super) use self::connector::SimulatedConnector;
@@ -86,7 +87,7 @@ pub(super) enum Delivery {
     /// A request that a middlebox sends a second time. Its answer goes nowhere. A strict server
     /// ignores it after a restart: anything between a client and a strict server must not give one
     /// process a request meant for another, see GUARANTEES.md.
-    Copy { to: u32, command: Box<leasehold::store::redis::Command> },
+    Copy { to: u32, command: Box<Command> },
     /// An answer to a client, or a message that the server sends unasked.
     Bytes(ConnectionId, connection::Bytes),
     /// Data on its way to a replica.
@@ -242,7 +243,7 @@ impl Network {
     }
 
     /// Logs a lock request that leaves a process.
-    fn log_sent(state: &mut State, process: &Process, command: &leasehold::store::redis::Command) {
+    fn log_sent(state: &mut State, process: &Process, command: &Command) {
         if let Some(asked) = state.server.is_asked(command) {
             let super::asked::Asked { request, key, token } = asked;
             let (process, call) = (process.id(), state.log.call_of(&token));
@@ -357,10 +358,10 @@ impl Connection {
 mod tests {
     use leasehold::Client;
     use leasehold::store::RedisStore;
-    use leasehold::store::redis::{Command, LinkConnector as _, Value};
 
     use super::*;
     use crate::history::event::ProcessId;
+    use crate::protocol::{Client as Asker, Connection, Value};
     use crate::simulation::clock::ServerClock;
 
     fn one_process() -> (Arc<VirtualHost>, Network, Process, SimulatedConnector) {
@@ -377,17 +378,19 @@ mod tests {
     fn who_waits_for_a_foreign_holder_is_told_of_its_release_over_the_network() {
         let (host, _network, process, connector) = one_process();
         host.run(async {
-            let foreign = connector.connect().await.expect("a server that is there");
-            host.spawn(foreign.io);
-            let set = Command::new("SET").arg("a").arg("foreign");
-            foreign.link.submit(set).await.expect("it is free");
+            let connected = Asker::connect(&connector).await.expect("a server that is there");
+            let Connection { client: foreign, io, .. } = connected;
+            host.spawn(io);
+            let set = Command::of(&["SET", "a", "foreign"]);
+            assert!(foreign.ask(&set).await.is_some_and(|answer| answer.is_ok()), "it is free");
             let here = Arc::new(process.clone());
             let store = RedisStore::connect_with(connector.clone(), here.clone()).await;
             let client = Client::with_store(store.expect("it is there")).host(here).connect();
             let mutex = client.await.expect("connected").mutex("a");
             let waiting = host.task(async move { mutex.lock().await.expect("in the end") });
             host.advance(Duration::from_millis(5_350)).await;
-            foreign.link.submit(Command::new("DEL").arg("a")).await.expect("it is there");
+            let deleted = foreign.ask(&Command::of(&["DEL", "a"])).await;
+            assert_eq!(deleted, Some(Ok(Value::Int(1))), "it is there");
             // One way for the news, and a round trip for the acquire.
             host.advance(Duration::from_millis(3 * 5)).await;
             assert!(waiting.is_finished());
@@ -399,10 +402,11 @@ mod tests {
     fn what_a_partition_held_back_arrives_before_what_was_sent_behind_it() {
         let (host, network, process, connector) = one_process();
         host.run(async {
-            let connected = connector.connect().await.expect("a server that is there");
-            host.spawn(connected.io);
-            let echo = |word: &str| connected.link.submit(Command::new("ECHO").arg(word));
-            let said = |word: &str| Ok(Value::Bytes(word.into()));
+            let connected = Asker::connect(&connector).await.expect("a server that is there");
+            let Connection { client, io, .. } = connected;
+            host.spawn(io);
+            let echo = |word: &str| client.ask(&Command::of(&["ECHO", word]));
+            let said = |word: &str| Some(Ok(Value::Bytes(word.into())));
             for _ in 0..20 {
                 network.trouble(&process, |trouble| trouble.to_server = true);
                 let first = echo("first");

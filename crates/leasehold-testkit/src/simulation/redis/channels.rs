@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use leasehold::store::redis::{Message, News};
-
 use super::arguments::Arguments;
 use super::reply::{Refusal, Reply};
 use super::{Publication, Server};
+use crate::protocol::{Message, News};
 
 /// The subscribers of each channel, in the order in which they subscribed.
 #[derive(Debug, Default)]

@@ -39,8 +39,6 @@ mod tracking;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold::store::redis::{Command, LinkError, News, Value};
-
 use self::arguments::Arguments;
 use self::channels::Channels;
 use self::commands::Run;
@@ -48,6 +46,7 @@ use self::keyspace::{Keyspace, Stored};
 use self::replication::Replication;
 use self::reply::{Refusal, Reply};
 use self::scripts::{Called, Running, Scripts};
+use crate::protocol::{Answer, Command, News, Value};
 
 pub(super) use self::scripts::name_of;
 pub(super) use self::sha1::sha1_hex;
@@ -58,7 +57,7 @@ pub use self::replication::Wait;
 /// A Redis server: its state and its behaviour.
 ///
 /// ```
-/// use leasehold::store::redis::{Command, Value};
+/// use leasehold_testkit::protocol::{Command, Value};
 /// use leasehold_testkit::simulation::redis::SimulatedRedis;
 ///
 /// let mut redis = SimulatedRedis::new();
@@ -80,7 +79,7 @@ pub struct SimulatedRedis {
 #[derive(Clone, Debug)]
 pub struct Executed {
     /// The answer to the client.
-    pub reply: Result<Value, LinkError>,
+    pub reply: Answer,
     /// The messages to other clients.
     pub published: Vec<Publication>,
     /// The script that ran, if any: the name in its last line of the form `-- NAME.lua:`.
@@ -137,7 +136,7 @@ impl SimulatedRedis {
         command.args().for_each(|argument| self.arguments.push(argument));
         lock(&self.server).replication.begin(written);
         let (reply, script) = self.carry_out(now_us);
-        let reply = reply.and_then(Reply::into_value).map_err(Refusal::into_link_error);
+        let reply = reply.and_then(Reply::into_value).map_err(Refusal::into_refused);
         let mut server = lock(&self.server);
         let (published, wait) = (std::mem::take(&mut server.published), server.replication.wait());
         Executed { reply, published, script, wait, written: server.keyspace.written() }

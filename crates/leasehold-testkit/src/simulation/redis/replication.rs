@@ -1,12 +1,11 @@
 //! Replicas from the view of their primary: which data each has confirmed, who waits for that, and
 //! the replication id of the data. Also which data is on disk.
 
-use leasehold::store::redis::Value;
-
 use super::Server;
 use super::arguments::Arguments;
 use super::numbers;
 use super::reply::{Refusal, Reply};
+use crate::protocol::Value;
 
 /// Which data the replicas and the disk have.
 #[derive(Debug, Default)]

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use leasehold::store::redis::{LinkError, Value};
-
+use crate::protocol::{Refused, Value};
 /// An answer. Scripts can tell more types apart than clients can.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
@@ -86,10 +85,8 @@ impl Refusal {
         &self.0
     }
 
-    pub(super) fn into_link_error(self) -> LinkError {
+    pub(super) fn into_refused(self) -> Refused {
         // An error text is one line in the protocol.
-        let text = self.0.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
-        let code = text.split(' ').next().unwrap_or_default().to_owned();
-        LinkError::Refused { code, text }
+        Refused(self.0.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " "))
     }
 }

@@ -1,21 +1,19 @@
 //! Tests that cannot be compared with a real server.
 
-use leasehold::store::redis::{Command, LinkError, Message, News, Value};
-
 use super::*;
+use crate::protocol::{Command, Message};
 
 const NOW_US: u64 = 1_700_000_000_000_000;
 
 fn command(words: &[&str]) -> Command {
-    let (name, arguments) = words.split_first().expect("a command has a name");
-    arguments.iter().fold(Command::new(name), |command, word| command.arg(word))
+    Command::of(words)
 }
 
-fn ask(redis: &mut SimulatedRedis, words: &[&str]) -> Result<Value, LinkError> {
+fn ask(redis: &mut SimulatedRedis, words: &[&str]) -> Answer {
     redis.execute(NOW_US, &command(words)).reply
 }
 
-fn bytes(text: &str) -> Result<Value, LinkError> {
+fn bytes(text: &str) -> Answer {
     Ok(Value::Bytes(text.into()))
 }
 
@@ -71,7 +69,7 @@ fn scripts_are_forgotten_when_flushed() {
     assert_eq!(ask(&mut redis, &["EVALSHA", &hash, "0"]), bytes("hi"));
     redis.flush_scripts();
     let refused = ask(&mut redis, &["EVALSHA", &hash, "0"]);
-    assert!(matches!(refused, Err(LinkError::Refused { code, .. }) if code == "NOSCRIPT"));
+    assert!(refused.is_err_and(|refused| refused.code() == "NOSCRIPT"));
 }
 
 /// An expired key that a command touched is gone for good. An untouched one exists again when the
@@ -131,9 +129,7 @@ fn what_is_left_out_is_refused() {
     ];
     for words in commands {
         let refused = ask(&mut redis, words);
-        let Err(LinkError::Refused { text, .. }) = &refused else {
-            panic!("{words:?} {refused:?}")
-        };
-        assert!(text.contains("leaves out"), "{words:?} {text}");
+        let Err(refused) = &refused else { panic!("{words:?} {refused:?}") };
+        assert!(refused.0.contains("leaves out"), "{words:?} {refused:?}");
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold::store::redis::News;
-
 use super::Publication;
+use crate::protocol::News;
 
 /// The keys that clients track. Unlike a real server, it also reports changes that leave a hash or
 /// a sorted set as it was.

@@ -1,8 +1,9 @@
 //! The copies of a simulated server's data: on its replicas and on its disk.
 
-use leasehold::store::redis::{Replicas as Wanted, Value};
+use leasehold::store::redis::Replicas as Wanted;
 
 use super::Server;
+use crate::protocol::Value;
 use crate::simulation::copies::Copied;
 use crate::simulation::disk::Syncing;
 use crate::simulation::redis::{Dataset, Wait};

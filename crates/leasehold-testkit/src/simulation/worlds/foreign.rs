@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::store::redis::{Command, Link, LinkConnector, Value};
 use tokio::sync::oneshot;
 
 use super::{Draw, Kind};
 use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId};
+use crate::protocol::{Client, Command, Connection, Value};
 use crate::simulation::network::SimulatedConnector;
 use crate::simulation::plan::Plan;
 use crate::simulation::process::Process;
@@ -70,10 +70,10 @@ struct Poller {
 impl Poller {
     async fn go_on(mut self) {
         while self.world.goes_on() {
-            if let Some(Ok(connected)) = self.within(self.connector.connect()).await {
+            if let Some(Ok(connected)) = self.within(Client::connect(&self.connector)).await {
                 // Dropping this end of the channel closes the connection.
                 let (_open, closed) = oneshot::channel::<()>();
-                let io = connected.io;
+                let Connection { client, io, .. } = connected;
                 self.process.spawn(Box::pin(async move {
                     tokio::select! {
                         biased;
@@ -81,14 +81,14 @@ impl Poller {
                         () = io => {}
                     }
                 }));
-                while self.world.goes_on() && self.try_one(&*connected.link).await.is_some() {}
+                while self.world.goes_on() && self.try_one(&client).await.is_some() {}
             }
             self.pause(500).await;
         }
     }
 
     /// Tries to get a key. `None` if the connection is not usable any more.
-    async fn try_one(&mut self, link: &dyn Link) -> Option<()> {
+    async fn try_one(&mut self, client: &Client) -> Option<()> {
         let keys = self.world.keys();
         let key = Arc::clone(&keys[self.random.below(keys.len())]);
         let ttl = self.world.plan.ttl_max();
@@ -99,7 +99,7 @@ impl Poller {
         let set = Command::new("SET").arg(&*key).arg(&token).arg("NX").arg("PX");
         let call = self.world.called(&self.process, &key, CallKind::TryLock, Some(ANSWER_LIMIT));
         let sent = self.process.now();
-        let answer = self.within(link.submit(set.arg(ttl_ms.to_string()))).await;
+        let answer = self.within(client.ask(&set.number(ttl_ms))).await.flatten();
         match answer {
             // If the key was granted, it expires by itself.
             None | Some(Err(_)) => {
@@ -114,7 +114,7 @@ impl Poller {
             }
             Some(Ok(_)) => {
                 let until = sent + (ttl - ttl / 100).saturating_sub(Duration::from_millis(2));
-                self.hold(link, call, &key, &token, until).await;
+                self.hold(client, call, &key, &token, until).await;
                 self.pause(self.world.plan.pause_ms()).await;
                 Some(())
             }
@@ -123,7 +123,7 @@ impl Poller {
 
     async fn hold(
         &mut self,
-        link: &dyn Link,
+        client: &Client,
         call: CallId,
         key: &Name,
         token: &str,
@@ -136,7 +136,7 @@ impl Poller {
         self.process.sleep_until((self.process.now() + span).min(until)).await;
         self.world.gives_up(window, Duration::ZERO);
         let delete = Command::new("EVAL").arg(DELETE).arg("1").arg(&**key).arg(token);
-        let _answer = self.within(link.submit(delete)).await;
+        let _answer = self.within(client.ask(&delete)).await;
     }
 
     async fn within<T>(&self, answer: impl Future<Output = T>) -> Option<T> {

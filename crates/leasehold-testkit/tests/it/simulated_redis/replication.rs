@@ -2,23 +2,20 @@
 //! replication id, which names the history of a server's data.
 
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::store::redis::{
-    Command, Connected, LinkConnector as _, LinkError, LinkFuture, RedisConnector, Value,
-};
+use leasehold::store::redis::RedisConnector;
+use leasehold_testkit::protocol::{Answer, Asking, Client, Command, Connection, Refused, Value};
 use leasehold_testkit::servers::{PATIENCE, RedisServer};
 use leasehold_testkit::simulation::redis::SimulatedRedis;
 
 use super::kinds_here;
 use super::twins::Kind;
 
-type Answer = Result<Value, LinkError>;
-
 /// Two connections to a primary, on the real and on the simulated server.
 struct Scene {
     kind: Kind,
     primary: RedisServer,
     replica: Option<RedisServer>,
-    real: [Connected; 2],
+    real: [Client; 2],
     simulated: SimulatedRedis,
     /// The write position of the simulated server after the last command of each connection.
     written: [u64; 2],
@@ -27,8 +24,7 @@ struct Scene {
 const NOW_US: u64 = 1_893_456_000_000_000;
 
 fn command(words: &str) -> Command {
-    let (name, arguments) = words.split_once(' ').unwrap_or((words, ""));
-    arguments.split_whitespace().fold(Command::new(name), Command::arg)
+    Command::of(&words.split_whitespace().collect::<Vec<_>>())
 }
 
 impl Scene {
@@ -41,12 +37,13 @@ impl Scene {
         let of = format!("127.0.0.1 {}", primary.port());
         let replica = has_replica.then(|| server().config("replicaof", &of).start());
         let connector = RedisConnector::new(&primary.url()).expect("a URL");
-        let connect = async || connector.connect().await.expect("it is there");
-        let real = [connect().await, connect().await].map(|mut connected| {
-            let serving = tokio::spawn(connected.io);
-            connected.io = Box::pin(async move { serving.await.expect("it does not panic") });
-            connected
-        });
+        let connect = async || {
+            let connected = Client::connect(&connector).await.expect("it is there");
+            let Connection { client, io, .. } = connected;
+            tokio::spawn(io);
+            client
+        };
+        let real = [connect().await, connect().await];
         let simulated = SimulatedRedis::new();
         let mut scene = Self { kind, primary, replica, real, simulated, written: [0; 2] };
         // The first confirmation covers the full copy. Later writes are confirmed a second after
@@ -58,8 +55,8 @@ impl Scene {
         scene
     }
 
-    fn submit(&self, connection: usize, words: &str) -> LinkFuture<Answer> {
-        self.real[connection].link.submit(command(words))
+    fn submit(&self, connection: usize, words: &str) -> Asking {
+        self.real[connection].ask(&command(words))
     }
 
     /// The answer of the simulated server to a command that does not block.
@@ -72,14 +69,12 @@ impl Scene {
 
     /// Sends a command to both. The replica stays as it is until both have answered.
     async fn carry_out(&mut self, connection: usize, words: &str) -> Answer {
-        let (real, simulated) =
-            (self.submit(connection, words).await, self.simulated(connection, words));
+        let real = self.submit(connection, words).await.expect("the connection lasts");
+        let simulated = self.simulated(connection, words);
         let code = |answer: &Answer| match answer {
             // Valkey words its refusals differently.
-            Err(LinkError::Refused { code, .. }) if self.kind == Kind::Valkey => {
-                Err(code.to_owned())
-            }
-            Err(LinkError::Refused { text, .. }) => Err(text.to_owned()),
+            Err(refused) if self.kind == Kind::Valkey => Err(refused.code().to_owned()),
+            Err(Refused(text)) => Err(text.to_owned()),
             other => Ok(format!("{other:?}")),
         };
         assert_eq!(code(&real), code(&simulated), "{:?}: {words}", self.kind);
@@ -250,8 +245,9 @@ async fn what_is_sent_behind_the_question_is_carried_out_once_it_is_answered() {
         assert_eq!((there("a"), there("b")), (1, 0));
         scene.replica().resume();
         let [written, waited, then] = behind;
-        assert!(written.await.is_ok());
-        assert_eq!(waited.await, Ok(Value::Int(1)));
-        assert!(then.await.is_ok());
+        let done = Some(Ok(Value::Bytes(b"OK".to_vec())));
+        assert_eq!(written.await, done);
+        assert_eq!(waited.await, Some(Ok(Value::Int(1))));
+        assert_eq!(then.await, done);
     }
 }

@@ -1,21 +1,18 @@
 //! The store itself on both servers at once: both get every request that it sends.
 
 use std::collections::BTreeMap;
-use std::future::{pending, ready};
-use std::pin::Pin;
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::core::token::ClientId;
-use leasehold::store::redis::{
-    Channels, Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Messages, News,
-    Strict, Subscriber, Terms, Value,
-};
+use leasehold::store::redis::{Access, Connector, LinkFuture, Stream, Strict};
 use leasehold::store::{
     Ask, Browse, Claim, ClientRecord, LeaseId, Line, Note, OnRelease, RedisStore, Renewal, Store,
 };
 use leasehold::{Error, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::{ms, ttl};
+use leasehold_testkit::protocol::{self, Command, Value, greeting, served, subscribed};
 use leasehold_testkit::virtual_host::SeededRandom;
 
 use super::kinds_here;
@@ -82,55 +79,42 @@ impl Both {
     }
 }
 
-impl LinkConnector for Both {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        let mut connected = Connected::new(Arc::new(self.clone()), Box::pin(pending()));
-        if self.strict.is_some() {
-            let [run_id, replid] = self.greeted();
-            (connected.run_id, connected.replid) = (Some(run_id.into()), Some(replid.into()));
-        }
-        Box::pin(ready(Ok(connected)))
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        Box::pin(ready(Ok(Subscriber::new(Box::new(Deaf), Box::new(Deaf)))))
+impl Connector for Both {
+    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+        let (both, greeted) = (self.clone(), self.greeted());
+        let (stream, _line) =
+            served(move |line, command| line.answer(both.serve(&greeted, &command)));
+        Box::pin(ready(Ok(stream)))
     }
 
     fn label(&self) -> String {
         "both".to_owned()
     }
 
-    fn terms(&self) -> Terms {
-        self.strict.map_or_else(Terms::default, Terms::from)
+    fn access(&self) -> Access {
+        self.strict.map_or_else(Access::default, |strict| Access::on_terms(strict.into()))
     }
 }
 
-impl Link for Both {
-    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
-        let mut twins = self.twins();
+impl Both {
+    fn serve(&self, greeted: &[String; 2], command: &Command) -> Vec<u8> {
         let words: Vec<_> = command.args().collect();
+        // Published messages are compared as commands, so nobody receives any.
+        if let [b"SUBSCRIBE", channel] = words[..] {
+            return subscribed(&String::from_utf8_lossy(channel));
+        }
+        let [run_id, replid] = greeted;
+        if let Some(greeting) = greeting(command, [run_id, replid]) {
+            return greeting;
+        }
+        let mut twins = self.twins();
         let answer = twins.send(&words);
         twins.compare_keys();
         // Only a strict ask has the epoch among its keys.
         if let (Ok(answer), true) = (&answer, words.contains(&b":lh:epoch".as_slice())) {
             self.count(answer);
         }
-        Box::pin(ready(answer))
-    }
-}
-
-/// Receives nothing: published messages are compared as commands.
-struct Deaf;
-
-impl Channels for Deaf {
-    fn add(&mut self, _: &str) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        Box::pin(ready(Ok(())))
-    }
-}
-
-impl Messages for Deaf {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>> {
-        Box::pin(pending())
+        protocol::answer(&answer)
     }
 }
 

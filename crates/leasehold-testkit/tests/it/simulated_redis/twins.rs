@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use leasehold::store::redis::{Command, LinkError, Value};
+use leasehold_testkit::protocol::{Answer, Command, Refused, Value};
 use leasehold_testkit::servers::{RedisServer, Reply};
 use leasehold_testkit::simulation::redis::SimulatedRedis;
 
@@ -231,9 +231,8 @@ impl Twins {
 
     /// As [`ask`](Self::ask), with the answer as a connection returns it.
     #[track_caller]
-    pub(super) fn send(&mut self, words: &[&[u8]]) -> Result<Value, LinkError> {
-        let name = str::from_utf8(words[0]).expect("names of commands are texts");
-        let command = words[1..].iter().fold(Command::new(name), Command::arg);
+    pub(super) fn send(&mut self, words: &[&[u8]]) -> Answer {
+        let command = Command::of(words);
         let (real, now_us) = self.send_to_real(words);
         let executed = self.simulated.execute(now_us, &command);
         self.scripts.extend(executed.script.as_deref().map(str::to_owned));
@@ -311,10 +310,7 @@ impl Twins {
         };
         let real = scan(&mut |words| plain(self.real.command(words)));
         let (redis, now_us) = (&mut self.simulated, self.now_us);
-        let simulated = scan(&mut |words| {
-            let command = words[1..].iter().fold(Command::new("SCAN"), Command::arg);
-            reply(redis.execute(now_us, &command).reply)
-        });
+        let simulated = scan(&mut |words| reply(redis.execute(now_us, &Command::of(words)).reply));
         assert_eq!(simulated, real, "{}\nscan of {}", self.tail(), pattern.escape_ascii());
     }
 
@@ -350,14 +346,13 @@ fn plain(reply: Reply) -> Reply {
     }
 }
 
-fn reply(answer: Result<Value, LinkError>) -> Reply {
+fn reply(answer: Answer) -> Reply {
     match answer {
         Ok(Value::Nil) => Reply::Nil,
         Ok(Value::Int(number)) => Reply::Int(number),
         Ok(Value::Bytes(bytes)) => Reply::Bytes(bytes),
         Ok(Value::Array(values)) => Reply::Array(values.into_iter().map(Ok).map(reply).collect()),
-        Err(LinkError::Refused { text, .. }) => Reply::Error(text),
-        strange => panic!("a server does not answer {strange:?}"),
+        Err(Refused(text)) => Reply::Error(text),
     }
 }
 

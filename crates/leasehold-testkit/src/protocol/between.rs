@@ -1,0 +1,150 @@
+//! Streams on which a test sees everything that passes, and may change it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::task::{Context, Poll};
+
+use leasehold::store::redis::Stream;
+
+use super::{Command, Requests, Sent, take_sent};
+
+/// Sees the requests and the answers of one connection.
+pub trait Onlooker: Send + 'static {
+    /// A request leaves. Returns what the server gets. Default: the same.
+    fn leaves(&mut self, request: Command) -> Command {
+        request
+    }
+
+    /// The answer to what the server got arrives, as bytes. Returns what the client gets. Default:
+    /// the same.
+    fn arrives(&mut self, request: &Command, answer: Vec<u8>) -> Vec<u8> {
+        let _any = request;
+        answer
+    }
+
+    /// A request of the onlooker itself, for which it is asked whenever the stream is polled. Its
+    /// answer goes to [`hears`](Self::hears). Default: none.
+    fn asks(&mut self, cx: &Context<'_>) -> Option<Command> {
+        let _never = cx;
+        None
+    }
+
+    /// The answer to a request of its own arrives.
+    fn hears(&mut self) {}
+
+    /// The connection ends, or the client closes it.
+    fn ends(&mut self) {}
+}
+
+/// A stream with an onlooker. Requests and answers pass as soon as they are whole.
+pub struct Between<O: Onlooker> {
+    stream: Box<dyn Stream>,
+    onlooker: O,
+    requests: Requests,
+    /// Requests on their way to the server.
+    writing: Vec<u8>,
+    /// The requests without an answer. `None` is one of the onlooker.
+    asked: VecDeque<Option<Command>>,
+    arrived: Vec<u8>,
+    /// What the client may read.
+    read: VecDeque<u8>,
+}
+
+impl<O: Onlooker> fmt::Debug for Between<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Between({} requests without an answer)", self.asked.len())
+    }
+}
+
+impl<O: Onlooker> Between<O> {
+    /// Puts an onlooker on a stream.
+    #[must_use]
+    pub fn over(stream: Box<dyn Stream>, onlooker: O) -> Box<dyn Stream> {
+        let (requests, asked) = (Requests::default(), VecDeque::new());
+        let (writing, arrived, read) = (Vec::new(), Vec::new(), VecDeque::new());
+        Box::new(Self { stream, onlooker, requests, writing, asked, arrived, read })
+    }
+
+    /// Passes on what the client and the onlooker have to say.
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Some(own) = self.onlooker.asks(cx) {
+            self.writing.extend(own.bytes());
+            self.asked.push_back(None);
+        }
+        while !self.writing.is_empty() {
+            match self.stream.poll_write(cx, &self.writing) {
+                Poll::Ready(count) => drop(self.writing.drain(..count?)),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        match self.stream.poll_flush(cx) {
+            Poll::Ready(flushed) => flushed,
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Sorts what has arrived.
+    fn sort(&mut self) {
+        let mut rest = &self.arrived[..];
+        loop {
+            let before = rest;
+            let Some(sent) = take_sent(&mut rest) else { break };
+            let bytes = before[..before.len() - rest.len()].to_vec();
+            let asked = match sent {
+                Sent::Answer(_) => self.asked.pop_front(),
+                Sent::News(_) => None,
+            };
+            match asked {
+                Some(None) => self.onlooker.hears(),
+                Some(Some(request)) => self.read.extend(self.onlooker.arrives(&request, bytes)),
+                // Nobody asked for it.
+                None => self.read.extend(bytes),
+            }
+        }
+        self.arrived = rest.to_vec();
+    }
+}
+
+impl<O: Onlooker> Stream for Between<O> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        // An error shows in what is read, behind what arrived before it.
+        let _failed = self.write(cx);
+        while self.read.is_empty() {
+            let mut piece = [0; 4096];
+            let Poll::Ready(count) = self.stream.poll_read(cx, &mut piece) else {
+                return Poll::Pending;
+            };
+            let Ok(count @ 1..) = count else {
+                self.onlooker.ends();
+                return Poll::Ready(count);
+            };
+            self.arrived.extend_from_slice(&piece[..count]);
+            self.sort();
+        }
+        let count = into.len().min(self.read.len());
+        into.iter_mut().zip(self.read.drain(..count)).for_each(|(room, byte)| *room = byte);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.requests.push(bytes);
+        while let Some(request) = self.requests.take() {
+            let request = self.onlooker.leaves(request);
+            self.writing.extend(request.bytes());
+            self.asked.push_back(Some(request));
+        }
+        self.write(cx)?;
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.write(cx))
+    }
+}
+
+impl<O: Onlooker> Drop for Between<O> {
+    fn drop(&mut self) {
+        self.onlooker.ends();
+    }
+}
