@@ -230,14 +230,20 @@ fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_th
         let world = World::open(host.clone(), opener).await;
         let anna: Actor = world.actor().through(&store);
         host.advance(ms(2_000)).await;
-        let late = fake.answer_late(numbers(&[1, 7, 1]));
+        // The first answer makes the store leave the connection. The next one comes late.
         fake.answer(numbers(&[5]));
+        let late = fake.answer_late(numbers(&[1, 7, 1]));
         fake.answer(numbers(&[1, 8, 1]));
-        let slow = anna.ask(&key("a")).send();
-        let slow = host.task(slow);
+        let other = anna.another();
+        fake.set_silent(true);
+        let moved = host.task(other.ask(&key("b")).send());
         host.settle().await;
-        granted(anna.another().ask(&key("b")).send().await);
-        late.send(()).expect("it is waited for");
+        let slow = host.task(anna.ask(&key("a")).send());
+        host.settle().await;
+        fake.set_silent(false);
+        granted(moved.await);
+        assert!(!slow.is_finished());
+        late.say();
         granted(slow.await);
         let _before = fake.seen();
         fake.answer(numbers(&[1, 9, 1]));

@@ -1,19 +1,38 @@
-//! A scripted server behind the connection seam of the store, for events that are too rare on a
-//! real server.
+//! A server that a test plays, for events that are too rare on a real server.
 
 use std::collections::VecDeque;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
-use leasehold::store::redis::{
-    Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Subscriber, Terms, Value,
-};
+use leasehold::store::redis::{Access, Connector, LinkFuture, Stream, Terms};
 use leasehold::{Error, ErrorKind};
-use tokio::sync::{Notify, oneshot};
+use leasehold_testkit::protocol::{
+    self, Answer, Command, Later, Line, Refused, Value, greeting, served,
+};
+use tokio::sync::Notify;
 
-/// The answer to a script. With a receiver, it is sent only when the test says so.
-struct Answer(Result<Value, LinkError>, Option<oneshot::Receiver<()>>);
+/// The answer to a script.
+enum Reply {
+    /// `None` is the end of the connection.
+    Now(Option<Answer>),
+    /// It comes when the test says so.
+    Late(Arc<Mutex<Option<Later>>>),
+}
+
+/// An answer that comes when the test says so.
+pub(crate) struct LateAnswer {
+    answer: Answer,
+    place: Arc<Mutex<Option<Later>>>,
+}
+
+impl LateAnswer {
+    /// Gives the answer to the request, which has come.
+    pub(crate) fn say(self) {
+        let place = self.place.lock().expect("a test that failed").take();
+        place.expect("it is waited for").say(protocol::answer(&self.answer));
+    }
+}
 
 /// How the server treats a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +50,17 @@ pub(crate) struct Fake(Arc<Mutex<State>>);
 
 struct State {
     door: Door,
-    /// Whether it leaves requests without an answer.
+    /// Whether it leaves requests without an answer for now.
     silent: bool,
-    answers: VecDeque<Answer>,
+    /// The requests that it has not answered because it is silent.
+    unanswered: VecDeque<(Line, Later, Command)>,
+    answers: VecDeque<Reply>,
     /// The answers to `WAIT`. `None` is no answer.
-    confirmations: VecDeque<Option<Result<Value, LinkError>>>,
+    confirmations: VecDeque<Option<Answer>>,
     terms: Terms,
-    /// The received commands, each with the number of its connection.
+    /// The received commands, each with the number of its connection. Without the handshakes.
     seen: Vec<(usize, Vec<String>)>,
-    lines: Vec<Arc<Line>>,
+    lines: Vec<Line>,
     /// The thread of each attempt to connect.
     attempts: Vec<ThreadId>,
     opened: Arc<Notify>,
@@ -50,6 +71,7 @@ impl Default for State {
         Self {
             door: Door::Open,
             silent: false,
+            unanswered: VecDeque::new(),
             answers: VecDeque::new(),
             confirmations: VecDeque::new(),
             terms: Terms::default(),
@@ -74,21 +96,35 @@ impl Fake {
         }
     }
 
-    /// Sets whether requests stay without an answer from now on.
+    /// Sets whether requests stay without an answer from now on. A server that speaks again answers
+    /// what came meanwhile first.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.state().silent = silent;
+        if !silent {
+            self.answer_some(usize::MAX);
+        }
     }
 
-    /// Sets the answer to the next script. The default is that of a release that freed its key.
-    pub(crate) fn answer(&self, answer: Result<Value, LinkError>) {
-        self.state().answers.push_back(Answer(answer, None));
+    /// Answers the first few requests that came while the server was silent.
+    pub(crate) fn answer_some(&self, count: usize) {
+        let mut state = self.state();
+        for _ in 0..count {
+            let Some((line, later, command)) = state.unanswered.pop_front() else { return };
+            state.answer(&line, later, &command);
+        }
+    }
+
+    /// Sets the answer to the next script, or the end of the connection if it is `None`. The
+    /// default is that of a release that freed its key.
+    pub(crate) fn answer(&self, answer: impl Into<Option<Answer>>) {
+        self.state().answers.push_back(Reply::Now(answer.into()));
     }
 
     /// As [`answer`](Self::answer), but the answer waits until the test says so.
-    pub(crate) fn answer_late(&self, answer: Result<Value, LinkError>) -> oneshot::Sender<()> {
-        let (sender, said) = oneshot::channel();
-        self.state().answers.push_back(Answer(answer, Some(said)));
-        sender
+    pub(crate) fn answer_late(&self, answer: Answer) -> LateAnswer {
+        let place = Arc::default();
+        self.state().answers.push_back(Reply::Late(Arc::clone(&place)));
+        LateAnswer { answer, place }
     }
 
     /// Forgets answers that were not used.
@@ -97,7 +133,7 @@ impl Fake {
     }
 
     /// Sets the answer to the next `WAIT`; `None` is no answer. The default is one copy.
-    pub(crate) fn confirm(&self, answer: Option<Result<Value, LinkError>>) {
+    pub(crate) fn confirm(&self, answer: Option<Answer>) {
         self.state().confirmations.push_back(answer);
     }
 
@@ -110,7 +146,7 @@ impl Fake {
 
     pub(crate) fn break_connections(&self) {
         for line in self.state().lines.drain(..) {
-            line.broken.notify_one();
+            line.close();
         }
     }
 
@@ -126,18 +162,7 @@ impl Fake {
 
     /// The number of open connections.
     pub(crate) fn open(&self) -> usize {
-        let state = self.state();
-        state.lines.iter().filter(|line| !line.is_closed()).count()
-    }
-
-    /// The number of requests on open connections whose answer is still awaited.
-    pub(crate) fn waited_for(&self) -> usize {
-        let state = self.state();
-        let lists = state.lines.iter().map(|line| line.waiting());
-        let waited_for = |list: &Vec<oneshot::Sender<()>>| {
-            list.iter().filter(|answered| !answered.is_closed()).count()
-        };
-        lists.map(|list| list.as_ref().map_or(0, waited_for)).sum()
+        self.state().lines.iter().filter(|line| !line.has_ended()).count()
     }
 
     /// The commands that came in since the last call, each with its connection.
@@ -145,149 +170,112 @@ impl Fake {
         std::mem::take(&mut self.state().seen)
     }
 
-    fn take(&self, connection: usize, command: &Command) -> Option<Answer> {
+    /// Lets a client in.
+    fn stream(&self, number: usize) -> Box<dyn Stream> {
+        let (fake, ids) = (self.clone(), [format!("run{number}"), format!("replid{number}")]);
         let mut state = self.state();
-        let words = command.args().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        state.seen.push((connection, words));
-        let is_script = command.args().next().is_some_and(|name| name.starts_with(b"EVAL"));
-        if state.silent {
-            return None;
-        }
-        let is_for_copies = command.args().next().is_some_and(|name| name == b"WAIT");
-        if is_for_copies {
-            let confirmed = state.confirmations.pop_front().unwrap_or(Some(Ok(Value::Int(1))));
-            return confirmed.map(|answer| Answer(answer, None));
-        }
-        if !is_script {
-            return Some(Answer(Ok(Value::Bytes(b"PONG".to_vec())), None));
-        }
-        Some(state.answers.pop_front().unwrap_or_else(|| Answer(freed(), None)))
+        let mut greetings = state.greetings();
+        let (stream, line) = served(move |line, command| {
+            let greeting = greeting(&command, ids.each_ref().map(String::as_str));
+            match (greeting, greetings.checked_sub(1)) {
+                (Some(greeting), Some(left)) => {
+                    greetings = left;
+                    line.answer(greeting);
+                }
+                _ => fake.state().take(number, line, command),
+            }
+        });
+        state.lines.push(line);
+        stream
     }
 }
 
 impl State {
-    fn connected(&mut self, fake: &Fake, number: usize) -> Connected {
-        let waiting = Mutex::new(Some(Vec::new()));
-        let line = Arc::new(Line { fake: fake.clone(), number, broken: Notify::new(), waiting });
-        self.lines.push(Arc::clone(&line));
-        let closing = Closing(Arc::clone(&line));
-        let io = Box::pin(async move { closing.0.broken.notified().await });
-        let mut connected = Connected::new(line, io);
-        connected.run_id = self.terms.strict.map(|_| format!("run{number}").into());
-        connected.replid = self.terms.strict.map(|_| format!("replid{number}").into());
-        connected
+    /// The number of requests in a handshake.
+    fn greetings(&self) -> usize {
+        2 + usize::from(self.terms.strict.is_some()) + usize::from(self.terms.copies.is_any())
+    }
+
+    fn take(&mut self, connection: usize, line: &Line, command: Command) {
+        self.seen.push((connection, command.words()));
+        let later = line.later();
+        if self.silent {
+            self.unanswered.push_back((line.clone(), later, command));
+        } else {
+            self.answer(line, later, &command);
+        }
+    }
+
+    fn answer(&mut self, line: &Line, later: Later, command: &Command) {
+        let answer = match command.name() {
+            b"WAIT" => match self.confirmations.pop_front() {
+                Some(None) => return,
+                Some(confirmed) => confirmed,
+                None => Some(Ok(Value::Int(1))),
+            },
+            name if name.starts_with(b"EVAL") => match self.answers.pop_front() {
+                Some(Reply::Now(answer)) => answer,
+                Some(Reply::Late(place)) => {
+                    *place.lock().expect("a test that failed") = Some(later);
+                    return;
+                }
+                None => Some(freed()),
+            },
+            _ => Some(Ok(Value::Bytes(b"PONG".to_vec()))),
+        };
+        match answer {
+            Some(answer) => later.say(protocol::answer(&answer)),
+            None => line.close(),
+        }
     }
 }
 
 /// The answer to a release.
-fn freed() -> Result<Value, LinkError> {
+fn freed() -> Answer {
     numbers(&[1, 0])
 }
 
-pub(crate) fn numbers(numbers: &[i64]) -> Result<Value, LinkError> {
+pub(crate) fn numbers(numbers: &[i64]) -> Answer {
     Ok(Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect()))
 }
 
 /// The answer to an ask for a key with another holder.
-pub(crate) fn taken() -> Result<Value, LinkError> {
+pub(crate) fn taken() -> Answer {
     let (number, nobody) = (Value::Int, Value::Bytes(Vec::new()));
     Ok(Value::Array(vec![number(0), number(500), number(0), nobody, number(0)]))
 }
 
-pub(crate) fn refused(text: &str) -> Result<Value, LinkError> {
-    let code = text.split(' ').next().unwrap_or_default().to_owned();
-    Err(LinkError::Refused { code, text: text.to_owned() })
+pub(crate) fn refused(text: &str) -> Answer {
+    Err(Refused(text.to_owned()))
 }
 
-/// One connection.
-struct Line {
-    fake: Fake,
-    number: usize,
-    broken: Notify,
-    /// The requests that wait for an answer; `None` once the connection is closed.
-    waiting: Mutex<Option<Vec<oneshot::Sender<()>>>>,
-}
-
-impl Line {
-    fn waiting(&self) -> MutexGuard<'_, Option<Vec<oneshot::Sender<()>>>> {
-        self.waiting.lock().expect("a test that failed")
-    }
-
-    fn is_closed(&self) -> bool {
-        self.waiting().is_none()
-    }
-}
-
-impl Link for Line {
-    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
-        let gone = || LinkError::NotSent { reason: "the connection was gone".to_owned() };
-        let mut waiting = self.waiting();
-        let Some(list) = waiting.as_mut() else {
-            return Box::pin(async move { Err(gone()) });
-        };
-        let (sender, answered) = oneshot::channel();
-        list.push(sender);
-        drop(waiting);
-        let answer = self.fake.take(self.number, &command);
-        Box::pin(async move {
-            match answer {
-                Some(Answer(answer, said)) => {
-                    if let Some(said) = said {
-                        let _said = said.await;
-                    }
-                    answer
-                }
-                None => {
-                    let _gone = answered.await;
-                    Err(LinkError::Broken { reason: "the connection ended".to_owned() })
-                }
-            }
-        })
-    }
-}
-
-/// Closes the connection when its io is dropped.
-struct Closing(Arc<Line>);
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        *self.0.waiting() = None;
-    }
-}
-
-impl LinkConnector for Fake {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
+impl Connector for Fake {
+    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
         let mut state = self.state();
         state.attempts.push(std::thread::current().id());
-        let number = state.attempts.len();
-        match state.door {
+        let (number, door, opened) = (state.attempts.len(), state.door, Arc::clone(&state.opened));
+        drop(state);
+        match door {
             Door::Refusing => Box::pin(async {
                 Err(Error::new(ErrorKind::Unavailable, "connection refused; no request was sent"))
             }),
             Door::Hanging => Box::pin(pending()),
             Door::Late => {
-                let (fake, opened) = (self.clone(), Arc::clone(&state.opened));
+                let fake = self.clone();
                 Box::pin(async move {
                     opened.notified().await;
-                    Ok(fake.state().connected(&fake, number))
+                    Ok(fake.stream(number))
                 })
             }
-            Door::Open => {
-                let connected = state.connected(self, number);
-                Box::pin(async { Ok(connected) })
-            }
+            Door::Open => Box::pin(ready(Ok(self.stream(number)))),
         }
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        Box::pin(pending())
     }
 
     fn label(&self) -> String {
         "redis://fake".to_owned()
     }
 
-    fn terms(&self) -> Terms {
-        self.state().terms
+    fn access(&self) -> Access {
+        Access::on_terms(self.state().terms)
     }
 }

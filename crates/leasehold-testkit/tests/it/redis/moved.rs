@@ -166,6 +166,7 @@ fn a_server_that_is_never_the_one_that_was_greeted_is_unavailable_in_the_end() {
             Box::new(move || Box::pin(ready(store.clone())) as _)
         });
         let world = world.await;
+        host.settle().await;
         let _ping = fake.seen();
         for _ in 0..3 {
             fake.answer(numbers(&[5]));
