@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use leasehold::store::redis::Stream;
 
-use super::{Command, Requests, Sent, take_sent};
+use super::{Answer, Command, Requests, Sent, take_sent};
+use crate::protocol;
 
 /// Sees the requests and the answers of one connection.
 pub trait Onlooker: Send + 'static {
@@ -16,11 +17,11 @@ pub trait Onlooker: Send + 'static {
         request
     }
 
-    /// The answer to what the server got arrives, as bytes. Returns what the client gets. Default:
-    /// the same.
-    fn arrives(&mut self, request: &Command, answer: Vec<u8>) -> Vec<u8> {
-        let _any = request;
-        answer
+    /// The answer to what the server got arrives. Returns what the client gets instead. Default:
+    /// nothing else.
+    fn arrives(&mut self, request: &Command, answer: &Answer) -> Option<Answer> {
+        let _any = (request, answer);
+        None
     }
 
     /// A request of the onlooker itself, for which it is asked whenever the stream is polled. Its
@@ -90,15 +91,21 @@ impl<O: Onlooker> Between<O> {
         loop {
             let before = rest;
             let Some(sent) = take_sent(&mut rest) else { break };
-            let bytes = before[..before.len() - rest.len()].to_vec();
-            let asked = match sent {
-                Sent::Answer(_) => self.asked.pop_front(),
+            let bytes = &before[..before.len() - rest.len()];
+            let instead = match &sent {
                 Sent::News(_) => None,
+                Sent::Answer(answer) => match self.asked.pop_front() {
+                    Some(Some(request)) => self.onlooker.arrives(&request, answer),
+                    Some(None) => {
+                        self.onlooker.hears();
+                        continue;
+                    }
+                    // A server without room says so unasked.
+                    None => None,
+                },
             };
-            match asked {
-                Some(None) => self.onlooker.hears(),
-                Some(Some(request)) => self.read.extend(self.onlooker.arrives(&request, bytes)),
-                // Nobody asked for it.
+            match instead {
+                Some(instead) => self.read.extend(protocol::answer(&instead)),
                 None => self.read.extend(bytes),
             }
         }

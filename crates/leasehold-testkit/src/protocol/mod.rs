@@ -22,8 +22,12 @@ pub use self::sent::{hello, news, subscribed};
 pub use self::served::{Later, Line, served};
 
 /// A request: its name and its arguments.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Command(Vec<Vec<u8>>);
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Command {
+    bytes: Vec<u8>,
+    /// Where each word ends.
+    ends: Vec<usize>,
+}
 
 impl Command {
     /// A command without arguments.
@@ -35,13 +39,14 @@ impl Command {
     /// A command of these words.
     #[must_use]
     pub fn of<W: AsRef<[u8]>>(words: &[W]) -> Self {
-        Self(words.iter().map(|word| word.as_ref().to_vec()).collect())
+        words.iter().fold(Self::default(), Self::arg)
     }
 
     /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, argument: impl AsRef<[u8]>) -> Self {
-        self.0.push(argument.as_ref().to_vec());
+        self.bytes.extend_from_slice(argument.as_ref());
+        self.ends.push(self.bytes.len());
         self
     }
 
@@ -53,13 +58,14 @@ impl Command {
 
     /// The name and the arguments.
     pub fn args(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().map(Vec::as_slice)
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(self.ends.iter().copied()).map(|(start, end)| &self.bytes[start..end])
     }
 
     /// The name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.0.first().map(Vec::as_slice).unwrap_or_default()
+        self.args().next().unwrap_or_default()
     }
 
     /// The name and the arguments as texts.
@@ -87,7 +93,7 @@ impl Command {
     /// Its bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = format!("*{}\r\n", self.0.len()).into_bytes();
+        let mut bytes = format!("*{}\r\n", self.ends.len()).into_bytes();
         self.args().for_each(|word| write_word(word, &mut bytes));
         bytes
     }

@@ -5,13 +5,16 @@ use super::Command;
 /// Requests as a client writes them, in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Requests {
-    unread: Vec<u8>,
+    bytes: Vec<u8>,
+    /// How many of them were taken.
+    taken: usize,
 }
 
 impl Requests {
     /// Adds bytes that the client has written.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.unread.extend_from_slice(bytes);
+        self.bytes.drain(..std::mem::take(&mut self.taken));
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Takes the next whole request.
@@ -20,19 +23,18 @@ impl Requests {
     ///
     /// If the client wrote anything but an array of bulk strings.
     pub fn take(&mut self) -> Option<Command> {
-        let mut rest = &self.unread[..];
-        let words = (0..number(&mut rest, b'*')?).map(|_| {
+        let mut rest = &self.bytes[self.taken..];
+        let mut command = Command::default();
+        for _ in 0..number(&mut rest, b'*')? {
             let length = number(&mut rest, b'$')?;
             let (word, after) = (rest.get(..length)?, rest.get(length..length + 2)?);
             assert_eq!(after, b"\r\n", "a word ends where its length says");
             rest = &rest[length + 2..];
-            Some(word.to_vec())
-        });
-        let words: Vec<_> = words.collect::<Option<_>>()?;
-        assert!(!words.is_empty(), "a request has a name");
-        let read = self.unread.len() - rest.len();
-        self.unread.drain(..read);
-        Some(Command(words))
+            command = command.arg(word);
+        }
+        assert!(!command.name().is_empty(), "a request has a name");
+        self.taken = self.bytes.len() - rest.len();
+        Some(command)
     }
 }
 
@@ -61,7 +63,7 @@ mod tests {
             }
             let set = Command::new("SET").arg("").arg("\r\n$1");
             assert_eq!(read, [Command::new("PING"), set], "{piece}");
-            assert_eq!(requests.unread, b"");
+            assert_eq!(requests.taken, requests.bytes.len());
             assert_eq!(read.iter().flat_map(Command::bytes).collect::<Vec<_>>(), bytes);
         }
     }

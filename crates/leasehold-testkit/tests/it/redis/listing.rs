@@ -1,18 +1,16 @@
 //! A listing looks at every key of the database once, and ends on every server.
 
-use std::future::{pending, ready};
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::host::Host as _;
-use leasehold::store::redis::{
-    Command, Connected, Link, LinkConnector, LinkError, LinkFuture, RedisStore, Subscriber, Terms,
-    Value,
-};
+use leasehold::store::redis::{Connector, LinkFuture, RedisStore, Stream};
 use leasehold::store::{LISTING_KEYS_MAX, Page, Stopped, Store as _};
 use leasehold::{Client, Error, Identity};
 use leasehold_testkit::VirtualHost;
+use leasehold_testkit::protocol::{self, Command, Line, Value, greeting, served};
 use leasehold_testkit::servers::RedisServer;
 
 /// More than two pages in stores that have pages.
@@ -83,40 +81,32 @@ impl Scanning {
     }
 }
 
-impl Link for Scanning {
-    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
-        let name = command.args().next().unwrap_or_default();
-        if name == b"SCAN" {
-            let (page, over) = (self.page(), self.host.now() + self.takes);
-            let sleep = self.host.sleep_until(over);
-            return Box::pin(async move {
+impl Scanning {
+    fn serve(&self, line: &Line, command: &Command) {
+        if command.name() == b"SCAN" {
+            let (page, later) = (protocol::answer(&Ok(self.page())), line.later());
+            let sleep = self.host.sleep_until(self.host.now() + self.takes);
+            self.host.spawn(Box::pin(async move {
                 sleep.await;
-                Ok(page)
-            });
+                later.say(page);
+            }));
+            return;
         }
         // A client holds each of these locks.
-        let is_script = name.starts_with(b"EVAL");
-        let answer = if is_script { Value::Int(1) } else { Value::Bytes(b"PONG".to_vec()) };
-        Box::pin(ready(Ok(answer)))
+        let held = || protocol::answer(&Ok(Value::Int(1)));
+        line.answer(greeting(command, ["", ""]).unwrap_or_else(held));
     }
 }
 
-impl LinkConnector for Scanning {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        let link: Arc<dyn Link> = Arc::new(self.clone());
-        Box::pin(ready(Ok(Connected::new(link, Box::pin(pending())))))
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        Box::pin(pending())
+impl Connector for Scanning {
+    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+        let scanning = self.clone();
+        let (stream, _line) = served(move |line, command| scanning.serve(line, &command));
+        Box::pin(ready(Ok(stream)))
     }
 
     fn label(&self) -> String {
         "redis://scanning".to_owned()
-    }
-
-    fn terms(&self) -> Terms {
-        Terms::default()
     }
 }
 
