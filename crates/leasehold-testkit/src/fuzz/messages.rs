@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leasehold::Client;
 use leasehold::store::RedisStore;
-use leasehold::store::redis::Value;
 
 use super::served::Served;
 use crate::VirtualHost;
+use crate::protocol::Value;
 
 /// How long the waiter waits.
 const WAIT: Duration = Duration::from_secs(3);

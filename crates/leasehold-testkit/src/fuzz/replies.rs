@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;
-use leasehold::store::redis::{LinkError, Value};
 use leasehold::store::{
     Acquired, AnyStore, Ask, Claim, ClientRecord, LeaseId, Line, Note, OnRelease, RedisStore,
     Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Client, Error, FencingToken, Key, OwnerToken, Ttl};
 
-use super::served::{Answer, Served};
+use super::served::Served;
 use crate::VirtualHost;
+use crate::protocol::{Answer, Refused, Value};
 
 /// The time limit of one step: twice the longest limit of a request.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -152,21 +152,15 @@ async fn lock(store: AnyStore, host: Arc<VirtualHost>) -> Result<(), Error> {
     Ok(())
 }
 
-fn answers(data: &[u8]) -> VecDeque<Answer> {
+/// `None` is the end of the connection.
+fn answers(data: &[u8]) -> VecDeque<Option<Answer>> {
     let mut lines = data.split(|byte| *byte == b'\n');
     let mut answers = VecDeque::new();
     while let Some(line) = lines.next() {
         answers.push_back(match line {
-            [b'-', text @ ..] => {
-                let text = String::from_utf8_lossy(text).into_owned();
-                let code = text.split(' ').next().unwrap_or_default().to_owned();
-                Err(LinkError::Refused { code, text })
-            }
-            [b'!', reason @ ..] => {
-                let reason = String::from_utf8_lossy(reason).into_owned();
-                Err(LinkError::Broken { reason })
-            }
-            _ => Ok(value(line, &mut lines, 0)),
+            [b'-', text @ ..] => Some(Err(Refused(String::from_utf8_lossy(text).into_owned()))),
+            [b'!', ..] => None,
+            _ => Some(Ok(value(line, &mut lines, 0))),
         });
     }
     answers
