@@ -11,12 +11,12 @@ use std::time::Duration;
 use leasehold::Error;
 use leasehold::host::Host;
 use leasehold::store::redis::{
-    Command, Connected, Copies, Link, LinkConnector, LinkError, LinkFuture, RedisConnector,
-    Replicas, Strict, Subscriber, Terms, Value,
+    Access, Connector, Copies, LinkFuture, RedisConnector, Replicas, Stream, Strict,
 };
 use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
+use leasehold_testkit::protocol::{Answer, Between, Command, Onlooker, Value};
 use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
 
 pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
@@ -80,43 +80,36 @@ pub(crate) fn copies(host: &Arc<VirtualHost>) -> Opener {
 /// keep virtual time.
 struct Replicated<C>(C);
 
-impl<C: LinkConnector> LinkConnector for Replicated<C> {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        let connecting = self.0.connect();
-        Box::pin(async move {
-            let mut connected = connecting.await?;
-            connected.link = Arc::new(ReplicatedLink(connected.link));
-            Ok(connected)
-        })
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        self.0.subscribe()
+impl<C: Connector> Connector for Replicated<C> {
+    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+        let opening = self.0.open();
+        Box::pin(async move { Ok(Between::over(opening.await?, OneMore)) })
     }
 
     fn label(&self) -> String {
         self.0.label()
     }
 
-    fn terms(&self) -> Terms {
-        Copies::new(Replicas::Count(1), false).into()
+    fn access(&self) -> Access {
+        Access::on_terms(Copies::new(Replicas::Count(1), false).into())
     }
 }
 
-struct ReplicatedLink(Arc<dyn Link>);
+/// Counts one replica more than there are.
+struct OneMore;
 
-impl Link for ReplicatedLink {
-    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
-        if command.args().next() != Some(b"WAIT") {
-            return self.0.submit(command);
+impl Onlooker for OneMore {
+    fn leaves(&mut self, request: Command) -> Command {
+        if request.name() == b"WAIT" { Command::of(&["WAIT", "0", "1"]) } else { request }
+    }
+
+    fn arrives(&mut self, request: &Command, answer: &Answer) -> Option<Answer> {
+        match answer {
+            Ok(Value::Int(replicas)) if request.name() == b"WAIT" => {
+                Some(Ok(Value::Int(replicas + 1)))
+            }
+            _ => None,
         }
-        let answer = self.0.submit(Command::new("WAIT").arg("0").arg("1"));
-        Box::pin(async move {
-            answer.await.map(|answer| match answer {
-                Value::Int(replicas) => Value::Int(replicas + 1),
-                strange => strange,
-            })
-        })
     }
 }
 

@@ -3,9 +3,8 @@
 //!
 //! Virtual time may go on only if nothing is on its way between the tasks and the server. The kit
 //! proves this instead of waiting for a while. Data that a server sends over one connection arrives
-//! in order. So the kit sends one more request on each connection, and one more message to each
-//! connection that receives messages, on a channel of its own. When these arrive, everything before
-//! them has arrived.
+//! in order. So the kit sends one more request on each connection, last on those that receive
+//! messages. When the answers arrive, everything before them has arrived.
 //!
 //! ```no_run
 //! use leasehold::store::redis::RedisConnector;
@@ -19,28 +18,22 @@
 //! ```
 
 mod arrival;
-mod inlet;
+mod probe;
 #[cfg(test)]
 mod tests;
 mod watched;
 
 use std::fmt;
-use std::io;
 use std::ops::Deref;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake};
-use std::thread::Thread;
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Command, Link, LinkConnector, LinkError, LinkFuture, Value};
+use leasehold::store::redis::Connector;
 
 pub use self::watched::Watched;
 
-use self::inlet::Inlet;
-use super::resp::Client;
+use self::probe::Probe;
 use super::{PATIENCE, RedisServer};
 use crate::virtual_host::{Outside, unstepped_wall};
 
@@ -54,17 +47,12 @@ use crate::virtual_host::{Outside, unstepped_wall};
 /// fails after a long wait.
 pub struct ServerOutside {
     server: Box<dyn Deref<Target = RedisServer> + Send + Sync>,
-    /// The connection that publishes marks.
-    marks: Mutex<Option<Client>>,
-    marked: AtomicU64,
     went_out: AtomicU64,
     requests: AtomicU64,
     /// How many futures wait for something from outside besides answers and messages.
     under_way: Mutex<usize>,
     arrived: Condvar,
-    /// The links whose input and output are being polled.
-    links: Mutex<Vec<Weak<dyn Link>>>,
-    inlets: Mutex<Vec<Arc<Inlet>>>,
+    probes: Mutex<Vec<Arc<Probe>>>,
 }
 
 impl ServerOutside {
@@ -74,14 +62,11 @@ impl ServerOutside {
     pub fn new(server: impl Deref<Target = RedisServer> + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             server: Box::new(server),
-            marks: Mutex::default(),
-            marked: AtomicU64::new(0),
             went_out: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             under_way: Mutex::default(),
             arrived: Condvar::new(),
-            links: Mutex::default(),
-            inlets: Mutex::default(),
+            probes: Mutex::default(),
         })
     }
 
@@ -93,11 +78,12 @@ impl ServerOutside {
 
     /// Wraps a connector so that this outside sees its connections.
     #[must_use]
-    pub fn watch<C: LinkConnector>(self: &Arc<Self>, connector: C) -> Watched<C> {
+    pub fn watch<C: Connector>(self: &Arc<Self>, connector: C) -> Watched<C> {
         Watched::new(connector, Arc::clone(self))
     }
 
-    /// How many requests were submitted on watched connections so far.
+    /// How many requests left on watched connections so far, without those that make a connection
+    /// or receive messages.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Acquire)
@@ -126,65 +112,22 @@ impl ServerOutside {
         assert!(!waited.timed_out(), "connecting to {:?} is still under way", self.server());
     }
 
-    /// Waits until all submitted requests are answered.
-    fn settle_links(&self) {
-        let live: Vec<_> = lock(&self.links).iter().filter_map(Weak::upgrade).collect();
+    /// Waits until everything has arrived on the connections that receive messages, or on the
+    /// others.
+    fn settle_probes(&self, receives: bool) {
+        let probes: Vec<_> = {
+            let mut probes = lock(&self.probes);
+            probes.retain(|probe| !probe.has_ended());
+            probes.iter().filter(|probe| probe.is_open(receives)).cloned().collect()
+        };
         // All at once, so that the answers come at the same time.
-        let asked: Vec<_> = live.iter().map(|link| link.submit(Command::new("PING"))).collect();
-        for answer in asked {
-            // A refusal also proves the order, and so does the end of the connection.
-            let _ = self.wait_for(answer);
-        }
-    }
-
-    /// Waits until all published messages have been passed on.
-    fn settle_inlets(&self) {
-        let inlets = {
-            let mut inlets = lock(&self.inlets);
-            inlets.retain(|inlet| !inlet.has_ended());
-            inlets.clone()
-        };
-        let mark = self.marked.fetch_add(1, Ordering::AcqRel) + 1;
-        for inlet in &inlets {
-            // Without a server the connection has ended, and its other end will notice.
-            let _ = self.publish(inlet.channel(), mark);
-        }
-        for inlet in inlets {
+        probes.iter().for_each(|probe| probe.ask());
+        for probe in probes {
             assert!(
-                inlet.has_seen(mark),
-                "a message of {:?} does not arrive in {PATIENCE:?}; does anything hold it back?",
-                self.server()
-            );
-        }
-    }
-
-    fn publish(&self, channel: &str, mark: u64) -> io::Result<()> {
-        let mut slot = lock(&self.marks);
-        let mut client = match slot.take().filter(Client::is_open) {
-            Some(client) => client,
-            None => self.server.connect()?,
-        };
-        client.ask(&["PUBLISH", channel, &mark.to_string()])?;
-        *slot = Some(client);
-        Ok(())
-    }
-
-    /// Blocks until the answer arrives.
-    fn wait_for(&self, answer: LinkFuture<Result<Value, LinkError>>) -> Result<Value, LinkError> {
-        let began = Instant::now();
-        let mut answer = pin!(answer);
-        let waker = Arc::new(Unpark(std::thread::current())).into();
-        loop {
-            if let Poll::Ready(output) = answer.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return output;
-            }
-            let left = PATIENCE.saturating_sub(began.elapsed());
-            assert!(
-                !left.is_zero(),
+                probe.is_answered(),
                 "{:?} does not answer in {PATIENCE:?}; does anything hold back the answer?",
                 self.server()
             );
-            std::thread::park_timeout(left);
         }
     }
 }
@@ -195,9 +138,9 @@ impl Outside for ServerOutside {
             return;
         }
         self.settle_under_way();
-        self.settle_links();
+        self.settle_probes(false);
         // Last, because the messages that a request publishes are sent before its answer.
-        self.settle_inlets();
+        self.settle_probes(true);
     }
 
     fn went_out(&self) -> u64 {
@@ -212,14 +155,6 @@ impl Outside for ServerOutside {
 impl fmt::Debug for ServerOutside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ServerOutside({:?})", self.server())
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

@@ -1,15 +1,13 @@
 //! Foreign holders. They publish nothing, so the client asks the server to announce changes of
 //! their keys.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::RedisStore;
-use leasehold::store::redis::{
-    Channels, Connected, LinkConnector, LinkFuture, RedisConnector, Subscriber, Terms,
-};
+use leasehold::store::redis::{Access, Connector, LinkFuture, RedisConnector, Stream};
 use leasehold::{Client, Error, Identity, Release};
+use leasehold_testkit::protocol::{Between, Command, Onlooker};
 use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
 use super::clients::{POLL, SLACK, Scene, ms, play, play_alone, play_alone_on};
@@ -302,51 +300,32 @@ struct JustReleased {
     outside: Arc<ServerOutside>,
 }
 
-impl LinkConnector for JustReleased {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        self.connector.connect()
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        let (subscribing, outside) = (self.connector.subscribe(), Arc::clone(&self.outside));
-        Box::pin(async move {
-            let Subscriber { channels, messages, .. } = subscribing.await?;
-            Ok(Subscriber::new(Box::new(ReleasedFirst { channels, outside }), messages))
-        })
+impl Connector for JustReleased {
+    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+        let (opening, outside) = (self.connector.open(), Arc::clone(&self.outside));
+        Box::pin(async move { Ok(Between::over(opening.await?, ReleasedFirst { outside })) })
     }
 
     fn label(&self) -> String {
-        LinkConnector::label(&self.connector)
+        self.connector.label()
     }
 
-    fn terms(&self) -> Terms {
-        LinkConnector::terms(&self.connector)
+    fn access(&self) -> Access {
+        self.connector.access()
     }
 }
 
 struct ReleasedFirst {
-    channels: Box<dyn Channels>,
     outside: Arc<ServerOutside>,
 }
 
-impl Channels for ReleasedFirst {
-    fn add(
-        &mut self,
-        channel: &str,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        self.channels.add(channel)
-    }
-
-    fn tracks(&self) -> bool {
-        self.channels.tracks()
-    }
-
-    fn track(
-        &mut self,
-        key: &str,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
-        self.outside.server().command(&["DEL", key]);
-        self.channels.track(key)
+impl Onlooker for ReleasedFirst {
+    fn leaves(&mut self, request: Command) -> Command {
+        // This reads the key, so the server tells of changes from here on.
+        if request == Command::of(&["EXISTS", "a"]) {
+            self.outside.server().command(&["DEL", "a"]);
+        }
+        request
     }
 }
 
