@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold::Error;
-use leasehold::store::redis::{Connector, LinkFuture, Stream};
+use leasehold::store::redis::{Connector, Opening};
 
 use crate::protocol::{self, Answer, Command, Line, Message, News, greeting, served, subscribed};
 
@@ -80,7 +79,7 @@ impl Served {
 }
 
 impl Connector for Served {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let server = self.clone();
         let (stream, _line) = served(move |line, command| server.serve(line, &command));
         Box::pin(ready(Ok(stream)))

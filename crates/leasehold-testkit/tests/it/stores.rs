@@ -8,10 +8,9 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::Error;
 use leasehold::host::Host;
 use leasehold::store::redis::{
-    Access, Connector, Copies, LinkFuture, RedisConnector, Replicas, Stream, Strict,
+    Access, Connector, Copies, Opening, RedisConnector, Replicas, Strict,
 };
 use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
@@ -81,7 +80,7 @@ pub(crate) fn copies(host: &Arc<VirtualHost>) -> Opener {
 struct Replicated<C>(C);
 
 impl<C: Connector> Connector for Replicated<C> {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let opening = self.0.open();
         Box::pin(async move { Ok(Between::over(opening.await?, OneMore)) })
     }

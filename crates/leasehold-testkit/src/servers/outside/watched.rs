@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 
-use leasehold::Error;
-use leasehold::store::redis::{Access, Connector, LinkFuture, Stream};
+use leasehold::store::redis::{Access, Connector, Opening};
 
 use super::arrival::Arrival;
 use super::probe::Probe;
@@ -26,7 +25,7 @@ impl<C: Connector> Watched<C> {
 }
 
 impl<C: Connector> Connector for Watched<C> {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let (opening, outside) = (self.connector.open(), Arc::clone(&self.outside));
         Box::pin(Arrival::new(&self.outside, async move {
             let stream = opening.await?;

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::store::redis::{Access, Connector, LinkFuture, Stream};
+use leasehold::store::redis::{Access, Connector, Opening, Stream};
 use leasehold::{Error, ErrorKind};
 
 use super::carrier::REFUSED_AFTER;
@@ -61,7 +61,7 @@ impl Network {
 }
 
 impl Connector for SimulatedConnector {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let (network, process) = (self.network.clone(), self.process.clone());
         Box::pin(async move {
             let delay = {

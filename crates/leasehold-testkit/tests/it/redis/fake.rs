@@ -5,7 +5,7 @@ use std::future::{pending, ready};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
-use leasehold::store::redis::{Access, Connector, LinkFuture, Stream, Terms};
+use leasehold::store::redis::{Access, Connector, Opening, Stream, Terms};
 use leasehold::{Error, ErrorKind};
 use leasehold_testkit::protocol::{
     self, Answer, Command, Later, Line, Refused, Value, greeting, served,
@@ -250,7 +250,7 @@ pub(crate) fn refused(text: &str) -> Answer {
 }
 
 impl Connector for Fake {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let mut state = self.state();
         state.attempts.push(std::thread::current().id());
         let (number, door, opened) = (state.attempts.len(), state.door, Arc::clone(&state.opened));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::RedisStore;
-use leasehold::store::redis::{Access, Connector, LinkFuture, RedisConnector, Stream};
-use leasehold::{Client, Error, Identity, Release};
+use leasehold::store::redis::{Access, Connector, Opening, RedisConnector};
+use leasehold::{Client, Identity, Release};
 use leasehold_testkit::protocol::{Between, Command, Onlooker};
 use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
@@ -301,7 +301,7 @@ struct JustReleased {
 }
 
 impl Connector for JustReleased {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let (opening, outside) = (self.connector.open(), Arc::clone(&self.outside));
         Box::pin(async move { Ok(Between::over(opening.await?, ReleasedFirst { outside })) })
     }

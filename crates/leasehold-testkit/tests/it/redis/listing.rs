@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::host::Host as _;
-use leasehold::store::redis::{Connector, LinkFuture, RedisStore, Stream};
+use leasehold::store::redis::{Connector, Opening, RedisStore};
 use leasehold::store::{LISTING_KEYS_MAX, Page, Stopped, Store as _};
-use leasehold::{Client, Error, Identity};
+use leasehold::{Client, Identity};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::protocol::{self, Command, Line, Value, greeting, served};
 use leasehold_testkit::servers::RedisServer;
@@ -99,7 +99,7 @@ impl Scanning {
 }
 
 impl Connector for Scanning {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let scanning = self.clone();
         let (stream, _line) = served(move |line, command| scanning.serve(line, &command));
         Box::pin(ready(Ok(stream)))

@@ -5,11 +5,11 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::core::token::ClientId;
-use leasehold::store::redis::{Access, Connector, LinkFuture, Stream, Strict};
+use leasehold::store::redis::{Access, Connector, Opening, Strict};
 use leasehold::store::{
     Ask, Browse, Claim, ClientRecord, LeaseId, Line, Note, OnRelease, RedisStore, Renewal, Store,
 };
-use leasehold::{Error, Key, OwnerToken};
+use leasehold::{Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::{ms, ttl};
 use leasehold_testkit::protocol::{self, Command, Value, greeting, served, subscribed};
@@ -80,7 +80,7 @@ impl Both {
 }
 
 impl Connector for Both {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let (both, greeted) = (self.clone(), self.greeted());
         let (stream, _line) =
             served(move |line, command| line.answer(both.serve(&greeted, &command)));

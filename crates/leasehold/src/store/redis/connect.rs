@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 
-use super::connector::{Access, Connector, Stream};
-use super::link::LinkFuture;
+use super::connector::{Access, Connector, Opening, Stream};
 use super::terms::Terms;
 use super::url::{Address, Endpoint};
 use crate::core::error::{Error, ErrorKind};
@@ -90,7 +89,7 @@ impl fmt::Debug for RedisConnector {
 }
 
 impl Connector for RedisConnector {
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>> {
+    fn open(&self) -> Opening {
         let address = Arc::clone(&self.address);
         Box::pin(async move {
             let stream: Box<dyn Stream> = match &address.endpoint {

@@ -2,16 +2,18 @@
 //! Simulations and users can bring their own.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::link::LinkFuture;
 use super::terms::Terms;
 use crate::core::error::Error;
+
+/// The future of a new stream.
+pub type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Error>> + Send>>;
 
 /// Opens streams to one server, and names it.
 ///
@@ -28,7 +30,7 @@ pub trait Connector: Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Dropping the future closes everything that it has opened.
-    fn open(&self) -> LinkFuture<Result<Box<dyn Stream>, Error>>;
+    fn open(&self) -> Opening;
 
     /// The name of the server for messages and logs, without a password.
     fn label(&self) -> String;

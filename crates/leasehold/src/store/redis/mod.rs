@@ -48,7 +48,7 @@ use std::time::Duration;
 use futures_util::future::{Either, ready};
 
 pub use connect::RedisConnector;
-pub use connector::{Access, Connector, Stream};
+pub use connector::{Access, Connector, Opening, Stream};
 pub use copies::{Copies, Replicas};
 pub use link::{
     Channels, Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Message, Messages,
