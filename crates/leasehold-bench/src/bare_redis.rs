@@ -2,8 +2,8 @@
 
 use leasehold::host::SystemHost;
 use leasehold::store::RedisStore;
-use leasehold::store::redis::Command;
 use leasehold::{Client, Error, ErrorKind};
+use leasehold_testkit::protocol::Command;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 

@@ -1,12 +1,12 @@
 //! A connection that remembers its latest commands.
 
+use std::io;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 
 use leasehold::Error;
-use leasehold::store::redis::{
-    Command, Connected, Link, LinkConnector, LinkError, LinkFuture, RedisConnector, Subscriber,
-    Terms, Value,
-};
+use leasehold::store::redis::{Access, Connector, Opening, RedisConnector, Stream};
+use leasehold_testkit::protocol::{Command, Requests};
 
 /// How many of the latest commands are remembered.
 const REMEMBERED: usize = 2;
@@ -23,16 +23,17 @@ impl Recording {
         self.latest.lock().expect("nothing panics in between").clone()
     }
 
-    fn note(&self, command: &Command) {
+    fn note(&self, command: Command) {
         let mut latest = self.latest.lock().expect("nothing panics in between");
         if latest.len() == REMEMBERED {
             latest.remove(0);
         }
-        latest.push(command.clone());
+        latest.push(command);
     }
 }
 
-/// A connector whose connections record their commands, except those that listen to channels.
+/// A connector whose connections record their commands, except those that make a connection or
+/// listen to channels.
 pub(crate) struct RecordingConnector {
     inner: RedisConnector,
     recording: Arc<Recording>,
@@ -47,38 +48,48 @@ impl RecordingConnector {
     }
 }
 
-impl LinkConnector for RecordingConnector {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        let connecting = self.inner.connect();
-        let recording = Arc::clone(&self.recording);
+impl Connector for RecordingConnector {
+    fn open(&self) -> Opening {
+        let (opening, recording) = (self.inner.open(), Arc::clone(&self.recording));
         Box::pin(async move {
-            let mut connected = connecting.await?;
-            connected.link = Arc::new(RecordingLink { inner: connected.link, recording });
-            Ok(connected)
+            let (stream, requests) = (opening.await?, Requests::default());
+            let recorded: Box<dyn Stream> = Box::new(Recorded { stream, requests, recording });
+            Ok(recorded)
         })
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
-        self.inner.subscribe()
     }
 
     fn label(&self) -> String {
         self.inner.label()
     }
 
-    fn terms(&self) -> Terms {
-        self.inner.terms()
+    fn access(&self) -> Access {
+        self.inner.access()
     }
 }
 
-struct RecordingLink {
-    inner: Arc<dyn Link>,
+struct Recorded {
+    stream: Box<dyn Stream>,
+    requests: Requests,
     recording: Arc<Recording>,
 }
 
-impl Link for RecordingLink {
-    fn submit(&self, command: Command) -> LinkFuture<Result<Value, LinkError>> {
-        self.recording.note(&command);
-        self.inner.submit(command)
+impl Stream for Recorded {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.stream.poll_read(cx, into)
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let count = ready!(self.stream.poll_write(cx, bytes))?;
+        self.requests.push(&bytes[..count]);
+        while let Some(command) = self.requests.take() {
+            if !command.is_of_the_connection() {
+                self.recording.note(command);
+            }
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_flush(cx)
     }
 }
