@@ -1,101 +1,154 @@
-//! Fuzzes the connector with the bytes of a hostile server.
+//! Fuzzes the Redis store with the bytes of a hostile server.
 
-use std::future::Future;
-use std::pin::pin;
+use std::future::ready;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use leasehold::store::redis::{Command, Connected, LinkConnector as _, RedisConnector, Subscriber};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use leasehold::core::token::ClientId;
+use leasehold::host::Host as _;
+use leasehold::store::redis::{Access, Connector, Opening, RedisConnector, RedisStore};
+use leasehold::store::{
+    Ask, Browse as _, Claim, Hint, HintSink, LeaseId, Line as Place, OnRelease, Store as _,
+};
+use leasehold::{Key, OwnerToken, Ttl};
 
-/// Runs a server on a port of this machine that sends these bytes and closes the connection. It
-/// sends them after the handshake, or instead of it if the bytes begin with `!`. If they begin with
-/// `>`, it speaks RESP3 to subscribers. Checks that requests and subscriptions end.
+use crate::VirtualHost;
+use crate::protocol::{self, Answer, Command, Line, Value, greeting, served};
+
+/// The time limit of all requests together: twice the longest limit of one.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Longer than the steps of a client that wants to listen.
+const LISTENED: Duration = Duration::from_secs(3);
+
+/// A server sends these bytes and closes the connection. It sends them after the handshake, or
+/// instead of an answer within it if the bytes begin with `!`. If they begin with `>`, it speaks
+/// RESP3 to subscribers. Checks that requests and subscriptions end.
 ///
 /// # Panics
 ///
-/// If the connection panics or accepts requests after its end.
+/// If the store panics, or a request does not end.
 pub fn answers(data: &[u8]) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        let connector = RedisConnector::new(&format!("redis://127.0.0.1:{port}/3"));
-        let connector = connector.expect("a good URL");
-        let asking = async {
-            if let Ok(connected) = connector.connect().await {
-                ask(connected).await;
+    for hostile_to in [Client::Asking, Client::Listening] {
+        let host = VirtualHost::new(1);
+        let hostile = Hostile { data: data.into(), hostile_to };
+        let store = RedisStore::open(hostile, host.clone());
+        host.run(async {
+            match hostile_to {
+                Client::Asking => {
+                    let ended = host.within(LIMIT, ask(&store)).await;
+                    assert!(ended.is_some(), "the requests do not end");
+                }
+                Client::Listening => listen(&store, &host).await,
+            }
+        });
+        drop(store);
+        host.drop_tasks();
+    }
+}
+
+fn key() -> Key {
+    Key::new("a").expect("a name")
+}
+
+fn client(byte: u8) -> ClientId {
+    ClientId::from_random([byte; ClientId::CHARS])
+}
+
+fn owner() -> OwnerToken {
+    OwnerToken::from_random([7; OwnerToken::RANDOM_BYTES], &client(7))
+}
+
+async fn ask(store: &RedisStore) {
+    let lease = LeaseId { key: key(), owner: owner(), claim: Claim::Exclusive };
+    let _answers = tokio::join!(
+        store.inspect(key()),
+        store.release(lease, OnRelease::Free),
+        store.list("*", None),
+    );
+}
+
+/// Takes hints and forgets them.
+struct Deaf;
+
+impl HintSink for Deaf {
+    fn hint(&self, _: Hint) {}
+}
+
+/// Listens for two clients. The first one waits behind a foreign holder, so the store wants to be
+/// told of changes of its key.
+async fn listen(store: &RedisStore, host: &VirtualHost) {
+    let sink: Arc<dyn HintSink> = Arc::new(Deaf);
+    for byte in [0, 1] {
+        store.watch(&client(byte), Arc::downgrade(&sink) as Weak<dyn HintSink>);
+        store.listen(&client(byte));
+    }
+    let start = host.now();
+    while host.now().since(start) < LISTENED {
+        let mut ask = Ask::new(key(), owner(), Claim::Exclusive, Ttl::DEFAULT);
+        let (waiter_ttl, handed_ttl) = (Ttl::DEFAULT, Ttl::DEFAULT);
+        ask.line = Place::Join { waiter_ttl, handed_ttl, ask_no: 1, inbox: client(0) };
+        let refused = host.within(LIMIT, store.acquire(ask)).await.expect("an ask ends");
+        assert!(refused.is_ok(), "its own connection is fine: {refused:?}");
+        host.advance(Duration::from_millis(100)).await;
+    }
+}
+
+/// The clients of a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Client {
+    Asking,
+    Listening,
+}
+
+struct Hostile {
+    data: Arc<[u8]>,
+    hostile_to: Client,
+}
+
+impl Connector for Hostile {
+    fn open(&self) -> Opening {
+        let (data, hostile_to) = (Arc::clone(&self.data), self.hostile_to);
+        let (mut requests, mut listens) = (0, false);
+        let serve = move |line: &Line, command: Command| {
+            requests += 1;
+            listens |= command.name() == b"HELLO";
+            let instead = data.strip_prefix(b"!");
+            // A handshake has three requests, or four for who wants to listen.
+            let is_hostile = match hostile_to {
+                Client::Asking => instead.is_some() || requests > 3,
+                Client::Listening => listens && (instead.is_some() || requests > 4),
+            };
+            if is_hostile {
+                line.tell(instead.unwrap_or(&data));
+                line.close();
+            } else {
+                line.answer(polite(&command, data.starts_with(b">")));
             }
         };
-        serving(asking, &listener, data, None).await;
-        let listening = async {
-            if let Ok(subscriber) = connector.subscribe().await {
-                listen(subscriber).await;
-            }
-        };
-        let speaks = if data.starts_with(b">") { "%0\r\n+OK\r\n" } else { "-ERR\r\n-ERR\r\n" };
-        serving(listening, &listener, data, Some(speaks)).await;
-    });
-}
-
-async fn ask(connected: Connected) {
-    let requests = ["GET", "EVALSHA", "SCAN"];
-    let mut requests: Vec<_> =
-        requests.map(|name| connected.link.submit(Command::new(name).arg("x"))).into();
-    // The end of the connection must end all requests.
-    connected.io.await;
-    for request in requests.drain(..) {
-        let _answer = request.await;
+        Box::pin(ready(Ok(served(serve).0)))
     }
-    assert!(connected.link.submit(Command::new("GET")).await.is_err(), "the connection had ended");
-}
 
-async fn listen(subscriber: Subscriber) {
-    let Subscriber { mut channels, mut messages, .. } = subscriber;
-    let add = async {
-        let _added = channels.add(":lh:inbox:AAAAAAAAAAAA").await;
-        let _added = channels.add("other").await;
-        if channels.tracks() {
-            let _tracked = channels.track("a").await;
-        }
-    };
-    let take = async { while messages.next().await.is_some() {} };
-    tokio::join!(add, take);
-}
-
-/// Runs `client` beside a server that accepts one connection.
-async fn serving(
-    client: impl Future<Output = ()>,
-    listener: &TcpListener,
-    data: &[u8],
-    speaks: Option<&str>,
-) {
-    let serve = async {
-        let (mut stream, _) = listener.accept().await.expect("somebody connects");
-        let mut buffer = [0; 4096];
-        // The client may have gone, so reads and writes may fail.
-        if let Some(data) = data.strip_prefix(b"!") {
-            let _read = stream.read(&mut buffer).await;
-            let _written = stream.write_all(data).await;
-        } else {
-            let _read = stream.read(&mut buffer).await;
-            let _written = stream.write_all(b"+OK\r\n+PONG\r\n").await;
-            if speaks.is_none() {
-                let _written = stream.write_all(b":0\r\n").await;
-            }
-            if let Some(speaks) = speaks {
-                let _read = stream.read(&mut buffer).await;
-                let _written = stream.write_all(speaks.as_bytes()).await;
-            }
-            let _read = stream.read(&mut buffer).await;
-            let _written = stream.write_all(data).await;
-        }
-        let _closed = stream.shutdown().await;
-        // Unread bytes would turn the end of the connection into a reset.
-        while matches!(stream.read(&mut buffer).await, Ok(1..)) {}
-    };
-    let (client, mut serve) = (pin!(client), pin!(serve));
-    tokio::select! {
-        () = client => {}
-        () = &mut serve => {}
+    fn label(&self) -> String {
+        "redis://hostile".to_owned()
     }
+
+    fn access(&self) -> Access {
+        RedisConnector::new("redis://hostile/3").expect("a good URL").access()
+    }
+}
+
+fn polite(command: &Command, resp3: bool) -> Vec<u8> {
+    match command.name() {
+        b"SELECT" => b"+OK\r\n".to_vec(),
+        b"HELLO" if resp3 => b"%0\r\n".to_vec(),
+        b"CLIENT" if resp3 => b"+OK\r\n".to_vec(),
+        _ => greeting(command, ["", ""]).unwrap_or_else(|| protocol::answer(&taken())),
+    }
+}
+
+/// The answer to an ask for a key with a foreign holder.
+fn taken() -> Answer {
+    let (number, foreigner) = (Value::Int, Value::Bytes(b"?".to_vec()));
+    Ok(Value::Array(vec![number(0), number(500), number(0), foreigner, number(0)]))
 }

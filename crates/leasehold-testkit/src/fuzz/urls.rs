@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold::host::Host;
-use leasehold::store::redis::{LinkConnector as _, RedisConnector};
+use leasehold::store::redis::{Connector as _, RedisConnector};
 use leasehold::store::{Store as _, from_url, redact_url};
 
 use crate::VirtualHost;

@@ -7,33 +7,36 @@ use std::net::TcpListener;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use leasehold::store::redis::{
-    Command, Connected, Link, LinkConnector, Message, News, RedisConnector, Subscriber, Value,
-};
-use leasehold::{Error, ErrorKind};
+use leasehold::core::token::ClientId;
+use leasehold::host::SystemHost;
+use leasehold::store::redis::{Connector as _, RedisConnector, RedisStore};
+use leasehold::store::{Ask, Claim, Hint, HintSink, LeaseId, OnRelease, Store as _};
+use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
+use leasehold_testkit::conformance::check::fence;
 use leasehold_testkit::servers::{RedisServer, version};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// A text that no message may contain.
 const SECRET: &str = "p@ss/w:rd%?#ä +[";
 /// The same text in a URL.
 const ENCODED: &str = "p%40ss%2Fw:rd%25%3F%23%C3%A4%20%2B%5B";
 
-/// Connects by a URL, with input and output running.
-async fn connect(url: &str) -> Result<Arc<dyn Link>, Error> {
-    let Connected { link, io, .. } = RedisConnector::new(url)?.connect().await?;
-    tokio::spawn(io);
-    Ok(link)
+async fn connect(url: &str) -> Result<RedisStore, Error> {
+    RedisStore::connect(url, SystemHost::shared()).await
 }
 
-async fn ask(link: &dyn Link, words: &[&str]) -> String {
-    let mut command = Command::new(words[0]);
-    for word in &words[1..] {
-        command = command.arg(word);
-    }
-    match link.submit(command).await.expect("an answer") {
-        Value::Bytes(text) => String::from_utf8(text).expect("text"),
-        other => panic!("{other:?}"),
-    }
+fn key(name: &str) -> Key {
+    Key::new(name).expect("a name")
+}
+
+/// What the server says of the connection of a store, word by word.
+async fn seen(server: &RedisServer, store: &RedisStore) -> Vec<String> {
+    // A refusal is an answer too.
+    let _answer = store.inspect(key("a")).await;
+    let clients = server.command(&["CLIENT", "LIST"]).text();
+    // The latest connection comes last.
+    let ours = clients.lines().rev().find(|client| client.contains(" cmd=eval "));
+    ours.expect("it sent a script").split_whitespace().map(str::to_owned).collect()
 }
 
 /// The error with all of its causes as text. Asserts that it contains no secret.
@@ -53,7 +56,7 @@ fn told(error: &Error) -> String {
 }
 
 #[track_caller]
-fn check(outcome: Result<Arc<dyn Link>, Error>, kind: ErrorKind, says: &str) {
+fn check(outcome: Result<RedisStore, Error>, kind: ErrorKind, says: &str) {
     let Err(error) = outcome else { panic!("connected, where `{says}` was to be said") };
     let text = told(&error);
     assert_eq!(error.kind(), kind, "{text}");
@@ -96,12 +99,12 @@ async fn a_server_is_reached_over_tcp_and_over_its_socket_on_the_database_of_the
         (format!("{slashes}?db=1"), "db=1"),
     ];
     for (url, db) in urls {
-        let link = connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
-        let info = ask(&*link, &["CLIENT", "INFO"]).await;
-        let has = |word: &str| info.split_whitespace().any(|other| other == word);
+        let store = connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+        let seen = seen(&server, &store).await;
+        let has = |word: &str| seen.iter().any(|other| other == word);
         // Redis before 7.0 does not report the protocol.
-        let is_old = has("resp=2") || !info.contains("resp=");
-        assert!(has(db) && is_old && has("user=default"), "{url}: {info}");
+        let is_old = has("resp=2") || !seen.iter().any(|word| word.starts_with("resp="));
+        assert!(has(db) && is_old && has("user=default"), "{url}: {seen:?}");
     }
 }
 
@@ -125,8 +128,9 @@ async fn users_and_passwords_of_any_characters_are_understood() {
         let shown = format!("{connector:?} {}", connector.label());
         let hidden = [SECRET, ENCODED, "p@", "p%40", "u@", "u%40", "open", ":@"];
         assert!(hidden.iter().all(|secret| !shown.contains(secret)), "{shown}");
-        let link = connect(&url).await.unwrap_or_else(|error| panic!("{}", told(&error)));
-        assert_eq!(ask(&*link, &["ACL", "WHOAMI"]).await, user);
+        let store = connect(&url).await.unwrap_or_else(|error| panic!("{}", told(&error)));
+        let seen = seen(&server, &store).await;
+        assert!(seen.contains(&format!("user={user}")), "{user}: {seen:?}");
     }
 }
 
@@ -168,8 +172,9 @@ async fn a_database_that_is_not_there_is_a_mistake_in_the_url() {
 async fn a_user_with_no_right_but_to_what_is_sent_can_connect() {
     let server = RedisServer::start();
     server.command(&["ACL", "SETUSER", "poor", "on", ">pw", "+echo"]);
-    let link = connect(&url(&server, "poor:pw@", "")).await.expect("connected");
-    assert_eq!(ask(&*link, &["ECHO", "x"]).await, "x");
+    let store = connect(&url(&server, "poor:pw@", "")).await.expect("connected");
+    let seen = seen(&server, &store).await;
+    assert!(seen.contains(&"user=poor".to_owned()), "{seen:?}");
     check(connect(&url(&server, "poor:pw@", "/1")).await, ErrorKind::Denied, "`select`");
 }
 
@@ -199,7 +204,7 @@ async fn a_server_that_takes_no_more_clients_is_unavailable_with_a_password_too(
 }
 
 /// The result of connecting to a server that answers one connection with `answer` and closes it.
-async fn outcome_of(answer: &'static [u8]) -> Result<Arc<dyn Link>, Error> {
+async fn outcome_of(answer: &'static [u8]) -> Result<RedisStore, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let server = std::thread::spawn(move || {
@@ -223,68 +228,120 @@ async fn what_is_no_redis_is_told_from_a_redis_that_goes_away() {
 #[tokio::test]
 async fn requests_of_one_task_are_carried_out_in_the_order_in_which_they_were_submitted() {
     let server = RedisServer::start();
-    let link = connect(&server.url()).await.expect("connected");
-    let push = |number: u64| link.submit(Command::new("RPUSH").arg("list").number(number));
-    let mut answers: Vec<_> = (0..10_000).map(push).collect();
-    let last = answers.pop().expect("the last");
-    assert_eq!(last.await, Ok(Value::Int(10_000)));
-    let list = server.command(&["LRANGE", "list", "0", "-1"]).texts();
-    assert!(list.iter().enumerate().all(|(at, number)| *number == at.to_string()));
-    for (at, answer) in (1..).zip(answers) {
-        assert_eq!(answer.await, Ok(Value::Int(at)));
+    let store = connect(&server.url()).await.expect("connected");
+    // Each lock is free only if the release before it was carried out before it.
+    let lock_and_release = |number: u32| {
+        let random = std::array::from_fn(|at| number.to_le_bytes()[at % 4]);
+        let owner = OwnerToken::from_random(random, &client(0));
+        let mut ask = Ask::new(key("a"), owner.clone(), Claim::Exclusive, Ttl::DEFAULT);
+        ask.reserve = 1;
+        let lease = LeaseId { key: key("a"), owner, claim: Claim::Exclusive };
+        (Box::pin(store.acquire(ask)), Box::pin(store.release(lease, OnRelease::Free)))
+    };
+    let mut answers: Vec<_> = (0..5_000).map(lock_and_release).collect();
+    let (last, _release) = answers.pop().expect("the last");
+    let last = fence(last.await);
+    let mut before = 0;
+    for (answer, released) in answers {
+        let token = fence(answer.await);
+        assert!(before < token && token < last, "{token} after {before}");
+        before = token;
+        released.await.expect("answered");
     }
 }
 
-/// Listens to one more channel, on which there are no messages yet.
-async fn listen(subscriber: &mut Subscriber, channel: &str) -> Result<(), Error> {
-    tokio::select! {
-        added = subscriber.channels.add(channel) => added,
-        news = subscriber.messages.next() => panic!("{news:?}"),
+fn client(byte: u8) -> ClientId {
+    ClientId::from_random([byte; ClientId::CHARS])
+}
+
+/// Passes hints on.
+struct Told(UnboundedSender<Hint>);
+
+impl HintSink for Told {
+    fn hint(&self, hint: Hint) {
+        self.0.send(hint).expect("the test listens");
     }
+}
+
+/// Makes a store listen for a client.
+fn listen(store: &RedisStore, client: &ClientId) -> (Arc<dyn HintSink>, UnboundedReceiver<Hint>) {
+    let (sender, hints) = unbounded_channel();
+    let sink: Arc<dyn HintSink> = Arc::new(Told(sender));
+    store.watch(client, Arc::downgrade(&sink));
+    store.listen(client);
+    (sink, hints)
 }
 
 #[tokio::test]
 async fn messages_of_a_channel_come_in_until_the_connection_ends() {
     let server = RedisServer::start();
     for url in [server.url(), server.unix_url()] {
-        let connector = RedisConnector::new(&url).expect("a good URL");
-        let mut subscriber = connector.subscribe().await.expect("connected");
-        for channel in ["inbox", "other"] {
-            listen(&mut subscriber, channel).await.expect("confirmed");
+        let store = connect(&url).await.expect("connected");
+        let (_one, mut inbox) = listen(&store, &client(0));
+        let (_two, mut other) = listen(&store, &client(1));
+        for hints in [&mut inbox, &mut other] {
+            assert_eq!(hints.recv().await, Some(Hint::Missed), "the channel is confirmed");
         }
-        assert_eq!(server.command(&["PUBLISH", "other", "a\r\n\u{0}"]).int(), 1);
-        let expected = Message::new("other", b"a\r\n\0");
-        assert_eq!(subscriber.messages.next().await, Some(News::Published(expected)));
+        let channel = format!(":lh:inbox:{}", client(1).as_str());
+        assert_eq!(server.command(&["PUBLISH", &channel, "f order 42 ü"]).int(), 1);
+        let expected = Hint::MaybeFree { key: key("order 42 ü") };
+        assert_eq!(other.recv().await, Some(expected));
+        assert!(inbox.try_recv().is_err(), "it is for the other");
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        assert_eq!(subscriber.messages.next().await, None);
-        let error = subscriber.channels.add("late").await.expect_err("the connection is gone");
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        for hints in [&mut inbox, &mut other] {
+            assert_eq!(hints.recv().await, Some(Hint::Missed), "over another connection");
+        }
     }
+}
+
+/// Passes the causes of warnings on.
+struct Warnings(UnboundedSender<String>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("leasehold") && *metadata.level() == tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            text.push_str(&format!("{}: {value:?} ", field.name()));
+        });
+        self.0.send(text).expect("the test listens");
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 #[tokio::test]
 async fn a_channel_without_the_right_to_it_is_denied() {
     let server = RedisServer::start();
-    server.command(&[
-        "ACL",
-        "SETUSER",
-        "deaf",
-        "on",
-        ">pw",
-        "resetchannels",
-        "&mine",
-        "+subscribe",
-    ]);
+    let (mine, yours) = (client(0), client(1));
+    let channel = format!("&:lh:inbox:{}", mine.as_str());
+    let rights = ["on", ">pw", "resetchannels", &channel, "+subscribe"];
+    server.command(&[["ACL", "SETUSER", "deaf"].as_slice(), &rights].concat());
     let url = url(&server, "deaf:pw@", "");
-    let mut subscriber =
-        RedisConnector::new(&url).expect("a good URL").subscribe().await.expect("connected");
-    let error = listen(&mut subscriber, "yours").await.expect_err("no right");
-    assert_eq!(error.kind(), ErrorKind::Denied);
-    assert!(told(&error).contains("the channel"), "{error}");
-    listen(&mut subscriber, "mine").await.expect("it has this right");
+    let (sender, mut warnings) = unbounded_channel();
+    // On the thread of this test, which listens too.
+    let _warned = tracing::subscriber::set_default(Warnings(sender));
+    let store = connect(&url).await.expect("connected");
+    let (_mine, mut hints) = listen(&store, &mine);
+    assert_eq!(hints.recv().await, Some(Hint::Missed), "it has this right");
+    let (_yours, mut others) = listen(&store, &yours);
+    let warning = warnings.recv().await.expect("the test holds the sender");
+    assert!(
+        warning.contains("no right to be told") && warning.contains("the channel"),
+        "{warning}"
+    );
+    assert!(others.try_recv().is_err(), "nothing is confirmed");
     server.command(&["ACL", "SETUSER", "deaf", "-subscribe"]);
-    let mut subscriber =
-        RedisConnector::new(&url).expect("a good URL").subscribe().await.expect("connected");
-    let error = listen(&mut subscriber, "mine").await.expect_err("no right");
-    assert!(told(&error).contains("`subscribe`"), "{error}");
+    let store = connect(&url).await.expect("connected");
+    let (_mine, mut hints) = listen(&store, &mine);
+    let warning = warnings.recv().await.expect("the test holds the sender");
+    assert!(warning.contains("`subscribe`") && !warning.contains("pw"), "{warning}");
+    assert!(hints.try_recv().is_err(), "nothing is confirmed");
 }

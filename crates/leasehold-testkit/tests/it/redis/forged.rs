@@ -1,13 +1,10 @@
 //! Forged messages: a user that may read the line of a lock, and publish to inboxes, can tell a
 //! waiter that it was handed the lock.
 
-use std::sync::Arc;
-
 use leasehold::host::Host as _;
-use leasehold::store::redis::{
-    Command, Link, LinkConnector as _, LinkError, RedisConnector, Value,
-};
+use leasehold::store::redis::RedisConnector;
 use leasehold::{Client, Release};
+use leasehold_testkit::protocol::{self, Answer, Command, Connection, Value};
 use tokio::sync::oneshot;
 
 use super::clients::{Scene, ms, play_alone};
@@ -29,7 +26,7 @@ const NEIGHBOUR: &str = "resetchannels +eval +evalsha +get +set +del +exists +in
 const LOOKER: &str = "resetchannels +get +pttl +exists +hgetall +zrange +publish &news:* ~app:*";
 
 /// A connection of an attacker.
-struct Spy(Arc<dyn Link>);
+struct Spy(protocol::Client);
 
 impl Spy {
     /// Connects as a user with these rights.
@@ -37,20 +34,22 @@ impl Spy {
         let words = ["ACL", "SETUSER", "spy", "reset", "on", "nopass"];
         let words: Vec<_> = words.into_iter().chain(rights.split_whitespace()).collect();
         scene.tell(&words);
-        let url = scene.server().url().replace("//", "//spy:any@");
-        let connector = scene.outside.watch(RedisConnector::new(&url).expect("a URL"));
-        let (sender, link) = oneshot::channel();
+        let connector = RedisConnector::new(&scene.server().url()).expect("a URL");
+        let connector = scene.outside.watch(connector);
+        let (sender, client) = oneshot::channel();
         scene.host.spawn_io(Box::pin(async move {
-            let connected = connector.connect().await.expect("it may connect");
-            sender.send(connected.link).ok().expect("it is waited for");
-            connected.io.await;
+            let connected = protocol::Client::connect(&connector).await.expect("it may connect");
+            let Connection { client, io, .. } = connected;
+            sender.send(client).expect("it is waited for");
+            io.await;
         }));
-        Self(link.await.expect("it connects"))
+        let spy = Self(client.await.expect("it connects"));
+        spy.ask(&["AUTH", "spy", "any"]).await.expect("it may log in");
+        spy
     }
 
-    async fn ask(&self, words: &[&str]) -> Result<Value, LinkError> {
-        let command = words[1..].iter().fold(Command::new(words[0]), Command::arg);
-        self.0.submit(command).await
+    async fn ask(&self, words: &[&str]) -> Answer {
+        self.0.ask(&Command::of(words)).await.expect("the connection lasts")
     }
 
     /// Sends a command that the attacker may use.
@@ -175,8 +174,7 @@ fn with_the_documented_rights_nobody_reads_the_lines_of_others() {
                     [&["ZRANGE", &key, "0", "-1"], &["HGETALL", &key], &["GET", &key]];
                 for words in commands {
                     let refused = spy.ask(words).await;
-                    let is_refused = matches!(&refused, Err(LinkError::Refused { code, .. })
-                        if code == "NOPERM");
+                    let is_refused = refused.as_ref().is_err_and(|it| it.code() == "NOPERM");
                     assert!(is_refused, "{words:?} by {rights}: {refused:?}");
                 }
             }
