@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::link::{Command, Value};
+use super::command::{Command, Value};
 use super::scripted::{Scripted, Step};
 use super::wire::Plain;
 use super::{LIMIT, RedisStore, Shared, keys, reply};

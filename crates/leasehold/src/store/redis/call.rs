@@ -1,8 +1,8 @@
 //! Turns requests of the store contract into script calls.
 
+use super::command::{Command, Digits};
 use super::keys::Keys;
 use super::known::ServerProcess;
-use super::link::{Command, Digits};
 use super::scripts::{
     ACQUIRE, ACQUIRE_PLAIN, ACQUIRE_PLAIN_STRICTLY, ACQUIRE_STRICTLY, EVICT, INSPECT, LIVING,
     RELEASE, RELEASE_PLAIN, RENEW, Script,

@@ -183,10 +183,11 @@ mod tests {
     use tokio::task::{JoinHandle, consume_budget};
 
     use super::*;
-    use crate::store::redis::link::{Command, Link, LinkError, Value, establish};
+    use crate::store::redis::command::{Command, NoAnswer, Value};
+    use crate::store::redis::pipeline::{Pipeline, establish};
 
     /// A connection with running I/O, and the server's end of it.
-    async fn connected() -> (Arc<dyn Link>, JoinHandle<()>, DuplexStream) {
+    async fn connected() -> (Arc<Pipeline>, JoinHandle<()>, DuplexStream) {
         let (ours, mut server) = tokio::io::duplex(4096);
         let access = Access::default();
         let hello = async {
@@ -196,7 +197,7 @@ mod tests {
         };
         let (connected, ()) = tokio::join!(establish(Box::new(ours), &access), hello);
         let connected = connected.expect("it answers");
-        (connected.link, tokio::spawn(connected.io), server)
+        (connected.pipeline, tokio::spawn(connected.mover), server)
     }
 
     /// Reads `count` times `ECHO` with a number, and returns the numbers.
@@ -217,8 +218,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_submitted_first_reaches_the_server_first_polled_or_not() {
         const COUNT: u64 = 10_000;
-        let (link, _io, mut server) = connected().await;
-        let mut answers: Vec<_> = (0..COUNT).map(|number| link.submit(echo(number))).collect();
+        let (pipeline, _io, mut server) = connected().await;
+        let mut answers: Vec<_> = (0..COUNT).map(|number| pipeline.submit(&echo(number))).collect();
         // The last answer is awaited first.
         answers.reverse();
         let serve = async {
@@ -237,18 +238,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_has_used_up_its_turn_submits_all_the_same() {
-        let (link, _io, mut server) = connected().await;
+        let (pipeline, _io, mut server) = connected().await;
         let unpolled = poll_fn(|cx| {
             while has_budget_remaining() {
                 let _ = std::pin::pin!(consume_budget()).poll(cx);
             }
-            let unpolled = [1, 2, 3].map(|number| link.submit(echo(number)));
+            let unpolled = [1, 2, 3].map(|number| pipeline.submit(&echo(number)));
             assert!(!has_budget_remaining(), "the turn of the task is over");
             Poll::Ready(unpolled)
         })
         .await;
         // Nobody polls the first three, so they are in the queue or lost.
-        let _last = link.submit(echo(4));
+        let _last = pipeline.submit(&echo(4));
         assert_eq!(read_echoes(&mut server, 4).await, [1, 2, 3, 4]);
         drop(unpolled);
     }
@@ -268,9 +269,9 @@ mod tests {
 
     #[tokio::test]
     async fn requests_can_be_submitted_outside_of_any_runtime() {
-        let (link, _io, mut server) = connected().await;
-        let outside = Arc::clone(&link);
-        let submit = move || [1, 2].map(|number| outside.submit(echo(number)));
+        let (pipeline, _io, mut server) = connected().await;
+        let outside = Arc::clone(&pipeline);
+        let submit = move || [1, 2].map(|number| outside.submit(&echo(number)));
         let answers = std::thread::spawn(submit).join().expect("no panic");
         assert_eq!(read_echoes(&mut server, 2).await, [1, 2]);
         server.write_all(b":1\r\n:2\r\n").await.expect("the client reads");
@@ -279,13 +280,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_is_dropped_breaks_what_is_under_way_and_sends_nothing_more() {
-        let (link, io, mut server) = connected().await;
-        let answer = link.submit(echo(1));
+        let (pipeline, io, mut server) = connected().await;
+        let answer = pipeline.submit(&echo(1));
         read_echoes(&mut server, 1).await;
         io.abort();
-        assert!(matches!(answer.await, Err(LinkError::Broken { .. })));
-        let late = link.submit(echo(2)).await;
-        assert!(matches!(late, Err(LinkError::NotSent { .. })), "{late:?}");
+        assert!(matches!(answer.await, Err(NoAnswer::Broken { .. })));
+        let late = pipeline.submit(&echo(2)).await;
+        assert!(matches!(late, Err(NoAnswer::NotSent { .. })), "{late:?}");
         let mut rest = Vec::new();
         server.read_to_end(&mut rest).await.expect("the socket is closed");
         assert_eq!(rest, b"");
@@ -294,7 +295,7 @@ mod tests {
     #[tokio::test]
     async fn each_answer_is_read_as_what_it_is() {
         let refused = |code: &str, text: &str| {
-            Err(LinkError::Refused { code: code.to_owned(), text: text.to_owned() })
+            Err(NoAnswer::Refused { code: code.to_owned(), text: text.to_owned() })
         };
         let bytes = |text: &[u8]| Value::Bytes(text.to_vec());
         let table = [
@@ -321,9 +322,9 @@ mod tests {
                 refused("ERR", "ERR unknown command 'X'"),
             ),
         ];
-        let (link, _io, mut server) = connected().await;
+        let (pipeline, _io, mut server) = connected().await;
         for (reply, expected) in table {
-            let answer = link.submit(echo(1));
+            let answer = pipeline.submit(&echo(1));
             read_echoes(&mut server, 1).await;
             server.write_all(reply.as_bytes()).await.expect("the client reads");
             assert_eq!(answer.await, expected, "{reply:?}");
@@ -342,17 +343,17 @@ mod tests {
             &"*1\r\n".repeat(1000),
         ];
         for reply in table {
-            let (link, io, mut server) = connected().await;
-            let answers = [link.submit(echo(1)), link.submit(echo(2))];
+            let (pipeline, io, mut server) = connected().await;
+            let answers = [pipeline.submit(&echo(1)), pipeline.submit(&echo(2))];
             read_echoes(&mut server, 2).await;
             server.write_all(reply.as_bytes()).await.expect("the client reads");
             for answer in join_all(answers).await {
-                let is_broken = matches!(answer, Err(LinkError::Broken { .. }));
+                let is_broken = matches!(answer, Err(NoAnswer::Broken { .. }));
                 assert!(is_broken, "{reply:?}: {answer:?}");
             }
             io.await.expect("no panic");
-            let late = link.submit(echo(3)).await;
-            assert!(matches!(late, Err(LinkError::NotSent { .. })), "{late:?}");
+            let late = pipeline.submit(&echo(3)).await;
+            assert!(matches!(late, Err(NoAnswer::NotSent { .. })), "{late:?}");
         }
     }
 
@@ -360,14 +361,14 @@ mod tests {
     async fn a_server_that_closes_breaks_what_is_under_way_in_the_middle_of_a_reply_or_before() {
         // The last reply announces more values than fit into memory.
         for reply in ["", "$10\r\nabc", ":1\r\n", ":1\r\n$5", "*4000000000000000000\r\n:1\r\n"] {
-            let (link, io, mut server) = connected().await;
-            let _first = link.submit(echo(1));
-            let answer = link.submit(echo(2));
+            let (pipeline, io, mut server) = connected().await;
+            let _first = pipeline.submit(&echo(1));
+            let answer = pipeline.submit(&echo(2));
             read_echoes(&mut server, 2).await;
             server.write_all(reply.as_bytes()).await.expect("the client reads");
             drop(server);
             let answer = answer.await;
-            assert!(matches!(answer, Err(LinkError::Broken { .. })), "{reply:?}: {answer:?}");
+            assert!(matches!(answer, Err(NoAnswer::Broken { .. })), "{reply:?}: {answer:?}");
             io.await.expect("no panic");
         }
     }

@@ -10,9 +10,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use super::command::{Command, NoAnswer, Value};
 use super::error::{Said, refusal};
 use super::known::Known;
-use super::link::{Command, LinkError, LinkFuture, Value};
+use super::pipeline::Pending;
 use crate::core::error::{Error, ErrorKind};
 
 /// The longest time to wait for copies. A probe behind such a request must wait that long too,
@@ -92,7 +93,7 @@ impl Confirmation {
     }
 
     /// Reads the answer.
-    fn verdict(self, answer: Result<Value, LinkError>) -> Result<Confirmed, LinkError> {
+    fn verdict(self, answer: Result<Value, NoAnswer>) -> Result<Confirmed, NoAnswer> {
         let (local, replicas) = match answer {
             Ok(Value::Int(replicas)) if !self.fsync => (1, replicas),
             Ok(Value::Array(counts)) if self.fsync => match counts[..] {
@@ -100,7 +101,7 @@ impl Confirmation {
                 _ => return Ok(Err(strange())),
             },
             Ok(_) => return Ok(Err(strange())),
-            Err(LinkError::Refused { code, text }) => {
+            Err(NoAnswer::Refused { code, text }) => {
                 let kind = match refusal(&code, &text).kind() {
                     ErrorKind::Unknown => ErrorKind::Unavailable,
                     kind => kind,
@@ -114,8 +115,8 @@ impl Confirmation {
                 return Ok(Err(Shortfall { kind, what, next, said: Some(text) }));
             }
             // The write was sent before, and nobody knows whether it arrived.
-            Err(LinkError::NotSent { reason } | LinkError::Broken { reason }) => {
-                return Err(LinkError::Broken { reason });
+            Err(NoAnswer::NotSent { reason } | NoAnswer::Broken { reason }) => {
+                return Err(NoAnswer::Broken { reason });
             }
         };
         let Self { replicas: wanted, within, .. } = self;
@@ -202,31 +203,28 @@ pub(super) struct Reply {
 /// The answers to a command and to its request for copies, if there is one. A refused command needs
 /// no copies.
 pub(super) struct Replying {
-    answer: LinkFuture<Result<Value, LinkError>>,
+    answer: Pending,
     value: Option<Value>,
-    confirming: Option<(Confirmation, LinkFuture<Result<Value, LinkError>>)>,
+    confirming: Option<(Confirmation, Pending)>,
 }
 
 impl Replying {
-    pub(super) fn new(
-        answer: LinkFuture<Result<Value, LinkError>>,
-        confirming: Option<(Confirmation, LinkFuture<Result<Value, LinkError>>)>,
-    ) -> Self {
+    pub(super) fn new(answer: Pending, confirming: Option<(Confirmation, Pending)>) -> Self {
         Self { answer, value: None, confirming }
     }
 }
 
 impl Future for Replying {
-    type Output = Result<Reply, LinkError>;
+    type Output = Result<Reply, NoAnswer>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if this.value.is_none() {
-            this.value = Some(ready!(this.answer.as_mut().poll(cx))?);
+            this.value = Some(ready!(Pin::new(&mut this.answer).poll(cx))?);
         }
         let confirmed = match &mut this.confirming {
             Some((confirmation, answer)) => {
-                confirmation.verdict(ready!(answer.as_mut().poll(cx)))?
+                confirmation.verdict(ready!(Pin::new(answer).poll(cx)))?
             }
             None => Ok(()),
         };
@@ -237,9 +235,8 @@ impl Future for Replying {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
-
     use futures_util::FutureExt as _;
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -277,9 +274,9 @@ mod tests {
         }
     }
 
-    fn said(text: &str) -> Result<Value, LinkError> {
+    fn said(text: &str) -> Result<Value, NoAnswer> {
         let code = text.split(' ').next().unwrap_or_default().to_owned();
-        Err(LinkError::Refused { code, text: text.to_owned() })
+        Err(NoAnswer::Refused { code, text: text.to_owned() })
     }
 
     #[test]
@@ -329,30 +326,40 @@ mod tests {
         }
     }
 
+    fn answered(answer: Result<Value, NoAnswer>) -> Pending {
+        let (sender, pending) = oneshot::channel();
+        sender.send(answer).expect("it is waited for");
+        Pending(pending)
+    }
+
     /// The write was sent before, so its outcome is unknown.
     #[test]
     fn a_connection_that_ends_before_both_are_answered_leaves_the_outcome_open() {
         let asked = confirmation(Copies::new(Replicas::Count(1), false), None, 1_000);
         let asked = asked.expect("it is asked for");
         let reason = || "it ended".to_owned();
-        let ends =
-            [LinkError::Broken { reason: reason() }, LinkError::NotSent { reason: reason() }];
+        let ends = [NoAnswer::Broken { reason: reason() }, NoAnswer::NotSent { reason: reason() }];
         for end in ends {
-            let confirming = Some((asked, Box::pin(ready(Err(end))) as LinkFuture<_>));
-            let reply = Replying::new(Box::pin(ready(Ok(Value::Int(1)))), confirming);
+            let confirming = Some((asked, answered(Err(end))));
+            let reply = Replying::new(answered(Ok(Value::Int(1))), confirming);
             let reply = reply.now_or_never().expect("it has ended").map(|reply| reply.value);
-            assert_eq!(reply, Err(LinkError::Broken { reason: reason() }));
+            assert_eq!(reply, Err(NoAnswer::Broken { reason: reason() }));
         }
     }
 
     #[test]
     fn a_request_that_was_refused_does_not_wait_for_copies() {
         let asked = confirmation(Copies::new(Replicas::Count(1), false), None, 1_000);
-        let waiting = || asked.map(|asked| (asked, Box::pin(pending()) as LinkFuture<_>));
-        let reply = Replying::new(Box::pin(ready(said("NOSCRIPT no"))), waiting());
+        let mut senders = Vec::new();
+        let mut waiting = || {
+            let (sender, pending) = oneshot::channel();
+            senders.push(sender);
+            asked.map(|asked| (asked, Pending(pending)))
+        };
+        let reply = Replying::new(answered(said("NOSCRIPT no")), waiting());
         let reply = reply.now_or_never().expect("it is answered");
-        assert!(matches!(reply, Err(LinkError::Refused { .. })), "{reply:?}");
-        let reply = Replying::new(Box::pin(ready(Ok(Value::Int(1)))), waiting());
+        assert!(matches!(reply, Err(NoAnswer::Refused { .. })), "{reply:?}");
+        let reply = Replying::new(answered(Ok(Value::Int(1))), waiting());
         assert!(reply.now_or_never().is_none(), "a grant does");
     }
 }

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::link::LinkError;
+use super::command::NoAnswer;
 use crate::core::error::{Error, ErrorKind};
 
 /// How much of a server's text is repeated, in characters.
@@ -23,17 +23,17 @@ pub(super) fn refusal(code: &str, text: &str) -> Error {
 }
 
 /// The error for a request without an answer.
-pub(super) fn no_answer(error: &LinkError) -> Error {
+pub(super) fn no_answer(error: &NoAnswer) -> Error {
     match error {
-        LinkError::Refused { code, text } => refusal(code, text),
-        LinkError::NotSent { reason } => Error::new(
+        NoAnswer::Refused { code, text } => refusal(code, text),
+        NoAnswer::NotSent { reason } => Error::new(
             ErrorKind::Unavailable,
             format!(
                 "there is no connection to the server ({}); no request was sent, try again",
                 shown(reason)
             ),
         ),
-        LinkError::Broken { reason } => Error::new(
+        NoAnswer::Broken { reason } => Error::new(
             ErrorKind::Unknown,
             format!(
                 "the connection ended before the answer came ({}); the request may have taken \
@@ -465,14 +465,14 @@ mod tests {
 
     #[test]
     fn a_request_that_left_may_have_taken_effect_and_one_that_did_not_has_not() {
-        let error = no_answer(&LinkError::NotSent { reason: "gone\n".to_owned() });
+        let error = no_answer(&NoAnswer::NotSent { reason: "gone\n".to_owned() });
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("(gone\\n); no request was sent"), "{error}");
-        let error = no_answer(&LinkError::Broken { reason: "reset".to_owned() });
+        let error = no_answer(&NoAnswer::Broken { reason: "reset".to_owned() });
         assert_eq!(error.kind(), ErrorKind::Unknown);
         assert!(error.to_string().contains("may have taken effect"), "{error}");
         let text = "READONLY You can't".to_owned();
-        let error = no_answer(&LinkError::Refused { code: "READONLY".to_owned(), text });
+        let error = no_answer(&NoAnswer::Refused { code: "READONLY".to_owned(), text });
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }
 

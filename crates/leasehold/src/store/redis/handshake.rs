@@ -10,11 +10,11 @@ use std::io;
 use std::sync::Arc;
 
 use super::codec::{self, Frame, Reader};
+use super::command::Command;
 use super::connector::{Access, Stream, write_all};
 use super::copies::Replicas;
 use super::error::{Said, refusal};
 use super::keys;
-use super::link::Command;
 use super::terms::Terms;
 use crate::core::error::{Error, ErrorKind};
 
@@ -273,7 +273,7 @@ impl Step {
 }
 
 /// `Config`, because retrying does not help.
-pub(super) fn no_replicas() -> Error {
+fn no_replicas() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not report its number of replicas (`INFO replication`), which \
@@ -282,7 +282,7 @@ pub(super) fn no_replicas() -> Error {
 }
 
 /// `Config`, because retrying does not help.
-pub(super) fn no_run_id() -> Error {
+fn no_run_id() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not report a `run_id` and a `master_replid` (`INFO server`, `INFO \

@@ -10,7 +10,26 @@
 //! | anything else | an answer |
 
 use super::codec::Frame;
-use super::link::{Message, News};
+
+/// A message that a server sends without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// A message on a subscribed channel.
+    Published(Message),
+    /// This key has changed, and is no longer tracked.
+    Changed(Vec<u8>),
+    /// All keys may have changed, and none is tracked any longer.
+    AllChanged,
+}
+
+/// A message of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    /// The channel.
+    pub(super) channel: String,
+    /// The content.
+    pub(super) payload: Vec<u8>,
+}
 
 /// One received value.
 #[derive(Debug, PartialEq)]

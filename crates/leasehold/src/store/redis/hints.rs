@@ -15,8 +15,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::connector::Connector;
+use super::heard::{Message, News};
 use super::home::Home;
-use super::link::{Channels, LinkConnector, Message, Messages, News, Subscriber};
+use super::listen::{Channels, Messages, Subscriber, subscribe};
 use super::tracked::Tracked;
 use super::{keys, message};
 use crate::core::backoff::{Backoff, Delays};
@@ -48,7 +50,7 @@ const INBOXES_LOOKED_AT: usize = 256;
 /// Receives the hints of the server and passes them to the clients.
 pub(super) struct Hints {
     host: Arc<dyn Host>,
-    connector: Arc<dyn LinkConnector>,
+    connector: Arc<dyn Connector>,
     /// Whether every message that hands a key over needs to be confirmed.
     confirms: bool,
     sinks: Sinks,
@@ -90,10 +92,10 @@ enum Listening {
 }
 
 impl Hints {
-    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>) -> Arc<Self> {
+    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>) -> Arc<Self> {
         Arc::new(Self {
             host,
-            confirms: connector.terms().confirm,
+            confirms: connector.access().terms.confirm,
             connector,
             sinks: Sinks::default(),
             state: Mutex::default(),
@@ -317,15 +319,15 @@ struct Running {
 }
 
 impl Running {
-    async fn run(mut self, host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>) {
+    async fn run(mut self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
         self.listen(host, connector).await;
         self.has_ended = true;
     }
 
-    async fn listen(&self, host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>) {
+    async fn listen(&self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
         let mut pauses = RECONNECT.delays();
         loop {
-            let connected = within(Arc::clone(&host), STEP_LIMIT, connector.subscribe()).await;
+            let connected = within(Arc::clone(&host), STEP_LIMIT, subscribe(&*connector)).await;
             let ended = match connected {
                 Ok(subscriber) => self.serve(&host, subscriber, &mut pauses).await,
                 Err(error) => Ended::Failed(error),
@@ -363,7 +365,7 @@ impl Running {
             hints.connected(channels.tracks());
         }
         loop {
-            let asked = self.ask(host, &mut *channels, &mut *messages, pauses).await;
+            let asked = self.ask(host, &mut channels, &mut messages, pauses).await;
             if let Err(ended) = asked {
                 return ended;
             }
@@ -385,12 +387,13 @@ impl Running {
     async fn ask(
         &self,
         host: &Arc<dyn Host>,
-        channels: &mut dyn Channels,
-        messages: &mut dyn Messages,
+        channels: &mut Channels,
+        messages: &mut Messages,
         pauses: &mut Delays,
     ) -> Result<(), Ended> {
         while let Some(inbox) = self.next_wanted() {
-            let added = channels.add(&keys::inbox(&inbox));
+            let channel = keys::inbox(&inbox);
+            let added = channels.add(&channel);
             self.attend(messages, within(Arc::clone(host), STEP_LIMIT, added)).await?;
             pauses.reset();
             if let Some(hints) = self.hints.upgrade() {
@@ -426,7 +429,7 @@ impl Running {
     /// Waits for an answer and takes messages meanwhile, because the answer comes among them.
     async fn attend<T>(
         &self,
-        messages: &mut dyn Messages,
+        messages: &mut Messages,
         asking: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Ended> {
         let mut asking = pin!(asking);

@@ -3,31 +3,54 @@
 //! It uses RESP3 if the server does, and asks the server to track keys if that is allowed.
 //! Otherwise it uses RESP2 and receives only published messages.
 
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "these tests bring a server of their own")]
+mod tests;
+
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::oneshot;
 
 use super::codec::{self, Frame, Reader};
-use super::connector::{Access, Stream};
+use super::command::Command;
+use super::connector::{Access, Connector, Stream};
 use super::error::refusal;
 use super::handshake::handshake;
-use super::heard::{Heard, heard};
-use super::link::{Channels, Command, Messages, News, Subscriber};
+use super::heard::{Heard, News, heard};
 use crate::core::error::{Error, ErrorKind};
 
+/// A connection on which messages come in.
+pub(super) struct Subscriber {
+    /// Adds channels and keys.
+    pub(super) channels: Channels,
+    /// Receives messages.
+    pub(super) messages: Messages,
+}
+
+/// Connects for messages. No channel is subscribed yet.
+///
+/// # Errors
+///
+/// `Unavailable`, `Denied` or `Config`.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes everything that it has opened.
+pub(super) async fn subscribe(connector: &dyn Connector) -> Result<Subscriber, Error> {
+    let subscriber = async { establish(connector.open().await?, &connector.access()).await };
+    subscriber.await.map_err(|error| error.at(&connector.label()))
+}
+
 /// Turns an open stream into a connection for messages.
-pub(super) async fn establish(
-    mut stream: Box<dyn Stream>,
-    access: &Access,
-) -> Result<Subscriber, Error> {
+async fn establish(mut stream: Box<dyn Stream>, access: &Access) -> Result<Subscriber, Error> {
     handshake(&mut *stream, access).await?;
     let asked = Arc::new(Asked::default());
-    let mut messages = RedisMessages {
+    let mut messages = Messages {
         stream,
         writing: Vec::new(),
         reader: Reader::of_resp3(),
@@ -35,7 +58,7 @@ pub(super) async fn establish(
         asked: Arc::clone(&asked),
         ended: false,
     };
-    let mut channels = RedisChannels { asked, tracks: false };
+    let mut channels = Channels { asked, tracks: false };
     {
         let mut choosing = pin!(channels.choose_protocol());
         loop {
@@ -47,7 +70,7 @@ pub(super) async fn establish(
             }
         }
     }
-    Ok(Subscriber { channels: Box::new(channels), messages: Box::new(messages) })
+    Ok(Subscriber { channels, messages })
 }
 
 fn gone() -> Error {
@@ -117,12 +140,13 @@ impl Asked {
     }
 }
 
-struct RedisChannels {
+/// The channels and keys of a [`Subscriber`].
+pub(super) struct Channels {
     asked: Arc<Asked>,
     tracks: bool,
 }
 
-impl RedisChannels {
+impl Channels {
     /// Asks for RESP3 and key tracking. The server may refuse each: it is old, the user lacks the
     /// right, or the command was renamed.
     async fn choose_protocol(&mut self) -> Result<(), Error> {
@@ -145,42 +169,50 @@ impl RedisChannels {
             frame => Ok(frame),
         }
     }
-}
 
-impl Channels for RedisChannels {
-    fn add(
-        &mut self,
-        channel: &str,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
-        let subscribe = Command::new("SUBSCRIBE").arg(channel);
-        Box::pin(async move {
-            match self.ask(&subscribe).await? {
-                Frame::Array(_) => Ok(()),
-                _ => Err(gone()),
-            }
-        })
+    /// Subscribes to a channel. Ends when the server has confirmed it.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` if the user has no right to it; `Unavailable` if the connection is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the channel subscribed.
+    pub(super) async fn add(&mut self, channel: &str) -> Result<(), Error> {
+        match self.ask(&Command::new("SUBSCRIBE").arg(channel)).await? {
+            Frame::Array(_) => Ok(()),
+            _ => Err(gone()),
+        }
     }
 
-    fn tracks(&self) -> bool {
+    /// Whether the server reports changes of the keys that [`track`](Self::track) names.
+    pub(super) const fn tracks(&self) -> bool {
         self.tracks
     }
 
-    fn track(
-        &mut self,
-        key: &str,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + '_>> {
+    /// Asks the server to report the next change of a key once, by [`News::Changed`]. A change is
+    /// when the key is set, deleted, given another expiry, or expires. Ends when the server has
+    /// confirmed it, and returns whether the key exists.
+    ///
+    /// # Errors
+    ///
+    /// Like [`add`](Self::add).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the key tracked.
+    pub(super) async fn track(&mut self, key: &str) -> Result<bool, Error> {
         // The server tracks every key that is read. EXISTS reads it without its owner token.
-        let exists = Command::new("EXISTS").arg(key);
-        Box::pin(async move {
-            match self.ask(&exists).await? {
-                Frame::Int(count) => Ok(count > 0),
-                _ => Err(gone()),
-            }
-        })
+        match self.ask(&Command::new("EXISTS").arg(key)).await? {
+            Frame::Int(count) => Ok(count > 0),
+            _ => Err(gone()),
+        }
     }
 }
 
-struct RedisMessages {
+/// The messages of a [`Subscriber`].
+pub(super) struct Messages {
     stream: Box<dyn Stream>,
     /// The rest of the requests that are being written.
     writing: Vec<u8>,
@@ -191,13 +223,13 @@ struct RedisMessages {
     ended: bool,
 }
 
-impl Messages for RedisMessages {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<News>> + Send + '_>> {
-        Box::pin(poll_fn(|cx| self.poll(cx)))
+impl Messages {
+    /// The next message; `None` once the connection is gone. [`Channels::add`] and
+    /// [`Channels::track`] only end while this is polled. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Option<News> {
+        poll_fn(|cx| self.poll(cx)).await
     }
-}
 
-impl RedisMessages {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
         loop {
             if let Some(news) = self.news.pop_front() {
@@ -253,242 +285,9 @@ impl RedisMessages {
     }
 }
 
-impl Drop for RedisMessages {
+impl Drop for Messages {
     fn drop(&mut self) {
         // No answers are moved any more.
         *self.asked.lock() = None;
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "these tests bring a server of their own")]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-
-    use super::*;
-    use crate::store::redis::codec::BUFFER_KEPT;
-    use crate::store::redis::link::Message;
-
-    /// How much the pipe between client and server holds.
-    const PIPE: usize = 4096;
-
-    /// The first requests after PING.
-    const CHOICE: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n\
-                          *3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n";
-
-    /// The answers of a server that knows neither command, and of a server that knows both.
-    const OLD: &str = "-ERR unknown command `HELLO`\r\n-ERR Unknown subcommand\r\n";
-    const NEW: &str = "%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*0\r\n+OK\r\n";
-
-    async fn established(choice: &str) -> (Result<Subscriber, Error>, DuplexStream) {
-        let (ours, mut server) = tokio::io::duplex(PIPE);
-        let access = Access::default();
-        let hello = async {
-            let mut ping = [0; 14];
-            server.read_exact(&mut ping).await.expect("a PING");
-            server.write_all(b"+PONG\r\n").await.expect("the client reads");
-            let mut asked = [0; CHOICE.len()];
-            server.read_exact(&mut asked).await.expect("the choice");
-            assert_eq!(asked, CHOICE.as_bytes());
-            server.write_all(choice.as_bytes()).await.expect("the client reads");
-            if choice.is_empty() {
-                server.shutdown().await.expect("it is open");
-            }
-        };
-        let (subscriber, ()) = tokio::join!(establish(Box::new(ours), &access), hello);
-        (subscriber, server)
-    }
-
-    async fn subscribed() -> (Subscriber, DuplexStream) {
-        let (subscriber, server) = established(OLD).await;
-        let subscriber = subscriber.expect("it answers");
-        assert!(!subscriber.channels.tracks());
-        (subscriber, server)
-    }
-
-    /// Reads one request.
-    async fn read_subscribe(server: &mut DuplexStream) {
-        const REQUEST: &[u8] = b"*2\r\n$9\r\nSUBSCRIBE\r\n$5\r\ninbox\r\n";
-        let mut request = [0; REQUEST.len()];
-        server.read_exact(&mut request).await.expect("a request");
-        assert_eq!(request, REQUEST);
-    }
-
-    const CONFIRMED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
-
-    fn message(payload: &str) -> Vec<u8> {
-        let length = payload.len();
-        format!("*3\r\n$7\r\nmessage\r\n$5\r\ninbox\r\n${length}\r\n{payload}\r\n").into_bytes()
-    }
-
-    #[tokio::test]
-    async fn a_channel_is_confirmed_and_its_messages_come_in() {
-        let (mut subscriber, mut server) = subscribed().await;
-        let serve = async {
-            read_subscribe(&mut server).await;
-            server.write_all(CONFIRMED).await.expect("the client reads");
-            server.write_all(&message("g 1\r\n\u{0}")).await.expect("the client reads");
-        };
-        let (added, next, ()) =
-            tokio::join!(subscriber.channels.add("inbox"), subscriber.messages.next(), serve);
-        added.expect("confirmed");
-        let expected = Message { channel: "inbox".to_owned(), payload: b"g 1\r\n\0".to_vec() };
-        assert_eq!(next, Some(News::Published(expected)));
-        drop(server);
-        assert_eq!(subscriber.messages.next().await, None);
-        let late = subscriber.channels.add("inbox").await.expect_err("the connection is gone");
-        assert_eq!(late.kind(), ErrorKind::Unavailable);
-    }
-
-    #[tokio::test]
-    async fn a_channel_that_is_refused_is_denied_and_the_connection_goes_on() {
-        let (mut subscriber, mut server) = subscribed().await;
-        let serve = async {
-            read_subscribe(&mut server).await;
-            let refusal = b"-NOPERM this user has no permissions to access one of the channels\r\n";
-            server.write_all(refusal).await.expect("the client reads");
-            read_subscribe(&mut server).await;
-            server.write_all(CONFIRMED).await.expect("the client reads");
-        };
-        let add = async {
-            let refused = subscriber.channels.add("inbox").await;
-            (refused, subscriber.channels.add("inbox").await)
-        };
-        let asked = async { tokio::join!(add, serve).0 };
-        let (refused, added) = tokio::select! {
-            asked = asked => asked,
-            _ = subscriber.messages.next() => panic!("nothing is published"),
-        };
-        let refused = refused.expect_err("no right");
-        assert_eq!(refused.kind(), ErrorKind::Denied);
-        assert!(refused.to_string().contains("channel"), "{refused}");
-        added.expect("confirmed");
-    }
-
-    #[tokio::test]
-    async fn a_server_that_tells_of_changed_keys_is_asked_about_them() {
-        let (subscriber, mut server) = established(NEW).await;
-        let mut subscriber = subscriber.expect("it answers");
-        assert!(subscriber.channels.tracks());
-        const REQUEST: &[u8] = b"*2\r\n$6\r\nEXISTS\r\n$1\r\na\r\n";
-        let serve = async {
-            for reply in [":1\r\n", ">2\r\n$10\r\ninvalidate\r\n_\r\n:0\r\n", "-NOPERM no\r\n"] {
-                let mut request = [0; REQUEST.len()];
-                server.read_exact(&mut request).await.expect("a request");
-                assert_eq!(request, REQUEST);
-                server.write_all(reply.as_bytes()).await.expect("the client reads");
-            }
-            let changed = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n";
-            server.write_all(changed).await.expect("the client reads");
-            server.shutdown().await.expect("it is open");
-        };
-        let track = async {
-            assert_eq!(subscriber.channels.track("a").await.ok(), Some(true));
-            assert_eq!(subscriber.channels.track("a").await.ok(), Some(false));
-            let refused = subscriber.channels.track("a").await.expect_err("no right");
-            assert_eq!(refused.kind(), ErrorKind::Denied);
-        };
-        let take = async {
-            let mut taken = Vec::new();
-            while let Some(news) = subscriber.messages.next().await {
-                taken.push(news);
-            }
-            taken
-        };
-        let (taken, (), ()) = tokio::join!(take, track, serve);
-        let changed = |key: &str| News::Changed(key.as_bytes().to_vec());
-        assert_eq!(taken, [News::AllChanged, changed("a"), changed("b")]);
-    }
-
-    #[tokio::test]
-    async fn a_server_may_refuse_either_and_one_that_goes_away_is_told_from_it() {
-        let table = [
-            ("%0\r\n+OK\r\n", Some(true)),
-            ("%0\r\n-NOPERM no right to run 'client|tracking'\r\n", Some(false)),
-            ("-NOPERM no right to run 'hello'\r\n+OK\r\n", Some(false)),
-            ("+OK\r\n+OK\r\n", Some(false)),
-            ("", None),
-            ("%0\r\nHTTP/1.1 400\r\n", None),
-        ];
-        for (choice, expected) in table {
-            let (subscriber, server) = established(choice).await;
-            let tracks = subscriber.as_ref().map(|subscriber| subscriber.channels.tracks());
-            assert_eq!(tracks.as_ref().ok().copied(), expected, "{choice:?}");
-            if let Err(error) = tracks {
-                assert_eq!(error.kind(), ErrorKind::Unavailable);
-            }
-            drop(server);
-        }
-    }
-
-    /// Writes while there is room, and returns how many bytes that were.
-    async fn write_while_it_is_read(server: &mut DuplexStream, bytes: &[u8]) -> usize {
-        /// Turns of the only thread without progress. After these, nobody reads.
-        const STILL: usize = 1_000;
-        let (mut written, mut still) = (0, 0);
-        while written < bytes.len() && still < STILL {
-            let write = poll_fn(|cx| {
-                let polled = Stream::poll_write(server, cx, &bytes[written..]);
-                Poll::Ready(match polled {
-                    Poll::Ready(count) => count.expect("the client is there"),
-                    Poll::Pending => 0,
-                })
-            });
-            let count = write.await;
-            written += count;
-            still = if count == 0 { still + 1 } else { 0 };
-            tokio::task::yield_now().await;
-        }
-        written
-    }
-
-    #[tokio::test]
-    async fn messages_that_nobody_takes_are_not_read_and_none_of_them_is_lost() {
-        let (mut subscriber, mut server) = subscribed().await;
-        let one = message("x");
-        let count = 100 * PIPE / one.len();
-        let flood = one.repeat(count);
-        let written = write_while_it_is_read(&mut server, &flood).await;
-        assert_eq!(written, PIPE, "what the pipe holds");
-        let rest = async {
-            server.write_all(&flood[written..]).await.expect("the client reads");
-            drop(server);
-        };
-        let take = async {
-            let mut taken = 0;
-            while subscriber.messages.next().await.is_some() {
-                taken += 1;
-            }
-            taken
-        };
-        let (taken, ()) = tokio::join!(take, rest);
-        assert_eq!(taken, count);
-    }
-
-    #[tokio::test]
-    async fn a_message_longer_than_what_is_read_at_a_time_is_taken_and_those_after_it() {
-        let (mut subscriber, mut server) = subscribed().await;
-        let long = "x".repeat(3 * BUFFER_KEPT);
-        let write = async {
-            server.write_all(&message(&long)).await.expect("the client reads");
-            server.write_all(&message("short")).await.expect("the client reads");
-        };
-        let take = async {
-            for expected in [long.as_str(), "short"] {
-                let taken = subscriber.messages.next().await.expect("a message");
-                let News::Published(taken) = taken else { panic!("{taken:?}") };
-                assert_eq!(taken.payload.len(), expected.len());
-            }
-        };
-        tokio::join!(write, take);
-    }
-
-    #[tokio::test]
-    async fn nonsense_ends_the_messages() {
-        for nonsense in ["HTTP/1.1 200 OK\r\n", ":1\r\n", "*1\r\n$3\r\nfoo\r\n", "-ERR gone\r\n"] {
-            let (mut subscriber, mut server) = subscribed().await;
-            server.write_all(nonsense.as_bytes()).await.expect("the client reads");
-            assert_eq!(subscriber.messages.next().await, None, "{nonsense:?}");
-        }
     }
 }

@@ -9,6 +9,7 @@
 mod browse;
 mod call;
 mod codec;
+mod command;
 mod connect;
 mod connector;
 mod copies;
@@ -19,7 +20,6 @@ mod hints;
 mod home;
 mod keys;
 mod known;
-mod link;
 mod listen;
 mod message;
 mod options;
@@ -50,10 +50,6 @@ use futures_util::future::{Either, ready};
 pub use connect::RedisConnector;
 pub use connector::{Access, Connector, Opening, Stream};
 pub use copies::{Copies, Replicas};
-pub use link::{
-    Channels, Command, Connected, Link, LinkConnector, LinkError, LinkFuture, Message, Messages,
-    News, Subscriber, Value,
-};
 pub use terms::{Strict, Terms};
 
 use self::copies::{Reply, Shortfall};
@@ -146,7 +142,7 @@ impl RedisStore {
     ///
     /// Nothing is left behind.
     pub async fn connect_with(
-        connector: impl LinkConnector,
+        connector: impl Connector,
         host: Arc<dyn Host>,
     ) -> Result<Self, Error> {
         let store = Self::open(connector, host);
@@ -156,13 +152,13 @@ impl RedisStore {
 
     /// Creates a store that connects with its first request, with your own connector. The server
     /// may be down at first, for example as a node of a [`Quorum`](crate::store::Quorum).
-    pub fn open(connector: impl LinkConnector, host: Arc<dyn Host>) -> Self {
-        let connector: Arc<dyn LinkConnector> = Arc::new(connector);
+    pub fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
+        let connector: Arc<dyn Connector> = Arc::new(connector);
         let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
         let shared = Shared {
             process: Process::this(),
             label: connector.label(),
-            terms: connector.terms(),
+            terms: connector.access().terms,
             asks: wire(Home::Asker),
             renewals: wire(Home::Host),
             hints: Hints::new(Arc::clone(&host), Arc::clone(&connector)),

@@ -5,7 +5,7 @@
 //! the rest of a lock.
 
 use std::collections::VecDeque;
-use std::future::{Future, ready};
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,13 +14,51 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::sync::oneshot;
 
 use super::codec::{self, Frame, Invalid, Reader};
-use super::connector::Stream;
-use super::link::{Command, Link, LinkError, LinkFuture, Value};
+use super::command::{Command, NoAnswer, Value};
+use super::connector::{Access, Connector, Stream};
+use super::handshake::{ServerFacts, handshake_on_terms};
+use super::known::{Known, ServerProcess};
+use crate::core::error::Error;
 
 /// A buffer that has grown larger is dropped.
 const KEPT_BYTES: usize = 256 * 1024;
 
-type Reply = Result<Value, LinkError>;
+type Reply = Result<Value, NoAnswer>;
+
+/// A new connection.
+pub(super) struct Connected {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) mover: Mover,
+    /// What the server said of itself.
+    pub(super) known: Known,
+}
+
+/// Connects, logs in, selects the database, and waits for an answer of the server, because an open
+/// port alone proves nothing.
+///
+/// # Errors
+///
+/// `Unavailable`, `Denied`, `Config` or `Unsupported`. No request was sent.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes everything that it has opened.
+pub(super) async fn connect(connector: &dyn Connector) -> Result<Connected, Error> {
+    let connected = async { establish(connector.open().await?, &connector.access()).await };
+    connected.await.map_err(|error| error.at(&connector.label()))
+}
+
+/// Turns an open stream into a connection.
+pub(super) async fn establish(
+    mut stream: Box<dyn Stream>,
+    access: &Access,
+) -> Result<Connected, Error> {
+    let facts = handshake_on_terms(&mut *stream, access).await?;
+    let ServerFacts { run_id, replid, replicas } = facts;
+    let process = run_id.zip(replid).map(|(run_id, replid)| ServerProcess { run_id, replid });
+    let (pipeline, mover) = Pipeline::open(stream);
+    Ok(Connected { pipeline, mover, known: Known::new(process, replicas) })
+}
 
 /// The side of a connection that takes requests.
 pub(super) struct Pipeline {
@@ -40,7 +78,7 @@ struct State {
 
 impl Pipeline {
     /// Opens a connection over a stream. Returns it with the task that does its I/O until it ends.
-    pub(super) fn open(stream: Box<dyn Stream>) -> (Arc<Self>, LinkFuture<()>) {
+    fn open(stream: Box<dyn Stream>) -> (Arc<Self>, Mover) {
         let pipeline = Arc::new(Self { state: Mutex::default() });
         let mover = Mover {
             pipeline: Arc::clone(&pipeline),
@@ -50,36 +88,36 @@ impl Pipeline {
             reader: Reader::of_resp2(),
             why: None,
         };
-        (pipeline, Box::pin(mover))
+        (pipeline, mover)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics halfway under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Link for Pipeline {
-    fn submit(&self, command: Command) -> LinkFuture<Reply> {
+    /// Sends a request. It is in the queue of the connection when this returns, so requests reach
+    /// the server in the order of these calls. Dropping the future does not take it back.
+    pub(super) fn submit(&self, command: &Command) -> Pending {
+        let (sender, answer) = oneshot::channel();
         let mut state = self.state();
         if state.ended {
-            let reason = "it had ended".to_owned();
-            return Box::pin(ready(Err(LinkError::NotSent { reason })));
+            let _waits = sender.send(Err(NoAnswer::NotSent { reason: "it had ended".to_owned() }));
+            return Pending(answer);
         }
-        codec::write(&command, &mut state.out);
-        let (sender, answer) = oneshot::channel();
+        codec::write(command, &mut state.out);
         state.waiting.push_back(sender);
         let writer = state.writer.take();
         drop(state);
         if let Some(writer) = writer {
             writer.wake();
         }
-        Box::pin(Pending(answer))
+        Pending(answer)
     }
 }
 
 /// Waits for an answer.
-struct Pending(oneshot::Receiver<Reply>);
+pub(super) struct Pending(pub(super) oneshot::Receiver<Reply>);
 
 impl Future for Pending {
     type Output = Reply;
@@ -89,12 +127,12 @@ impl Future for Pending {
     }
 }
 
-fn broken(why: Option<&str>) -> LinkError {
-    LinkError::Broken { reason: why.unwrap_or("the connection failed").to_owned() }
+fn broken(why: Option<&str>) -> NoAnswer {
+    NoAnswer::Broken { reason: why.unwrap_or("the connection failed").to_owned() }
 }
 
 /// Does the I/O of one connection. Ends with the connection, and ends it when dropped.
-struct Mover {
+pub(super) struct Mover {
     pipeline: Arc<Pipeline>,
     stream: Box<dyn Stream>,
     writing: Vec<u8>,
@@ -226,8 +264,8 @@ mod tests {
     }
 
     /// Polls the I/O task once.
-    async fn moved(io: &mut LinkFuture<()>) {
-        let turn = poll_fn(|cx| Poll::Ready(io.as_mut().poll(cx).is_pending()));
+    async fn moved(io: &mut Mover) {
+        let turn = poll_fn(|cx| Poll::Ready(Pin::new(&mut *io).poll(cx).is_pending()));
         assert!(turn.await, "the connection goes on");
     }
 
@@ -237,10 +275,10 @@ mod tests {
         let (stream, mut server) = tokio::io::duplex(1 << 20);
         let writes = Arc::new(AtomicUsize::new(0));
         let counting = Counting { stream, writes: Arc::clone(&writes) };
-        let (link, mut io) = Pipeline::open(Box::new(counting));
+        let (pipeline, mut io) = Pipeline::open(Box::new(counting));
         for round in 1..3 {
             let answers: Vec<_> = (0..COUNT)
-                .map(|number| link.submit(Command::new("ECHO").number(number as u64)))
+                .map(|number| pipeline.submit(&Command::new("ECHO").number(number as u64)))
                 .collect();
             moved(&mut io).await;
             assert_eq!(writes.load(Ordering::Relaxed), round);
@@ -257,12 +295,12 @@ mod tests {
     #[tokio::test]
     async fn answers_that_nobody_asked_for_end_the_connection() {
         let (stream, mut server) = tokio::io::duplex(1_000);
-        let (link, io) = Pipeline::open(Box::new(stream));
-        let answer = link.submit(Command::new("PING"));
+        let (pipeline, io) = Pipeline::open(Box::new(stream));
+        let answer = pipeline.submit(&Command::new("PING"));
         server.write_all(b"+PONG\r\n:1\r\n").await.expect("room");
         io.await;
         assert_eq!(answer.await, Ok(Value::Bytes(b"PONG".to_vec())));
-        let late = link.submit(Command::new("PING")).await;
-        assert!(matches!(late, Err(LinkError::NotSent { .. })), "{late:?}");
+        let late = pipeline.submit(&Command::new("PING")).await;
+        assert!(matches!(late, Err(NoAnswer::NotSent { .. })), "{late:?}");
     }
 }

@@ -5,8 +5,8 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::command::{Command, Value};
 use super::known::Known;
-use super::link::{Command, Value};
 use super::reasons::no_epoch;
 use super::terms::Strict;
 use super::wire::{Plain, Request, Retry, Wire};

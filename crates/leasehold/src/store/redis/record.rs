@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::command::{Command, Value};
 use super::keys::add_record;
-use super::link::{Command, Value};
 use crate::core::token::{ClientId, client_of};
 use crate::store::{ClientRecord, FENCE_IDLE, Snapshot};
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::link::Value;
+use super::command::Value;
 use super::reasons::{misled, no_epoch, no_tokens};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;

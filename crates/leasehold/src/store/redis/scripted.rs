@@ -1,9 +1,9 @@
 //! A request that calls a script.
 
 use super::call::{Call, Strictly, set};
+use super::command::{Command, Value};
 use super::copies::{Confirmation, Copies};
 use super::known::{Known, PlainAsk, ServerProcess};
-use super::link::{Command, Value};
 use super::reply;
 use super::terms::{Strict, Terms};
 use super::wire::{Request, Retry};

@@ -1,6 +1,6 @@
 //! The scripts that do the steps of the store, each atomically on the server.
 
-use super::link::Command;
+use super::command::Command;
 use super::sha1::sha1_hex;
 
 /// A script.

@@ -11,8 +11,8 @@ use std::fmt;
 
 pub(super) use self::framer::Invalid;
 pub(super) use self::reader::Reader;
+use super::command::{Command, Digits, NoAnswer, Value};
 use super::error::without_arguments;
-use super::link::{Command, Digits, LinkError, Value};
 
 /// A value that a server sent.
 #[derive(Clone, PartialEq)]
@@ -33,20 +33,20 @@ pub(super) enum Frame {
 
 impl Frame {
     /// The answer to a request in RESP2. An error anywhere in it makes the whole answer an error.
-    pub(super) fn answer(self) -> Result<Value, LinkError> {
+    pub(super) fn answer(self) -> Result<Value, NoAnswer> {
         Ok(match self {
             Self::Nil => Value::Nil,
             Self::Int(number) => Value::Int(number),
             Self::Bytes(bytes) => Value::Bytes(bytes),
             Self::Error(text) => {
                 let code = code(&text).to_owned();
-                return Err(LinkError::Refused { code, text: without_arguments(&text).to_owned() });
+                return Err(NoAnswer::Refused { code, text: without_arguments(&text).to_owned() });
             }
             Self::Array(frames) => {
                 Value::Array(frames.into_iter().map(Self::answer).collect::<Result<_, _>>()?)
             }
             Self::Map(_) | Self::Push(_) => {
-                return Err(LinkError::Broken { reason: Invalid::NotTheProtocol.to_string() });
+                return Err(NoAnswer::Broken { reason: Invalid::NotTheProtocol.to_string() });
             }
         })
     }
@@ -202,7 +202,7 @@ mod tests {
     fn an_error_anywhere_makes_the_whole_answer_an_error_without_arguments() {
         let error = |text: &str| Frame::Error(text.to_owned());
         let refused = |code: &str, text: &str| {
-            Err(LinkError::Refused { code: code.to_owned(), text: text.to_owned() })
+            Err(NoAnswer::Refused { code: code.to_owned(), text: text.to_owned() })
         };
         let unknown = "ERR unknown command 'X', with args beginning with: 'secret' ";
         let table = [
@@ -221,6 +221,6 @@ mod tests {
             assert_eq!(frame.answer(), expected, "{shown}");
         }
         let pushed = Frame::Push(vec![]).answer();
-        assert!(matches!(pushed, Err(LinkError::Broken { .. })), "{pushed:?}");
+        assert!(matches!(pushed, Err(NoAnswer::Broken { .. })), "{pushed:?}");
     }
 }

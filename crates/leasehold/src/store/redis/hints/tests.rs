@@ -2,27 +2,18 @@ use std::future::pending;
 
 use super::*;
 use crate::host::SystemHost;
-use crate::store::redis::link::{Connected, LinkFuture};
-use crate::store::redis::terms::Terms;
+use crate::store::redis::connector::Opening;
 
 /// A server that never answers.
 struct Silent;
 
-impl LinkConnector for Silent {
-    fn connect(&self) -> LinkFuture<Result<Connected, Error>> {
-        Box::pin(pending())
-    }
-
-    fn subscribe(&self) -> LinkFuture<Result<Subscriber, Error>> {
+impl Connector for Silent {
+    fn open(&self) -> Opening {
         Box::pin(pending())
     }
 
     fn label(&self) -> String {
         "silent".to_owned()
-    }
-
-    fn terms(&self) -> Terms {
-        Terms::default()
     }
 }
 

@@ -27,11 +27,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::state::{Sending, Sent, Shared, Submitted};
+use super::command::{Command, NoAnswer, Value};
+use super::connector::Connector;
 use super::copies::{Confirmation, Reply};
 use super::error;
 use super::home::Home;
 use super::known::Known;
-use super::link::{Command, LinkConnector, LinkError, Value};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
@@ -103,7 +104,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>, home: Home) -> Self {
+    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>, home: Home) -> Self {
         Self { shared: Arc::new(Shared::new(host, connector, home)) }
     }
 
@@ -224,7 +225,7 @@ impl Answer {
                 }
                 // It waited for less than its limit, but another request before it had no answer
                 // either.
-                Some(Err(LinkError::Broken { .. })) if self.shared.was_silent(sent.generation) => {
+                Some(Err(NoAnswer::Broken { .. })) if self.shared.was_silent(sent.generation) => {
                     return Err(unanswered(limit));
                 }
                 Some(Err(failed)) => failed,
@@ -234,7 +235,7 @@ impl Answer {
                 }
             };
             let retry = match &failed {
-                LinkError::Refused { code, text } => self.shared.again(&mut sent, code, text),
+                NoAnswer::Refused { code, text } => self.shared.again(&mut sent, code, text),
                 _ => Retry::No,
             };
             match retry {
@@ -287,7 +288,7 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        // Dropping the future could make the link take the request back, which must not happen.
+        // The request may wait for its connection, and the connection must last until the answer.
         let Some(waiting) = self.waiting.take() else { return };
         let keeper = match (self.keeper, &waiting) {
             // Most likely the connection's runtime, so that the answer wakes no other thread.

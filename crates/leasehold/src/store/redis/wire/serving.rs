@@ -10,10 +10,8 @@ use super::state::Shared;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
-use crate::store::redis::copies::Replicas;
-use crate::store::redis::handshake::{no_replicas, no_run_id};
-use crate::store::redis::known::{Known, ServerProcess};
-use crate::store::redis::link::{Connected, LinkConnector};
+use crate::store::redis::connector::Connector;
+use crate::store::redis::pipeline::{Connected, connect};
 use crate::store::within;
 
 /// Makes one connection and serves it until it ends. If a runtime or a panic drops the task, the
@@ -26,12 +24,12 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) async fn serve(self, connector: Arc<dyn LinkConnector>, host: Arc<dyn Host>) {
+    pub(super) async fn serve(self, connector: Arc<dyn Connector>, host: Arc<dyn Host>) {
         let connecting = async {
             if host.now() < self.not_before {
                 host.sleep_until(self.not_before).await;
             }
-            within(Arc::clone(&host), CONNECT_LIMIT, connector.connect()).await
+            within(Arc::clone(&host), CONNECT_LIMIT, connect(&*connector)).await
         };
         let killed = Arc::clone(&self.kill);
         let mut killed = pin!(killed.notified());
@@ -40,29 +38,17 @@ impl Serving {
             () = &mut killed => return,
             connected = connecting => connected,
         };
-        let Connected { link, mut io, run_id, replid, replicas } = match connected {
+        let Connected { pipeline, mut mover, known } = match connected {
             Ok(connected) => connected,
             Err(error) => return self.failed(&unavailable(error, &*connector)),
         };
-        let process = run_id.zip(replid).map(|(run_id, replid)| ServerProcess { run_id, replid });
-        if process.is_none() && connector.terms().strict.is_some() {
-            return self.failed(&no_run_id().at(&connector.label()));
-        }
-        if replicas.is_none() && connector.terms().copies.replicas == Replicas::Majority {
-            return self.failed(&no_replicas().at(&connector.label()));
-        }
         if let Some(wire) = self.wire.upgrade() {
-            wire.opened(
-                self.generation,
-                link,
-                Known::new(process, replicas),
-                Arc::clone(&self.kill),
-            );
+            wire.opened(self.generation, pipeline, known, Arc::clone(&self.kill));
         }
         tokio::select! {
             biased;
             () = &mut killed => {}
-            () = &mut io => {}
+            () = &mut mover => {}
         }
     }
 
@@ -83,7 +69,7 @@ impl Drop for Serving {
 }
 
 /// Makes an unknown outcome `Unavailable`: while connecting, no request of the user has been sent.
-fn unavailable(error: Error, connector: &dyn LinkConnector) -> Error {
+fn unavailable(error: Error, connector: &dyn Connector) -> Error {
     if error.kind() != ErrorKind::Unknown {
         return error;
     }

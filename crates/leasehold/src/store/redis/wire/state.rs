@@ -14,10 +14,12 @@ use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
 use crate::store::redis::LIMIT;
+use crate::store::redis::command::{Command, NoAnswer, Value};
+use crate::store::redis::connector::Connector;
 use crate::store::redis::copies::{Reply, Replying, WITHIN_MAX};
 use crate::store::redis::home::Home;
 use crate::store::redis::known::Known;
-use crate::store::redis::link::{Command, Link, LinkConnector, LinkError, Value};
+use crate::store::redis::pipeline::Pipeline;
 use crate::store::redis::ticks::Ticks;
 use crate::store::within;
 
@@ -38,7 +40,7 @@ const LEFT_MAX: usize = 4;
 /// The state that all handles of a wire share.
 pub(super) struct Shared {
     pub(super) host: Arc<dyn Host>,
-    connector: Arc<dyn LinkConnector>,
+    connector: Arc<dyn Connector>,
     state: Mutex<State>,
     pub(super) ticks: Arc<Ticks>,
     pub(super) in_flight: AtomicUsize,
@@ -76,7 +78,7 @@ enum Phase {
     /// `probing`: requests that wait until the probe is answered. `None` without a probe.
     Open {
         since: Moment,
-        link: Arc<dyn Link>,
+        pipeline: Arc<Pipeline>,
         known: Known,
         kill: Arc<Notify>,
         probing: Option<VecDeque<Queued>>,
@@ -112,7 +114,7 @@ pub(super) enum Submitted {
 }
 
 impl Shared {
-    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn LinkConnector>, home: Home) -> Self {
+    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>, home: Home) -> Self {
         let state = State {
             home,
             phase: Phase::CLOSED,
@@ -143,8 +145,8 @@ impl Shared {
         let mut state = self.state();
         let generation = state.generation;
         match &mut state.phase {
-            Phase::Open { link, known, probing: None, .. } => {
-                Submitted::Sent(send(&**link, known, request, generation))
+            Phase::Open { pipeline, known, probing: None, .. } => {
+                Submitted::Sent(send(pipeline, known, request, generation))
             }
             // Queue requests until the probe is answered. Sending now would only create more
             // unknown outcomes.
@@ -235,8 +237,8 @@ impl Shared {
     }
 
     /// Counts an answer, which shows that the server is not silent.
-    pub(super) fn note_answer(&self, reply: Option<&Result<Reply, LinkError>>) {
-        if let Some(Ok(_) | Err(LinkError::Refused { .. })) = reply {
+    pub(super) fn note_answer(&self, reply: Option<&Result<Reply, NoAnswer>>) {
+        if let Some(Ok(_) | Err(NoAnswer::Refused { .. })) = reply {
             self.answered.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -246,24 +248,24 @@ impl Shared {
     pub(super) fn suspect(self: &Arc<Self>, suspected: u64) {
         let mut state = self.state();
         let generation = state.generation;
-        let Phase::Open { link, probing, .. } = &mut state.phase else { return };
+        let Phase::Open { pipeline, probing, .. } = &mut state.phase else { return };
         if generation != suspected || probing.is_some() {
             return;
         }
         *probing = Some(VecDeque::new());
-        let pong = link.submit(Command::new("PING"));
+        let pong = pipeline.submit(&Command::new("PING"));
         drop(state);
         let wire = Arc::downgrade(self);
         let host = Arc::clone(&self.host);
         let answered = self.answered.load(Ordering::Relaxed);
         // A server that waits for copies is not silent.
-        let waits = self.connector.terms().copies.is_any();
+        let waits = self.connector.access().terms.copies.is_any();
         let limit = PROBE_LIMIT + if waits { WITHIN_MAX } else { Duration::ZERO };
         self.host.spawn(Box::pin(async move {
             let pong = async { Ok(pong.await) };
             let alive = match within(host, limit, pong).await {
                 // A refusal is an answer too.
-                Ok(Ok(_) | Err(LinkError::Refused { .. })) => true,
+                Ok(Ok(_) | Err(NoAnswer::Refused { .. })) => true,
                 Ok(Err(_)) | Err(_) => false,
             };
             if let Some(wire) = wire.upgrade() {
@@ -285,10 +287,10 @@ impl Shared {
         if state.generation != probed {
             return;
         }
-        let Phase::Open { link, known, probing, kill, .. } = &mut state.phase else { return };
+        let Phase::Open { pipeline, known, probing, kill, .. } = &mut state.phase else { return };
         if alive {
             let queue = probing.take().unwrap_or_default();
-            self.send_all(&**link, known, queue, probed);
+            Self::send_all(pipeline, known, queue, probed);
             return;
         }
         kill.notify_one();
@@ -301,7 +303,7 @@ impl Shared {
     pub(super) fn opened(
         &self,
         generation: u64,
-        link: Arc<dyn Link>,
+        pipeline: Arc<Pipeline>,
         mut known: Known,
         kill: Arc<Notify>,
     ) {
@@ -312,33 +314,18 @@ impl Shared {
         state.delays.reset();
         if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, Phase::CLOSED)
         {
-            self.send_all(&*link, &mut known, queue, generation);
+            Self::send_all(&pipeline, &mut known, queue, generation);
         }
-        state.phase = Phase::Open { since: self.host.now(), link, known, kill, probing: None };
+        state.phase = Phase::Open { since: self.host.now(), pipeline, known, kill, probing: None };
     }
 
-    fn send_all(
-        &self,
-        link: &dyn Link,
-        known: &mut Known,
-        queue: VecDeque<Queued>,
-        generation: u64,
-    ) {
+    fn send_all(pipeline: &Pipeline, known: &mut Known, queue: VecDeque<Queued>, generation: u64) {
         for Queued { request, sent: sender } in queue {
             // This caller gave up and was told that no request was sent.
             if !sender.is_closed() {
-                let sent = send(link, known, request, generation);
-                self.hand_out(sender, sent);
+                // A caller that has just given up needs no answer.
+                let _gone = sender.send(Ok(send(pipeline, known, request, generation)));
             }
-        }
-    }
-
-    /// Passes a request that was sent to the caller that waits for its answer.
-    fn hand_out(&self, waiting: oneshot::Sender<Result<Sent, Error>>, sent: Sent) {
-        if let Err(Ok(sent)) = waiting.send(Ok(sent)) {
-            // The caller has just given up. Dropping the reply could make the link take the request
-            // back half-way.
-            self.host.spawn(Box::pin(async move { drop(sent.reply.await) }));
         }
     }
 
@@ -446,14 +433,14 @@ impl Drop for Shared {
 }
 
 fn send(
-    link: &dyn Link,
+    pipeline: &Pipeline,
     known: &mut Known,
     mut request: Box<dyn Request>,
     generation: u64,
 ) -> Sent {
     let command = request.command(known);
     let confirmation = request.confirmation(known);
-    let answer = link.submit(command);
-    let confirming = confirmation.map(|asked| (asked, link.submit(asked.command())));
+    let answer = pipeline.submit(&command);
+    let confirming = confirmation.map(|asked| (asked, pipeline.submit(&asked.command())));
     Sent { request, reply: Replying::new(answer, confirming), generation }
 }

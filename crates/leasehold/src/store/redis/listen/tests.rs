@@ -1,0 +1,230 @@
+//! Tests of a connection for messages, against a server that speaks by hand.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+use super::*;
+use crate::store::redis::codec::BUFFER_KEPT;
+use crate::store::redis::heard::Message;
+
+/// How much the pipe between client and server holds.
+const PIPE: usize = 4096;
+
+/// The first requests after PING.
+const CHOICE: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n\
+                      *3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n";
+
+/// The answers of a server that knows neither command, and of a server that knows both.
+const OLD: &str = "-ERR unknown command `HELLO`\r\n-ERR Unknown subcommand\r\n";
+const NEW: &str = "%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*0\r\n+OK\r\n";
+
+async fn established(choice: &str) -> (Result<Subscriber, Error>, DuplexStream) {
+    let (ours, mut server) = tokio::io::duplex(PIPE);
+    let access = Access::default();
+    let hello = async {
+        let mut ping = [0; 14];
+        server.read_exact(&mut ping).await.expect("a PING");
+        server.write_all(b"+PONG\r\n").await.expect("the client reads");
+        let mut asked = [0; CHOICE.len()];
+        server.read_exact(&mut asked).await.expect("the choice");
+        assert_eq!(asked, CHOICE.as_bytes());
+        server.write_all(choice.as_bytes()).await.expect("the client reads");
+        if choice.is_empty() {
+            server.shutdown().await.expect("it is open");
+        }
+    };
+    let (subscriber, ()) = tokio::join!(establish(Box::new(ours), &access), hello);
+    (subscriber, server)
+}
+
+async fn subscribed() -> (Subscriber, DuplexStream) {
+    let (subscriber, server) = established(OLD).await;
+    let subscriber = subscriber.expect("it answers");
+    assert!(!subscriber.channels.tracks());
+    (subscriber, server)
+}
+
+/// Reads one request.
+async fn read_subscribe(server: &mut DuplexStream) {
+    const REQUEST: &[u8] = b"*2\r\n$9\r\nSUBSCRIBE\r\n$5\r\ninbox\r\n";
+    let mut request = [0; REQUEST.len()];
+    server.read_exact(&mut request).await.expect("a request");
+    assert_eq!(request, REQUEST);
+}
+
+const CONFIRMED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
+
+fn message(payload: &str) -> Vec<u8> {
+    let length = payload.len();
+    format!("*3\r\n$7\r\nmessage\r\n$5\r\ninbox\r\n${length}\r\n{payload}\r\n").into_bytes()
+}
+
+#[tokio::test]
+async fn a_channel_is_confirmed_and_its_messages_come_in() {
+    let (mut subscriber, mut server) = subscribed().await;
+    let serve = async {
+        read_subscribe(&mut server).await;
+        server.write_all(CONFIRMED).await.expect("the client reads");
+        server.write_all(&message("g 1\r\n\u{0}")).await.expect("the client reads");
+    };
+    let (added, next, ()) =
+        tokio::join!(subscriber.channels.add("inbox"), subscriber.messages.next(), serve);
+    added.expect("confirmed");
+    let expected = Message { channel: "inbox".to_owned(), payload: b"g 1\r\n\0".to_vec() };
+    assert_eq!(next, Some(News::Published(expected)));
+    drop(server);
+    assert_eq!(subscriber.messages.next().await, None);
+    let late = subscriber.channels.add("inbox").await.expect_err("the connection is gone");
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_channel_that_is_refused_is_denied_and_the_connection_goes_on() {
+    let (mut subscriber, mut server) = subscribed().await;
+    let serve = async {
+        read_subscribe(&mut server).await;
+        let refusal = b"-NOPERM this user has no permissions to access one of the channels\r\n";
+        server.write_all(refusal).await.expect("the client reads");
+        read_subscribe(&mut server).await;
+        server.write_all(CONFIRMED).await.expect("the client reads");
+    };
+    let add = async {
+        let refused = subscriber.channels.add("inbox").await;
+        (refused, subscriber.channels.add("inbox").await)
+    };
+    let asked = async { tokio::join!(add, serve).0 };
+    let (refused, added) = tokio::select! {
+        asked = asked => asked,
+        _ = subscriber.messages.next() => panic!("nothing is published"),
+    };
+    let refused = refused.expect_err("no right");
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    assert!(refused.to_string().contains("channel"), "{refused}");
+    added.expect("confirmed");
+}
+
+#[tokio::test]
+async fn a_server_that_tells_of_changed_keys_is_asked_about_them() {
+    let (subscriber, mut server) = established(NEW).await;
+    let mut subscriber = subscriber.expect("it answers");
+    assert!(subscriber.channels.tracks());
+    const REQUEST: &[u8] = b"*2\r\n$6\r\nEXISTS\r\n$1\r\na\r\n";
+    let serve = async {
+        for reply in [":1\r\n", ">2\r\n$10\r\ninvalidate\r\n_\r\n:0\r\n", "-NOPERM no\r\n"] {
+            let mut request = [0; REQUEST.len()];
+            server.read_exact(&mut request).await.expect("a request");
+            assert_eq!(request, REQUEST);
+            server.write_all(reply.as_bytes()).await.expect("the client reads");
+        }
+        let changed = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n";
+        server.write_all(changed).await.expect("the client reads");
+        server.shutdown().await.expect("it is open");
+    };
+    let track = async {
+        assert_eq!(subscriber.channels.track("a").await.ok(), Some(true));
+        assert_eq!(subscriber.channels.track("a").await.ok(), Some(false));
+        let refused = subscriber.channels.track("a").await.expect_err("no right");
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+    };
+    let take = async {
+        let mut taken = Vec::new();
+        while let Some(news) = subscriber.messages.next().await {
+            taken.push(news);
+        }
+        taken
+    };
+    let (taken, (), ()) = tokio::join!(take, track, serve);
+    let changed = |key: &str| News::Changed(key.as_bytes().to_vec());
+    assert_eq!(taken, [News::AllChanged, changed("a"), changed("b")]);
+}
+
+#[tokio::test]
+async fn a_server_may_refuse_either_and_one_that_goes_away_is_told_from_it() {
+    let table = [
+        ("%0\r\n+OK\r\n", Some(true)),
+        ("%0\r\n-NOPERM no right to run 'client|tracking'\r\n", Some(false)),
+        ("-NOPERM no right to run 'hello'\r\n+OK\r\n", Some(false)),
+        ("+OK\r\n+OK\r\n", Some(false)),
+        ("", None),
+        ("%0\r\nHTTP/1.1 400\r\n", None),
+    ];
+    for (choice, expected) in table {
+        let (subscriber, server) = established(choice).await;
+        let tracks = subscriber.as_ref().map(|subscriber| subscriber.channels.tracks());
+        assert_eq!(tracks.as_ref().ok().copied(), expected, "{choice:?}");
+        if let Err(error) = tracks {
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+        }
+        drop(server);
+    }
+}
+
+/// Writes while there is room, and returns how many bytes that were.
+async fn write_while_it_is_read(server: &mut DuplexStream, bytes: &[u8]) -> usize {
+    /// Turns of the only thread without progress. After these, nobody reads.
+    const STILL: usize = 1_000;
+    let (mut written, mut still) = (0, 0);
+    while written < bytes.len() && still < STILL {
+        let write = poll_fn(|cx| {
+            let polled = Stream::poll_write(server, cx, &bytes[written..]);
+            Poll::Ready(match polled {
+                Poll::Ready(count) => count.expect("the client is there"),
+                Poll::Pending => 0,
+            })
+        });
+        let count = write.await;
+        written += count;
+        still = if count == 0 { still + 1 } else { 0 };
+        tokio::task::yield_now().await;
+    }
+    written
+}
+
+#[tokio::test]
+async fn messages_that_nobody_takes_are_not_read_and_none_of_them_is_lost() {
+    let (mut subscriber, mut server) = subscribed().await;
+    let one = message("x");
+    let count = 100 * PIPE / one.len();
+    let flood = one.repeat(count);
+    let written = write_while_it_is_read(&mut server, &flood).await;
+    assert_eq!(written, PIPE, "what the pipe holds");
+    let rest = async {
+        server.write_all(&flood[written..]).await.expect("the client reads");
+        drop(server);
+    };
+    let take = async {
+        let mut taken = 0;
+        while subscriber.messages.next().await.is_some() {
+            taken += 1;
+        }
+        taken
+    };
+    let (taken, ()) = tokio::join!(take, rest);
+    assert_eq!(taken, count);
+}
+
+#[tokio::test]
+async fn a_message_longer_than_what_is_read_at_a_time_is_taken_and_those_after_it() {
+    let (mut subscriber, mut server) = subscribed().await;
+    let long = "x".repeat(3 * BUFFER_KEPT);
+    let write = async {
+        server.write_all(&message(&long)).await.expect("the client reads");
+        server.write_all(&message("short")).await.expect("the client reads");
+    };
+    let take = async {
+        for expected in [long.as_str(), "short"] {
+            let taken = subscriber.messages.next().await.expect("a message");
+            let News::Published(taken) = taken else { panic!("{taken:?}") };
+            assert_eq!(taken.payload.len(), expected.len());
+        }
+    };
+    tokio::join!(write, take);
+}
+
+#[tokio::test]
+async fn nonsense_ends_the_messages() {
+    for nonsense in ["HTTP/1.1 200 OK\r\n", ":1\r\n", "*1\r\n$3\r\nfoo\r\n", "-ERR gone\r\n"] {
+        let (mut subscriber, mut server) = subscribed().await;
+        server.write_all(nonsense.as_bytes()).await.expect("the client reads");
+        assert_eq!(subscriber.messages.next().await, None, "{nonsense:?}");
+    }
+}
