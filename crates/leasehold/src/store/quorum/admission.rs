@@ -186,8 +186,8 @@ mod tests {
         let cause = Error::new(ErrorKind::Denied, "no right");
         let error = not_compared("memory:a", &cause);
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        let text = "it may be the same store as memory:a, which could not be checked; it has no vote \
-                    yet and is tried again every second: no right";
+        let text = "it may be the same store as memory:a, which could not be checked; it has no \
+                    vote yet and is tried again every second: no right";
         assert_eq!(error.to_string(), text);
         assert_eq!(TRIED_EVERY, Duration::from_secs(1), "as it says");
         let error = same_store("memory:a");
