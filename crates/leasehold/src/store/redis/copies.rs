@@ -14,55 +14,14 @@ use super::command::{Command, NoAnswer, Value};
 use super::error::{Said, refusal};
 use super::known::Known;
 use super::pipeline::Pending;
+use super::terms::{Copies, Replicas};
 use crate::core::error::{Error, ErrorKind};
 
 /// The longest time to wait for copies. A probe behind such a request must wait that long too,
 /// before it takes the server for silent.
 pub(super) const WITHIN_MAX: Duration = Duration::from_millis(500);
 
-/// How many copies a grant or a renewal needs before it counts. The default is none: it counts as
-/// soon as it is in the memory of the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Copies {
-    /// How many replicas must confirm it. Default: none.
-    pub replicas: Replicas,
-    /// Whether it must be on the disk of the server, and on the disks of that many replicas.
-    /// Default: no.
-    pub fsync: bool,
-}
-
-/// How many replicas must confirm a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Replicas {
-    /// This many.
-    Count(u8),
-    /// Enough for a majority of the server and its replicas together, but at least one. The
-    /// replicas are counted when a connection is made, so a replica that is away then does not
-    /// count.
-    Majority,
-}
-
-impl Default for Replicas {
-    fn default() -> Self {
-        Self::Count(0)
-    }
-}
-
 impl Copies {
-    /// Copies on so many replicas, on disk or not.
-    #[must_use]
-    pub const fn new(replicas: Replicas, fsync: bool) -> Self {
-        Self { replicas, fsync }
-    }
-
-    /// Whether the memory of the server alone is not enough.
-    #[must_use]
-    pub fn is_any(self) -> bool {
-        self != Self::default()
-    }
-
     /// The confirmation that must follow a write with this `limit`; `None` if it needs no copies.
     pub(super) fn confirmation(self, known: &Known, limit: Duration) -> Option<Confirmation> {
         let replicas = match self.replicas {

@@ -12,10 +12,9 @@ use std::sync::Arc;
 use super::codec::{self, Frame, Reader};
 use super::command::Command;
 use super::connector::{Access, Stream, write_all};
-use super::copies::Replicas;
 use super::error::{Said, refusal};
 use super::keys;
-use super::terms::Terms;
+use super::terms::{Replicas, Terms};
 use crate::core::error::{Error, ErrorKind};
 
 /// The most bytes of one answer. The text about protected mode takes 1 KB.

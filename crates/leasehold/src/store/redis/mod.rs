@@ -49,8 +49,7 @@ use futures_util::future::{Either, ready};
 
 pub use connect::RedisConnector;
 pub use connector::{Access, Connector, Opening, Stream};
-pub use copies::{Copies, Replicas};
-pub use terms::{Strict, Terms};
+pub use terms::{Copies, Replicas, Strict, Terms};
 
 use self::copies::{Reply, Shortfall};
 use self::hints::Hints;

@@ -1,6 +1,6 @@
 //! Reads and writes the options of a URL, which come after its `?`.
 
-use super::copies::{Copies, Replicas};
+use super::terms::{Copies, Replicas};
 use super::terms::{Strict, Terms};
 
 /// The options of a URL.

@@ -2,9 +2,10 @@
 
 use super::call::{Call, Strictly, set};
 use super::command::{Command, Value};
-use super::copies::{Confirmation, Copies};
+use super::copies::Confirmation;
 use super::known::{Known, PlainAsk, ServerProcess};
 use super::reply;
+use super::terms::Copies;
 use super::terms::{Strict, Terms};
 use super::wire::{Request, Retry};
 use crate::core::key::Key;

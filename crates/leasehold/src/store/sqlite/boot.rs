@@ -17,7 +17,7 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::busy::BusyLimit;
-use super::schema::{sql_moment, sql_span, sql_wall};
+use super::numbers::{sql_moment, sql_span, sql_wall};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::host::Host;

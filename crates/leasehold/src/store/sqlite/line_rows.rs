@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Failure;
 use super::lock_row::{Held, LockRow, number};
-use super::schema::{sql_count, sql_moment, sql_span};
+use super::numbers::{sql_count, sql_moment, sql_span};
 use super::turn::{Effect, Turn};
 use crate::core::key::Key;
 use crate::core::line::{Front, NEAR, PLACES_MAX, REAPED_MAX, Stance, front, place_life};

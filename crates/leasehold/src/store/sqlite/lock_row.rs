@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::schema::{sql_moment, sql_span, sql_wall};
+use super::numbers::{sql_moment, sql_span, sql_wall};
 use super::turn::{Seen, Turn};
 use crate::core::key::Key;
 use crate::core::line::{GIVES_WAY_FOR, Holding};

@@ -27,6 +27,7 @@ mod file;
 mod gate;
 mod line_rows;
 mod lock_row;
+mod numbers;
 mod purge;
 mod schema;
 mod step;

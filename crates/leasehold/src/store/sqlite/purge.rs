@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-use super::schema::{sql_count, sql_moment, sql_span};
+use super::numbers::{sql_count, sql_moment, sql_span};
 use crate::core::moment::Moment;
 use crate::store::FENCE_IDLE;
 

@@ -13,7 +13,7 @@ use super::error::{SqlFailure, Stage, is_busy};
 use super::file::{StoreFile, refused};
 use super::gate::Gate;
 use crate::core::error::{Error, ErrorKind};
-use crate::core::moment::{Moment, WallTime};
+use crate::core::moment::Moment;
 use crate::host::{Host, pause};
 
 /// Marks a file as a Leasehold store: `LsHd`.
@@ -295,24 +295,4 @@ fn set_journal(conn: &mut Connection) -> rusqlite::Result<()> {
 
 fn sql_error(path: &Path, error: rusqlite::Error) -> Error {
     SqlFailure::new(error, Stage::Before).to_error(&format!("sqlite:{}", path.display()))
-}
-
-/// A moment for SQL. SQL integers are signed; 292 years after boot are enough.
-pub(super) fn sql_moment(at: Moment) -> i64 {
-    i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// A time of day for SQL.
-pub(super) fn sql_wall(at: WallTime) -> i64 {
-    i64::try_from(at.as_unix_micros()).unwrap_or(i64::MAX)
-}
-
-/// A number of rows for SQL.
-pub(super) fn sql_count(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// A duration for SQL.
-pub(super) fn sql_span(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, params};
 
 use super::bells::Bells;
-use super::schema::{sql_moment, sql_wall};
+use super::numbers::{sql_moment, sql_wall};
 use crate::core::key::Key;
 use crate::core::line::Stance;
 use crate::core::moment::{Moment, WallTime};

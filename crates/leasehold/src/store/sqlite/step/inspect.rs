@@ -10,7 +10,7 @@ use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingToken, client_of};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::lock_row::{Held, LockRow, number};
-use crate::store::sqlite::schema::sql_count;
+use crate::store::sqlite::numbers::sql_count;
 use crate::store::sqlite::turn::Turn;
 use crate::store::{ClientRecord, Holder, Snapshot, Waiter};
 

@@ -8,7 +8,7 @@ use super::{Step, busy_limit};
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::lock_row::{LockRow, number};
-use crate::store::sqlite::schema::{sql_moment, sql_span};
+use crate::store::sqlite::numbers::{sql_moment, sql_span};
 use crate::store::sqlite::turn::Turn;
 use crate::store::{Renewal, Renewed};
 
