@@ -334,7 +334,7 @@ async fn a_channel_without_the_right_to_it_is_denied() {
     let (_yours, mut others) = listen(&store, &yours);
     let warning = warnings.recv().await.expect("the test holds the sender");
     assert!(
-        warning.contains("no right to be told") && warning.contains("the channel"),
+        warning.contains("no right to receive") && warning.contains("the channel"),
         "{warning}"
     );
     assert!(others.try_recv().is_err(), "nothing is confirmed");
