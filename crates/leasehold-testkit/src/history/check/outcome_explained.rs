@@ -2,7 +2,7 @@
 
 use leasehold::core::Moment;
 
-use crate::history::event::{CallKind, Outcome, Request, What};
+use crate::history::event::{CallKind, Name, Outcome, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Story, Window};
 
@@ -31,7 +31,7 @@ fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Optio
         Outcome::Failed => false,
         Outcome::Unavailable => !story.weather.is_calm(call.called, at),
         Outcome::Unknown => {
-            !story.weather.is_calm(call.called, at) || gave_up_early(story, key, call, at)
+            !story.weather.is_calm(call.called, at) || gave_up_early(story, key, of_key, call, at)
         }
         Outcome::Lost => {
             let may_renew = matches!(call.kind, CallKind::Renew | CallKind::Release);
@@ -50,17 +50,34 @@ fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Optio
 }
 
 /// Whether a wait with a limit ended within `slack` of its last acquire, or the history does not
-/// contain that acquire.
-fn gave_up_early(story: &Story<'_>, key: &str, call: &Call, at: Moment) -> bool {
+/// contain that acquire. The acquire counts from when the server carried it out: it may have waited
+/// there behind others whose copies were awaited.
+fn gave_up_early(
+    story: &Story<'_>,
+    key: &str,
+    of_key: &OfKey<'_>,
+    call: &Call,
+    at: Moment,
+) -> bool {
     let start = story.events.partition_point(|event| event.at < call.called);
     let meanwhile = story.events[start..].iter().take_while(|event| event.at <= at);
-    let asks = meanwhile.filter(|event| {
-        matches!(&event.what, What::Sent { process, request: Request::Ask { .. }, key: of, .. }
-            if *process == call.process && **of == *key)
+    let asks = meanwhile.filter_map(|event| match &event.what {
+        What::Sent { process, request: Request::Ask { .. }, key: of, token, .. }
+            if *process == call.process && **of == *key =>
+        {
+            Some((event.at, token))
+        }
+        _ => None,
     });
-    call.kind == CallKind::Lock
-        && call.limit.is_some()
-        && asks.last().is_none_or(|ask| at.since(ask.at) <= story.bounds.slack)
+    let is_late = |(sent, token): (Moment, &Name)| {
+        let served = of_key.served.iter().find(|served| {
+            let left = served.travelled.map(|travelled| served.at.minus(travelled));
+            served.token == &**token && left == Some(sent)
+        });
+        let from = served.map_or(sent, |served| served.at);
+        at.since(from) <= story.bounds.slack
+    };
+    call.kind == CallKind::Lock && call.limit.is_some() && asks.last().is_none_or(is_late)
 }
 
 /// Whether a window ended without its holder's doing. If the holder gave it up before, nothing
@@ -126,6 +143,13 @@ mod tests {
         ends(Some(3.0), 0.4).passes();
         ends(Some(3.0), 1.0).breaks(OutcomeExplained);
         ends(None, 0.4).breaks(OutcomeExplained);
+        let served = |served: f64, at| {
+            let tale = tale().calls(1, Lock, Some(3.0)).sends(1, JOIN, "A").at(served);
+            let tale = tale.serves(JOIN, "A", "B", "B").at(at);
+            tale.returns(1, Unknown).at(100.0).fault("delay")
+        };
+        served(0.7, 1.0).passes();
+        served(0.1, 1.0).breaks(OutcomeExplained);
     }
 
     #[test]
