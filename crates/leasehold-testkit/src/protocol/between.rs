@@ -48,7 +48,7 @@ pub struct Between<O: Onlooker> {
     /// The requests without an answer. `None` is one of the onlooker.
     asked: VecDeque<Option<Command>>,
     arrived: Vec<u8>,
-    /// What the client may read.
+    /// Bytes that the client may read.
     read: VecDeque<u8>,
 }
 

@@ -23,7 +23,7 @@ pub struct Client(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     out: Vec<u8>,
-    /// Who waits for answers, the first one first.
+    /// The requests that wait for answers, the first one first.
     waiting: VecDeque<oneshot::Sender<Answer>>,
     writer: Option<Waker>,
     has_ended: bool,
@@ -33,7 +33,7 @@ struct State {
 pub struct Connection {
     /// Takes the requests.
     pub client: Client,
-    /// What the server sends unasked. It ends with the connection.
+    /// The messages that the server sends unasked. They end with the connection.
     pub news: UnboundedReceiver<News>,
     /// Does the I/O, and must be polled. It ends with the connection, and dropping it ends the
     /// connection.
@@ -127,7 +127,7 @@ impl Moving {
             let mut rest = &self.arrived[..];
             while let Some(sent) = take_sent(&mut rest) {
                 match sent {
-                    // Who has gone needs neither.
+                    // A caller that has gone needs neither.
                     Sent::News(all) => all.into_iter().for_each(|news| {
                         let _gone = self.telling.send(news);
                     }),

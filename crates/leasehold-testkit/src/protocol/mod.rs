@@ -200,8 +200,8 @@ impl Message {
     }
 }
 
-/// What a server answers to a request of the handshake of a connection, and to its end. `ids` are
-/// the run id and the replication id of the server. `None` if the request is of another kind.
+/// The answer of a server to a request of the handshake. `ids` are the run id and the replication
+/// id of the server. `None` if the request does not belong to the handshake.
 #[must_use]
 pub fn greeting(command: &Command, ids: [&str; 2]) -> Option<Vec<u8>> {
     let words: Vec<_> = command.args().collect();

@@ -15,7 +15,7 @@ pub struct Line(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the client has not read yet.
+    /// Bytes that the client has not read yet.
     arrived: VecDeque<u8>,
     /// The answers in order. `None` is one that the server has not given yet.
     answers: VecDeque<Option<Vec<u8>>>,
@@ -59,7 +59,7 @@ impl Line {
         state.wake();
     }
 
-    /// Ends the connection. What has left before still arrives.
+    /// Ends the connection. Answers that were given before still arrive.
     pub fn close(&self) {
         let mut state = self.state();
         state.has_ended = true;

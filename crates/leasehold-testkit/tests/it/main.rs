@@ -9,6 +9,7 @@ mod contention;
 mod differential;
 mod forks;
 mod fuzz;
+mod on_event;
 mod quorum;
 mod redis;
 mod session;

@@ -4,8 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest name that is shown: as long as that of a [`Key`](crate::Key).
-const NAME_BYTES_MAX: usize = 512;
+/// The longest name of a lock. A longer one is refused, and is not shown.
+pub(super) const NAME_BYTES_MAX: usize = 512;
 
 /// Why an operation failed, sorted by what the caller should do next.
 ///

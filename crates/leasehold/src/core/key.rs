@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::{Error, ErrorKind, NAME_BYTES_MAX};
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters. It must not look
 /// like one of our companion keys or probes.
@@ -20,7 +20,7 @@ const PROBE_PREFIX: &str = "leasehold:probe:";
 
 impl Key {
     /// The longest name, in bytes.
-    pub const MAX_BYTES: usize = 512;
+    pub const MAX_BYTES: usize = NAME_BYTES_MAX;
 
     /// Checks a name.
     ///

@@ -38,38 +38,38 @@ struct Place {
     session: Arc<Session>,
     spec: Arc<Spec>,
     number: u64,
-    /// `None` once the news was read. The task has then left the line.
+    /// `None` once the instruction was read. The task has then left the line.
     told: Option<oneshot::Receiver<Told>>,
 }
 
 /// The next step of a waiting task after it was told something.
-enum News {
+enum NextStep {
     Passed(Hold),
     Ask(Asker),
     Failed(Error),
 }
 
 impl Place {
-    fn news(&self, told: Told) -> News {
+    fn next_step(&self, told: Told) -> NextStep {
         match told {
             Told::Passed(held, turn) => {
-                News::Passed(Hold::new(Arc::clone(&self.session), held, turn))
+                NextStep::Passed(Hold::new(Arc::clone(&self.session), held, turn))
             }
-            Told::Ask(work) => News::Ask(Asker::new(&self.session, &self.spec, work)),
-            Told::Failed(error) => News::Failed(error),
+            Told::Ask(work) => NextStep::Ask(Asker::new(&self.session, &self.spec, work)),
+            Told::Failed(error) => NextStep::Failed(error),
         }
     }
 }
 
 impl Future for Place {
-    type Output = News;
+    type Output = NextStep;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<News> {
-        let told = self.told.as_mut().expect("nobody asks for news twice");
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<NextStep> {
+        let told = self.told.as_mut().expect("nobody asks for it twice");
         let told = std::task::ready!(Pin::new(told).poll(context));
         self.told = None;
         let told = told.expect("who takes a task out of the line tells it something");
-        Poll::Ready(self.news(told))
+        Poll::Ready(self.next_step(told))
     }
 }
 
@@ -87,7 +87,7 @@ impl Drop for Place {
         told.close();
         match told.try_recv() {
             // Ends the turn, or leaves the work to the next task.
-            Ok(told) => drop(self.news(told)),
+            Ok(told) => drop(self.next_step(told)),
             // The first task may have other settings now.
             Err(_) => self.session.settle(key),
         }
@@ -175,14 +175,14 @@ impl Session {
             Begun::Asks(asking) => return asking.await,
             Begun::Waits(place) => place,
         };
-        let news = match wait {
+        let next = match wait {
             Wait::ForEver => place.await,
             Wait::Until(_) => OnlyHere::new(Box::pin(until_told(place, wait))).await?,
         };
-        match news {
-            News::Passed(hold) => Ok(hold),
-            News::Failed(error) => Err(error),
-            News::Ask(asker) => self.run(asker, wait).await,
+        match next {
+            NextStep::Passed(hold) => Ok(hold),
+            NextStep::Failed(error) => Err(error),
+            NextStep::Ask(asker) => self.run(asker, wait).await,
         }
     }
 
@@ -280,11 +280,11 @@ impl Session {
 }
 
 /// Waits until a task is told something, or its time is over.
-async fn until_told(mut place: Place, wait: Wait) -> Result<News, Error> {
+async fn until_told(mut place: Place, wait: Wait) -> Result<NextStep, Error> {
     let session = Arc::clone(&place.session);
     tokio::select! {
         biased;
-        news = &mut place => Ok(news),
+        next = &mut place => Ok(next),
         () = session.sleep(wait) => {
             let outage = session.lines.with(&place.spec.key, |line| line.outage.clone());
             Err(outage.unwrap_or_else(wait_elapsed))

@@ -17,7 +17,8 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::lease::Turn;
 
-/// The news for a waiting task. Whoever drops it unread must carry it out all the same.
+/// An instruction for a waiting task. If the task goes away before it reads the instruction, its
+/// place in the line must carry it out.
 pub(super) enum Told {
     /// It has the lease, for this turn.
     Passed(Arc<Held>, Turn),
@@ -48,12 +49,12 @@ pub(super) struct Asker {
 struct Right {
     session: Arc<Session>,
     spec: Arc<Spec>,
-    at: At,
+    who_asks: WhoAsks,
 }
 
 /// Who has the right to ask.
 #[derive(PartialEq, Eq)]
-enum At {
+enum WhoAsks {
     Us,
     Nobody,
     /// Another task, which goes on with our work.
@@ -62,11 +63,11 @@ enum At {
 
 impl Drop for Right {
     fn drop(&mut self) {
-        let Self { session, spec, at } = self;
-        if *at == At::Us {
+        let Self { session, spec, who_asks } = self;
+        if *who_asks == WhoAsks::Us {
             session.lines.with(&spec.key, |line| line.tasks.asker_ended());
         }
-        if *at != At::Heir {
+        if *who_asks != WhoAsks::Heir {
             session.settle(&spec.key);
         }
     }
@@ -93,7 +94,7 @@ impl Asker {
     /// Goes on with the work of another task.
     pub(super) fn new(session: &Arc<Session>, spec: &Arc<Spec>, work: Box<Work>) -> Self {
         let (session, spec) = (Arc::clone(session), Arc::clone(spec));
-        Self { work: Some(work), right: Right { session, spec, at: At::Us } }
+        Self { work: Some(work), right: Right { session, spec, who_asks: WhoAsks::Us } }
     }
 
     /// It begins with a lease that leaves.
@@ -151,10 +152,10 @@ impl Asker {
         // Leaves the store's line before another task asks.
         drop(self.work.take());
         let Some(failure) = failure else { return };
-        let Right { session, spec, at } = &mut self.right;
+        let Right { session, spec, who_asks } = &mut self.right;
         let like_it = |other: &Arc<Spec>| other.fares_as(spec);
         let told = session.lines.with(&spec.key, |line| line.tasks.asker_failed(like_it));
-        *at = At::Nobody;
+        *who_asks = WhoAsks::Nobody;
         for task in told {
             let _gone = task.send(Told::Failed(failure.clone()));
         }
@@ -189,11 +190,11 @@ impl Work {
 impl Drop for Asker {
     fn drop(&mut self) {
         let Some(mut work) = self.work.take() else { return };
-        let Right { session, spec, at } = &mut self.right;
+        let Right { session, spec, who_asks } = &mut self.right;
         while let Some(heir) = session.lines.with(&spec.key, |line| line.tasks.next_with(spec)) {
             match heir.send(Told::Ask(work)) {
                 Ok(()) => {
-                    *at = At::Heir;
+                    *who_asks = WhoAsks::Heir;
                     return;
                 }
                 // That task went away meanwhile: try the next.

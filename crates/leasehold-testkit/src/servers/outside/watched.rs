@@ -1,4 +1,5 @@
-//! Connections that a [`ServerOutside`] can see. What the client sends and gets is not changed.
+//! Connections that a [`ServerOutside`] can see. They change neither requests nor
+//! answers.
 
 use std::fmt;
 use std::sync::Arc;

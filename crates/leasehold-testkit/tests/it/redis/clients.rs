@@ -11,6 +11,8 @@ use leasehold::{Client, Guard, Identity, Release};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::servers::{RedisServer, RedisServerBuilder, ServerOutside, pool};
 
+use crate::on_event::OnEvent;
+
 /// The longest time between two asks of a waiter.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 pub(super) const SLACK: Duration = ms(100);
@@ -216,26 +218,6 @@ fn forged_late_and_doubled_hints_are_harmless() {
     });
 }
 
-/// Counts the warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("leasehold") && *metadata.level() == tracing::Level::WARN
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[test]
 fn without_the_right_to_listen_a_waiter_polls_and_does_not_insist() {
     play_alone(async |scene| {
@@ -262,11 +244,14 @@ fn without_the_right_to_listen_a_waiter_polls_and_does_not_insist() {
 #[test]
 fn a_missing_right_to_listen_is_said_once_however_often_it_is_tried_again() {
     play_alone(async |scene| {
-        let warnings = Warnings::default();
-        let watching = warnings.clone();
+        let warnings = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&warnings);
+        let counting = OnEvent::warning(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
         // On the thread that reads hints; it ends with the host.
         scene.host.spawn_io(Box::pin(async move {
-            std::mem::forget(tracing::subscriber::set_default(watching));
+            std::mem::forget(tracing::subscriber::set_default(counting));
         }));
         let rights = ["on", "nopass", "~*", "resetchannels", "+@all"];
         scene.tell(&[["ACL", "SETUSER", "deaf"].as_slice(), &rights].concat());
@@ -275,7 +260,7 @@ fn a_missing_right_to_listen_is_said_once_however_often_it_is_tried_again() {
         let waiting = scene.wait(&deaf).await;
         for _ in 0..3 {
             scene.pass(Duration::from_secs(65)).await;
-            assert_eq!(warnings.0.load(Ordering::Relaxed), 1);
+            assert_eq!(warnings.load(Ordering::Relaxed), 1);
         }
         scene.tell(&["DEL", "a"]);
         assert!(scene.time_of(&waiting).await <= POLL + SLACK);

@@ -16,6 +16,8 @@ use leasehold_testkit::conformance::check::fence;
 use leasehold_testkit::servers::{RedisServer, version};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::on_event::OnEvent;
+
 /// A text that no message may contain.
 const SECRET: &str = "p@ss/w:rd%?#ä +[";
 /// The same text in a URL.
@@ -294,29 +296,6 @@ async fn messages_of_a_channel_come_in_until_the_connection_ends() {
     }
 }
 
-/// Passes the causes of warnings on.
-struct Warnings(UnboundedSender<String>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("leasehold") && *metadata.level() == tracing::Level::WARN
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = String::new();
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            text.push_str(&format!("{}: {value:?} ", field.name()));
-        });
-        self.0.send(text).expect("the test listens");
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[tokio::test]
 async fn a_channel_without_the_right_to_it_is_denied() {
     let server = RedisServer::start();
@@ -326,8 +305,15 @@ async fn a_channel_without_the_right_to_it_is_denied() {
     server.command(&[["ACL", "SETUSER", "deaf"].as_slice(), &rights].concat());
     let url = url(&server, "deaf:pw@", "");
     let (sender, mut warnings) = unbounded_channel();
+    let telling = OnEvent::warning(move |event| {
+        let mut text = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            text.push_str(&format!("{}: {value:?} ", field.name()));
+        });
+        sender.send(text).expect("the test listens");
+    });
     // On the thread of this test, which listens too.
-    let _warned = tracing::subscriber::set_default(Warnings(sender));
+    let _warned = tracing::subscriber::set_default(telling);
     let store = connect(&url).await.expect("connected");
     let (_mine, mut hints) = listen(&store, &mine);
     assert_eq!(hints.recv().await, Some(Hint::Missed), "it has this right");

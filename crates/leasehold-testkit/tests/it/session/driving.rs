@@ -20,6 +20,7 @@ use leasehold_testkit::faults::{Fault, Request};
 use tokio::sync::mpsc;
 
 use super::{ms, play, play_on};
+use crate::on_event::OnEvent;
 use crate::stores;
 
 /// A virtual host that loses its first task, like a host whose runtime has ended.
@@ -130,31 +131,15 @@ thread_local! {
     static WATCHED: RefCell<Option<Guard>> = const { RefCell::new(None) };
 }
 
-/// Checks a guard whenever something is logged.
-struct Onlooker;
-
-impl tracing::Subscriber for Onlooker {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("leasehold")
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {
-        WATCHED.with_borrow(|guard| {
-            let _held = guard.as_ref().is_some_and(Guard::is_held);
-        });
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 /// If an internal mutex were locked during logging, this test would hang.
 #[test]
 fn a_log_that_says_whether_the_lock_is_held_hangs_nobody() {
-    tracing::subscriber::with_default(Onlooker, || {
+    let looking = OnEvent::any(|_| {
+        WATCHED.with_borrow(|guard| {
+            let _held = guard.as_ref().is_some_and(Guard::is_held);
+        });
+    });
+    tracing::subscriber::with_default(looking, || {
         play(0..3, async |scene| {
             let client = scene.client_of(ms(500)).await;
             let guard = client.mutex("a").lock().await.expect("free");

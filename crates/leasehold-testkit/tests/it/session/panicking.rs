@@ -11,6 +11,7 @@ use std::time::Duration;
 use leasehold::{Client, Mutex};
 
 use super::{ms, play_on};
+use crate::on_event::OnEvent;
 use crate::stores;
 
 /// Panics once when it is armed.
@@ -33,26 +34,14 @@ impl Wake for Trap {
     }
 }
 
-/// A subscriber that panics when the answer to a release is told.
-#[derive(Clone, Default)]
-struct Panicking(Arc<Trap>);
-
-impl tracing::Subscriber for Panicking {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("leasehold")
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
+/// A subscriber that steps on the trap when the answer to a release is told.
+fn stepping_on(trap: &Arc<Trap>) -> OnEvent<impl Fn(&tracing::Event<'_>) + use<>> {
+    let trap = Arc::clone(trap);
+    OnEvent::any(move |event| {
         if event.metadata().target() == "leasehold::session::release" {
-            self.0.step_on();
+            trap.step_on();
         }
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
+    })
 }
 
 /// Polls a waiting future until it has done all that it can.
@@ -110,9 +99,8 @@ fn an_asker_whose_successor_cannot_be_woken_leaves_no_lease() {
 
 #[test]
 fn an_asker_whose_release_panics_when_it_is_told_lets_its_client_ask_again() {
-    let subscriber = Panicking::default();
-    let trap = Arc::clone(&subscriber.0);
-    tracing::subscriber::with_default(subscriber, || {
+    let trap = Arc::<Trap>::default();
+    tracing::subscriber::with_default(stepping_on(&trap), || {
         play(async |holder, client| {
             let mutex = client.mutex("a");
             let held = holder.mutex("a").lock().await.expect("free");
@@ -130,9 +118,8 @@ fn an_asker_whose_release_panics_when_it_is_told_lets_its_client_ask_again() {
 
 #[test]
 fn a_task_that_panics_while_it_ends_an_idle_lease_does_not_stay_the_asker() {
-    let subscriber = Panicking::default();
-    let trap = Arc::clone(&subscriber.0);
-    tracing::subscriber::with_default(subscriber, || {
+    let trap = Arc::<Trap>::default();
+    tracing::subscriber::with_default(stepping_on(&trap), || {
         play(async |_, client| {
             let mutex = client.mutex("a").keep_idle(Duration::from_secs(60));
             let others = client.mutex("a").ttl(ms(5_000));

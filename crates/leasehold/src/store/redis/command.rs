@@ -1,4 +1,4 @@
-//! What is asked of a server, and what becomes of it.
+//! A command and its answer, or why there is none.
 
 use std::fmt;
 
