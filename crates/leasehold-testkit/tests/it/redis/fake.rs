@@ -150,6 +150,13 @@ impl Fake {
         }
     }
 
+    /// Sends bytes on each connection that is open.
+    pub(crate) fn tell(&self, bytes: &[u8]) {
+        for line in &self.state().lines {
+            line.tell(bytes);
+        }
+    }
+
     /// The number of attempts to connect.
     pub(crate) fn attempts(&self) -> usize {
         self.state().attempts.len()

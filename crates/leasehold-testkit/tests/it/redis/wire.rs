@@ -254,6 +254,27 @@ fn a_connection_whose_probe_is_not_answered_is_replaced() {
     });
 }
 
+/// Bytes alone are no sign of life: an answer that comes a byte at a time would never end.
+#[test]
+fn an_answer_that_drips_in_is_unknown_and_its_connection_is_replaced() {
+    connected(0, async |world| {
+        world.fake.set_silent(true);
+        let (host, fake) = (world.host.clone(), world.fake.clone());
+        world.host.spawn(Box::pin(async move {
+            for byte in b"$1000\r\n".iter().chain(&[b'x'; 130]) {
+                fake.tell(&[*byte]);
+                host.sleep_until(host.now() + Duration::from_millis(10)).await;
+            }
+        }));
+        assert_eq!(kind(world.release("a").await), ErrorKind::Unknown);
+        world.pass(Duration::from_millis(400)).await;
+        assert_eq!(world.fake.open(), 0, "given up");
+        world.fake.set_silent(false);
+        assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
+        assert_eq!(world.fake.attempts(), 2);
+    });
+}
+
 /// Sending to a dead connection would only create more unknown outcomes.
 #[test]
 fn what_is_asked_while_a_connection_is_probed_waits_for_the_outcome() {

@@ -47,6 +47,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, ready};
 
+#[cfg(fuzzing)]
+pub use codec::fuzz_codec;
 pub use connect::RedisConnector;
 pub use connector::{Access, Connector, Opening, Stream};
 pub use terms::{Copies, Replicas, Strict, Terms};

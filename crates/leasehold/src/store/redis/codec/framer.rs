@@ -121,7 +121,9 @@ impl Framer {
             At::Length { minus, length, cr, .. } => match byte {
                 b'\r' if !*cr => *cr = true,
                 b'-' if !*minus && *length == 0 => *minus = true,
-                b'0'..=b'9' if !*cr => {
+                // The only negative length is -1.
+                b'1' if *minus && *length == 0 && !*cr => *length = 1,
+                b'0'..=b'9' if !*minus && !*cr => {
                     *length = *length * 10 + usize::from(byte - b'0');
                     if *length > self.bytes_max {
                         return Err(Invalid::TooLong);
@@ -198,7 +200,7 @@ mod tests {
         use Invalid::{NotTheProtocol, TooLong};
         let deep = format!("{}:1\r\n", "*1\r\n".repeat(DEPTH_MAX));
         let deeper = format!("*1\r\n{deep}");
-        let table: [(&str, usize, Option<Invalid>); 24] = [
+        let table: [(&str, usize, Option<Invalid>); 26] = [
             ("+OK\r\n:1\r\n-ERR no\r\n$2\r\nab\r\n", 26, None),
             ("$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n", 20, None),
             ("*2\r\n*1\r\n:1\r\n$3\r\na\r\n\r\n", 21, None),
@@ -214,12 +216,14 @@ mod tests {
             ("*x\r\n", 0, Some(NotTheProtocol)),
             ("$1-\r\n", 0, Some(NotTheProtocol)),
             ("$--1\r\n", 0, Some(NotTheProtocol)),
+            ("$-0\r\n", 0, Some(NotTheProtocol)),
+            ("*-2\r\n", 0, Some(NotTheProtocol)),
             ("$1\r\r\n", 0, Some(NotTheProtocol)),
             ("*1\r\n\r\n", 0, Some(NotTheProtocol)),
             ("\r\n", 0, Some(NotTheProtocol)),
             ("$9223372036854775807\r\n", 0, Some(TooLong)),
             ("$99999999999999999999999\r\n", 0, Some(TooLong)),
-            ("$-99999999999999999999999\r\n", 0, Some(TooLong)),
+            ("$-99999999999999999999999\r\n", 0, Some(NotTheProtocol)),
             ("*65536\r\n", 0, Some(TooLong)),
             ("*2\r\n*40000\r\n", 0, None),
             (&deeper, 0, Some(TooLong)),

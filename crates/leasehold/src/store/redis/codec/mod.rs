@@ -5,11 +5,15 @@
 //! spent on it. Then [`parse`] makes the value.
 
 mod framer;
+#[cfg(any(fuzzing, test))]
+mod fuzz;
 mod reader;
 
 use std::fmt;
 
 pub(super) use self::framer::Invalid;
+#[cfg(fuzzing)]
+pub use self::fuzz::codec as fuzz_codec;
 pub(super) use self::reader::Reader;
 use super::command::{Command, Digits, NoAnswer, Value};
 use super::error::without_arguments;
@@ -106,8 +110,9 @@ pub(super) fn parse(bytes: &mut &[u8]) -> Result<Frame, Invalid> {
         b'+' | b',' => Frame::Bytes(line.to_vec()),
         b'-' => Frame::Error(String::from_utf8_lossy(line).into_owned()),
         b':' => Frame::Int(number(line)?),
-        b'#' => Frame::Int((line == b"t").into()),
-        b'_' => Frame::Nil,
+        b'#' if line == b"t" => Frame::Int(1),
+        b'#' if line == b"f" => Frame::Int(0),
+        b'_' if line.is_empty() => Frame::Nil,
         b'$' => parse_bytes(line, bytes)?,
         b'*' => parse_each(line, 1, bytes)?.map_or(Frame::Nil, Frame::Array),
         // Only bytes and arrays may be null.
@@ -180,6 +185,8 @@ mod tests {
             ),
             ("%1\r\n+a\r\n*0\r\n", Ok(Map(vec![bytes("a"), Array(vec![])])), ""),
             (">2\r\n+a\r\n_\r\n", Ok(Push(vec![bytes("a"), Nil])), ""),
+            ("#x\r\n", refused(), ""),
+            ("_x\r\n", refused(), ""),
             (">-1\r\n", refused(), ""),
             ("%-1\r\n", refused(), ""),
             (":1x\r\n", refused(), ""),
