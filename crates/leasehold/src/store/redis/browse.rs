@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::command::{Command, Value};
-use super::scripted::{Scripted, Step};
+use super::codec::command::{Command, Value};
+use super::scripts::reply;
+use super::scripts::scripted::{Scripted, Step};
 use super::wire::Plain;
-use super::{LIMIT, RedisStore, Shared, keys, reply};
+use super::{LIMIT, RedisStore, Shared, keys};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::host::give_way;

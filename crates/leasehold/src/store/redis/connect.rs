@@ -183,8 +183,8 @@ mod tests {
     use tokio::task::{JoinHandle, consume_budget};
 
     use super::*;
-    use crate::store::redis::command::{Command, NoAnswer, Value};
-    use crate::store::redis::pipeline::{Pipeline, establish};
+    use crate::store::redis::codec::command::{Command, NoAnswer, Value};
+    use crate::store::redis::wire::pipeline::{Pipeline, establish};
 
     /// A connection with running I/O, and the server's end of it.
     async fn connected() -> (Arc<Pipeline>, JoinHandle<()>, DuplexStream) {

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::command::NoAnswer;
+use super::codec::command::NoAnswer;
 use crate::core::error::{Error, ErrorKind};
 
 /// How much of a server's text is repeated, in characters.

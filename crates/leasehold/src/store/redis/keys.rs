@@ -4,7 +4,7 @@
 //! companions hash to the same slot of a cluster. By the cluster's rule, the text between the first
 //! `{` and the next `}` decides the slot. If there is no such text, the whole name decides.
 
-use super::command::Command;
+use super::codec::command::Command;
 use crate::core::key::Key;
 use crate::core::token::ClientId;
 

@@ -7,35 +7,16 @@
 //! The server's clock counts. If it jumps, the end of every lease moves. See GUARANTEES.md.
 
 mod browse;
-mod call;
 mod codec;
-mod command;
 mod connect;
 mod connector;
-mod copies;
 mod error;
-mod handshake;
-mod heard;
 mod hints;
-mod home;
 mod keys;
-mod known;
-mod listen;
-mod message;
 mod options;
-mod pipeline;
-mod quarantine;
-mod reasons;
-mod record;
 mod records;
-mod reply;
-mod scripted;
 mod scripts;
-mod sha1;
-mod spent;
 mod terms;
-mod ticks;
-mod tracked;
 mod url;
 mod wire;
 
@@ -53,14 +34,15 @@ pub use connect::RedisConnector;
 pub use connector::{Access, Connector, Opening, Stream};
 pub use terms::{Copies, Replicas, Strict, Terms};
 
-use self::copies::{Reply, Shortfall};
 use self::hints::Hints;
-use self::home::Home;
 use self::records::Records;
-use self::reply::Set;
-use self::scripted::{Scripted, Step};
-use self::spent::Spent;
+use self::scripts::reply::{self, Set};
+use self::scripts::scripted::{Scripted, Step};
+use self::terms::copies::Spent;
+use self::terms::copies::{Reply, Shortfall};
+use self::terms::quarantine;
 use self::wire::Wire;
+use self::wire::serving::Home;
 use super::{
     Acquired, Afterwards, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line,
     OnRelease, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,

@@ -4,6 +4,7 @@
 //! where a value ends, and refuses what is too long, too deep or not the protocol, before memory is
 //! spent on it. Then [`parse`] makes the value.
 
+pub(super) mod command;
 mod framer;
 #[cfg(any(fuzzing, test))]
 mod fuzz;
@@ -11,11 +12,11 @@ mod reader;
 
 use std::fmt;
 
+use self::command::{Command, Digits, NoAnswer, Value};
 pub(super) use self::framer::Invalid;
 #[cfg(fuzzing)]
 pub use self::fuzz::codec as fuzz_codec;
 pub(super) use self::reader::Reader;
-use super::command::{Command, Digits, NoAnswer, Value};
 use super::error::without_arguments;
 
 /// A value that a server sent.

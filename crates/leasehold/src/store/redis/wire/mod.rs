@@ -18,21 +18,25 @@
 //! another one on its own runtime. If a runtime fails to connect because it has no I/O or nobody
 //! drives it, the host's own thread takes over.
 
-mod serving;
+pub(super) mod handshake;
+pub(super) mod known;
+pub(super) mod pipeline;
+pub(super) mod serving;
 mod state;
+mod ticks;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use self::known::Known;
+use self::serving::Home;
 use self::state::{Sending, Sent, Shared, Submitted};
-use super::command::{Command, NoAnswer, Value};
+use super::codec::command::{Command, NoAnswer, Value};
 use super::connector::Connector;
-use super::copies::{Confirmation, Reply};
 use super::error;
-use super::home::Home;
-use super::known::Known;
+use super::terms::copies::{Confirmation, Reply};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
 use super::CONNECT_LIMIT;
+use super::pipeline::{Connected, connect};
 use super::state::Shared;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
-use crate::host::Host;
+use crate::host::{Host, Task};
 use crate::store::redis::connector::Connector;
-use crate::store::redis::pipeline::{Connected, connect};
 use crate::store::within;
 
 /// Makes one connection and serves it until it ends. If a runtime or a panic drops the task, the
@@ -81,4 +81,28 @@ fn unavailable(error: Error, connector: &dyn Connector) -> Error {
              and port, and whether the server is stopped or overloaded"
         ),
     )
+}
+
+/// The runtime on which the task of a connection runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store::redis) enum Home {
+    /// The runtime of the first caller, so that an answer wakes no other thread.
+    #[default]
+    Asker,
+    /// The host's own thread, which outlives the user's runtime.
+    Host,
+}
+
+impl Home {
+    /// Runs the task there.
+    pub(in crate::store::redis) fn spawn(self, host: &Arc<dyn Host>, task: Task) {
+        match self {
+            Self::Asker => host.spawn_io(task),
+            Self::Host => {
+                // A task that is spawned from the host's own thread stays there.
+                let there = Arc::clone(host);
+                host.spawn(Box::pin(async move { there.spawn_io(task) }));
+            }
+        }
+    }
 }

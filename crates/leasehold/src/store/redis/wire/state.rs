@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use super::known::Known;
+use super::pipeline::Pipeline;
+use super::serving::Home;
 use super::serving::Serving;
+use super::ticks::Ticks;
 use super::{CONNECT_LIMIT, Request, Retry, connection_lost};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
 use crate::store::redis::LIMIT;
-use crate::store::redis::command::{Command, NoAnswer, Value};
+use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::connector::Connector;
-use crate::store::redis::copies::{Reply, Replying, WITHIN_MAX};
-use crate::store::redis::home::Home;
-use crate::store::redis::known::Known;
-use crate::store::redis::pipeline::Pipeline;
-use crate::store::redis::ticks::Ticks;
+use crate::store::redis::terms::copies::{Reply, Replying, WITHIN_MAX};
 use crate::store::within;
 
 /// How long a probe waits for its answer.

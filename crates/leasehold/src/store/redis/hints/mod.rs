@@ -7,6 +7,10 @@
 //! Holders with other client software publish nothing. If the server can track keys, it is asked on
 //! the same connection to report changes of their keys.
 
+mod listen;
+mod message;
+mod tracked;
+
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +19,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use self::listen::{Channels, Message, Messages, News, Subscriber, subscribe};
+use self::tracked::Tracked;
 use super::connector::Connector;
-use super::heard::{Message, News};
-use super::home::Home;
-use super::listen::{Channels, Messages, Subscriber, subscribe};
-use super::tracked::Tracked;
-use super::{keys, message};
+use super::keys;
+use super::wire::serving::Home;
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;

@@ -1,16 +1,16 @@
 //! A request that calls a script.
 
 use super::call::{Call, Strictly, set};
-use super::command::{Command, Value};
-use super::copies::Confirmation;
-use super::known::{Known, PlainAsk, ServerProcess};
 use super::reply;
-use super::terms::Copies;
-use super::terms::{Strict, Terms};
-use super::wire::{Request, Retry};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
+use crate::store::redis::codec::command::{Command, Value};
+use crate::store::redis::terms::Copies;
+use crate::store::redis::terms::copies::Confirmation;
+use crate::store::redis::terms::{Strict, Terms};
+use crate::store::redis::wire::known::{Known, PlainAsk, ServerProcess};
+use crate::store::redis::wire::{Request, Retry};
 use crate::store::{Ask, Claim, LeaseId, OnRelease, Renewal};
 
 /// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
@@ -18,7 +18,7 @@ use crate::store::{Ask, Claim, LeaseId, OnRelease, Renewal};
 const TRIES_MAX: u32 = 3;
 
 /// One step at one lock, kept until it is answered.
-pub(super) enum Step {
+pub(in crate::store::redis) enum Step {
     Acquire(Ask),
     Renew(Renewal),
     Release(LeaseId, OnRelease),
@@ -71,7 +71,7 @@ impl Step {
 
 /// Calls a script by its hash if the server has it, otherwise in full. A lock without companion
 /// keys is acquired by a command if the server allows that.
-pub(super) struct Scripted {
+pub(in crate::store::redis) struct Scripted {
     step: Step,
     cold: bool,
     tries: u32,
@@ -94,14 +94,14 @@ enum Plain {
 
 impl Scripted {
     /// A step that is done by a script.
-    pub(super) fn new(step: Step) -> Box<Self> {
+    pub(in crate::store::redis) fn new(step: Step) -> Box<Self> {
         let (cold, tries, plain, wakes) = (false, 0, Plain::No, false);
         let (strict, copies, process) = (None, Copies::default(), None);
         Box::new(Self { step, cold, tries, plain, strict, copies, wakes, process })
     }
 
     /// Applies the terms.
-    pub(super) fn on(mut self: Box<Self>, terms: &Terms) -> Box<Self> {
+    pub(in crate::store::redis) fn on(mut self: Box<Self>, terms: &Terms) -> Box<Self> {
         (self.strict, self.copies) = (terms.strict, terms.copies);
         self.wakes = !terms.hand_over();
         if terms.strict.is_some() {
@@ -112,7 +112,7 @@ impl Scripted {
     }
 
     /// An acquire request.
-    pub(super) fn ask(ask: Ask) -> Box<Self> {
+    pub(in crate::store::redis) fn ask(ask: Ask) -> Box<Self> {
         let is_plain = ask.claim == Claim::Plain && ask.reserve == 0;
         let plain = if is_plain { Plain::ByScript } else { Plain::No };
         Box::new(Self { plain, ..*Self::new(Step::Acquire(ask)) })

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
 use crate::store::redis::codec::BUFFER_KEPT;
-use crate::store::redis::heard::Message;
+use crate::store::redis::codec::parse;
 
 /// How much the pipe between client and server holds.
 const PIPE: usize = 4096;
@@ -226,5 +226,46 @@ async fn nonsense_ends_the_messages() {
         let (mut subscriber, mut server) = subscribed().await;
         server.write_all(nonsense.as_bytes()).await.expect("the client reads");
         assert_eq!(subscriber.messages.next().await, None, "{nonsense:?}");
+    }
+}
+
+#[test]
+fn news_answers_and_nonsense_are_told_apart() {
+    let message = Message { channel: "c".to_owned(), payload: b"\xff".to_vec() };
+    let published = || Heard::News(vec![News::Published(message.clone())]);
+    let changed = |keys: &[&str]| {
+        Heard::News(keys.iter().map(|key| News::Changed(key.as_bytes().to_vec())).collect())
+    };
+    let bytes = |text: &str| Frame::Bytes(text.into());
+    let subscribed =
+        || Heard::Answer(Frame::Array(vec![bytes("subscribe"), bytes("c"), Frame::Int(1)]));
+    let table: [(&[u8], Option<Heard>); 22] = [
+        (b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
+        (b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
+        (b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n", Some(changed(&["a"]))),
+        (b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n", Some(changed(&["a", "b"]))),
+        (b">2\r\n$10\r\ninvalidate\r\n_\r\n", Some(Heard::News(vec![News::AllChanged]))),
+        (b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n", Some(changed(&[]))),
+        (b">2\r\n$10\r\ninvalidate\r\n:1\r\n", Some(Heard::Nothing)),
+        (b">1\r\n$10\r\ninvalidate\r\n", Some(Heard::Nothing)),
+        (b">1\r\n$5\r\nnovel\r\n", Some(Heard::Nothing)),
+        (b">0\r\n", Some(Heard::Nothing)),
+        (b"*3\r\n$7\r\nmessage\r\n$1\r\n\xff\r\n$1\r\nx\r\n", Some(Heard::Nothing)),
+        (b"*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n", Some(Heard::Nonsense)),
+        (b"*3\r\n$7\r\nmessage\r\n:1\r\n:2\r\n", Some(Heard::Nonsense)),
+        (b"*2\r\n$10\r\ninvalidate\r\n*0\r\n", Some(Heard::Nonsense)),
+        (b"*1\r\n$3\r\nfoo\r\n", Some(Heard::Nonsense)),
+        (b"*0\r\n", Some(Heard::Nonsense)),
+        (b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", Some(subscribed())),
+        (b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", Some(subscribed())),
+        (b":1\r\n", None),
+        (b"+OK\r\n", None),
+        (b"-ERR no\r\n", None),
+        (b"%0\r\n", None),
+    ];
+    for (bytes, expected) in table {
+        let frame = || parse(&mut &*bytes).expect("of the protocol");
+        let expected = expected.unwrap_or_else(|| Heard::Answer(frame()));
+        assert_eq!(heard(frame()), expected, "{}", bytes.escape_ascii());
     }
 }

@@ -16,13 +16,12 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::oneshot;
 
-use super::codec::{self, Frame, Reader};
-use super::command::Command;
-use super::connector::{Access, Connector, Stream};
-use super::error::refusal;
-use super::handshake::handshake;
-use super::heard::{Heard, News, heard};
 use crate::core::error::{Error, ErrorKind};
+use crate::store::redis::codec::command::Command;
+use crate::store::redis::codec::{self, Frame, Reader};
+use crate::store::redis::connector::{Access, Connector, Stream};
+use crate::store::redis::error::refusal;
+use crate::store::redis::wire::handshake::handshake;
 
 /// A connection on which messages come in.
 pub(super) struct Subscriber {
@@ -289,5 +288,82 @@ impl Drop for Messages {
     fn drop(&mut self) {
         // No answers are moved any more.
         *self.asked.lock() = None;
+    }
+}
+
+/// A message that a server sends without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// A message on a subscribed channel.
+    Published(Message),
+    /// This key has changed, and is no longer tracked.
+    Changed(Vec<u8>),
+    /// All keys may have changed, and none is tracked any longer.
+    AllChanged,
+}
+
+/// A message of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    /// The channel.
+    pub(super) channel: String,
+    /// The content.
+    pub(super) payload: Vec<u8>,
+}
+
+/// One received value.
+#[derive(Debug, PartialEq)]
+enum Heard {
+    /// The server was not asked for it.
+    News(Vec<News>),
+    /// The answer to the oldest request.
+    Answer(Frame),
+    /// A value to ignore.
+    Nothing,
+    /// Invalid data. Nothing after it can be trusted.
+    Nonsense,
+}
+
+/// Sorts the values that a server sends on a connection for messages.
+///
+/// | value | it is |
+/// |---|---|
+/// | `message`, as an array (RESP2) or a push (RESP3) | news |
+/// | `invalidate`, a push with keys, or with nothing for all keys | news |
+/// | `subscribe`, as an array or a push | an answer |
+/// | another push | ignored, as RESP3 demands |
+/// | another array | invalid |
+/// | anything else | an answer |
+fn heard(frame: Frame) -> Heard {
+    let is_push = matches!(frame, Frame::Push(_));
+    let (Frame::Push(mut frames) | Frame::Array(mut frames)) = frame else {
+        return Heard::Answer(frame);
+    };
+    let kind = if let Some(Frame::Bytes(kind)) = frames.first() { kind.as_slice() } else { b"" };
+    match (kind, is_push) {
+        (b"message", _) => published(frames.split_off(1)),
+        (b"invalidate", true) => changed(frames.split_off(1)),
+        (b"subscribe", _) => Heard::Answer(Frame::Array(frames)),
+        (_, true) => Heard::Nothing,
+        (_, false) => Heard::Nonsense,
+    }
+}
+
+fn published(frames: Vec<Frame>) -> Heard {
+    let Ok([Frame::Bytes(channel), Frame::Bytes(payload)]) = <[Frame; 2]>::try_from(frames) else {
+        return Heard::Nonsense;
+    };
+    // A channel name that is not text cannot be one of ours.
+    String::from_utf8(channel).map_or(Heard::Nothing, |channel| {
+        Heard::News(vec![News::Published(Message { channel, payload })])
+    })
+}
+
+fn changed(frames: Vec<Frame>) -> Heard {
+    let key = |frame| if let Frame::Bytes(key) = frame { Some(News::Changed(key)) } else { None };
+    match <[Frame; 1]>::try_from(frames) {
+        Ok([Frame::Nil]) => Heard::News(vec![News::AllChanged]),
+        Ok([Frame::Array(keys)]) => Heard::News(keys.into_iter().filter_map(key).collect()),
+        _ => Heard::Nothing,
     }
 }

@@ -9,6 +9,9 @@
 //!
 //! All clients must use the same first three. Each client chooses `confirm` for itself.
 
+pub(super) mod copies;
+pub(super) mod quarantine;
+
 use std::time::Duration;
 
 use crate::core::error::{Error, ErrorKind};

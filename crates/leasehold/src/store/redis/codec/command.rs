@@ -9,27 +9,27 @@ const USUAL_ARGUMENTS: usize = 24;
 
 /// A command: its name and its arguments.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Command {
+pub(in crate::store::redis) struct Command {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Command {
     /// A command without arguments.
-    pub(super) fn new(name: &str) -> Self {
+    pub(in crate::store::redis) fn new(name: &str) -> Self {
         Self { bytes: Vec::with_capacity(USUAL_BYTES), ends: Vec::with_capacity(USUAL_ARGUMENTS) }
             .arg(name)
     }
 
     /// Adds an argument.
-    pub(super) fn arg(mut self, argument: impl AsRef<[u8]>) -> Self {
+    pub(in crate::store::redis) fn arg(mut self, argument: impl AsRef<[u8]>) -> Self {
         self.bytes.extend_from_slice(argument.as_ref());
         self.ends.push(self.bytes.len());
         self
     }
 
     /// Adds an argument that consists of these parts.
-    pub(super) fn joined(mut self, parts: &[&str]) -> Self {
+    pub(in crate::store::redis) fn joined(mut self, parts: &[&str]) -> Self {
         for part in parts {
             self.bytes.extend_from_slice(part.as_bytes());
         }
@@ -38,7 +38,7 @@ impl Command {
     }
 
     /// Adds one argument for each of `ends`, which consists of `before` and that end.
-    pub(super) fn branching(mut self, before: &[&str], ends: &[&str]) -> Self {
+    pub(in crate::store::redis) fn branching(mut self, before: &[&str], ends: &[&str]) -> Self {
         let start = self.bytes.len();
         for part in before {
             self.bytes.extend_from_slice(part.as_bytes());
@@ -55,12 +55,12 @@ impl Command {
     }
 
     /// Adds a number as an argument.
-    pub(super) fn number(self, number: u64) -> Self {
+    pub(in crate::store::redis) fn number(self, number: u64) -> Self {
         self.arg(Digits::of(number).as_str())
     }
 
     /// The name and the arguments.
-    pub(super) fn args(&self) -> impl Iterator<Item = &[u8]> {
+    pub(in crate::store::redis) fn args(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(self.ends.iter().copied()).map(|(start, end)| &self.bytes[start..end])
     }
@@ -68,13 +68,13 @@ impl Command {
 
 /// A number in decimal. Written by hand, because the standard library takes three times as long,
 /// and every request has about six numbers.
-pub(super) struct Digits {
+pub(in crate::store::redis) struct Digits {
     digits: [u8; 20],
     first: usize,
 }
 
 impl Digits {
-    pub(super) fn of(number: u64) -> Self {
+    pub(in crate::store::redis) fn of(number: u64) -> Self {
         let mut digits = [b'0'; 20];
         let (mut first, mut rest) = (digits.len(), number);
         while rest > 0 || first == digits.len() {
@@ -85,7 +85,7 @@ impl Digits {
         Self { digits, first }
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(in crate::store::redis) fn as_str(&self) -> &str {
         str::from_utf8(&self.digits[self.first..]).expect("digits are text")
     }
 }
@@ -100,7 +100,7 @@ impl fmt::Debug for Command {
 
 /// The answer of a server.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(in crate::store::redis) enum Value {
     /// No value.
     Nil,
     /// A number.
@@ -125,7 +125,7 @@ impl fmt::Debug for Value {
 
 /// Why a request has no answer that it could use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoAnswer {
+pub(in crate::store::redis) enum NoAnswer {
     /// The server refused the request. Its answer begins with a `code` such as `NOPERM`.
     Refused {
         /// The first word of the answer.

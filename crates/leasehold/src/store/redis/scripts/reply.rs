@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use super::command::Value;
 use super::reasons::{misled, no_epoch, no_tokens};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken, client_of};
+use crate::store::redis::codec::command::Value;
 use crate::store::{
     Acquired, Evicted, Holder, Quarantine, Refusal, Released, Renewed, Snapshot, Waiter,
     line_is_full,
@@ -21,17 +21,20 @@ const FOREIGNER: &[u8] = b"?";
 
 /// An answer, and further facts from the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answered<T> {
+pub(in crate::store::redis) struct Answered<T> {
     /// The answer.
-    pub(super) answer: T,
+    pub(in crate::store::redis) answer: T,
     /// The client that holds the key, if the caller has just taken a place. It must be told that
     /// the key is wanted.
-    pub(super) holder: Option<ClientId>,
+    pub(in crate::store::redis) holder: Option<ClientId>,
     /// Whether the holder is not one of our clients, and the caller is the first in line.
-    pub(super) is_first_behind_a_foreigner: bool,
+    pub(in crate::store::redis) is_first_behind_a_foreigner: bool,
     /// Whether the user may not publish hints to other clients.
-    pub(super) hints_denied: bool,
+    pub(in crate::store::redis) hints_denied: bool,
 }
+
+/// The answer in a reply, or why there is none.
+type Read<T> = Result<Answered<T>, Error>;
 
 impl<T> Answered<T> {
     const fn alone(answer: T) -> Self {
@@ -44,7 +47,7 @@ impl<T> Answered<T> {
 }
 
 /// Reads the reply of acquire.lua.
-pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, Error> {
+pub(in crate::store::redis) fn acquired(key: &Key, reply: &Value) -> Read<Acquired> {
     if let Value::Int(number) = reply {
         let fencing = block(*number, (*number != 0).into()).ok_or_else(|| strange(key))?;
         return Ok(Answered::alone(Acquired::Granted { fencing }));
@@ -81,7 +84,7 @@ pub(super) fn acquired(key: &Key, reply: &Value) -> Result<Answered<Acquired>, E
 }
 
 /// Whether strict.lua says that the connection leads to another process than at first.
-pub(super) fn was_misled(reply: &Value) -> bool {
+pub(in crate::store::redis) fn was_misled(reply: &Value) -> bool {
     is_misled(items(reply))
 }
 
@@ -91,13 +94,13 @@ const fn is_misled(reply: &[Value]) -> bool {
 
 /// A quarantine of the length `of`. If `left` is longer, the clock was set back, or somebody has
 /// changed the end. Then the beginning is unknown.
-pub(super) fn to_quarantine(left: Duration, of: Duration) -> Quarantine {
+pub(in crate::store::redis) fn to_quarantine(left: Duration, of: Duration) -> Quarantine {
     Quarantine { since: of.checked_sub(left), left }
 }
 
 /// The answer to an acquire request by command, for a lock without companion keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Set {
+pub(in crate::store::redis) enum Set {
     /// The key was free. The caller has it now.
     Done,
     /// The caller had the key before.
@@ -110,7 +113,7 @@ pub(super) enum Set {
 
 /// Reads the reply of `SET` with `NX` and `GET`, which is the old value of the key. The replies of
 /// acquire.lua have other types.
-pub(super) fn set(owner: &OwnerToken, reply: &Value) -> Set {
+pub(in crate::store::redis) fn set(owner: &OwnerToken, reply: &Value) -> Set {
     match reply {
         Value::Nil => Set::Done,
         Value::Bytes(holder) if holder == owner.as_str().as_bytes() => Set::Before,
@@ -120,7 +123,7 @@ pub(super) fn set(owner: &OwnerToken, reply: &Value) -> Set {
 }
 
 /// Reads the reply of renew.lua.
-pub(super) fn renewed(key: &Key, reply: &Value) -> Result<Renewed, Error> {
+pub(in crate::store::redis) fn renewed(key: &Key, reply: &Value) -> Result<Renewed, Error> {
     match items(reply) {
         [Value::Int(0)] => Ok(Renewed::Lost),
         [Value::Int(1), Value::Int(first), Value::Int(count), Value::Int(wanted), before @ ..] => {
@@ -139,7 +142,7 @@ pub(super) fn renewed(key: &Key, reply: &Value) -> Result<Renewed, Error> {
 }
 
 /// Reads the reply of release.lua.
-pub(super) fn released(key: &Key, reply: &Value) -> Result<Answered<Released>, Error> {
+pub(in crate::store::redis) fn released(key: &Key, reply: &Value) -> Read<Released> {
     match reply {
         Value::Int(1) => return Ok(Answered::alone(Released::Freed)),
         Value::Int(2) => return Ok(Answered::alone(Released::HandedOver)),
@@ -158,7 +161,7 @@ pub(super) fn released(key: &Key, reply: &Value) -> Result<Answered<Released>, E
 }
 
 /// Reads the reply of evict.lua.
-pub(super) fn evicted(key: &Key, reply: &Value) -> Result<Answered<Evicted>, Error> {
+pub(in crate::store::redis) fn evicted(key: &Key, reply: &Value) -> Read<Evicted> {
     match items(reply) {
         [Value::Int(0)] => Ok(Answered::alone(Evicted::Changed)),
         [Value::Int(1), Value::Int(denied)] => Ok(Answered::hinted(Evicted::Evicted, *denied)),
@@ -167,7 +170,7 @@ pub(super) fn evicted(key: &Key, reply: &Value) -> Result<Answered<Evicted>, Err
 }
 
 /// Reads the reply of inspect.lua. The records of the clients are read separately.
-pub(super) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
+pub(in crate::store::redis) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
     let [token, Value::Int(ttl_left), counter, grant, Value::Int(waiting), Value::Array(waiters)] =
         items(reply)
     else {
@@ -191,7 +194,7 @@ pub(super) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
 }
 
 /// Reads the reply of living.lua.
-pub(super) fn living(key: &Key, reply: &Value) -> Result<bool, Error> {
+pub(in crate::store::redis) fn living(key: &Key, reply: &Value) -> Result<bool, Error> {
     match reply {
         Value::Int(living) => Ok(*living != 0),
         _ => Err(strange(key)),
@@ -200,7 +203,7 @@ pub(super) fn living(key: &Key, reply: &Value) -> Result<bool, Error> {
 
 /// Whether a step that asked for fencing tokens got some. If so, the reply of acquire.lua,
 /// renew.lua or release.lua contains a block. Only then has the script read the counter.
-pub(super) fn has_fencing(reply: &Value) -> bool {
+pub(in crate::store::redis) fn has_fencing(reply: &Value) -> bool {
     matches!(items(reply), [Value::Int(1 | 3), Value::Int(_), Value::Int(1..), ..])
 }
 

@@ -13,12 +13,12 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::sync::oneshot;
 
-use super::codec::{self, Frame, Invalid, Reader};
-use super::command::{Command, NoAnswer, Value};
-use super::connector::{Access, Connector, Stream};
 use super::handshake::{ServerFacts, handshake_on_terms};
 use super::known::{Known, ServerProcess};
 use crate::core::error::Error;
+use crate::store::redis::codec::command::{Command, NoAnswer, Value};
+use crate::store::redis::codec::{self, Frame, Invalid, Reader};
+use crate::store::redis::connector::{Access, Connector, Stream};
 
 /// A buffer that has grown larger is dropped.
 const KEPT_BYTES: usize = 256 * 1024;
@@ -26,11 +26,11 @@ const KEPT_BYTES: usize = 256 * 1024;
 type Reply = Result<Value, NoAnswer>;
 
 /// A new connection.
-pub(super) struct Connected {
-    pub(super) pipeline: Arc<Pipeline>,
-    pub(super) mover: Mover,
+pub(in crate::store::redis) struct Connected {
+    pub(in crate::store::redis) pipeline: Arc<Pipeline>,
+    pub(in crate::store::redis) mover: Mover,
     /// What the server said of itself.
-    pub(super) known: Known,
+    pub(in crate::store::redis) known: Known,
 }
 
 /// Connects, logs in, selects the database, and waits for an answer of the server, because an open
@@ -43,13 +43,15 @@ pub(super) struct Connected {
 /// # Cancel safety
 ///
 /// Dropping the future closes everything that it has opened.
-pub(super) async fn connect(connector: &dyn Connector) -> Result<Connected, Error> {
+pub(in crate::store::redis) async fn connect(
+    connector: &dyn Connector,
+) -> Result<Connected, Error> {
     let connected = async { establish(connector.open().await?, &connector.access()).await };
     connected.await.map_err(|error| error.at(&connector.label()))
 }
 
 /// Turns an open stream into a connection.
-pub(super) async fn establish(
+pub(in crate::store::redis) async fn establish(
     mut stream: Box<dyn Stream>,
     access: &Access,
 ) -> Result<Connected, Error> {
@@ -61,7 +63,7 @@ pub(super) async fn establish(
 }
 
 /// The side of a connection that takes requests.
-pub(super) struct Pipeline {
+pub(in crate::store::redis) struct Pipeline {
     state: Mutex<State>,
 }
 
@@ -98,7 +100,7 @@ impl Pipeline {
 
     /// Sends a request. It is in the queue of the connection when this returns, so requests reach
     /// the server in the order of these calls. Dropping the future does not take it back.
-    pub(super) fn submit(&self, command: &Command) -> Pending {
+    pub(in crate::store::redis) fn submit(&self, command: &Command) -> Pending {
         let (sender, answer) = oneshot::channel();
         let mut state = self.state();
         if state.ended {
@@ -117,7 +119,7 @@ impl Pipeline {
 }
 
 /// Waits for an answer.
-pub(super) struct Pending(pub(super) oneshot::Receiver<Reply>);
+pub(in crate::store::redis) struct Pending(pub(in crate::store::redis) oneshot::Receiver<Reply>);
 
 impl Future for Pending {
     type Output = Reply;
@@ -132,7 +134,7 @@ fn broken(why: Option<&str>) -> NoAnswer {
 }
 
 /// Does the I/O of one connection. Ends with the connection, and ends it when dropped.
-pub(super) struct Mover {
+pub(in crate::store::redis) struct Mover {
     pipeline: Arc<Pipeline>,
     stream: Box<dyn Stream>,
     writing: Vec<u8>,

@@ -1,16 +1,16 @@
 //! Turns requests of the store contract into script calls.
 
-use super::command::{Command, Digits};
-use super::keys::Keys;
-use super::known::ServerProcess;
-use super::scripts::{
+use super::{
     ACQUIRE, ACQUIRE_PLAIN, ACQUIRE_PLAIN_STRICTLY, ACQUIRE_STRICTLY, EVICT, INSPECT, LIVING,
     RELEASE, RELEASE_PLAIN, RENEW, Script,
 };
-use super::terms::Strict;
 use crate::core::key::Key;
 use crate::core::line::Stance;
 use crate::core::ttl::Ttl;
+use crate::store::redis::codec::command::{Command, Digits};
+use crate::store::redis::keys::Keys;
+use crate::store::redis::terms::Strict;
+use crate::store::redis::wire::known::ServerProcess;
 use crate::store::{Ask, Claim, LeaseId, OnRelease, PlaceTerms, Renewal, Snapshot};
 
 /// One step at one lock. `cold`: since this client last used it, the fencing counter of the key may

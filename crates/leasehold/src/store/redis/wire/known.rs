@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::scripts::Script;
 use crate::core::key::Key;
+use crate::store::redis::scripts::Script;
 
 /// How many warm keys are remembered. Beyond that, all are forgotten. The next grant of each key
 /// then reads the server's clock once.
@@ -13,15 +13,15 @@ const WARM_KEYS_MAX: usize = 16_384;
 
 /// Identifies a server process and its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ServerProcess {
+pub(in crate::store::redis) struct ServerProcess {
     /// The run id changes with every start.
-    pub(super) run_id: Arc<str>,
+    pub(in crate::store::redis) run_id: Arc<str>,
     /// The replication id changes with every start, and when a replica becomes a primary again.
-    pub(super) replid: Arc<str>,
+    pub(in crate::store::redis) replid: Arc<str>,
 }
 
 #[derive(Default)]
-pub(super) struct Known {
+pub(in crate::store::redis) struct Known {
     /// The process that answers, if the terms need it.
     process: Option<ServerProcess>,
     /// How many replicas the server had when the connection was made, if the terms need it.
@@ -34,7 +34,7 @@ pub(super) struct Known {
 
 /// How to ask for a lock without companion keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum PlainAsk {
+pub(in crate::store::redis) enum PlainAsk {
     /// The first time, with a script. Where scripts are forbidden, a command could take a lock that
     /// nobody can release.
     #[default]
@@ -47,60 +47,63 @@ pub(super) enum PlainAsk {
 
 impl Known {
     /// The state of a new connection.
-    pub(super) fn new(process: Option<ServerProcess>, replicas: Option<u32>) -> Self {
+    pub(in crate::store::redis) fn new(
+        process: Option<ServerProcess>,
+        replicas: Option<u32>,
+    ) -> Self {
         Self { process, replicas, ..Self::default() }
     }
 
     /// The server process; `None` if the terms do not need it.
-    pub(super) fn process(&self) -> Option<&ServerProcess> {
+    pub(in crate::store::redis) fn process(&self) -> Option<&ServerProcess> {
         self.process.as_ref()
     }
 
     /// How many replicas the server had at first; `None` if the terms do not need it.
-    pub(super) fn replicas(&self) -> Option<u32> {
+    pub(in crate::store::redis) fn replicas(&self) -> Option<u32> {
         self.replicas
     }
 
     /// Whether the server has the script, so that its hash is enough.
-    pub(super) fn has_script(&self, script: &Script) -> bool {
+    pub(in crate::store::redis) fn has_script(&self, script: &Script) -> bool {
         self.scripts & script.bit() != 0
     }
 
     /// The script was sent in full, so later calls on this connection can use its hash.
-    pub(super) fn sent_script(&mut self, script: &Script) {
+    pub(in crate::store::redis) fn sent_script(&mut self, script: &Script) {
         self.scripts |= script.bit();
     }
 
     /// The server said that it does not have the script.
-    pub(super) fn lacks_script(&mut self, script: &Script) {
+    pub(in crate::store::redis) fn lacks_script(&mut self, script: &Script) {
         self.scripts &= !script.bit();
     }
 
     /// How to ask for a lock without companion keys.
-    pub(super) fn plain_ask(&self) -> PlainAsk {
+    pub(in crate::store::redis) fn plain_ask(&self) -> PlainAsk {
         self.plain
     }
 
     /// The server ran a script, so it allows scripts.
-    pub(super) fn allows_scripts(&mut self) {
+    pub(in crate::store::redis) fn allows_scripts(&mut self) {
         if self.plain == PlainAsk::Untried {
             self.plain = PlainAsk::Command;
         }
     }
 
     /// The server does not know `SET` with both `NX` and `GET`, which came with Redis 7.0.
-    pub(super) fn lacks_plain_ask(&mut self) {
+    pub(in crate::store::redis) fn lacks_plain_ask(&mut self) {
         self.plain = PlainAsk::Script;
     }
 
     /// Whether the fencing counter of a key was raised to the server's clock on this connection.
     /// Before that, the server may have come back with an old counter.
-    pub(super) fn is_warm(&self, key: &Key) -> bool {
+    pub(in crate::store::redis) fn is_warm(&self, key: &Key) -> bool {
         self.warm.contains(key)
     }
 
     /// The fencing counter of a key was raised.
-    pub(super) fn warmed(&mut self, key: &Key) {
+    pub(in crate::store::redis) fn warmed(&mut self, key: &Key) {
         if self.warm.len() == WARM_KEYS_MAX {
             self.warm.clear();
         }

@@ -9,13 +9,13 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
-use super::codec::{self, Frame, Reader};
-use super::command::Command;
-use super::connector::{Access, Stream, write_all};
-use super::error::{Said, refusal};
-use super::keys;
-use super::terms::{Replicas, Terms};
 use crate::core::error::{Error, ErrorKind};
+use crate::store::redis::codec::command::Command;
+use crate::store::redis::codec::{self, Frame, Reader};
+use crate::store::redis::connector::{Access, Stream, write_all};
+use crate::store::redis::error::{Said, refusal};
+use crate::store::redis::keys;
+use crate::store::redis::terms::{Replicas, Terms};
 
 /// The most bytes of one answer. The text about protected mode takes 1 KB.
 const ANSWER_MAX: usize = 16 * 1024;
@@ -25,19 +25,22 @@ const ANSWER_MAX: usize = 16 * 1024;
 /// # Errors
 ///
 /// `Denied`, `Config` or `Unavailable`: no request was sent yet.
-pub(super) async fn handshake(stream: &mut dyn Stream, access: &Access) -> Result<(), Error> {
+pub(in crate::store::redis) async fn handshake(
+    stream: &mut dyn Stream,
+    access: &Access,
+) -> Result<(), Error> {
     exchange(stream, access, None).await.map(drop)
 }
 
 /// Facts about a server, as far as the terms need them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct ServerFacts {
+pub(in crate::store::redis) struct ServerFacts {
     /// The run id of the process.
-    pub(super) run_id: Option<Arc<str>>,
+    pub(in crate::store::redis) run_id: Option<Arc<str>>,
     /// The replication id of its data.
-    pub(super) replid: Option<Arc<str>>,
+    pub(in crate::store::redis) replid: Option<Arc<str>>,
     /// The number of its replicas.
-    pub(super) replicas: Option<u32>,
+    pub(in crate::store::redis) replicas: Option<u32>,
 }
 
 /// Like [`handshake`], and asks for what the terms need, in the same round trip:
@@ -45,7 +48,7 @@ pub(super) struct ServerFacts {
 /// - strict terms: the `run_id` and the `master_replid` of the server
 /// - other terms: whether the other clients are strict
 /// - terms with copies: whether the server can confirm copies
-pub(super) async fn handshake_on_terms(
+pub(in crate::store::redis) async fn handshake_on_terms(
     stream: &mut dyn Stream,
     access: &Access,
 ) -> Result<ServerFacts, Error> {

@@ -5,25 +5,33 @@
 //! new one, it would find no write and succeed at once. So the lock of the wire keeps both commands
 //! together, and their answers are read together.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::command::{Command, NoAnswer, Value};
-use super::error::{Said, refusal};
-use super::known::Known;
-use super::pipeline::Pending;
-use super::terms::{Copies, Replicas};
+use super::{Copies, Replicas};
 use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::OwnerToken;
+use crate::store::redis::codec::command::{Command, NoAnswer, Value};
+use crate::store::redis::error::{Said, refusal};
+use crate::store::redis::wire::known::Known;
+use crate::store::redis::wire::pipeline::Pending;
 
 /// The longest time to wait for copies. A probe behind such a request must wait that long too,
 /// before it takes the server for silent.
-pub(super) const WITHIN_MAX: Duration = Duration::from_millis(500);
+pub(in crate::store::redis) const WITHIN_MAX: Duration = Duration::from_millis(500);
 
 impl Copies {
     /// The confirmation that must follow a write with this `limit`; `None` if it needs no copies.
-    pub(super) fn confirmation(self, known: &Known, limit: Duration) -> Option<Confirmation> {
+    pub(in crate::store::redis) fn confirmation(
+        self,
+        known: &Known,
+        limit: Duration,
+    ) -> Option<Confirmation> {
         let replicas = match self.replicas {
             Replicas::Count(count) => count.into(),
             // With such terms, every connection knows the number of replicas.
@@ -36,14 +44,14 @@ impl Copies {
 
 /// The request for copies directly after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Confirmation {
+pub(in crate::store::redis) struct Confirmation {
     replicas: u32,
     fsync: bool,
     within: Duration,
 }
 
 impl Confirmation {
-    pub(super) fn command(self) -> Command {
+    pub(in crate::store::redis) fn command(self) -> Command {
         // Zero would mean no limit.
         let ms = u64::try_from(self.within.as_millis()).expect("half a second at most").max(1);
         let command =
@@ -102,11 +110,11 @@ fn strange() -> Shortfall {
 }
 
 /// Whether there are enough copies.
-pub(super) type Confirmed = Result<(), Shortfall>;
+pub(in crate::store::redis) type Confirmed = Result<(), Shortfall>;
 
 /// The error that a write has too few copies, as far as the server knows.
 #[derive(Debug)]
-pub(super) struct Shortfall {
+pub(in crate::store::redis) struct Shortfall {
     kind: ErrorKind,
     what: String,
     /// The advice to the user.
@@ -116,13 +124,13 @@ pub(super) struct Shortfall {
 
 impl Shortfall {
     /// The error for a grant that was released.
-    pub(super) fn granted(self) -> Error {
+    pub(in crate::store::redis) fn granted(self) -> Error {
         let state = "; the grant was released, ";
         self.told("not granted: ", state, ", and try again")
     }
 
     /// The error for a grant that could not be released.
-    pub(super) fn left_behind(self, cause: Error) -> Error {
+    pub(in crate::store::redis) fn left_behind(self, cause: Error) -> Error {
         let message = format!(
             "granted, but {}; the release is not confirmed, inspect the lock, or wait for one ttl",
             self.what
@@ -131,13 +139,13 @@ impl Shortfall {
     }
 
     /// The error for a renewal.
-    pub(super) fn renewed(self) -> Error {
+    pub(in crate::store::redis) fn renewed(self) -> Error {
         let state = "; the holder may act until its deadline, ";
         self.told("renewed on the server, but ", state, ", and the client retries until then")
     }
 
     /// The error for a lease that was kept under another token.
-    pub(super) fn kept(self) -> Error {
+    pub(in crate::store::redis) fn kept(self) -> Error {
         self.told("kept for the next, but ", "; release both tokens, and ", "")
     }
 
@@ -153,22 +161,25 @@ impl Shortfall {
 
 /// The answer to a request.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) value: Value,
+pub(in crate::store::redis) struct Reply {
+    pub(in crate::store::redis) value: Value,
     /// Whether there are enough copies of the write. `Ok` if none were asked for.
-    pub(super) confirmed: Confirmed,
+    pub(in crate::store::redis) confirmed: Confirmed,
 }
 
 /// The answers to a command and to its request for copies, if there is one. A refused command needs
 /// no copies.
-pub(super) struct Replying {
+pub(in crate::store::redis) struct Replying {
     answer: Pending,
     value: Option<Value>,
     confirming: Option<(Confirmation, Pending)>,
 }
 
 impl Replying {
-    pub(super) fn new(answer: Pending, confirming: Option<(Confirmation, Pending)>) -> Self {
+    pub(in crate::store::redis) fn new(
+        answer: Pending,
+        confirming: Option<(Confirmation, Pending)>,
+    ) -> Self {
         Self { answer, value: None, confirming }
     }
 }
@@ -189,6 +200,44 @@ impl Future for Replying {
         };
         let value = this.value.take().expect("it was just put there");
         Poll::Ready(Ok(Reply { value, confirmed }))
+    }
+}
+
+/// How many tokens are remembered, the newest ones. A caller that still uses an older token has
+/// waited for longer than that many shortfalls take.
+const SPENT_MAX: usize = 1_024;
+
+/// Tokens whose grants were released because there were too few copies, newest last. Such a release
+/// may arrive late or twice. It would then end a newer grant of the same token, so the token must
+/// not be used again.
+///
+/// A session then goes on with a fresh token. A quorum, though, asks each node with the same token
+/// for as long as it waits. It also uses the token of the lease when it asks a node that lacks it.
+#[derive(Default)]
+pub(in crate::store::redis) struct Spent(Mutex<VecDeque<(Key, OwnerToken)>>);
+
+impl Spent {
+    pub(in crate::store::redis) fn add(&self, key: Key, token: OwnerToken) {
+        let mut spent = self.lock();
+        if spent.len() == SPENT_MAX {
+            spent.pop_front();
+        }
+        spent.push_back((key, token));
+    }
+
+    /// The error if this token must not be used again for that key. `None` if it may be used.
+    pub(in crate::store::redis) fn look(&self, key: &Key, token: &OwnerToken) -> Option<Error> {
+        if !self.lock().iter().any(|spent| spent.0 == *key && spent.1 == *token) {
+            return None;
+        }
+        let message = "the grant of this owner token was released, since it had too few copies; no \
+                       request was sent, use a fresh token";
+        Some(Error::new(ErrorKind::Unavailable, message).with_name(key.as_str()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Key, OwnerToken)>> {
+        // Every change leaves the list complete, so it is valid even after a panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -320,5 +369,21 @@ mod tests {
         assert!(matches!(reply, Err(NoAnswer::Refused { .. })), "{reply:?}");
         let reply = Replying::new(answered(Ok(Value::Int(1))), waiting());
         assert!(reply.now_or_never().is_none(), "a grant does");
+    }
+
+    #[test]
+    fn the_last_tokens_are_remembered_for_their_key() {
+        let token = |number: usize| OwnerToken::new(format!("token-{number}")).expect("a token");
+        let [key, other] = ["a", "b"].map(|name| Key::new(name).expect("a name"));
+        let spent = Spent::default();
+        for number in 0..=SPENT_MAX {
+            assert!(spent.look(&key, &token(number)).is_none(), "it is not spent yet");
+            spent.add(key.clone(), token(number));
+            let error = spent.look(&key, &token(number)).expect("it is");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(spent.look(&other, &token(number)).is_none(), "it is another lock");
+        }
+        assert!(spent.look(&key, &token(0)).is_none(), "it is forgotten");
+        assert!(spent.look(&key, &token(1)).is_some(), "it is remembered");
     }
 }

@@ -1,11 +1,11 @@
 //! The errors for scripts that granted nothing.
 
-use super::keys::Keys;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::store::redis::keys::Keys;
 
 /// `Unavailable`, because another connection may lead to the right server.
-pub(super) fn misled() -> Error {
+pub(in crate::store::redis) fn misled() -> Error {
     Error::new(
         ErrorKind::Unavailable,
         "the server process behind this address keeps changing: a connection now leads to another \
@@ -15,7 +15,7 @@ pub(super) fn misled() -> Error {
 }
 
 /// `Config`, because the server cannot know whose data it is.
-pub(super) fn no_epoch() -> Error {
+pub(in crate::store::redis) fn no_epoch() -> Error {
     Error::new(
         ErrorKind::Config,
         "`:lh:epoch` of this database is not the hash of a strict server; nothing was granted and \
@@ -25,7 +25,7 @@ pub(super) fn no_epoch() -> Error {
 }
 
 /// `Config`: no clock is that far ahead, so somebody else has written the counter.
-pub(super) fn no_tokens(key: &Key) -> Error {
+pub(in crate::store::redis) fn no_tokens(key: &Key) -> Error {
     let counter = Keys::of(key).fence();
     let message = format!(
         "its fencing counter `{counter}` is beyond 2^53-1, so no higher token is left; nothing was \

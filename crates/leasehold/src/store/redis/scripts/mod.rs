@@ -1,7 +1,24 @@
 //! The scripts that do the steps of the store, each atomically on the server.
+//!
+//! | step | script | for a strict client |
+//! |---|---|---|
+//! | acquire | `ACQUIRE` | `ACQUIRE_STRICTLY` |
+//! | acquire, without companion keys | `ACQUIRE_PLAIN` until the server is known, then the command `SET … NX GET PX` | `ACQUIRE_PLAIN_STRICTLY` |
+//! | renew | `RENEW` | the same |
+//! | release, keep, hand over | `RELEASE` | the same |
+//! | release, without companion keys | `RELEASE_PLAIN` | the same |
+//! | evict | `EVICT` | the same |
+//! | inspect | `INSPECT` | the same |
+//! | list: is anybody there | `LIVING` | the same |
 
-use super::command::Command;
-use super::sha1::sha1_hex;
+pub(super) mod call;
+pub(super) mod reasons;
+pub(super) mod reply;
+pub(super) mod scripted;
+mod sha1;
+
+use self::sha1::sha1_hex;
+use super::codec::command::Command;
 
 /// A script.
 pub(super) struct Script {

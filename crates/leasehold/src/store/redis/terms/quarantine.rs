@@ -5,18 +5,19 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::command::{Command, Value};
-use super::known::Known;
-use super::reasons::no_epoch;
-use super::terms::Strict;
-use super::wire::{Plain, Request, Retry, Wire};
-use super::{LIMIT, keys, reply};
+use super::Strict;
 use crate::core::error::Error;
 use crate::store::Quarantine;
+use crate::store::redis::codec::command::{Command, Value};
+use crate::store::redis::scripts::reasons::no_epoch;
+use crate::store::redis::scripts::reply;
+use crate::store::redis::wire::known::Known;
+use crate::store::redis::wire::{Plain, Request, Retry, Wire};
+use crate::store::redis::{LIMIT, keys};
 
 /// Reads the quarantine. If the next acquire request would find that the server has forgotten its
 /// leases, the quarantine has not begun yet, and its whole length is left.
-pub(super) fn look(
+pub(in crate::store::redis) fn look(
     strict: Strict,
     asks: &Wire,
 ) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
