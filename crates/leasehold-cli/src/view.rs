@@ -236,7 +236,7 @@ pub(crate) fn card(
 fn lease(holder: &Holder) -> String {
     let Some(left) = holder.ttl_left else {
         // A key of another application looks like this, too.
-        return "lease without an end: of a foreign client, or data that is not a lock".to_owned();
+        return "lease without an end: from another client library, or not a lock".to_owned();
     };
     let mut text = format!("free in {} unless its holder renews it", human(left));
     if let (Some(ttl), Some(ago)) = (holder.ttl, holder.renewed_ago()) {

@@ -153,10 +153,7 @@ fn a_foreign_holder_is_shown_as_such() {
     seen.holders[0].token = b"\xff\x1babcdefghijklmnop".to_vec();
     let text = text("x", &seen, NOW);
     assert!(text.contains("a client that left no record"), "{text}");
-    assert!(
-        text.contains("without an end: of a foreign client, or data that is not a lock"),
-        "{text}"
-    );
+    assert!(text.contains("without an end: from another client library, or not a lock"), "{text}");
     assert!(text.contains("0xff1b6162…") && !text.contains('\u{1b}'), "{text}");
 }
 

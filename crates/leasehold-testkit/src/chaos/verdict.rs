@@ -83,7 +83,7 @@ fn wake_ups_ms(events: &[Event]) -> Vec<f64> {
     events.iter().filter_map(|event| waits.see(event)).collect()
 }
 
-/// Matches waiters with the keys that were given up.
+/// Matches waiters with released keys.
 #[derive(Default)]
 struct Waits {
     /// For each waiting call: when it began to wait, and its key.

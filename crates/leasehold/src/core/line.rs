@@ -47,7 +47,7 @@ pub const fn is_far(ahead: u32) -> bool {
     ahead >= NEAR
 }
 
-/// The pause of a far waiter between asks.
+/// How long a far waiter pauses between asks.
 #[must_use]
 pub fn far_pause(ahead: u32) -> Duration {
     FAR_EACH.saturating_mul(ahead).min(FAR_MAX)

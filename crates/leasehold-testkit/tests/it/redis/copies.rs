@@ -118,8 +118,8 @@ fn a_grant_that_falls_short_is_given_back_before_it_is_told() {
             fake.confirm(Some(Ok(Value::Int(0))));
             let error = too_few_copies(store.acquire(ask("a", claim)).await);
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            let says = "not granted: only 0 of 1 replicas confirmed it in 500ms; the grant was \
-                        released, check that the replicas follow";
+            let says = "not granted: only 0 of 1 replicas confirmed the write in 500ms; the grant \
+                        was released, check that the replicas follow";
             assert!(error.to_string().contains(says), "{error}");
             assert_eq!(commands(fake), ["script", "WAIT 1 500", "script"]);
         });
@@ -357,7 +357,7 @@ async fn more_replicas_than_there_are_never_confirm() {
     let store = pair.store("?replicas=2").await.expect("connected");
     let error = too_few_copies(store.acquire(ask("a", Claim::Exclusive)).await);
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("of 2 replicas confirmed it"), "{error}");
+    assert!(error.to_string().contains("of 2 replicas confirmed the write"), "{error}");
     assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0, "it was given back");
     // A server without replicas has no majority.
     let alone = RedisServer::start();

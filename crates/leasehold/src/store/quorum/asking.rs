@@ -241,5 +241,5 @@ fn no_fencing_tokens() -> Error {
 }
 
 fn lost_meanwhile() -> Error {
-    Error::new(ErrorKind::Unavailable, "it lost the key while its counter was raised")
+    Error::new(ErrorKind::Unavailable, "the node lost the key before its counter rose")
 }

@@ -215,16 +215,16 @@ fn host_and_port(place: &str) -> Result<(String, u16), &'static str> {
     let (host, port) = match place.split_once(':') {
         Some((_, port)) if port.contains(':') => {
             return Err(
-                "write an IPv6 address in brackets, as in `redis://[::1]:6379`; user and password \
-                 end with `@`",
+                "write an IPv6 address in brackets, as in `redis://[::1]:6379`, and `@` after user \
+                 and password",
             );
         }
         Some((host, port)) => (host, Some(port)),
         None => (place, None),
     };
     if host.is_empty() {
-        return Err("it names no host; user and password end with `@`, and special characters in \
-                    them are percent-encoded");
+        return Err("it names no host; write `@` after user and password, and percent-encode \
+                    special characters in them");
     }
     if host.contains(|c: char| !c.is_alphanumeric() && !matches!(c, '-' | '.' | '_')) {
         return Err("its host is not the name or the address of one host");

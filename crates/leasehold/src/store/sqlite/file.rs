@@ -140,8 +140,8 @@ fn refuse_left_companions(path: &Path) -> Result<(), Error> {
     Err(refused(
         path,
         &format!(
-            "is missing or empty, but {} is there, from a file that was moved or deleted; put \
-             that file back, or stop every process that used it, and delete -wal and -shm",
+            "is missing or empty, but {} of a moved or deleted file is there; put that file \
+             back, or stop every process that used it and then delete -wal and -shm",
             left.display()
         ),
     ))

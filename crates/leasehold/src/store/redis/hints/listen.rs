@@ -75,7 +75,7 @@ async fn establish(mut stream: Box<dyn Stream>, access: &Access) -> Result<Subsc
 fn gone() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the connection for wake-ups ended; it wakes nobody, connect again",
+        "the connection for wake-ups ended; waiters get no wake-ups, connect again",
     )
 }
 

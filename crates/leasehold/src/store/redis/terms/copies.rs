@@ -73,7 +73,7 @@ impl Confirmation {
                     ErrorKind::Unknown => ErrorKind::Unavailable,
                     kind => kind,
                 };
-                let what = "the server refused to report the copies of it".to_owned();
+                let what = "the server refused to report the copies of the write".to_owned();
                 let next = match (code.as_str(), self.fsync) {
                     ("NOPERM", true) => "allow the user `+waitaof`",
                     ("NOPERM", false) => "allow the user `+wait`",
@@ -88,12 +88,13 @@ impl Confirmation {
         };
         let Self { replicas: wanted, within, .. } = self;
         if local < 1 {
-            let what = format!("the server did not have it on disk within {within:?}");
+            let what = format!("the server did not have the write on disk within {within:?}");
             let next = "check that `appendfsync always` is set and the disk keeps up";
             return Ok(Err(short(what, next)));
         }
         if replicas < i64::from(wanted) {
-            let what = format!("only {replicas} of {wanted} replicas confirmed it in {within:?}");
+            let what =
+                format!("only {replicas} of {wanted} replicas confirmed the write in {within:?}");
             return Ok(Err(short(what, "check that the replicas follow")));
         }
         Ok(Ok(()))
@@ -105,7 +106,7 @@ fn short(what: String, next: &'static str) -> Shortfall {
 }
 
 fn strange() -> Shortfall {
-    let what = "the server's answer about the copies of it is not understood".to_owned();
+    let what = "the server's answer about copies of the write is not understood".to_owned();
     short(what, "check that this is a Redis or Valkey server")
 }
 
@@ -308,7 +309,7 @@ mod tests {
             (memory, said(noperm), denied("refused to report", "allow the user `+wait`")),
             (memory, said("ERR oh"), late("refused to report", "see the cause")),
             (disk, counts(1, 1), None),
-            (disk, counts(0, 1), late("not have it on disk within 500ms", DISK)),
+            (disk, counts(0, 1), late("not have the write on disk within 500ms", DISK)),
             (disk, counts(1, 0), late("only 0 of 1 replicas", REPLICAS)),
             (disk, Ok(Value::Int(1)), late("not understood", STRANGE)),
             (disk, said(noperm), denied("refused to report", "allow the user `+waitaof`")),
