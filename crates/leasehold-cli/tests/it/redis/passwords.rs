@@ -125,7 +125,7 @@ fn a_password_that_is_not_encoded_is_answered_with_how_to_encode_it() {
         ("hunter2#more", "`%23`"),
         ("hunter2%more", "`%25`"),
         ("hunter2 more", "`%20`"),
-        (PASSWORD, "percent-encoded"),
+        (PASSWORD, "percent-encode special characters"),
     ] {
         let url = url_of(&world, &format!(":{password}@"), "");
         assert_refused_for_its_text(&world, &url, words);

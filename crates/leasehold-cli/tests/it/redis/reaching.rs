@@ -136,7 +136,7 @@ fn a_foreign_lock_that_never_expires_is_waited_for_until_it_is_gone() {
     tried.code(75).says("its lease has no end").says("check what the key holds");
     assert!(!tried.stderr.contains("use -w"), "{}", tried.stderr);
     let unlock = finish(world.leasehold(["unlock", "x", "--force", "--why", "the test"]));
-    unlock.code(64).says("or data that is not a lock").says("nothing was done");
+    unlock.code(64).says("or not a lock").says("nothing was done");
     let mut waiter = start(world.run("x", &[], "echo mine"));
     waiter.expect_message("is held by");
     world.server().command(&["PEXPIRE", "x", "1"]);

@@ -7,7 +7,7 @@
 //! | `redis://:password@host`, `redis://user:password@host` | TCP, with a login |
 //! | `unix:/path`, `unix:///path`, `unix:/path?db=2` | a socket of this machine |
 //! | `unix://user:password@/path?db=2` | a socket of this machine, with a login |
-//! | `redis://host?strict=yes`, `unix:/path?db=2&replicas=1` | with the terms in `terms.rs` |
+//! | `redis://host?strict=yes`, `unix:/path?db=2&replicas=1` | with terms (`terms/`) |
 //!
 //! User, password and path are percent-encoded. Ambiguous URLs are refused. Messages repeat only
 //! the scheme of a URL, because a misplaced part may be the password.
