@@ -52,8 +52,11 @@ impl Scene {
         host.drop_tasks();
     }
 
-    /// Puts the second server behind the address, even for open connections.
-    fn fail_over(&self) {
+    /// Puts the second server behind the address, even for open connections. No answer is under
+    /// way then: it would be lost, and every later one would be taken for that of the request
+    /// before.
+    async fn fail_over(&self) {
+        self.world.settle().await;
         self.proxy.move_to(self.after.server().port());
     }
 
@@ -69,7 +72,7 @@ fn a_server_that_took_anothers_place_with_its_data_is_noticed_over_old_connectio
         Scene::play(async |scene| {
             let anna = scene.world.actor();
             granted(anna.ask(&key("a")).claim(claim).reserve(0).send().await);
-            scene.fail_over();
+            scene.fail_over().await;
             let quarantine = scene.quarantine(&anna, claim).await;
             assert_eq!(quarantine.left, QUARANTINE);
             let epoch = scene.after.server().command(&["HGET", ":lh:epoch", "run"]).text();
@@ -84,7 +87,7 @@ fn old_connections_and_new_ones_agree_on_one_quarantine() {
         let anna = scene.world.actor();
         granted(anna.ask(&key("a")).send().await);
         let connections = scene.proxy.counts().connections;
-        scene.fail_over();
+        scene.fail_over().await;
         // A client that connects now knows the second server, and gives it the script.
         let store = scene.world.open_store().await;
         let bert = scene.world.actor().through(&store);
