@@ -176,8 +176,8 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
         Wait::Never | Wait::ForEver => {
             let first = card.lines().next().unwrap_or_default();
             let advice = if is_endless {
-                "its lease has no end: it is of a foreign client, or the key holds data that is \
-                 not a lock; nothing was acquired, check what the key holds before you wait"
+                "its lease has no end: it is from another client library, or the key is not a \
+                 lock; nothing was acquired, check what the key holds before you wait"
             } else if let Some(quarantine) = &quarantine {
                 after_quarantine(quarantine)
             } else {

@@ -204,7 +204,7 @@ impl Mutex {
     /// gets it now and then. Leasehold's own clients are still served in order, and mutual
     /// exclusion holds in any case.
     ///
-    /// Use it in every client of that lock: other clients hand the key over.
+    /// Use it in every Leasehold client of that lock: one without it hands the key over.
     /// [`try_lock`](Self::try_lock) does not wait: if the key is free and Leasehold clients wait,
     /// it hands the key to the first of them.
     pub fn coexist(self) -> Self {

@@ -10,12 +10,12 @@ pub(crate) struct OnEvent<F> {
 }
 
 impl<F: Fn(&Event<'_>) + Send + Sync + 'static> OnEvent<F> {
-    /// With every event of the library.
+    /// Calls it with every event of the library.
     pub(crate) fn any(call: F) -> Self {
         Self { is_wanted: |_| true, call }
     }
 
-    /// With every warning of the library.
+    /// Calls it with every warning of the library.
     pub(crate) fn warning(call: F) -> Self {
         Self { is_wanted: |metadata| *metadata.level() == tracing::Level::WARN, call }
     }

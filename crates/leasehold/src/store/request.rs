@@ -83,10 +83,10 @@ pub enum Line {
         /// The inbox for hints about this place.
         inbox: ClientId,
     },
-    /// It takes or refreshes a place. The store only wakes its client, and never hands the key
-    /// over to it. Quorums use this: nodes that each hand over to their own head would split the
-    /// vote. For 20 ms after a release
-    /// wakes the place, newcomers are told to retry. Otherwise the place delays nobody.
+    /// It takes or refreshes a place. The store only wakes the client of this place, and never
+    /// makes it the owner. Quorums use this: if each node handed over to its own head, the vote
+    /// would split. For 20 ms after a release wakes the place, newcomers are told to retry.
+    /// Otherwise the place delays nobody.
     Watch {
         /// How long the place lives.
         waiter_ttl: Ttl,

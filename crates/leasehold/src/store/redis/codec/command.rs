@@ -1,4 +1,4 @@
-//! A command and its answer, or why there is none.
+//! A command, and its answer or the reason why there is none.
 
 use std::fmt;
 

@@ -49,8 +49,8 @@ enum At {
     Mark,
     /// The rest of a line. `cr`: whether the last byte was a carriage return.
     Line { cr: bool },
-    /// A length.
-    Length { of: Of, minus: bool, length: usize, cr: bool },
+    /// A length. `digits`: whether it has any yet.
+    Length { of: Of, minus: bool, length: usize, digits: bool, cr: bool },
     /// This many bytes, including the end of the line.
     Body { left: usize },
 }
@@ -101,7 +101,8 @@ impl Framer {
         match &mut self.at {
             At::Mark => {
                 self.values += 1;
-                let length_of = |of| At::Length { of, minus: false, length: 0, cr: false };
+                let length_of =
+                    |of| At::Length { of, minus: false, length: 0, digits: false, cr: false };
                 self.at = match byte {
                     b'+' | b'-' | b':' => At::Line { cr: false },
                     b'$' => length_of(Of::Bytes),
@@ -114,16 +115,17 @@ impl Framer {
             }
             At::Line { cr: true } if byte == b'\n' => self.value_ends(),
             At::Line { cr } => *cr = byte == b'\r',
-            At::Length { of, minus, length, cr: true } if byte == b'\n' => {
+            At::Length { of, minus, length, cr: true, .. } if byte == b'\n' => {
                 let (of, minus, length) = (*of, *minus, *length);
                 return self.length_is(of, if minus { None } else { Some(length) });
             }
-            At::Length { minus, length, cr, .. } => match byte {
-                b'\r' if !*cr => *cr = true,
-                b'-' if !*minus && *length == 0 => *minus = true,
+            At::Length { minus, length, digits, cr, .. } => match byte {
+                b'\r' if *digits && !*cr => *cr = true,
+                b'-' if !*minus && !*digits => *minus = true,
                 // The only negative length is -1.
-                b'1' if *minus && *length == 0 && !*cr => *length = 1,
+                b'1' if *minus && !*digits => (*length, *digits) = (1, true),
                 b'0'..=b'9' if !*minus && !*cr => {
+                    *digits = true;
                     *length = *length * 10 + usize::from(byte - b'0');
                     if *length > self.bytes_max {
                         return Err(Invalid::TooLong);
@@ -200,7 +202,7 @@ mod tests {
         use Invalid::{NotTheProtocol, TooLong};
         let deep = format!("{}:1\r\n", "*1\r\n".repeat(DEPTH_MAX));
         let deeper = format!("*1\r\n{deep}");
-        let table: [(&str, usize, Option<Invalid>); 26] = [
+        let table: [(&str, usize, Option<Invalid>); 30] = [
             ("+OK\r\n:1\r\n-ERR no\r\n$2\r\nab\r\n", 26, None),
             ("$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n", 20, None),
             ("*2\r\n*1\r\n:1\r\n$3\r\na\r\n\r\n", 21, None),
@@ -217,6 +219,10 @@ mod tests {
             ("$1-\r\n", 0, Some(NotTheProtocol)),
             ("$--1\r\n", 0, Some(NotTheProtocol)),
             ("$-0\r\n", 0, Some(NotTheProtocol)),
+            ("$0-1\r\n", 0, Some(NotTheProtocol)),
+            ("$-\r\n", 0, Some(NotTheProtocol)),
+            ("$\r\n", 0, Some(NotTheProtocol)),
+            ("*\r\n", 0, Some(NotTheProtocol)),
             ("*-2\r\n", 0, Some(NotTheProtocol)),
             ("$1\r\r\n", 0, Some(NotTheProtocol)),
             ("*1\r\n\r\n", 0, Some(NotTheProtocol)),

@@ -9,20 +9,20 @@ use tokio::io::{join, sink};
 use super::{Frame, Invalid, Reader};
 
 /// The longest value of a short reader, in bytes, so that short inputs exceed it.
-const SHORT_BYTES: usize = 300;
+const SHORT_BYTES: usize = 60;
 
 /// How deep the plain reader looks, deeper than any reader allows.
 const DEPTH_MAX: usize = 16;
 
-/// Reads bytes, and checks the values. They must be those that a plain reader finds, however the
-/// bytes arrive, and nothing may follow the first wrong byte.
+/// Reads bytes and checks the values. A plain reader must find the same values, however the bytes
+/// arrive. No value may come after the first wrong byte.
 ///
-/// The first byte selects the protocol and the longest value. The second one is the length of the
-/// pieces in which the others arrive.
+/// The first byte selects the protocol and the longest value. The second byte is the length of the
+/// pieces in which the rest arrives.
 ///
 /// # Panics
 ///
-/// If one of these is not true.
+/// If the values differ, or if the reader misses one.
 pub fn codec(data: &[u8]) {
     let [settings, piece, bytes @ ..] = data else { return };
     let (reader, resp3): (fn() -> Reader, bool) = match settings % 3 {

@@ -3,13 +3,13 @@
 //! | step | script | for a strict client |
 //! |---|---|---|
 //! | acquire | `ACQUIRE` | `ACQUIRE_STRICTLY` |
-//! | acquire, without companion keys | `ACQUIRE_PLAIN` until the server is known, then the command `SET … NX GET PX` | `ACQUIRE_PLAIN_STRICTLY` |
+//! | acquire, without companion keys | `ACQUIRE_PLAIN`; once a script has run on the connection, `SET … NX GET PX` (from Redis 7.0) | `ACQUIRE_PLAIN_STRICTLY` |
 //! | renew | `RENEW` | the same |
 //! | release, keep, hand over | `RELEASE` | the same |
-//! | release, without companion keys | `RELEASE_PLAIN` | the same |
+//! | release, without companion keys or a wake-up | `RELEASE_PLAIN` | the same |
 //! | evict | `EVICT` | the same |
 //! | inspect | `INSPECT` | the same |
-//! | list: is anybody there | `LIVING` | the same |
+//! | list: whether a key is in use | `LIVING` | the same |
 
 pub(super) mod call;
 pub(super) mod reasons;

@@ -34,7 +34,7 @@ pub(in crate::store::redis) struct Answered<T> {
 }
 
 /// The answer in a reply, or why there is none.
-type Read<T> = Result<Answered<T>, Error>;
+type Parsed<T> = Result<Answered<T>, Error>;
 
 impl<T> Answered<T> {
     const fn alone(answer: T) -> Self {
@@ -47,7 +47,7 @@ impl<T> Answered<T> {
 }
 
 /// Reads the reply of acquire.lua.
-pub(in crate::store::redis) fn acquired(key: &Key, reply: &Value) -> Read<Acquired> {
+pub(in crate::store::redis) fn acquired(key: &Key, reply: &Value) -> Parsed<Acquired> {
     if let Value::Int(number) = reply {
         let fencing = block(*number, (*number != 0).into()).ok_or_else(|| strange(key))?;
         return Ok(Answered::alone(Acquired::Granted { fencing }));
@@ -142,7 +142,7 @@ pub(in crate::store::redis) fn renewed(key: &Key, reply: &Value) -> Result<Renew
 }
 
 /// Reads the reply of release.lua.
-pub(in crate::store::redis) fn released(key: &Key, reply: &Value) -> Read<Released> {
+pub(in crate::store::redis) fn released(key: &Key, reply: &Value) -> Parsed<Released> {
     match reply {
         Value::Int(1) => return Ok(Answered::alone(Released::Freed)),
         Value::Int(2) => return Ok(Answered::alone(Released::HandedOver)),
@@ -161,7 +161,7 @@ pub(in crate::store::redis) fn released(key: &Key, reply: &Value) -> Read<Releas
 }
 
 /// Reads the reply of evict.lua.
-pub(in crate::store::redis) fn evicted(key: &Key, reply: &Value) -> Read<Evicted> {
+pub(in crate::store::redis) fn evicted(key: &Key, reply: &Value) -> Parsed<Evicted> {
     match items(reply) {
         [Value::Int(0)] => Ok(Answered::alone(Evicted::Changed)),
         [Value::Int(1), Value::Int(denied)] => Ok(Answered::hinted(Evicted::Evicted, *denied)),

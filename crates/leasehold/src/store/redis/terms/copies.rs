@@ -2,8 +2,10 @@
 //! after the command, on the same connection.
 //!
 //! `WAIT` only waits for earlier writes of its own connection. On any other connection, and on a
-//! new one, it would find no write and succeed at once. So the lock of the wire keeps both commands
-//! together, and their answers are read together.
+//! new one, it would find no write and succeed at once. So the wire sends both commands under
+//! one mutex, and their answers are read together.
+//!
+//! [`Spent`] has the tokens of grants that were released for lack of copies.
 
 use std::collections::VecDeque;
 use std::future::Future;

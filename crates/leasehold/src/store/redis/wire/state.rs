@@ -9,8 +9,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::known::Known;
 use super::pipeline::Pipeline;
-use super::serving::Home;
-use super::serving::Serving;
+use super::serving::{Home, Serving};
 use super::ticks::Ticks;
 use super::{CONNECT_LIMIT, Request, Retry, connection_lost};
 use crate::core::backoff::{Backoff, Delays};

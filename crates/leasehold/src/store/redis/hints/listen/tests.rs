@@ -3,13 +3,12 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
-use crate::store::redis::codec::BUFFER_KEPT;
-use crate::store::redis::codec::parse;
+use crate::store::redis::codec::{BUFFER_KEPT, parse};
 
 /// How much the pipe between client and server holds.
 const PIPE: usize = 4096;
 
-/// The first requests after PING.
+/// The requests after PING.
 const CHOICE: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n\
                       *3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n";
 
