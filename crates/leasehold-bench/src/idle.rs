@@ -1,5 +1,5 @@
-//! One task locks and releases the same key repeatedly, and its client keeps the lease in between.
-//! Measures a lock that needs no store.
+//! Measures locks that send no request: one task locks and releases the same key again and again,
+//! and its client keeps the lease in between.
 
 use std::time::{Duration, Instant};
 

@@ -7,8 +7,8 @@ use crate::record::{Record, spaced};
 /// The schema of a record.
 pub(super) const SCHEMA: &str = "leasehold.bench.v1";
 
-const GOALS_MISSED: &str =
-    "Each stands in bold in its table. A note below the table says why, where that is known.\n\n";
+const GOALS_MISSED: &str = "Each missed goal is bold in its table. A note below the table gives \
+                            the reason, if it is known.\n\n";
 
 /// The text of the page, with marks for what comes from the records.
 const TEMPLATE: &str = include_str!("page.md");
@@ -62,7 +62,7 @@ impl Goals {
 fn measured(scenario: &Scenario, record: &Record, goals: &mut Goals) -> Result<String, String> {
     let machine = record.object("machine")?;
     let mut section = format!(
-        "At commit `{}`, {}, on {} with {} cores ({}), {}; load before: {}.\n\n",
+        "At commit `{}`, {}, on {} with {} cores ({}), {}; load average before the run: {}.\n\n",
         record.text("commit")?,
         record.text("date")?,
         machine.text("kernel")?,
@@ -211,14 +211,14 @@ mod tests {
         .expect("rendered");
         for part in [
             "At commit `abc123`, 2026-01-02, on Linux 6.18 with 2 cores (x86_64), Redis 7.0.15; \
-             load before: 0.25.",
+             load average before the run: 0.25.",
             "`leasehold-bench handoff --redis`:",
             "| 2 processes: p50, ratio | ≤ 1.4 × | **1.5 × (1.25 to 1.62), missed** | \
              150 µs ÷ 100 µs, a hop |",
             "| 2 processes: p99 |  | 12 346 µs |  |",
             "| 2 processes: cycles | ≥ 500 000/s | 600 000/s (500 000 to 700 000) |  |",
             "\n\nIt is slow since it is far.\n\n",
-            "\n\n**Of 2 goals 1 are met**, 1 are missed (1 handoff).\nEach stands in bold",
+            "\n\n**Of 2 goals 1 are met**, 1 are missed (1 handoff).\nEach missed goal is bold",
         ] {
             assert!(page.contains(part), "no {part} in:\n{page}");
         }

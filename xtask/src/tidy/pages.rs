@@ -5,7 +5,7 @@ use super::repository::Repository;
 use crate::planted::{Bug, PLANTED};
 use crate::{bench, trust};
 
-/// TRUST.md is what `cargo xtask trust` makes of the records.
+/// TRUST.md is the output of `cargo xtask trust` for the records.
 pub(super) fn the_page_of_trust_is_what_the_records_say(repository: &Repository) -> Vec<Finding> {
     // Another rule reports patches that cannot be read.
     let planted = repository.files().iter().filter_map(|file| {
@@ -17,7 +17,7 @@ pub(super) fn the_page_of_trust_is_what_the_records_say(repository: &Repository)
     compare(repository, trust::PAGE, expected, "cargo xtask trust")
 }
 
-/// BENCHMARKS.md is what `cargo xtask bench --render` makes of the records.
+/// BENCHMARKS.md is the output of `cargo xtask bench --render` for the records.
 pub(super) fn the_page_of_benchmarks_is_what_the_records_say(
     repository: &Repository,
 ) -> Vec<Finding> {

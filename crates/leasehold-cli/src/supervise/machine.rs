@@ -4,16 +4,16 @@
 //! |---|---|---|---|---|---|---|
 //! | running | forward | kill, leave | → stopping | → stopping | → killing | release |
 //! | stopping | forward | kill, leave | - | kill sooner | → killing | 79 |
-//! | killing | kill again | -, leave | kill again | kill again | kill again | as before |
+//! | killing | forward, kill | kill, leave | kill again | kill again | kill again | as before |
 //!
-//! An arrow names the next state. The command is told to stop when *stopping* begins, and killed
-//! when *killing* begins.
+//! An arrow names the next state. When *stopping* begins, the command is told to stop. When
+//! *killing* begins, it is killed.
 //!
-//! *Stopping* becomes *killing* when its time is up. If the lease was still ours when stopping
-//! began, that is before the deadline. "All gone" means that the command and every process it
-//! started have ended. A lost lease is never released. If the keeper is killed, the command is
-//! killed. Nothing leads back to *running*: a command that was told to stop because of the lease
-//! stays told, even if the store answers again.
+//! *Stopping* has a time limit, and *killing* begins at its end. If the lease was still ours when
+//! *stopping* began, the limit ends before the deadline. "All gone" means that the command and
+//! every process it started have ended. A lost lease is never released. If the keeper is killed,
+//! the command is killed, and a third signal kills again instead of leaving. No state leads back to
+//! *running*: if the store answers again, a command that was told to stop must still end.
 
 use std::time::Duration;
 

@@ -189,7 +189,7 @@ impl World {
         self.server.clock().step_by(micros(step));
     }
 
-    /// Ends when the clock shows the time again that it showed before the step.
+    /// Steps the server's clock back. Returns when the clock shows the old time again.
     fn step_back(&mut self) {
         let step = self.some(20, 100);
         self.server.clock().step_by(-micros(step));

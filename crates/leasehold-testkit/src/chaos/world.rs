@@ -131,7 +131,7 @@ struct Running {
     stdin: Option<ChildStdin>,
     /// Returns whether a lock was granted.
     reader: Option<JoinHandle<bool>>,
-    /// Whether the reports of its child do not count at the moment.
+    /// Whether the reader ignores the reports of its child at the moment.
     unwatched: Arc<AtomicBool>,
     /// Whether its child runs.
     holds: Arc<AtomicBool>,

@@ -28,7 +28,7 @@ fn hostile_names() -> Vec<String> {
     names.chain(long).collect()
 }
 
-/// Each name is a lock of its own, and none breaks anything.
+/// Each name is a lock of its own, and no name causes an error.
 pub(super) async fn no_two_names_are_one_lock(world: &World) {
     let mut holders = Vec::new();
     for name in hostile_names() {

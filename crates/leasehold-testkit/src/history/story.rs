@@ -19,7 +19,7 @@ pub(super) struct Window<'a> {
     pub(super) token: &'a str,
     pub(super) fence: Option<u64>,
     pub(super) began: Moment,
-    /// The last known moment until which its process relied on it.
+    /// The deadline of its process, as last recorded.
     pub(super) until: Moment,
     pub(super) told: Option<Moment>,
     pub(super) gave_up: Option<Moment>,

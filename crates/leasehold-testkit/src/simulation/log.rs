@@ -43,7 +43,8 @@ impl Log {
         Self { node: Some(node), ..self.clone() }
     }
 
-    /// The node of a quorum that writes here. A single node's events say nothing about leases.
+    /// The quorum node that writes this log; `None` without a quorum. The events of one node do not
+    /// decide who has a lease.
     pub(super) const fn node(&self) -> Option<u32> {
         self.node
     }

@@ -423,8 +423,8 @@ impl LeaseLife {
         Turn { number: self.turn, fencing }
     }
 
-    /// Gives up the lease, with or without a guard. Returns whether it was ours, and so whether
-    /// there is something to release.
+    /// Gives up the lease, used by a guard or idle. `Ok` also if it was released before. If it was
+    /// lost, `Err` tells why.
     pub(crate) fn release(&mut self, now: Moment) -> Result<(), Lost> {
         match self.state {
             LeaseState::Held | LeaseState::Idle { .. } if now < self.deadline => {

@@ -32,13 +32,13 @@ enum Begun {
     Waits(Place),
 }
 
-/// A task's place in the local line. Dropping it leaves the line, and carries out an instruction
-/// that the task has not read.
+/// A task's place in the local line. Dropping it leaves the line. If the task was given the lease
+/// or the right to ask and has not noticed, that goes to the next task, if there is one.
 struct Place {
     session: Arc<Session>,
     spec: Arc<Spec>,
     number: u64,
-    /// `None` once the instruction was read. The task has then left the line.
+    /// `None` once the task has read its news. The task has then left the line.
     told: Option<oneshot::Receiver<Told>>,
 }
 

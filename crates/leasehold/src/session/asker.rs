@@ -17,8 +17,8 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::lease::Turn;
 
-/// An instruction for a waiting task. If the task goes away before it reads the instruction, its
-/// place in the line must carry it out.
+/// News for a waiting task. If the task is dropped before it reads that it has the lease or the
+/// right to ask, its place in the line gives this to the next task.
 pub(super) enum Told {
     /// It has the lease, for this turn.
     Passed(Arc<Held>, Turn),

@@ -22,9 +22,9 @@ use crate::store::{
     Acquired, Afterwards, Ask, LeaseId, Line, Note, Quarantine, Refusal, Store, Why,
 };
 
-/// One acquisition's asks. If it is dropped before it has its lease, it releases its token. So it
-/// leaves the line, and the store releases whatever it granted or will still grant to an ask on its
-/// way.
+/// The requests of one acquisition. They have one owner token, until a token is spent. If it is
+/// dropped before it has a lease, it releases the token. That also removes its place in line, and
+/// ends a grant that is still on its way.
 pub(super) struct Attempt {
     session: Arc<Session>,
     spec: Arc<Spec>,
@@ -38,7 +38,8 @@ pub(super) struct Attempt {
     known: bool,
     /// Why the store did not answer the last ask, or grants nothing at all.
     outage: Option<Error>,
-    /// Dropped last: by then a lease or a release stands for this acquisition.
+    /// Dropped last: by then the registry counts the new lease or the release, so a shutdown waits
+    /// for it.
     _counted: Counted,
 }
 

@@ -30,7 +30,8 @@ pub(super) struct Leaving {
     heir: LeaseId,
     sent: Moment,
     answer: Option<Left>,
-    /// Dropped last: by then, a lease or a release represents the rest.
+    /// Dropped last: by then the registry counts the new lease or the releases, so a shutdown
+    /// waits for them.
     _counted: Counted,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Asking<S: Store> {
     answers: SideBySide<S, Answer>,
     /// Whether the token is spent at a node. That node releases the grant of this token itself.
     is_spent: bool,
-    /// Whether the token was spent at a node before, so that the node was asked nothing.
+    /// Whether a node refused without a request to its server, since the token was spent there.
     asked_in_vain: bool,
 }
 

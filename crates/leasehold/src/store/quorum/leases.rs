@@ -78,8 +78,8 @@ impl Leases {
         }
     }
 
-    /// Notes that a node is about to be asked for a lease again. `None` if the lease is not valid,
-    /// or the node is already being asked.
+    /// Notes that a node is about to be asked for a lease again. `None` if the node is already
+    /// being asked, or if the lease is unknown, detached or no longer valid.
     pub(super) fn begin_filling(
         &self,
         owner: &OwnerToken,

@@ -15,8 +15,9 @@ use crate::store::redis::wire::known::Known;
 use crate::store::redis::wire::{Plain, Request, Retry, Wire};
 use crate::store::redis::{LIMIT, keys};
 
-/// Reads the quarantine. If the next acquire request would find that the server has forgotten its
-/// leases, the quarantine has not begun yet, and its whole length is left.
+/// Returns the quarantine of the server, if there is one. If the server forgot its leases and no
+/// acquire request has noticed it, the next one begins the quarantine. Then its whole length is
+/// returned.
 pub(in crate::store::redis) fn look(
     strict: Strict,
     asks: &Wire,
