@@ -125,7 +125,7 @@ pub(crate) enum Command {
     /// Run a command while holding the lock NAME
     #[command(after_help = notes(RUN_NOTES))]
     Run(Run),
-    /// Acquire the lock NAME for a script: print shell lines, and leave the lease to its ttl
+    /// Acquire the lock NAME for a script, and print shell lines. Only `renew` extends the lease
     #[command(after_help = notes(ACQUIRE_NOTES))]
     Acquire(Acquire),
     /// Restart the ttl of a lease that `acquire` took

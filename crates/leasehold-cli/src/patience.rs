@@ -39,8 +39,9 @@ impl Patience {
         }
         if !std::mem::replace(&mut self.told, true) {
             let (cause, span) = (unnamed(error), human(self.span));
-            let text =
-                format!("the store does not answer: {cause}; not acquired yet, trying for {span}");
+            let text = format!(
+                "the store cannot be used yet: {cause}; the lock is not acquired, trying for {span}"
+            );
             talk.notice(Level::Warning, "store-silent", Some(name), &text);
         }
         tokio::time::sleep(self.pause.min(self.until.since(now))).await;

@@ -251,7 +251,7 @@ fn two_stores() -> Failure {
 fn refuse_misspelt(unknown: &[Unknown]) -> Result<(), Failure> {
     let Some(misspelt) = unknown.iter().find(|unknown| unknown.is_store()) else { return Ok(()) };
     Err(Failure::config(format!(
-        "{}; nothing else names a store, so none was contacted, correct the variable, or use \
+        "{}; nothing else names a store, so none was contacted; correct the variable, or use \
          --local for the embedded store of this machine",
         misspelt.complaint()
     )))
@@ -270,7 +270,7 @@ fn inherited_urls(text: OsString) -> Result<String, Failure> {
     if text.is_empty() {
         // A job that lost its configuration must not take a lock that nobody else sees.
         return Err(Failure::config(
-            "LEASEHOLD_URL is empty; the store was not contacted, name one in it, or unset it for \
+            "LEASEHOLD_URL is empty; the store was not contacted; name one in it, or unset it for \
              the embedded store of this machine",
         ));
     }

@@ -95,7 +95,7 @@ fn for_argument(given: &str, args: &[OsString]) -> Option<String> {
         return Some(format!("use {ours}"));
     }
     match command {
-        Some("ls") => Some(format!("if that is the pattern, write: leasehold ls -- {given}")),
+        Some("ls") => Some(format!("if `{given}` is the pattern, write: leasehold ls -- {given}")),
         Some("run") if !has_end_of_flags => Some(format!(
             "if `{given}` is the name of the lock, write --name={given}; if it belongs to the \
              command, put `--` before the command"

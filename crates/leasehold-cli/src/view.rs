@@ -285,7 +285,7 @@ pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
         out.push_str(&format!("  token    {}…\n", escape(&holder.token_hint())));
     }
     if let (true, Some(fence)) = (seen.holders.is_empty(), seen.fencing) {
-        out.push_str(&format!("  fence    {fence} (the last one)\n"));
+        out.push_str(&format!("  fence    {fence} (of the latest grant)\n"));
     }
     if seen.waiting > 0 {
         out.push_str(&format!("  waiting  {}\n", seen.waiting));

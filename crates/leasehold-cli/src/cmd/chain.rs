@@ -56,7 +56,7 @@ impl Chain {
         }
         Err(Failure::config(format!(
             "`{}` is already held by an outer leasehold command or by this shell, so waiting would \
-             never end; nothing was changed, run the inner command without leasehold, or use \
+             never end; nothing was changed; run the inner command without leasehold, or use \
              another name",
             escape(name)
         ))

@@ -42,7 +42,7 @@ impl Given {
             Some(text) => text.to_owned(),
             None => std::env::var(TOKEN).map_err(|_| {
                 Failure::config(
-                    "no token was given; the store was not contacted, pass the token that \
+                    "no token was given; the store was not contacted; pass the token that \
                      `leasehold acquire` printed: in LEASEHOLD_TOKEN, or by --token",
                 )
                 .about(name)
@@ -70,7 +70,7 @@ impl Given {
             _ => return None,
         };
         let message = format!(
-            "`{name}`: LEASEHOLD_TOKEN is not the token of this lock: {why}; nothing was changed, \
+            "`{name}`: LEASEHOLD_TOKEN is not the token of this lock: {why}; nothing was changed; \
              write LEASEHOLD_TOKEN=TOKEN before the command, with the token that `leasehold \
              acquire` printed for `{name}`",
             name = escape(name)

@@ -28,9 +28,9 @@ pub(crate) async fn release(context: &Context, args: &Release) -> Result<Exit, F
 
 fn not_held(name: &str) -> Failure {
     let message = format!(
-        "`{}`: the lease had ended before this release: it ran out, was released before, or was \
-         ended by an operator; nothing was changed, but others may have held the lock during your \
-         work",
+        "`{}`: this release came too late and changed nothing. The lease had run out, was released \
+         before, was ended by an operator, or the store lost it. Others may have held the lock \
+         during your work",
         escape(name)
     );
     Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name)

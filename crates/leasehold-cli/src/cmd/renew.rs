@@ -48,7 +48,7 @@ fn ttl(args: &Renew) -> Result<Duration, Failure> {
             Failure::config(message).about(&args.name)
         })?,
         (None, Err(_)) => {
-            let message = "no ttl was given; the store was not contacted, give --ttl, or set the \
+            let message = "no ttl was given; the store was not contacted; give --ttl, or set the \
                            LEASEHOLD_TTL_MS that `leasehold acquire` printed";
             return Err(Failure::new(Exit::USAGE, "usage", message).about(&args.name));
         }

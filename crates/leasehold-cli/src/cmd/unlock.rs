@@ -131,7 +131,8 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
         Exit::USAGE,
         "usage",
         format!(
-            "not confirmed, that is not the name; nothing was done, see `leasehold inspect {word}`"
+            "not confirmed: the name was not typed; nothing was done, see `leasehold inspect \
+             {word}`"
         ),
     )
     .about(&args.name))

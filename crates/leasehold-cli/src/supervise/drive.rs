@@ -128,7 +128,7 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
             ),
         ),
         News::Lost(reason) => {
-            (Level::Error, "lost", format!("the lock is lost: {reason}; the command is stopped"))
+            (Level::Error, "lost", format!("the lock is lost: {reason}; ending the command"))
         }
         News::Killing => {
             let text = "killing the command: it must not outlive its lease";
@@ -147,8 +147,7 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
         News::Leaving => (
             Level::Warning,
             "leaving",
-            "exiting; the command may still run, so the lock is not released: it frees itself when \
-             its ttl has run out"
+            "exiting; the command may still run, so the lock stays held until its ttl ends"
                 .to_owned(),
         ),
         News::Suspending { left: span } => (

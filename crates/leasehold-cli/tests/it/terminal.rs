@@ -157,7 +157,7 @@ fn unlock_wants_the_name_typed(world: &World) {
     let mut terminal = Terminal::start(&unlock);
     terminal.expect("type the name");
     terminal.type_in("y\n");
-    terminal.expect("not confirmed, that is not the name; nothing was done");
+    terminal.expect("not confirmed: the name was not typed; nothing was done");
     terminal.ends_with(64);
     assert_eq!(world.state("x"), "held");
     let mut terminal = Terminal::start(&unlock);

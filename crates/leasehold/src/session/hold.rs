@@ -95,7 +95,9 @@ impl Hold {
             Err(error) => Err(error),
             Ok(_) => Err(Error::new(
                 ErrorKind::Unknown,
-                "the store answered about another grant; the lock is held until its deadline",
+                "the renewal does not count, because the store's fencing tokens are not those of \
+                 this lock; the holder may act until its deadline, and the client retries until \
+                 then",
             )),
         }
     }

@@ -195,8 +195,8 @@ fn a_store_that_is_still_starting_is_waited_for_by_who_asks_for_that() {
             command
         });
         for waiting in [&mut run, &mut acquire] {
-            let line = waiting.expect_message("the store does not answer");
-            assert!(line.contains("not acquired yet, trying for 10m"), "{line}");
+            let line = waiting.expect_message("the store cannot be used yet");
+            assert!(line.contains("the lock is not acquired, trying for 10m"), "{line}");
         }
         world.server().restart();
         run.expect("mine");
@@ -206,9 +206,9 @@ fn a_store_that_is_still_starting_is_waited_for_by_who_asks_for_that() {
     }
     assert!(!world.path("began").exists());
     let done = finish(world.run("x", &["-n", "--wait-store", "300ms"], "true"));
-    done.code(69).says("the store does not answer");
+    done.code(69).says("the store cannot be used yet");
     let mut stopped = start(world.run("x", &["--wait-store", "10m"], "true"));
-    stopped.expect_message("the store does not answer");
+    stopped.expect_message("the store cannot be used yet");
     stopped.kill(Signal::TERM);
     stopped.end().signal(Signal::TERM);
 }

@@ -52,7 +52,7 @@ fn an_end_that_is_no_moment_begins_the_quarantine_anew() {
 
 /// The message: what is wrong, the state of the lock, and what to do.
 const NO_HASH: &str = "`:lh:epoch` of this database is not the hash of a strict server; nothing \
-                       was granted and the key is untouched, find out what wrote it (`TYPE \
+                       was granted and the key is untouched; find out what wrote it (`TYPE \
                        :lh:epoch`), then run `DEL :lh:epoch`, which begins a quarantine of 65 s";
 
 #[test]

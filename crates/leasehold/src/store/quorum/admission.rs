@@ -24,7 +24,7 @@ use crate::store::{Acquired, Ask, Claim, LeaseId, Line, OnRelease, Refusal, Snap
 /// How long a node keeps the probe lease if its release does not arrive.
 const PROBE_TTL: Duration = Duration::from_secs(5);
 
-/// How often the quorum tries a node that did not answer.
+/// How often the quorum tries a node that did not answer, at most. Requests set it off.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
 
 impl<S: Store> Shared<S> {
@@ -59,7 +59,7 @@ impl<S: Store> Shared<S> {
             Ok(Some(other)) => Standing::Refused(same_store(&self.nodes[other].label)),
             Err(error) => Standing::Candidate(error),
         };
-        // Logged only once, because the node is tried again every second.
+        // Logged only once, because later requests try the node again.
         let is_known = self.nodes[node].standing().final_error().is_some();
         if let (false, Some(error)) = (is_known, standing.final_error()) {
             tracing::error!(node = self.nodes[node].label, cause = %error, "it may not vote");
@@ -152,7 +152,7 @@ fn nothing_seen() -> Error {
     Error::new(
         ErrorKind::Unavailable,
         "its probe lease ended before all other nodes were checked, so it may be the same store as \
-         one of them; it has no vote yet and is tried again every second",
+         one of them; it has no vote yet, and later requests try again, once a second at most",
     )
 }
 
@@ -160,8 +160,8 @@ fn not_compared(other: &str, error: &Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "it may be the same store as {other}, which could not be checked; it has no vote yet \
-             and is tried again every second: {}",
+            "it has no vote yet, since it may be the same store as {other}: looking there failed \
+             ({}); later requests try again, once a second at most",
             error.message()
         ),
     )
@@ -172,7 +172,7 @@ fn same_store(other: &str) -> Error {
         ErrorKind::Config,
         format!(
             "it is the same store as {other}, or a replica of it, and would vote twice; it has no \
-             vote, name servers that are independent of one another"
+             vote; name servers that are independent of one another"
         ),
     )
 }
@@ -186,12 +186,12 @@ mod tests {
         let cause = Error::new(ErrorKind::Denied, "no right");
         let error = not_compared("memory:a", &cause);
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        let text = "it may be the same store as memory:a, which could not be checked; it has no \
-                    vote yet and is tried again every second: no right";
+        let text = "it has no vote yet, since it may be the same store as memory:a: looking there \
+                    failed (no right); later requests try again, once a second at most";
         assert_eq!(error.to_string(), text);
         assert_eq!(TRIED_EVERY, Duration::from_secs(1), "as it says");
         let error = same_store("memory:a");
         assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.to_string().contains("it has no vote, name servers"), "{error}");
+        assert!(error.to_string().contains("it has no vote; name servers"), "{error}");
     }
 }

@@ -26,8 +26,8 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     let said = said(shared, votes);
     let (nodes, majority) = (votes.len(), ballot.majority());
     let next = match kind {
-        ErrorKind::Unknown if granted == 0 => "any grant is released, try again",
-        ErrorKind::Unknown => "the grants are released, try again",
+        ErrorKind::Unknown if granted == 0 => "any grant is released; try again",
+        ErrorKind::Unknown => "the grants are released; try again",
         _ => "nothing was acquired",
     };
     Error::new(
@@ -102,7 +102,8 @@ pub(super) fn not_released<S>(
         final_kind(&failures).unwrap_or(ErrorKind::Unknown),
         format!(
             "{freed} of {nodes} nodes released the lease, {not_held} did not have it and {} \
-             failed; the rest runs out with its ttl, releasing again is harmless, {SEE} {}",
+             failed; a failed node may keep it until its ttl ends, and you may safely release \
+             again, {SEE} {}",
             nodes - freed - not_held,
             list_of(&failures)
         ),
@@ -126,7 +127,7 @@ pub(super) fn not_evicted<S>(
     let may_be_ended = is_ended_somewhere || failures.iter().any(is_unknown);
     let failures = with_those_not_asked(shared, failures);
     if may_be_ended {
-        let state = "answered the eviction; the lease may have been ended at some of them, \
+        let state = "answered the eviction; the lease may have been ended at some of them; \
                      inspect the lock and evict again";
         return unanswered(shared, ErrorKind::Unknown, state, &failures);
     }

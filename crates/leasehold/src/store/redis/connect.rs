@@ -167,7 +167,7 @@ async fn open_unix(path: &Path) -> Result<UnixStream, Error> {
 }
 
 fn unreachable(what: &str, next: &str, cause: io::Error) -> Error {
-    let message = format!("{what} ({cause}); no request was sent, {next}");
+    let message = format!("{what} ({cause}); no request was sent; {next}");
     Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
 

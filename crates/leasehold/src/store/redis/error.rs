@@ -37,7 +37,7 @@ pub(super) fn no_answer(error: &NoAnswer) -> Error {
             ErrorKind::Unknown,
             format!(
                 "the connection ended before the answer came ({}); the request may have taken \
-                 effect, inspect the lock, or wait for one ttl",
+                 effect; inspect the lock, or wait for one ttl",
                 shown(reason)
             ),
         ),
@@ -121,7 +121,7 @@ fn without_script<'a>(code: &'a str, text: &'a str) -> &'a str {
 }
 
 const UNKNOWN: &str = "the server answered with an error that Leasehold does not know; the request \
-                       may have taken effect, see the cause, and inspect the lock";
+                       may have taken effect; see the cause, and inspect the lock";
 
 /// Refusals that are known by their first word.
 fn by_code(code: &str) -> Option<(ErrorKind, &'static str)> {
@@ -135,12 +135,12 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
         "WRONGTYPE" => (
             ErrorKind::Config,
             "the key is not a lock of this kind: it, or one of its companion keys, holds data of \
-             another type; nothing was granted and the data is untouched, choose another name or \
+             another type; nothing was granted and the data is untouched; choose another name or \
              namespace",
         ),
         "NOAUTH" => (
             ErrorKind::Denied,
-            "the server requires a password; nothing was changed, write it into the URL as in \
+            "the server requires a password; nothing was changed; write it into the URL as in \
              `redis://USER:PASSWORD@HOST`, or `redis://:PASSWORD@HOST` without a user",
         ),
         "WRONGPASS" => (
@@ -151,7 +151,7 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
         "DENIED" => (
             ErrorKind::Denied,
             "the server is in protected mode and accepts only connections from its own machine; \
-             nothing was changed, set a password on the server, or connect from that machine",
+             nothing was changed; set a password on the server, or connect from that machine",
         ),
         "MOVED" | "ASK" | "CROSSSLOT" => (
             ErrorKind::Config,
@@ -171,16 +171,16 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
              the primary"
         }
         "READONLY" => {
-            "the server is a replica and takes no writes; nothing was changed, connect to the \
+            "the server is a replica and takes no writes; nothing was changed; connect to the \
              primary, or try again if a failover is going on"
         }
         "OOM" => {
-            "the server is out of memory (`maxmemory`); nothing was changed, though leases that \
-             are held can be renewed and released; give it more memory, or remove data"
+            "the server is out of memory (`maxmemory`); nothing was changed. Held leases can still \
+             be renewed and released. Give the server more memory, or remove data"
         }
         "MISCONF" => {
             "the server cannot save its data to disk and so takes no writes; nothing was changed \
-             and leases cannot be renewed, check its disk and its log"
+             and leases cannot be renewed; check its disk and its log"
         }
         "BUSY" => {
             "the server is busy with another client's script, which does not end; nothing was \
@@ -188,11 +188,11 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
         }
         "NOREPLICAS" => {
             "the server has fewer replicas than its `min-replicas-to-write` demands; nothing was \
-             changed, bring them back, or try again"
+             changed; bring them back, or try again"
         }
         "CLUSTERDOWN" => {
             "the Redis Cluster of this server is down or does not serve this name; nothing was \
-             changed, bring it back, or try again"
+             changed; bring it back, or try again"
         }
         "TRYAGAIN" => {
             "the Redis Cluster of this server is moving this name to another node; nothing was \
@@ -211,13 +211,13 @@ fn by_text(text: &str) -> (ErrorKind, String) {
     } else if says("max number of clients") || says("max clients") {
         (
             ErrorKind::Unavailable,
-            "the server has as many clients as it takes (`maxclients`); nothing was changed, close \
+            "the server has as many clients as it takes (`maxclients`); nothing was changed; close \
              some, or raise the limit",
         )
     } else if says("db index is out of range") || says("invalid db index") {
         (
             ErrorKind::Config,
-            "the server has no database of this number; nothing was changed, correct the number \
+            "the server has no database of this number; nothing was changed; correct the number \
              at the end of the URL, or raise `databases` on the server",
         )
     } else if says("select is not allowed in cluster mode") {
@@ -229,7 +229,7 @@ fn by_text(text: &str) -> (ErrorKind, String) {
     } else if says("without any password configured") || says("no password is set") {
         (
             ErrorKind::Denied,
-            "the URL has a password, but the server's default user has none; nothing was changed, \
+            "the URL has a password, but the server's default user has none; nothing was changed; \
              name the user, or remove the password from the URL",
         )
     } else if says("from script") || says("@user_script") {
@@ -256,7 +256,7 @@ fn denied(text: &str) -> String {
         "run one of the commands that a lock needs".to_owned()
     };
     format!(
-        "the user has no right to {what}; nothing was granted, have the right added (`ACL \
+        "the user has no right to {what}; nothing was granted; have the right added (`ACL \
          SETUSER`), or name another user in the URL"
     )
 }

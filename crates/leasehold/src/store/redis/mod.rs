@@ -251,7 +251,7 @@ impl Shared {
         if mute && !self.told_of_mute.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server = self.label,
-                "no right to publish; those who wait for locks of this client must poll"
+                "no right to publish; clients that wait for this client's locks must poll"
             );
         }
     }

@@ -54,11 +54,11 @@ impl Address {
         let scheme = scheme.to_ascii_lowercase();
         let read = match scheme.as_str() {
             _ if url.contains(|c: char| c.is_whitespace() || c.is_control()) => Err(
-                "it has a space or a control character in it, percent-encode it (a space is `%20`)",
+                "it has a space or a control character in it; percent-encode it (a space is `%20`)",
             ),
             "redis" => tcp(rest),
             "unix" => unix(rest),
-            "rediss" => Err("TLS is not in this build, use `redis://`, or a tunnel that encrypts"),
+            "rediss" => Err("TLS is not in this build; use `redis://`, or a tunnel that encrypts"),
             "redis+sentinel" => Err("Sentinel is not in this build, name one server by `redis://`"),
             "redis+cluster" => Err("Cluster is not in this build, name one server by `redis://`"),
             _ => Err("begin it with `redis://` or `unix:`"),

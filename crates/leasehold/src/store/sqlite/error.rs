@@ -64,12 +64,12 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
     match code {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
             ErrorKind::Unavailable,
-            "another process keeps the file locked; nothing was changed, try again, and look for \
+            "another process keeps the file locked; nothing was changed; try again, and look for \
              a process that is stopped or holds a transaction open",
         ),
         Some(ErrorCode::DiskFull) => (
             ErrorKind::Unavailable,
-            "the disk is full; nothing was changed and leases cannot be renewed, free some space",
+            "the disk is full; nothing was changed and leases cannot be renewed; free some space",
         ),
         Some(ErrorCode::SystemIoFailure) if stage == Stage::Commit => (
             ErrorKind::Unknown,
@@ -100,7 +100,7 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Config,
-            "the file is damaged; nothing was changed, stop every process that uses it, move it \
+            "the file is damaged; nothing was changed; stop every process that uses it, move it \
              away and start again",
         ),
         _ if stage == Stage::Commit => (

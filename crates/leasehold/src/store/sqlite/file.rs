@@ -39,7 +39,13 @@ impl StoreFile {
             }
             Ok(metadata) if !metadata.is_file() => {
                 let kind = metadata.file_type();
-                let kind = if kind.is_fifo() || kind.is_socket() { "a pipe" } else { "a device" };
+                let kind = if kind.is_fifo() {
+                    "a pipe"
+                } else if kind.is_socket() {
+                    "a socket"
+                } else {
+                    "a device"
+                };
                 return Err(refused(&path, &format!("is {kind}, not a file; choose another path")));
             }
             Ok(_) => refuse_network(&path)?,
@@ -103,7 +109,7 @@ fn moved(path: &Path) -> Error {
         ErrorKind::Unavailable,
         format!(
             "sqlite:{}: the file, or the -wal or -shm beside it, was deleted, moved or replaced \
-             while in use; no request was sent and new processes cannot see its leases, start this \
+             while in use; no request was sent and new processes cannot see its leases; start this \
              process again",
             path.display()
         ),

@@ -46,7 +46,7 @@ async fn an_eviction_without_a_majority_says_whether_a_lease_may_have_ended() {
     use ErrorKind::{Denied, Unavailable, Unknown};
     const NOTHING: &str = "fewer than 2 of 3 nodes answered the eviction; nothing was changed";
     const MAYBE: &str = "fewer than 2 of 3 nodes answered the eviction; the lease may have been \
-                         ended at some of them, inspect the lock and evict again";
+                         ended at some of them; inspect the lock and evict again";
     let quorum = three().await;
     for (is_ended_somewhere, failed, kind, text) in [
         (true, [Unavailable, Unavailable], Unknown, MAYBE),
@@ -64,7 +64,8 @@ async fn an_eviction_without_a_majority_says_whether_a_lease_may_have_ended() {
 #[tokio::test]
 async fn a_release_without_a_majority_says_how_each_node_took_it() {
     use ErrorKind::{Denied, Unavailable, Unknown};
-    const END: &str = "the rest runs out with its ttl, releasing again is harmless";
+    const END: &str = "a failed node may keep it until its ttl ends, and you may safely release \
+                       again";
     let quorum = three().await;
     for (freed, not_held, failed, kind, says) in [
         (1, 1, &[Unavailable][..], Unknown, "1 did not have it and 1 failed"),
@@ -82,8 +83,8 @@ async fn an_ask_without_a_majority_says_what_is_given_back() {
     let quorum = three().await;
     let needed = "of 3 nodes granted the lock and 2 are needed";
     for (granted, failed, kind, text) in [
-        (1, [Unavailable; 2], Unknown, "the grants are released, try again"),
-        (0, [Unknown; 2], Unknown, "any grant is released, try again"),
+        (1, [Unavailable; 2], Unknown, "the grants are released; try again"),
+        (0, [Unknown; 2], Unknown, "any grant is released; try again"),
         (0, [Denied; 2], Denied, "nothing was acquired"),
     ] {
         let mut ballot = Ballot::new(3, false);

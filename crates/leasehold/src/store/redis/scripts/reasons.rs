@@ -9,7 +9,7 @@ pub(in crate::store::redis) fn misled() -> Error {
     Error::new(
         ErrorKind::Unavailable,
         "the server process behind this address keeps changing: a connection now leads to another \
-         process than at its start; nothing was granted, connect to a strict server directly, not \
+         process than at its start; nothing was granted; connect to a strict server directly, not \
          through a proxy that survives its restart",
     )
 }
@@ -19,7 +19,7 @@ pub(in crate::store::redis) fn no_epoch() -> Error {
     Error::new(
         ErrorKind::Config,
         "`:lh:epoch` of this database is not the hash of a strict server; nothing was granted and \
-         the key is untouched, find out what wrote it (`TYPE :lh:epoch`), then run `DEL \
+         the key is untouched; find out what wrote it (`TYPE :lh:epoch`), then run `DEL \
          :lh:epoch`, which begins a quarantine of 65 s",
     )
 }
@@ -29,7 +29,7 @@ pub(in crate::store::redis) fn no_tokens(key: &Key) -> Error {
     let counter = Keys::of(key).fence();
     let message = format!(
         "its fencing counter `{counter}` is beyond 2^53-1, so no higher token is left; nothing was \
-         granted, find out what wrote the counter, then `DEL` it"
+         granted; find out what wrote the counter, then `DEL` it"
     );
     Error::new(ErrorKind::Config, message).with_name(key.as_str())
 }

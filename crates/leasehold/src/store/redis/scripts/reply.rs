@@ -273,8 +273,8 @@ fn number(value: &Value) -> Option<u64> {
 fn strange(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unknown,
-        "the server gave an unexpected answer; the lock may be granted, renewed or released, wait \
-         one ttl, and check that this is a Redis server",
+        "the server gave an unexpected answer; it may have granted, renewed or released the lock; \
+         wait one ttl, and check that this is a Redis server",
     )
     .with_name(key.as_str())
 }

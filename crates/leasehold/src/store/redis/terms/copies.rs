@@ -128,14 +128,14 @@ pub(in crate::store::redis) struct Shortfall {
 impl Shortfall {
     /// The error for a grant that was released.
     pub(in crate::store::redis) fn granted(self) -> Error {
-        let state = "; the grant was released, ";
+        let state = "; the grant was released; ";
         self.told("not granted: ", state, ", and try again")
     }
 
     /// The error for a grant that could not be released.
     pub(in crate::store::redis) fn left_behind(self, cause: Error) -> Error {
         let message = format!(
-            "granted, but {}; the release is not confirmed, inspect the lock, or wait for one ttl",
+            "granted, but {}; the release is not confirmed; inspect the lock, or wait for one ttl",
             self.what
         );
         Error::new(ErrorKind::Unknown, message).with_source(cause)
@@ -143,8 +143,8 @@ impl Shortfall {
 
     /// The error for a renewal.
     pub(in crate::store::redis) fn renewed(self) -> Error {
-        let state = "; the holder may act until its deadline, ";
-        self.told("renewed on the server, but ", state, ", and the client retries until then")
+        let state = "; the holder may act until its deadline, and the client retries until then; ";
+        self.told("renewed on the server, but ", state, "")
     }
 
     /// The error for a lease that was kept under another token.
@@ -326,10 +326,10 @@ mod tests {
             assert_eq!(granted.kind(), kind, "{answer:?}: {granted}");
             let text = granted.to_string();
             assert!(text.starts_with("not granted: ") && text.contains(says), "{text}");
-            let end = format!("; the grant was released, {next}, and try again");
+            let end = format!("; the grant was released; {next}, and try again");
             assert!(text.ends_with(&end), "{text}");
             let text = renewed.renewed().to_string();
-            let end = format!("until its deadline, {next}, and the client retries until then");
+            let end = format!("until its deadline, and the client retries until then; {next}");
             assert!(text.contains(says) && text.ends_with(&end), "{text}");
             let text = kept.kept().to_string();
             let end = format!("; release both tokens, and {next}");

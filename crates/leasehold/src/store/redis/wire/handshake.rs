@@ -279,7 +279,7 @@ fn no_replicas() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not report its number of replicas (`INFO replication`), which \
-         `replicas=majority` needs; no request was sent, allow the command, or write a number",
+         `replicas=majority` needs; no request was sent; allow the command, or write a number",
     )
 }
 
@@ -289,7 +289,7 @@ fn no_run_id() -> Error {
         ErrorKind::Config,
         "the server does not report a `run_id` and a `master_replid` (`INFO server`, `INFO \
          replication`), so `strict=yes` cannot notice when it forgets its data; no request was \
-         sent, allow the command, or leave the option out of the URL of every client",
+         sent; allow the command, or leave the option out of the URL of every client",
     )
 }
 
@@ -298,7 +298,7 @@ fn not_strict() -> Error {
     Error::new(
         ErrorKind::Config,
         "the clients of this database are strict (it has the key `:lh:epoch`), and this client is \
-         not; no request was sent, add `?strict=yes` to the URL (`&strict=yes` after other \
+         not; no request was sent; add `?strict=yes` to the URL (`&strict=yes` after other \
          options); to end strict mode for all clients, run `DEL :lh:epoch` while nobody holds a \
          lock",
     )
@@ -310,7 +310,7 @@ const ALLOW_INFO: &str = "allow the user `+info`";
 
 /// The error for a refused request, with the next step for the user.
 fn refused(kind: ErrorKind, what: &str, next: &str, text: &str) -> Error {
-    let message = format!("{what}; no request was sent, {next}");
+    let message = format!("{what}; no request was sent; {next}");
     Error::new(kind, message).with_source(Said::new(text))
 }
 
@@ -326,7 +326,7 @@ fn no_redis() -> Error {
 fn went_away(cause: io::Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the server ended the connection before it answered; no request was sent, try again, and \
+        "the server ended the connection before it answered; no request was sent; try again, and \
          read the log of the server",
     )
     .with_source(cause)

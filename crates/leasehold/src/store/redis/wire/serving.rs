@@ -77,7 +77,7 @@ fn unavailable(error: Error, connector: &dyn Connector) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{server} does not answer within {CONNECT_LIMIT:?}; no request was sent, check host \
+            "{server} does not answer within {CONNECT_LIMIT:?}; no request was sent; check host \
              and port, and whether the server is stopped or overloaded"
         ),
     )
