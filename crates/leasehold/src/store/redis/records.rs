@@ -24,6 +24,9 @@ const REFRESH_EVERY: Duration = FENCE_IDLE.checked_div(3).expect("three is not z
 /// How many clients one store writes records for. A process usually has one.
 const CLIENTS_MAX: usize = 1_024;
 
+/// The longest text that is read as a record, in bytes. Clients write shorter ones.
+const RECORD_BYTES_MAX: usize = 4_096;
+
 pub(super) struct Records {
     host: Arc<dyn Host>,
     clients: Arc<Mutex<HashMap<ClientId, Client>>>,
@@ -83,7 +86,7 @@ impl Records {
             return;
         }
         client.written = Some(now);
-        let written = wire.submit(LIMIT, Box::new(Plain(write(&client.record))));
+        let written = wire.submit(LIMIT, Box::new(Plain(set_record(&client.record))));
         let id = client.record.id.clone();
         let (clients, denied) = (Arc::clone(&self.clients), Arc::clone(&self.denied));
         let due = Arc::clone(&self.due);
@@ -108,8 +111,8 @@ impl Records {
         if clients.is_empty() {
             return Ok(());
         }
-        match wire.submit(LIMIT, Box::new(Plain(read(&clients)))).await {
-            Ok(records) => fill(snapshot, &clients, &records),
+        match wire.submit(LIMIT, Box::new(Plain(get_records(&clients)))).await {
+            Ok(records) => attach_records(snapshot, &clients, &records),
             // A user who may inspect locks may lack the right to read the records.
             Err(error) if error.kind() == ErrorKind::Denied => {}
             Err(error) => return Err(error),
@@ -122,11 +125,8 @@ fn lock(clients: &Mutex<HashMap<ClientId, Client>>) -> MutexGuard<'_, HashMap<Cl
     clients.lock().expect("nothing panics while it holds the records")
 }
 
-/// The longest text that is read as a record, in bytes. Clients write shorter ones.
-const RECORD_BYTES_MAX: usize = 4_096;
-
 /// The command that writes a record or extends its life.
-fn write(record: &ClientRecord) -> Command {
+fn set_record(record: &ClientRecord) -> Command {
     let ClientRecord { id, host, pid, user, command, ttl } = record;
     let ttl = ttl.map(|ttl| format!(" {}", ttl.as_millis())).unwrap_or_default();
     // Only the last field may contain line breaks.
@@ -149,18 +149,18 @@ fn clients_of(snapshot: &Snapshot) -> Vec<ClientId> {
 }
 
 /// The command that reads the records of `clients`, which must not be empty.
-fn read(clients: &[ClientId]) -> Command {
+fn get_records(clients: &[ClientId]) -> Command {
     clients.iter().fold(Command::new("MGET"), add_record)
 }
 
 /// Adds the records to the snapshot. Missing or invalid records are left out.
-fn fill(snapshot: &mut Snapshot, clients: &[ClientId], reply: &Value) {
+fn attach_records(snapshot: &mut Snapshot, clients: &[ClientId], reply: &Value) {
     let Value::Array(texts) = reply else { return };
     let records: HashMap<&ClientId, ClientRecord> = clients
         .iter()
         .zip(texts)
         .filter_map(|(id, text)| match text {
-            Value::Bytes(text) => Some((id, parse(id, text)?)),
+            Value::Bytes(text) => Some((id, parse_record(id, text)?)),
             _ => None,
         })
         .collect();
@@ -174,7 +174,7 @@ fn fill(snapshot: &mut Snapshot, clients: &[ClientId], reply: &Value) {
     }
 }
 
-fn parse(id: &ClientId, text: &[u8]) -> Option<ClientRecord> {
+fn parse_record(id: &ClientId, text: &[u8]) -> Option<ClientRecord> {
     let text = str::from_utf8(text).ok().filter(|text| text.len() <= RECORD_BYTES_MAX)?;
     let mut lines = text.splitn(4, '\n').map(str::to_owned);
     let (host, numbers) = (lines.next()?, lines.next()?);
@@ -207,22 +207,22 @@ mod tests {
     }
 
     fn text_of(record: &ClientRecord) -> Vec<u8> {
-        write(record).args().nth(2).expect("the text").to_vec()
+        set_record(record).args().nth(2).expect("the text").to_vec()
     }
 
     #[test]
     fn a_record_is_kept_for_ten_minutes_and_reads_back() {
-        let command = write(&client(0));
+        let command = set_record(&client(0));
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         let text = "web-1\n42\nanna\nreport\n--all";
         assert_eq!(args, ["SET", ":lh:client:AAAAAAAAAAAA", text, "PX", "600000"]);
-        assert_eq!(parse(&id(0), text.as_bytes()), Some(client(0)));
+        assert_eq!(parse_record(&id(0), text.as_bytes()), Some(client(0)));
         let odd = ClientRecord { host: "a\nb".to_owned(), user: String::new(), ..client(0) };
-        let read = parse(&id(0), &text_of(&odd)).expect("it reads back");
+        let read = parse_record(&id(0), &text_of(&odd)).expect("it reads back");
         assert_eq!((read.host.as_str(), read.pid, read.user.as_str()), ("a b", 42, ""));
         let timed = ClientRecord { ttl: Some(Duration::from_secs(10)), ..client(0) };
         assert!(text_of(&timed).starts_with(b"web-1\n42 10000\nanna"));
-        assert_eq!(parse(&id(0), &text_of(&timed)), Some(timed));
+        assert_eq!(parse_record(&id(0), &text_of(&timed)), Some(timed));
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
             long.as_bytes(),
         ];
         for text in table {
-            assert_eq!(parse(&id(0), text), None, "{:?}", String::from_utf8_lossy(text));
+            assert_eq!(parse_record(&id(0), text), None, "{:?}", String::from_utf8_lossy(text));
         }
     }
 
@@ -265,16 +265,16 @@ mod tests {
         };
         let clients = clients_of(&snapshot);
         assert_eq!(clients, [id(0), id(1), id(2)]);
-        let command = read(&clients);
+        let command = get_records(&clients);
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         assert_eq!(args[..2], ["MGET", ":lh:client:AAAAAAAAAAAA"]);
         assert_eq!(args.len(), 4);
         let texts = vec![Value::Bytes(text_of(&client(0))), Value::Nil, Value::Bytes(vec![0xff])];
         for strange in [Value::Nil, Value::Array(vec![])] {
-            fill(&mut snapshot, &clients, &strange);
+            attach_records(&mut snapshot, &clients, &strange);
             assert_eq!(snapshot.holders[0].client, None);
         }
-        fill(&mut snapshot, &clients, &Value::Array(texts));
+        attach_records(&mut snapshot, &clients, &Value::Array(texts));
         assert_eq!(snapshot.holders[0].client, Some(client(0)));
         assert_eq!(snapshot.holders[0].ttl, None);
         let known: Vec<_> = snapshot.waiters.iter().map(|waiter| waiter.client.clone()).collect();

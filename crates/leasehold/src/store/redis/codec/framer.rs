@@ -49,8 +49,8 @@ enum At {
     Mark,
     /// The rest of a line. `cr`: whether the last byte was a carriage return.
     Line { cr: bool },
-    /// A length. `digits`: whether it has any yet.
-    Length { of: Of, minus: bool, length: usize, digits: bool, cr: bool },
+    /// A length, which is none before its first digit.
+    Length { of: Of, minus: bool, length: Option<usize>, cr: bool },
     /// This many bytes, including the end of the line.
     Body { left: usize },
 }
@@ -101,8 +101,7 @@ impl Framer {
         match &mut self.at {
             At::Mark => {
                 self.values += 1;
-                let length_of =
-                    |of| At::Length { of, minus: false, length: 0, digits: false, cr: false };
+                let length_of = |of| At::Length { of, minus: false, length: None, cr: false };
                 self.at = match byte {
                     b'+' | b'-' | b':' => At::Line { cr: false },
                     b'$' => length_of(Of::Bytes),
@@ -116,20 +115,20 @@ impl Framer {
             At::Line { cr: true } if byte == b'\n' => self.value_ends(),
             At::Line { cr } => *cr = byte == b'\r',
             At::Length { of, minus, length, cr: true, .. } if byte == b'\n' => {
-                let (of, minus, length) = (*of, *minus, *length);
-                return self.length_is(of, if minus { None } else { Some(length) });
+                let (of, length) = (*of, if *minus { None } else { *length });
+                return self.length_is(of, length);
             }
-            At::Length { minus, length, digits, cr, .. } => match byte {
-                b'\r' if *digits && !*cr => *cr = true,
-                b'-' if !*minus && !*digits => *minus = true,
+            At::Length { minus, length, cr, .. } => match byte {
+                b'\r' if length.is_some() && !*cr => *cr = true,
+                b'-' if !*minus && length.is_none() => *minus = true,
                 // The only negative length is -1.
-                b'1' if *minus && !*digits => (*length, *digits) = (1, true),
+                b'1' if *minus && length.is_none() => *length = Some(1),
                 b'0'..=b'9' if !*minus && !*cr => {
-                    *digits = true;
-                    *length = *length * 10 + usize::from(byte - b'0');
-                    if *length > self.bytes_max {
+                    let longer = length.unwrap_or(0) * 10 + usize::from(byte - b'0');
+                    if longer > self.bytes_max {
                         return Err(Invalid::TooLong);
                     }
+                    *length = Some(longer);
                 }
                 _ => return Err(Invalid::NotTheProtocol),
             },

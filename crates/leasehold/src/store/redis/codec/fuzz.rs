@@ -6,13 +6,14 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{join, sink};
 
+use super::framer::ANSWER_BYTES_MAX;
 use super::{Frame, Invalid, Reader};
 
 /// The longest value of a short reader, in bytes, so that short inputs exceed it.
 const SHORT_BYTES: usize = 60;
 
-/// How deep the plain reader looks, deeper than any reader allows.
-const DEPTH_MAX: usize = 16;
+/// How deep values may be nested: in eight arrays.
+const DEPTH_MAX: usize = 9;
 
 /// Reads bytes and checks the values. A plain reader must find the same values, however the bytes
 /// arrive. No value may come after the first wrong byte.
@@ -25,10 +26,10 @@ const DEPTH_MAX: usize = 16;
 /// If the values differ, or if the reader misses one.
 pub fn codec(data: &[u8]) {
     let [settings, piece, bytes @ ..] = data else { return };
-    let (reader, resp3): (fn() -> Reader, bool) = match settings % 3 {
-        0 => (Reader::of_resp2, false),
-        1 => (Reader::of_resp3, true),
-        _ => (|| Reader::of_short(SHORT_BYTES), false),
+    let (reader, resp3, allowed): (fn() -> Reader, bool, usize) = match settings % 3 {
+        0 => (Reader::of_resp2, false, ANSWER_BYTES_MAX),
+        1 => (Reader::of_resp3, true, ANSWER_BYTES_MAX),
+        _ => (|| Reader::of_short(SHORT_BYTES), false, SHORT_BYTES),
     };
     let (frames, refused) = read(reader(), bytes, bytes.len());
     assert_eq!(read(reader(), bytes, (*piece).into()), (frames.clone(), refused), "in pieces");
@@ -37,8 +38,11 @@ pub fn codec(data: &[u8]) {
         assert_eq!(plain(&mut rest, resp3, DEPTH_MAX), Ok(frame.clone()));
         let _answer = frame.answer();
     }
-    let next = plain(&mut rest, resp3, DEPTH_MAX);
-    assert!(next.is_err() || refused == Some(Invalid::TooLong), "{next:?} is not found");
+    let left = rest.len();
+    if let Ok(next) = plain(&mut rest, resp3, DEPTH_MAX) {
+        assert_eq!(refused, Some(Invalid::TooLong), "{next:?} is not found");
+        assert!(left - rest.len() > allowed, "{next:?} is not too long");
+    }
 }
 
 /// The values of these bytes, which arrive in pieces of that length, and the refusal at the end.
