@@ -55,10 +55,15 @@ fn documentation() -> Result<(), String> {
     step::run(step::cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Checks that the library compiles without the stores that need other crates.
+/// Checks that the library compiles without the stores that need other crates, and that its Redis
+/// store compiles without TLS.
 fn features() -> Result<(), String> {
-    let clippy = ["clippy", "--quiet", "--package", "leasehold", "--no-default-features"];
-    step::run(step::cargo().args(clippy).args(["--locked", "--", "-D", "warnings"]))
+    for features in ["", "redis"] {
+        let clippy = ["clippy", "--quiet", "--package", "leasehold", "--no-default-features"];
+        let features = ["--features", features, "--locked", "--", "-D", "warnings"];
+        step::run(step::cargo().args(clippy).args(features))?;
+    }
+    Ok(())
 }
 
 /// Checks that deny.toml allows the licences, versions and sources of all dependencies.

@@ -21,6 +21,7 @@ mod requests;
 mod roundtrip;
 mod samples;
 mod throughput;
+mod tls;
 mod usage;
 mod waiters;
 mod yardstick;
@@ -74,6 +75,13 @@ struct Common {
 enum Scenario {
     /// One client locks and releases, alone
     Roundtrip {
+        /// How many pairs of lock and release
+        #[arg(long, default_value_t = 6_000)]
+        pairs: usize,
+    },
+    /// One client locks and releases over TLS, and another one over plain TCP. It starts a private
+    /// server of its own
+    Tls {
         /// How many pairs of lock and release
         #[arg(long, default_value_t = 6_000)]
         pairs: usize,
@@ -175,6 +183,7 @@ impl Scenario {
     async fn run(self, url: &str, servers: &[RedisServer]) -> Result<Option<Report>, Error> {
         let report = match self {
             Self::Roundtrip { pairs } => roundtrip::measure(url, pairs).await?,
+            Self::Tls { pairs } => tls::measure(pairs).await?,
             Self::Throughput { rounds, ms } => throughput::measure(url, rounds, ms).await?,
             Self::Handoff { rounds } => handoff::measure(url, rounds).await?,
             Self::Hot { rounds, ms } => hot::measure(url, rounds, ms).await?,

@@ -223,7 +223,7 @@ impl Settings {
             return Ok(());
         }
         let message = "a memory: store lives in this process only, so no other command would see \
-                       the lock; nothing was acquired, name a store by --url";
+                       the lock; nothing was acquired; name a store by --url";
         Err(Failure::config(message).about(name))
     }
 
@@ -243,7 +243,7 @@ impl Settings {
 
 fn two_stores() -> Failure {
     Failure::config(format!(
-        "{URL} and {URL_FILE} both name a store; the store was not contacted, unset one of them"
+        "{URL} and {URL_FILE} both name a store; the store was not contacted; unset one of them"
     ))
 }
 
@@ -260,7 +260,7 @@ fn refuse_misspelt(unknown: &[Unknown]) -> Result<(), Failure> {
 fn inherited_file(path: OsString) -> Result<PathBuf, Failure> {
     if path.is_empty() {
         let message =
-            format!("{URL_FILE} is empty; the store was not contacted, name a file in it");
+            format!("{URL_FILE} is empty; the store was not contacted; name a file in it");
         return Err(Failure::config(message));
     }
     Ok(path.into())
@@ -291,7 +291,7 @@ fn for_child(
     if file.is_some() && !is_portable && urls.iter().any(|url| has_password(url)) {
         return Err(Failure::config(
             "the file has a URL with a password and one with a relative path, so the command under \
-             the lock can get neither the file nor its URLs; the store was not contacted, make \
+             the lock can get neither the file nor its URLs; the store was not contacted; make \
              that path absolute",
         ));
     }
@@ -304,7 +304,7 @@ fn for_child(
         // The commands under the lock could not tell where such a URL ends.
         Some(url) if wanted.len() > 1 => Err(Failure::config(format!(
             "`{}` has white space in it, but white space separates the URLs of a quorum in \
-             LEASEHOLD_URL; the store was not contacted, remove the white space",
+             LEASEHOLD_URL; the store was not contacted; remove the white space",
             redact_url(url)
         ))),
         _ => Ok(ForChild::Urls(wanted.join(" "))),
@@ -319,13 +319,13 @@ fn default_url(set: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure
         return Err(Failure::config(
             "there is no place for the embedded store: neither XDG_STATE_HOME nor HOME is \
              an absolute path; \
-             the store was not contacted, name a store by --url or LEASEHOLD_URL",
+             the store was not contacted; name a store by --url or LEASEHOLD_URL",
         ));
     };
     let file = state.join("leasehold/locks.db");
     let file = file.to_str().ok_or_else(|| {
         Failure::config(format!(
-            "the path of the embedded store is not valid UTF-8: {}; the store was not contacted, \
+            "the path of the embedded store is not valid UTF-8: {}; the store was not contacted; \
              name a store by --url",
             file.display()
         ))

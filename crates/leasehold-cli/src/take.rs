@@ -149,7 +149,7 @@ fn after_quarantine(quarantine: &Quarantine) -> &'static str {
     if view::is_too_long(quarantine) {
         "nothing was acquired"
     } else {
-        "nothing was acquired, use -w 2m to wait"
+        "nothing was acquired; use -w 2m to wait"
     }
 }
 
@@ -177,11 +177,11 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
             let first = card.lines().next().unwrap_or_default();
             let advice = if is_endless {
                 "its lease has no end: it is from another client library, or the key is not a \
-                 lock; nothing was acquired, check what the key holds before you wait"
+                 lock; nothing was acquired; check what the key holds before you wait"
             } else if let Some(quarantine) = &quarantine {
                 after_quarantine(quarantine)
             } else {
-                "nothing was acquired, use -w 1m to wait"
+                "nothing was acquired; use -w 1m to wait"
             };
             format!("{first}; {advice}")
         }

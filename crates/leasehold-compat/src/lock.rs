@@ -121,7 +121,7 @@ pub(crate) fn is_granted(answer: Acquired) -> Result<bool, Error> {
         // Nobody knows whether another client holds the key. A caller that hears *taken* concludes
         // that another client does the work.
         Why::Quarantined(quarantine) => {
-            format!("{quarantine}; nothing was granted, try again then")
+            format!("{quarantine}; nothing was granted; try again then")
         }
         Why::Split => {
             "no majority of the nodes granted it to anybody; nothing is held, try again".to_owned()

@@ -256,7 +256,7 @@ fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the process cannot {what} ({cause}); no request was sent, raise its limits (`ulimit \
+            "the process cannot {what} ({cause}); no request was sent; raise its limits (`ulimit \
              {limit}`) or end other work"
         ),
     )

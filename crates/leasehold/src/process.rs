@@ -48,7 +48,7 @@ impl Process {
             ErrorKind::Config,
             format!(
                 "a fork copied this client or store from {self} into {this}, where it holds no \
-                 lock; no request was sent, open a new client in this process"
+                 lock; no request was sent; open a new client in this process"
             ),
         )
     }

@@ -20,11 +20,12 @@ const fn run(arguments: &'static [&'static str]) -> Run {
 }
 
 /// All scenarios.
-pub(super) const SCENARIOS: [Scenario; 8] = [
+pub(super) const SCENARIOS: [Scenario; 9] = [
     Scenario {
         name: "roundtrip",
         runs: &[run(&["--redis", "--cores", "1"]), run(&["--redis", "--cores", "2"])],
     },
+    Scenario { name: "tls", runs: &[run(&["--cores", "2"])] },
     Scenario { name: "throughput", runs: &[run(&["--redis"])] },
     Scenario { name: "handoff", runs: &[run(&["--redis"])] },
     Scenario { name: "hot", runs: &[run(&["--redis"])] },

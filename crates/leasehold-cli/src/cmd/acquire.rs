@@ -69,7 +69,7 @@ fn detached() -> Identity {
 fn refuse_unread(name: &str) -> Result<(), Failure> {
     let Some(why) = why_unread() else { return Ok(()) };
     let message = format!(
-        "cannot print the token to stdout: {why}; nothing was acquired, write >/dev/null if you do \
+        "cannot print the token to stdout: {why}; nothing was acquired; write >/dev/null if you do \
          not need the token"
     );
     Err(Failure::config(message).about(name))

@@ -160,7 +160,7 @@ fn policy(args: &Run) -> Result<Policy, Failure> {
     if grace >= ttl / 2 {
         return Err(Failure::config(format!(
             "the grace ({}) must be below half the ttl ({}), or a command would be told to stop \
-             while its lease is still being renewed; nothing was acquired, change --grace or --ttl",
+             while its lease is still being renewed; nothing was acquired; change --grace or --ttl",
             args.grace.as_ref().map_or("", |grace| &grace.text),
             args.ttl.text
         ))

@@ -17,7 +17,7 @@ use crate::view;
 /// Ends exactly the lease that was shown.
 pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Failure> {
     if args.why.trim().is_empty() {
-        return Err(Failure::config("--why is empty; nothing was done, give a reason for the log"));
+        return Err(Failure::config("--why is empty; nothing was done; give a reason for the log"));
     }
     let client = context.settings.connect(Identity::process(), &context.talk).await?;
     let seen = client.inspect(&args.name).await?;
@@ -131,7 +131,7 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
         Exit::USAGE,
         "usage",
         format!(
-            "not confirmed: the name was not typed; nothing was done, see `leasehold inspect \
+            "not confirmed: the name was not typed; nothing was done; see `leasehold inspect \
              {word}`"
         ),
     )

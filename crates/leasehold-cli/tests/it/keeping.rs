@@ -171,8 +171,9 @@ fn leaves_without_releasing(world: &World) -> bool {
         run.kill(fatal);
     }
     run.kill(Signal::CONT);
-    let left = run.exit().signal() == Some(Signal::HUP.as_raw());
-    assert!(left || !is_alive(pid), "we ended before the command without having left");
+    let exit = run.exit();
+    let left = exit.signal() == Some(Signal::HUP.as_raw());
+    assert!(left || !is_alive(pid), "we ended before the command without having left: {exit:?}");
     if left {
         assert_eq!(world.state("x"), "held", "released although the command may run");
         // The kernel continues the keeper, because its parent is gone.

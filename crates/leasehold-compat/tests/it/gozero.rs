@@ -216,7 +216,7 @@ fn a_strict_server_that_may_have_forgotten_is_an_error_and_not_another_holder() 
         assert_eq!(
             error.to_string(),
             "`job`: the store is new, restarted or forgot its data (noticed 0 s ago); \
-             no new locks for 65 s more; nothing was granted, try again then"
+             no new locks for 65 s more; nothing was granted; try again then"
         );
         assert_eq!(world.value("job"), None);
         world.pass(ms(65_001)).await;

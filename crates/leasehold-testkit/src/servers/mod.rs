@@ -5,6 +5,7 @@
 //! | [`redis_server`] | a Redis server that a test starts, pauses, kills and restarts |
 //! | [`pool`] | servers that one test after the other uses |
 //! | [`outside`] | a server on virtual time |
+//! | [`certificates`] | certificates for TLS, from an authority that a test makes |
 //! | [`clock`] | a server's clock that a test controls |
 //! | [`proxy`] | a bad network in front of a server |
 //! | [`fake`] | servers that answer nonsense, or nothing |
@@ -13,6 +14,7 @@
 //! If a server does not start, the test fails and says what to do. No test is skipped.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
+pub mod certificates;
 pub mod clock;
 pub mod fake;
 mod frames;
@@ -29,6 +31,7 @@ mod tests;
 
 use std::time::Duration;
 
+pub use certificates::{Authority, Identity};
 pub use clock::ServerClock;
 pub use fake::FakeServer;
 pub use outside::ServerOutside;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::PATIENCE;
+use super::certificates::{Authority, Identity};
 use super::clock::ServerClock;
 use super::port::Port;
 use super::process::{Process, find, tail};
@@ -45,6 +46,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub struct RedisServer {
     program: &'static str,
     port: Port,
+    tls_port: Option<Port>,
     password: Option<String>,
     env: Vec<(&'static str, String)>,
     clock: Option<ServerClock>,
@@ -64,11 +66,12 @@ pub struct RedisServerBuilder {
     program: &'static str,
     lines: Vec<(String, String)>,
     clock: bool,
+    tls: bool,
 }
 
 impl Default for RedisServerBuilder {
     fn default() -> Self {
-        Self { program: default_program(), lines: Vec::new(), clock: false }
+        Self { program: default_program(), lines: Vec::new(), clock: false, tls: false }
     }
 }
 
@@ -131,6 +134,21 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Adds a port that speaks TLS, with this certificate. Clients need none, unless
+    /// `tls-auth-clients` says so. It trusts clients of this authority.
+    pub fn with_tls(mut self, identity: &Identity, authority: &Authority) -> Self {
+        self.tls = true;
+        let files = [
+            ("tls-cert-file", identity.cert.as_path()),
+            ("tls-key-file", identity.key.as_path()),
+            ("tls-ca-cert-file", authority.ca()),
+        ];
+        for (name, path) in files {
+            self = self.config(name, path.to_str().expect("a path in UTF-8"));
+        }
+        self.config("tls-auth-clients", "no")
+    }
+
     /// Starts the server, and waits until it answers.
     ///
     /// # Panics
@@ -143,6 +161,7 @@ impl RedisServerBuilder {
         let home = tempfile::Builder::new().prefix("redis").tempdir();
         let home = home.expect("a temporary directory");
         let port = Port::reserve();
+        let tls_port = self.tls.then(Port::reserve);
         let at = |name| home.path().join(name);
         let options = File::options().read(true).append(true).create_new(true).open(at("log"));
         let log = options.expect("the directory takes files");
@@ -152,6 +171,9 @@ impl RedisServerBuilder {
             at("socket").display(),
             home.path().display(),
         );
+        if let Some(port) = &tls_port {
+            config.push_str(&format!("tls-port {}\n", port.number()));
+        }
         for (name, value) in &self.lines {
             config.push_str(&format!("{name} {value}\n"));
         }
@@ -166,6 +188,7 @@ impl RedisServerBuilder {
         let server = RedisServer {
             program: self.program,
             port,
+            tls_port,
             password: password.map(|(_, value)| value.trim_matches('"').to_owned()),
             env,
             clock,
@@ -201,6 +224,18 @@ impl RedisServer {
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// The URL of its TLS port, without options. The authority is to be added.
+    ///
+    /// # Panics
+    ///
+    /// If it was not built [`with_tls`](RedisServerBuilder::with_tls).
+    #[must_use]
+    #[track_caller]
+    pub fn tls_url(&self) -> String {
+        let port = self.tls_port.as_ref().expect("the server was built with TLS");
+        format!("rediss://127.0.0.1:{}", port.number())
     }
 
     /// The URL of its socket.

@@ -16,7 +16,7 @@ use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
 use leasehold_testkit::protocol::{Answer, Between, Command, Onlooker, Value};
-use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
+use leasehold_testkit::servers::{Authority, RedisServer, ServerOutside, pool};
 
 pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
     let store = MemoryStore::new(host.clone());
@@ -43,6 +43,22 @@ pub(crate) fn sqlite(host: &Arc<VirtualHost>) -> Opener {
 /// A store on its own server, which keeps virtual time.
 pub(crate) fn redis(host: &Arc<VirtualHost>) -> Opener {
     redis_on(&ServerOutside::new(pool::lend()), host)
+}
+
+/// A store on its own server, over TLS.
+pub(crate) fn tls(host: &Arc<VirtualHost>) -> Opener {
+    let authority = Authority::new();
+    let identity = authority.issue("server", &["127.0.0.1"]);
+    let server = RedisServer::builder().with_tls(&identity, &authority).with_clock().start();
+    let outside = ServerOutside::new(Box::new(server));
+    host.attach(outside.clone());
+    let host: Arc<dyn Host> = host.clone();
+    Box::new(move || {
+        let url = format!("{}?ca={}", outside.server().tls_url(), authority.ca().display());
+        let connector = RedisConnector::new(&url).expect("a URL of a server");
+        let opening = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
+        Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
+    })
 }
 
 /// A store on a strict server that has forgotten nothing. Its leases may be as long as those of

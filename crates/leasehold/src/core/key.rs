@@ -39,7 +39,7 @@ impl Key {
     pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
         let name = name.as_ref();
         let refused = |complaint: String| {
-            let message = format!("{complaint}; no request was sent, choose another name");
+            let message = format!("{complaint}; no request was sent; choose another name");
             Err(Error::new(ErrorKind::Config, message).about(name))
         };
         if name.is_empty() {

@@ -149,7 +149,7 @@ impl Attempt {
                     // would conclude that another client does the work.
                     Why::Quarantined(quarantine) => {
                         let message =
-                            format!("{quarantine}; nothing was acquired, wait or try again later");
+                            format!("{quarantine}; nothing was acquired; wait or try again later");
                         return Err(Error::new(ErrorKind::Unavailable, message));
                     }
                     Why::TooFewCopies(error) => return Err(error),
@@ -399,14 +399,14 @@ impl Drop for Attempt {
 pub(super) fn wait_elapsed() -> Error {
     Error::new(
         ErrorKind::WaitElapsed,
-        "the lock stayed taken until the wait ended; nothing was acquired, wait longer or try \
+        "the lock stayed taken until the wait ended; nothing was acquired; wait longer or try \
          again later",
     )
 }
 
 /// The error for a wait that ended during a quarantine.
 fn quarantined(quarantine: &Quarantine) -> Error {
-    let message = format!("{quarantine}; nothing was acquired, wait longer or try again later");
+    let message = format!("{quarantine}; nothing was acquired; wait longer or try again later");
     Error::new(ErrorKind::WaitElapsed, message)
 }
 

@@ -332,7 +332,7 @@ impl Session {
 pub(crate) fn closed() -> Error {
     Error::new(
         ErrorKind::Closed,
-        "the client was shut down; no request was sent, connect a new one",
+        "the client was shut down; no request was sent; connect a new one",
     )
 }
 

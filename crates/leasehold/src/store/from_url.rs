@@ -12,6 +12,8 @@ use crate::host::Host;
 const SCHEMES: &[&str] = &[
     #[cfg(feature = "redis")]
     "`redis:`",
+    #[cfg(feature = "tls")]
+    "`rediss:`",
     #[cfg(feature = "redis")]
     "`unix:`",
     #[cfg(feature = "sqlite")]
@@ -136,7 +138,7 @@ impl Opened {
         match scheme.to_ascii_lowercase().as_str() {
             "memory" if rest.is_empty() => Ok(Self::Here(AnyStore::new(MemoryStore::new(host)))),
             "memory" => Ok(Self::Here(AnyStore::new(MemoryStore::shared(rest, host)))),
-            // `RedisConnector::new` refuses the last three with a reason.
+            // `RedisConnector::new` refuses the last two with a reason, and TLS if it is not there.
             #[cfg(feature = "redis")]
             "redis" | "unix" | "rediss" | "redis+sentinel" | "redis+cluster" => {
                 let connector = super::redis::RedisConnector::new(url)?;

@@ -154,7 +154,7 @@ impl Drop for Working {
 
 fn too_many(key: &Key) -> Error {
     let message = format!(
-        "{QUEUE_MAX} requests for this lock already wait, which is the limit; no request was sent, \
+        "{QUEUE_MAX} requests for this lock already wait, which is the limit; no request was sent; \
          try again later"
     );
     Error::new(ErrorKind::Unavailable, message).with_name(key.as_str())

@@ -183,7 +183,7 @@ pub(crate) fn unsupported_claim(claim: Claim, key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "this store does not grant {claim:?}; no request was sent, use a store that promises it"
+            "this store does not grant {claim:?}; no request was sent; use a store that promises it"
         ),
     )
     .with_name(key.as_str())
@@ -195,7 +195,7 @@ pub(crate) fn line_is_full(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{places} clients already wait in line, which is the limit; nothing was acquired, try \
+            "{places} clients already wait in line, which is the limit; nothing was acquired; try \
              again later"
         ),
     )

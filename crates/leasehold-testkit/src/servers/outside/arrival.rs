@@ -50,12 +50,15 @@ struct Waiting {
 #[derive(Default)]
 struct State {
     counts: bool,
+    /// How often the future was polled.
+    polls: u64,
     waker: Option<Waker>,
 }
 
 impl Waiting {
     fn begin(&self, waker: &Waker) {
         let mut state = lock(&self.state);
+        state.polls += 1;
         if !std::mem::replace(&mut state.counts, true) {
             self.outside.waits();
         }
@@ -65,7 +68,13 @@ impl Waiting {
     }
 
     fn end(&self) {
-        if std::mem::take(&mut lock(&self.state).counts) {
+        self.end_if(|_any| true);
+    }
+
+    fn end_if(&self, is_meant: impl FnOnce(&State) -> bool) {
+        let mut state = lock(&self.state);
+        if state.counts && is_meant(&state) {
+            state.counts = false;
             self.outside.waits_no_more();
         }
     }
@@ -77,12 +86,16 @@ impl Wake for Waiting {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let waker = lock(&self.state).waker.clone();
+        let (waker, polls) = {
+            let state = lock(&self.state);
+            (state.waker.clone(), state.polls)
+        };
         // Wake the task first. Otherwise there would be a moment at which neither the outside nor a
         // task has anything to do.
         if let Some(waker) = waker {
             waker.wake();
         }
-        self.end();
+        // If the task was polled since, it may wait for the next thing already.
+        self.end_if(|state| state.polls == polls);
     }
 }

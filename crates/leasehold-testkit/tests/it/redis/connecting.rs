@@ -23,11 +23,11 @@ const SECRET: &str = "p@ss/w:rd%?#ä +[";
 /// The same text in a URL.
 const ENCODED: &str = "p%40ss%2Fw:rd%25%3F%23%C3%A4%20%2B%5B";
 
-async fn connect(url: &str) -> Result<RedisStore, Error> {
+pub(super) async fn connect(url: &str) -> Result<RedisStore, Error> {
     RedisStore::connect(url, SystemHost::shared()).await
 }
 
-fn key(name: &str) -> Key {
+pub(super) fn key(name: &str) -> Key {
     Key::new(name).expect("a name")
 }
 
@@ -43,7 +43,7 @@ async fn seen(server: &RedisServer, store: &RedisStore) -> Vec<String> {
 
 /// The error with all of its causes as text. Asserts that it contains no secret.
 #[track_caller]
-fn told(error: &Error) -> String {
+pub(super) fn told(error: &Error) -> String {
     let mut text = format!("{error}");
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -58,7 +58,7 @@ fn told(error: &Error) -> String {
 }
 
 #[track_caller]
-fn check(outcome: Result<RedisStore, Error>, kind: ErrorKind, says: &str) {
+pub(super) fn check(outcome: Result<RedisStore, Error>, kind: ErrorKind, says: &str) {
     let Err(error) = outcome else { panic!("connected, where `{says}` was to be said") };
     let text = told(&error);
     assert_eq!(error.kind(), kind, "{text}");

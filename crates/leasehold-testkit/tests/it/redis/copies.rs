@@ -119,7 +119,7 @@ fn a_grant_that_falls_short_is_given_back_before_it_is_told() {
             let error = too_few_copies(store.acquire(ask("a", claim)).await);
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             let says = "not granted: only 0 of 1 replicas confirmed the write in 500ms; the grant \
-                        was released, check that the replicas follow";
+                        was released; check that the replicas follow";
             assert!(error.to_string().contains(says), "{error}");
             assert_eq!(commands(fake), ["script", "WAIT 1 500", "script"]);
         });

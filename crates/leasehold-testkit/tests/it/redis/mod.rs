@@ -21,4 +21,5 @@ mod rights;
 mod runtimes;
 mod scripts;
 mod strict;
+mod tls;
 mod wire;

@@ -318,7 +318,7 @@ impl<S: Store> fmt::Debug for Quorum<S> {
 fn no_line(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "a quorum does not hand locks over; no request was sent, watch the lock instead",
+        "a quorum does not hand locks over; no request was sent; watch the lock instead",
     )
     .with_name(key.as_str())
 }

@@ -144,7 +144,7 @@ impl Shared {
 fn strange_scan() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the server gave an unexpected answer to SCAN; nothing was changed, check that this is a \
+        "the server gave an unexpected answer to SCAN; nothing was changed; check that this is a \
          Redis server",
     )
 }

@@ -11,6 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::connector::{Access, Connector, Opening, Stream};
 use super::terms::Terms;
+use super::tls::Tls;
 use super::url::{Address, Endpoint};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::beside;
@@ -38,8 +39,14 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// | URL | server |
 /// |---|---|
 /// | `redis://[[user]:password@]host[:port][/db][?strict=yes]` | TCP; default `:6379/0` |
+/// | `rediss://…[?ca=PATH][&cert=PATH&key=PATH]` | the same with TLS (feature `tls`) |
 /// | `unix:/path[?db=N][&strict=yes]` | a socket of this machine |
 /// | `unix://[user]:password@/path[?db=N]` | the same, with a login |
+///
+/// With TLS, the server's certificate must be for the host of the URL, and come from an authority
+/// that the system trusts, or from one in the file `ca`. `cert` and `key` are for servers that want
+/// a certificate of the client. All three are files in PEM form, with their full paths. Each new
+/// connection uses what is in them then. `tls_name` replaces the host in the check.
 ///
 /// User, password and path are percent-encoded. Options such as `?strict=yes` set the [`Terms`] on
 /// which the server is used:
@@ -53,6 +60,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[derive(Clone)]
 pub struct RedisConnector {
     address: Arc<Address>,
+    tls: Option<Tls>,
 }
 
 impl RedisConnector {
@@ -63,7 +71,9 @@ impl RedisConnector {
     /// [`ErrorKind::Config`] for an invalid URL. The message says why, and never shows the
     /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
-        Ok(Self { address: Arc::new(Address::parse(url)?) })
+        let address = Address::parse(url)?;
+        let tls = address.tls.as_ref().map(Tls::new).transpose()?;
+        Ok(Self { address: Arc::new(address), tls })
     }
 
     /// Whether both lead to one server, but to different databases of it.
@@ -78,7 +88,7 @@ impl RedisConnector {
     pub fn on_terms(self, terms: Terms) -> Self {
         let mut address = Address::clone(&self.address);
         address.access.terms = terms;
-        Self { address: Arc::new(address) }
+        Self { address: Arc::new(address), ..self }
     }
 }
 
@@ -90,11 +100,14 @@ impl fmt::Debug for RedisConnector {
 
 impl Connector for RedisConnector {
     fn open(&self) -> Opening {
-        let address = Arc::clone(&self.address);
+        let Self { address, tls } = self.clone();
         Box::pin(async move {
-            let stream: Box<dyn Stream> = match &address.endpoint {
-                Endpoint::Tcp(host, port) => Box::new(open_tcp(host, *port).await?),
-                Endpoint::Unix(path) => Box::new(open_unix(path).await?),
+            let stream: Box<dyn Stream> = match (&address.endpoint, tls) {
+                (Endpoint::Tcp(host, port), Some(tls)) => {
+                    tls.secure(open_tcp(host, *port).await?, host).await?
+                }
+                (Endpoint::Tcp(host, port), None) => Box::new(open_tcp(host, *port).await?),
+                (Endpoint::Unix(path), _) => Box::new(open_unix(path).await?),
             };
             Ok(stream)
         })
@@ -153,7 +166,7 @@ async fn open_unix(path: &Path) -> Result<UnixStream, Error> {
     UnixStream::connect(path).await.map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => Error::new(
             ErrorKind::Denied,
-            "this user has no right to use the socket; no request was sent, check its permissions \
+            "this user has no right to use the socket; no request was sent; check its permissions \
              (`unixsocketperm`) and those of its directory",
         )
         .with_source(cause),

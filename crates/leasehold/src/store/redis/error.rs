@@ -29,7 +29,7 @@ pub(super) fn no_answer(error: &NoAnswer) -> Error {
         NoAnswer::NotSent { reason } => Error::new(
             ErrorKind::Unavailable,
             format!(
-                "there is no connection to the server ({}); no request was sent, try again",
+                "there is no connection to the server ({}); no request was sent; try again",
                 shown(reason)
             ),
         ),
@@ -165,9 +165,9 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
 /// Refusals that may be over after a while.
 fn to_be_waited_for(code: &str) -> Option<&'static str> {
     Some(match code {
-        "LOADING" => "the server is loading its data; nothing was changed, try again in a moment",
+        "LOADING" => "the server is loading its data; nothing was changed; try again in a moment",
         "MASTERDOWN" => {
-            "the server is a replica that has lost its primary; nothing was changed, connect to \
+            "the server is a replica that has lost its primary; nothing was changed; connect to \
              the primary"
         }
         "READONLY" => {
@@ -198,7 +198,7 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
             "the Redis Cluster of this server is moving this name to another node; nothing was \
              changed, try again"
         }
-        "NOSCRIPT" => "the server has forgotten the script; nothing was changed, try again",
+        "NOSCRIPT" => "the server has forgotten the script; nothing was changed; try again",
         _ => return None,
     })
 }
@@ -265,7 +265,7 @@ fn unsupported(text: &str) -> String {
     let command = quoted(text).map_or_else(String::new, |command| format!(" `{}`", shown(command)));
     format!(
         "the server does not know the command{command}: it is disabled, or this is neither Valkey \
-         nor Redis 6.2 or later; nothing was changed, use another server"
+         nor Redis 6.2 or later; nothing was changed; use another server"
     )
 }
 

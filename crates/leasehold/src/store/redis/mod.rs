@@ -17,6 +17,8 @@ mod options;
 mod records;
 mod scripts;
 mod terms;
+#[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
+mod tls;
 mod url;
 mod wire;
 

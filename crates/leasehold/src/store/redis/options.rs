@@ -1,4 +1,8 @@
-//! Reads and writes the options of a URL, which come after its `?`.
+//! Reads and writes the options of a URL, which come after its `?`, and percent-encoded text.
+
+use std::path::{Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
 
 use super::terms::{Copies, Replicas};
 use super::terms::{Strict, Terms};
@@ -9,6 +13,26 @@ pub(super) struct Options {
     /// The database.
     pub(super) db: Option<String>,
     pub(super) terms: Terms,
+    pub(super) tls: TlsOptions,
+}
+
+/// The options for TLS. The files are in PEM form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TlsOptions {
+    /// The authorities to trust; `None` for those that the system trusts.
+    pub(super) ca: Option<PathBuf>,
+    /// The certificate of this client with those that it depends on, and its private key.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must be for; `None` for the host.
+    pub(super) name: Option<String>,
+}
+
+impl TlsOptions {
+    #[cfg(feature = "tls")]
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
+        self.ca.iter().chain(identity).map(PathBuf::as_path)
+    }
 }
 
 impl Options {
@@ -16,6 +40,7 @@ impl Options {
     /// guessed, because all clients must use the same terms.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let mut options = Self::default();
+        let (mut cert, mut key) = (None, None);
         let mut seen = Vec::new();
         for option in text.split('&') {
             let (name, value) = option.split_once('=').ok_or(NO_VALUE)?;
@@ -24,6 +49,10 @@ impl Options {
             }
             seen.push(name);
             match (name, value) {
+                ("ca", path) => options.tls.ca = Some(file(path)?),
+                ("cert", path) => cert = Some(file(path)?),
+                ("key", path) => key = Some(file(path)?),
+                ("tls_name", name) => options.tls.name = Some(decode(name)?),
                 ("db", db) => options.db = Some(db.to_owned()),
                 ("strict", "yes") => options.terms.strict = Some(Strict::STANDARD),
                 ("strict", "no") => options.terms.strict = None,
@@ -43,8 +72,41 @@ impl Options {
                 _ => return Err(UNKNOWN),
             }
         }
+        options.tls.identity = match (cert, key) {
+            (None, None) => None,
+            (Some(cert), Some(key)) => Some((cert, key)),
+            _ => return Err("`cert` and `key` belong together; write both"),
+        };
         Ok(options)
     }
+}
+
+/// The path of a file. A process may change its directory before the file is read again.
+fn file(path: &str) -> Result<PathBuf, &'static str> {
+    let path = decode(path)?;
+    let is_full = Path::new(&path).is_absolute();
+    is_full
+        .then(|| path.into())
+        .ok_or("write the path of a file in full, as in `ca=/etc/ssl/ca.pem`")
+}
+
+/// Decodes percent-encoded text.
+pub(super) fn decode(text: &str) -> Result<String, &'static str> {
+    let mut after_percent = text.split('%').skip(1);
+    let is_code = |part: &str| {
+        let code = part.as_bytes().get(..2);
+        code.is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !after_percent.all(is_code) {
+        return Err("`%` in a user, a password or a path is written `%25`");
+    }
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| "its percent-encoded bytes are not UTF-8")?;
+    if decoded.contains('\0') {
+        return Err("a user, a password or a path cannot contain `%00`");
+    }
+    Ok(decoded.into_owned())
 }
 
 const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` between them";
@@ -52,8 +114,9 @@ const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` bet
 const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
 
 const UNKNOWN: &str = "there is no such option; the options are `strict`, `replicas`, `fsync`, \
-                       `confirm`, and `db` for a socket; write user and password as \
-                       `USER:PASSWORD@` before the host or the path";
+                       `confirm`, `db` for a socket, and `ca`, `cert`, `key` and `tls_name` for \
+                       TLS; write user and password as `USER:PASSWORD@` before the host or the \
+                       path";
 
 impl Terms {
     /// The terms as options of a URL, with `&` between them.

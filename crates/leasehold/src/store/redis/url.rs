@@ -5,6 +5,7 @@
 //! | `redis://host`, `redis://host:6379/0` | TCP; 6379 and 0 are the default port and database |
 //! | `redis://[::1]:6379` | TCP; an IPv6 address needs brackets |
 //! | `redis://:password@host`, `redis://user:password@host` | TCP, with a login |
+//! | `rediss://host`, `rediss://host?ca=/path&cert=/path&key=/path` | the same with TLS |
 //! | `unix:/path`, `unix:///path`, `unix:/path?db=2` | a socket of this machine |
 //! | `unix://user:password@/path?db=2` | a socket of this machine, with a login |
 //! | `redis://host?strict=yes`, `unix:/path?db=2&replicas=1` | with terms (`terms/`) |
@@ -16,10 +17,8 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use percent_encoding::percent_decode_str;
-
 use super::connector::Access;
-use super::options::Options;
+use super::options::{Options, TlsOptions, decode};
 use crate::core::error::{Error, ErrorKind};
 
 const DEFAULT_PORT: u16 = 6379;
@@ -31,6 +30,8 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) endpoint: Endpoint,
+    /// `None` means no TLS.
+    pub(super) tls: Option<TlsOptions>,
     pub(super) access: Access,
 }
 
@@ -56,12 +57,12 @@ impl Address {
             _ if url.contains(|c: char| c.is_whitespace() || c.is_control()) => Err(
                 "it has a space or a control character in it; percent-encode it (a space is `%20`)",
             ),
-            "redis" => tcp(rest),
+            "redis" => tcp(rest, false),
+            "rediss" => tcp(rest, true),
             "unix" => unix(rest),
-            "rediss" => Err("TLS is not in this build; use `redis://`, or a tunnel that encrypts"),
             "redis+sentinel" => Err("Sentinel is not in this build, name one server by `redis://`"),
             "redis+cluster" => Err("Cluster is not in this build, name one server by `redis://`"),
-            _ => Err("begin it with `redis://` or `unix:`"),
+            _ => Err("begin it with `redis://`, `rediss://` or `unix:`"),
         };
         read.map_err(|reason| {
             let shown = match scheme.as_str() {
@@ -78,12 +79,13 @@ impl Address {
     /// The URL without user and password, for messages and logs.
     pub(super) fn label(&self) -> String {
         let db = self.access.db;
+        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
         match &self.endpoint {
             Endpoint::Tcp(host, port) if host.contains(':') => {
-                self.with_options(format!("redis://[{host}]:{port}/{db}"), "")
+                self.with_options(format!("{scheme}://[{host}]:{port}/{db}"), "")
             }
             Endpoint::Tcp(host, port) => {
-                self.with_options(format!("redis://{host}:{port}/{db}"), "")
+                self.with_options(format!("{scheme}://{host}:{port}/{db}"), "")
             }
             Endpoint::Unix(path) => {
                 let path = path.to_string_lossy();
@@ -107,10 +109,10 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Reads the part after `redis:`.
-fn tcp(rest: &str) -> Result<Address, &'static str> {
+/// Reads the part after `redis:` or `rediss:`.
+fn tcp(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
     let Some(rest) = rest.strip_prefix("//") else {
-        return Err("it needs two slashes after `redis:`, write `redis://HOST:PORT/DB`");
+        return Err("it needs two slashes after the scheme; write `redis://HOST:PORT/DB`");
     };
     let (authority, tail) = split_authority(rest)?;
     let (credentials, place) = match authority.rsplit_once('@') {
@@ -120,15 +122,21 @@ fn tcp(rest: &str) -> Result<Address, &'static str> {
     let (username, password) = credentials.map_or(Ok((None, None)), userinfo)?;
     let (host, port) = host_and_port(place)?;
     let (tail, options) = split_options(tail);
-    let Options { db: None, terms } = read_options(options)? else {
+    let Options { db: None, terms, tls } = read_options(options)? else {
         return Err("there is no option `db` here, a database is written `redis://HOST:PORT/DB`");
     };
+    if !with_tls && tls != TlsOptions::default() {
+        return Err(
+            "`ca`, `cert`, `key` and `tls_name` are for TLS; write `rediss://HOST:PORT/DB`",
+        );
+    }
     let db = match tail.strip_prefix('/') {
         None | Some("") => 0,
         Some(db) => database(db)?,
     };
     let access = Access { username, password, db, terms };
-    Ok(Address { endpoint: Endpoint::Tcp(host, port), access })
+    let tls = with_tls.then_some(tls);
+    Ok(Address { endpoint: Endpoint::Tcp(host, port), tls, access })
 }
 
 fn read_options(options: Option<&str>) -> Result<Options, &'static str> {
@@ -165,10 +173,15 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
     if path.len() > SOCKET_PATH_BYTES_MAX {
         return Err("the path of a socket has at most 107 bytes");
     }
-    let Options { db, terms } = read_options(options)?;
+    let Options { db, terms, tls } = read_options(options)?;
+    if tls != TlsOptions::default() {
+        return Err(
+            "a socket of this machine has no TLS; leave `ca`, `cert`, `key` and `tls_name` out",
+        );
+    }
     let db = db.as_deref().map_or(Ok(0), database)?;
     let access = Access { username, password, db, terms };
-    Ok(Address { endpoint: Endpoint::Unix(path.into()), access })
+    Ok(Address { endpoint: Endpoint::Unix(path.into()), tls: None, access })
 }
 
 /// The part with user, password and host, and the rest. If an unencoded password may have cut it,
@@ -247,25 +260,6 @@ fn database(text: &str) -> Result<u32, &'static str> {
     db.ok_or("its database is not a number; the first database is 0")
 }
 
-/// Decodes percent-encoded text.
-fn decode(text: &str) -> Result<String, &'static str> {
-    let mut after_percent = text.split('%').skip(1);
-    let is_code = |part: &str| {
-        let code = part.as_bytes().get(..2);
-        code.is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit))
-    };
-    if !after_percent.all(is_code) {
-        return Err("`%` in a user, a password or a path is written `%25`");
-    }
-    let decoded = percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| "its percent-encoded bytes are not UTF-8")?;
-    if decoded.contains('\0') {
-        return Err("a user, a password or a path cannot contain `%00`");
-    }
-    Ok(decoded.into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,7 +320,7 @@ mod tests {
             let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
             let (username, password) = (user.map(str::to_owned), password.map(str::to_owned));
             let access = Access { username, password, db, terms: Terms::default() };
-            let expected = Address { endpoint, access };
+            let expected = Address { endpoint, tls: None, access };
             assert!(address == expected, "{url} names {address:?}");
             assert_eq!(address.label(), label, "{url}");
             assert_eq!(format!("{address:?}"), label, "{url}");
@@ -354,12 +348,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn tls_and_its_files_are_read_from_the_url() {
+        let files = |ca: Option<&str>, identity: Option<(&str, &str)>| TlsOptions {
+            ca: ca.map(Into::into),
+            identity: identity.map(|(cert, key)| (cert.into(), key.into())),
+            name: None,
+        };
+        let table = [
+            ("rediss://h", files(None, None), "rediss://h:6379/0"),
+            ("rediss://:p@[::1]:7/2?ca=/a", files(Some("/a"), None), "rediss://[::1]:7/2"),
+            (
+                "RediSS://h?key=/a%20k&fsync=yes&cert=/a%26c",
+                files(None, Some(("/a&c", "/a k"))),
+                "rediss://h:6379/0?fsync=yes",
+            ),
+        ];
+        for (url, expected, label) in table {
+            let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(address.tls, Some(expected), "{url}");
+            assert_eq!(address.label(), label, "{url}");
+        }
+    }
+
     /// URL, part of the message.
     const WRONG: &[(&str, &str)] = &[
-        ("", "`redis://` or `unix:`"),
-        ("secret", "`redis://` or `unix:`"),
-        ("http://secret", "`redis://` or `unix:`"),
-        ("rediss://:secret@h", "TLS is not in this build"),
+        ("", "`rediss://` or `unix:`"),
+        ("secret", "`rediss://` or `unix:`"),
+        ("http://secret", "`rediss://` or `unix:`"),
+        ("redis://:secret@h?ca=/secret", "write `rediss://HOST:PORT/DB`"),
+        ("rediss://:secret@h?ca=secret", "path of a file in full"),
+        ("rediss://:secret@h?cert=/secret", "belong together"),
+        ("rediss://:secret@h?key=/secret", "belong together"),
+        ("rediss://:secret@h?key=%secret", "`%25`"),
+        ("unix:/a?ca=/secret", "has no TLS"),
         ("redis+sentinel://:secret@h/m", "Sentinel is not in this build"),
         ("redis+cluster://:secret@h", "Cluster is not in this build"),
         ("redis:h", "two slashes"),

@@ -32,7 +32,7 @@ pub(super) fn boot_id() -> Result<String, Error> {
         Error::new(
             ErrorKind::Unavailable,
             "the system does not identify its boots (/proc/sys/kernel/random/boot_id), so leases \
-             from before a restart would look alive; no request was sent, mount /proc",
+             from before a restart would look alive; no request was sent; mount /proc",
         )
         .with_source(error)
     })?;

@@ -78,7 +78,7 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
         ),
         Some(ErrorCode::SystemIoFailure) => (
             ErrorKind::Unavailable,
-            "the disk cannot be read or written; nothing was changed, check the disk",
+            "the disk cannot be read or written; nothing was changed; check the disk",
         ),
         Some(
             ErrorCode::ReadOnly
@@ -86,17 +86,17 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
             | ErrorCode::AuthorizationForStatementDenied,
         ) => (
             ErrorKind::Denied,
-            "this user has no right to write the file; nothing was changed, check the permissions \
+            "this user has no right to write the file; nothing was changed; check the permissions \
              of the file and of its directory",
         ),
         Some(ErrorCode::CannotOpen) => (
             ErrorKind::Denied,
-            "the file or a file beside it cannot be opened; nothing was changed, \
+            "the file or a file beside it cannot be opened; nothing was changed; \
              check the permissions of the file and of its directory",
         ),
         Some(ErrorCode::NotADatabase) => (
             ErrorKind::Config,
-            "the file is not a Leasehold store; nothing was changed, choose another path",
+            "the file is not a Leasehold store; nothing was changed; choose another path",
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Config,
@@ -109,7 +109,7 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
         ),
         _ => (
             ErrorKind::Unavailable,
-            "SQLite refused the request; nothing was changed, see the cause",
+            "SQLite refused the request; nothing was changed; see the cause",
         ),
     }
 }

@@ -165,7 +165,7 @@ impl SqliteStore {
                     ErrorKind::Unavailable,
                     format!(
                         "{}: {QUEUE_MAX} requests already wait for the file, which is the limit; \
-                         no request was sent, try again later",
+                         no request was sent; try again later",
                         self.label
                     ),
                 ),

@@ -233,7 +233,7 @@ fn refuse_lost_companions(file: &StoreFile, until: Moment) -> Result<(), Error> 
                 ErrorKind::Unavailable,
                 format!(
                     "sqlite:{} is in use, but the -wal or -shm beside it is missing, so held locks \
-                     cannot be seen; nothing was changed, stop every process that uses it",
+                     cannot be seen; nothing was changed; stop every process that uses it",
                     file.path().display()
                 ),
             ));

@@ -143,7 +143,7 @@ impl Terms {
         };
         let message = format!(
             "the ttl with its lock delay is {:?}, and a strict server takes {:?} at most; no \
-             request was sent, choose a shorter ttl: the lease is renewed as long as you hold the \
+             request was sent; choose a shorter ttl: the lease is renewed as long as you hold the \
              lock",
             ttl.get(),
             strict.ttl_max
@@ -169,7 +169,7 @@ mod tests {
         let error = terms.allow(longer, &key).expect_err("too long");
         assert_eq!(error.kind(), ErrorKind::Config);
         let text = "`a`: the ttl with its lock delay is 61s, and a strict server takes 60s at \
-                    most; no request was sent, choose a shorter ttl: the lease is renewed as long \
+                    most; no request was sent; choose a shorter ttl: the lease is renewed as long \
                     as you hold the lock";
         assert_eq!(error.to_string(), text);
         let longer = ttl(strict.ttl_max() + Duration::from_nanos(1));

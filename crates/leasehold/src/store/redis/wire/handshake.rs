@@ -16,6 +16,7 @@ use crate::store::redis::connector::{Access, Stream, write_all};
 use crate::store::redis::error::{Said, refusal};
 use crate::store::redis::keys;
 use crate::store::redis::terms::{Replicas, Terms};
+use crate::store::redis::tls;
 
 /// The most bytes of one answer. The text about protected mode takes 1 KB.
 const ANSWER_MAX: usize = 16 * 1024;
@@ -76,7 +77,10 @@ async fn exchange(
                 Ok(false) => io::ErrorKind::UnexpectedEof.into(),
                 Err(error) => error,
             };
-            return Err(went_away(written.err().unwrap_or(ended)));
+            // What the server said counts more than that it took nothing.
+            let refused = tls::failure(&ended);
+            let cause = written.err().unwrap_or(ended);
+            return Err(refused.unwrap_or_else(|| went_away(cause)));
         };
         step.hear(&answer, &mut heard)?;
     }
@@ -318,16 +322,16 @@ fn refused(kind: ErrorKind, what: &str, next: &str, text: &str) -> Error {
 fn no_redis() -> Error {
     Error::new(
         ErrorKind::Config,
-        "this is not a Redis or Valkey server, or it requires TLS; no request was sent, correct \
-         host and port in the URL",
+        "this is not a Redis or Valkey server, or it requires TLS; no request was sent; correct \
+         host and port in the URL, or write `rediss://` for TLS",
     )
 }
 
 fn went_away(cause: io::Error) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the server ended the connection before it answered; no request was sent; try again, and \
-         read the log of the server",
+        "the server ended the connection before it answered; no request was sent; try again, read \
+         the log of the server, and write `rediss://` if it has TLS at this port",
     )
     .with_source(cause)
 }

@@ -311,7 +311,7 @@ impl Drop for Answer {
 fn connection_lost() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the connection ended too early; no request was sent, try again",
+        "the connection ended too early; no request was sent; try again",
     )
 }
 
@@ -319,7 +319,7 @@ fn not_connected(limit: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the server could not be reached within {limit:?}; no request was sent, check that it \
+            "the server could not be reached within {limit:?}; no request was sent; check that it \
              is running"
         ),
     )

@@ -204,6 +204,10 @@ impl Mover {
             match ready!(self.reader.poll_read(&mut *self.stream, cx)) {
                 Ok(true) => {}
                 Ok(false) => return Poll::Ready("the server closed the connection".to_owned()),
+                // TLS ends in this way if the server does not say goodbye.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Poll::Ready("the server closed the connection".to_owned());
+                }
                 Err(error) => return Poll::Ready(error.to_string()),
             }
             if let Err(refused) = self.hand_out() {

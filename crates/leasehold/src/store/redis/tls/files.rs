@@ -1,0 +1,154 @@
+//! The files of a URL with TLS: when they have changed, and what is made of them.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::config_error;
+use crate::core::error::Error;
+use crate::store::redis::options::TlsOptions;
+
+/// The longest file that is read, in bytes. All authorities of a system have about 250 KB.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// What changes if a file is written or replaced.
+#[derive(PartialEq, Eq)]
+pub(super) struct Version {
+    device_and_inode: (u64, u64),
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Version {
+    /// `None` if there is no such file.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        Some(Self {
+            device_and_inode: (found.dev(), found.ino()),
+            size: found.size(),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
+/// Reads all files, and makes the settings. The provider of cryptography is our own choice. So an
+/// application needs no other setting, and its choice does not matter here.
+pub(super) fn load(options: &TlsOptions) -> Result<Arc<ClientConfig>, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites for TLS 1.2 and 1.3");
+    let config = config.with_root_certificates(match &options.ca {
+        Some(ca) => roots_of(ca)?,
+        None => system_roots()?,
+    });
+    let Some((cert, key)) = &options.identity else {
+        return Ok(Arc::new(config.with_no_client_auth()));
+    };
+    let chain = certificates(cert, "cert")?;
+    let key_der = PrivateKeyDer::from_pem_slice(&read(key, "key")?).map_err(|cause| {
+        let what = format!(
+            "the file `key` of the URL has no private key: {} ({})",
+            shown(key),
+            in_words(&cause)
+        );
+        config_error(&what, "name a file in PEM form that is not encrypted")
+    })?;
+    let config = config.with_client_auth_cert(chain, key_der).map_err(|cause| {
+        let what = format!(
+            "the certificate and the private key of the URL cannot be used together: {} and {}",
+            shown(cert),
+            shown(key)
+        );
+        config_error(&what, "name the key that belongs to the certificate").with_source(cause)
+    })?;
+    Ok(Arc::new(config))
+}
+
+fn roots_of(ca: &Path) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca, "ca")? {
+        roots.add(certificate).map_err(|cause| {
+            let what = format!("a certificate in the file `ca` is not valid: {}", shown(ca));
+            config_error(&what, "name a file with the certificate of the authority")
+                .with_source(cause)
+        })?;
+    }
+    Ok(roots)
+}
+
+/// The authorities that this system trusts. `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
+fn system_roots() -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    // A system may have odd certificates among many good ones.
+    let (added, _ignored) = roots.add_parsable_certificates(found.certs);
+    if added > 0 {
+        return Ok(roots);
+    }
+    let error = config_error(
+        "this system has no list of trusted authorities",
+        "install the package `ca-certificates`, or name the authority by `?ca=PATH`",
+    );
+    Err(match found.errors.into_iter().next() {
+        Some(cause) => error.with_source(cause),
+        None => error,
+    })
+}
+
+fn certificates(path: &Path, option: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let read = read(path, option)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read).collect();
+    let why = match found {
+        Ok(found) if !found.is_empty() => return Ok(found),
+        Ok(_) => "no part of it is a certificate",
+        Err(cause) => in_words(&cause),
+    };
+    let what =
+        format!("the file `{option}` of the URL has no certificate: {} ({why})", shown(path));
+    Err(config_error(&what, "name a file in PEM form"))
+}
+
+/// What is wrong with a file. The error itself must not be shown: it quotes the file, which may be
+/// a private key.
+const fn in_words(cause: &pem::Error) -> &'static str {
+    match cause {
+        pem::Error::MissingSectionEnd { .. } => "a line `-----END …-----` is missing",
+        pem::Error::IllegalSectionStart { .. } => "a line `-----BEGIN …-----` does not end",
+        pem::Error::Base64Decode(_) => "what is between `BEGIN` and `END` is not Base64",
+        pem::Error::NoItemsFound => "no part of it is of this kind",
+        _ => "it is not in PEM form",
+    }
+}
+
+/// Reads a regular file of bounded size. Anything else might block, or never end.
+fn read(path: &Path, option: &str) -> Result<Vec<u8>, Error> {
+    let read = || {
+        // A pipe must not wait for a writer.
+        let without_wait = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
+        let file = File::options().read(true).custom_flags(without_wait).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        let is_too_long = bytes.len() as u64 > FILE_BYTES_MAX;
+        if is_too_long { Err(io::Error::other("it is longer than 4 MiB")) } else { Ok(bytes) }
+    };
+    read().map_err(|cause| {
+        let what =
+            format!("the file `{option}` of the URL cannot be read: {} ({cause})", shown(path));
+        config_error(&what, "correct the path, or the permissions of the file").with_source(cause)
+    })
+}
+
+fn shown(path: &Path) -> String {
+    format!("`{}`", path.to_string_lossy().escape_debug())
+}

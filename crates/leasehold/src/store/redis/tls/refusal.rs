@@ -1,0 +1,94 @@
+//! What a failed handshake means, and who has to change what.
+
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error as TlsError};
+
+use crate::core::error::{Error, ErrorKind};
+
+/// The error for a failure of TLS; `None` if it is another failure.
+///
+/// A server may refuse our certificate after its side of the handshake. We notice when we read.
+pub(in crate::store::redis) fn failure(cause: &io::Error) -> Option<Error> {
+    let tls: &TlsError = cause.get_ref()?.downcast_ref()?;
+    let (what, next) = match tls {
+        TlsError::InvalidCertificate(reason) => of_certificate(reason),
+        TlsError::InvalidMessage(_) => {
+            ("the server does not speak TLS", "write `redis://` instead of `rediss://`")
+        }
+        TlsError::AlertReceived(alert) => of_alert(*alert)?,
+        TlsError::PeerIncompatible(_) => (
+            "the server has no version or cipher of TLS in common with this client",
+            "allow TLS 1.2 or 1.3 on the server",
+        ),
+        _ => return None,
+    };
+    let message = format!("{what}; no request was sent; {next}");
+    Some(Error::new(ErrorKind::Unavailable, message).with_source(tls.clone()))
+}
+
+/// What is wrong with a certificate, and what to do.
+fn of_certificate(reason: &CertificateError) -> (&'static str, &'static str) {
+    use CertificateError::{
+        BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,
+        NotValidYet, NotValidYetContext, Other, UnknownIssuer,
+    };
+    match reason {
+        UnknownIssuer => (
+            "the server's certificate comes from an authority that is not trusted here",
+            "let `?ca=PATH` in the URL name the file of that authority",
+        ),
+        // Also if somebody shows a certificate without having its key.
+        BadSignature => (
+            "the server's certificate or its proof of the key has a wrong signature",
+            "check who answers there, and whether `ca` is the authority that signed, or another \
+             one of the same name",
+        ),
+        Expired | ExpiredContext { .. } => (
+            "the server's certificate has expired",
+            "renew it, or correct the clock of this machine",
+        ),
+        NotValidYet | NotValidYetContext { .. } => (
+            "the server's certificate is not valid yet",
+            "correct the clock of this machine, or the certificate",
+        ),
+        NotValidForName | NotValidForNameContext { .. } => (
+            "the server's certificate is for another host",
+            "write a host of the certificate in the URL, or name one by `tls_name`",
+        ),
+        // rustls does not name this case.
+        Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (
+            "the server shows the certificate of an authority as its own (`CA:TRUE`)",
+            "give it one that is signed by the authority, or has `CA:FALSE`",
+        ),
+        _ => ("the server's certificate is not valid", "see the cause, and replace it"),
+    }
+}
+
+/// `None` if the alert says nothing about a certificate.
+const fn of_alert(alert: AlertDescription) -> Option<(&'static str, &'static str)> {
+    use AlertDescription as Alert;
+    Some(match alert {
+        Alert::CertificateRequired => (
+            "the server wants a certificate of this client",
+            "add `?cert=PATH&key=PATH` to the URL",
+        ),
+        Alert::BadCertificate
+        | Alert::UnknownCA
+        | Alert::CertificateUnknown
+        | Alert::CertificateExpired
+        | Alert::CertificateRevoked
+        | Alert::UnsupportedCertificate
+        | Alert::AccessDenied
+        | Alert::DecryptError => (
+            "the server refuses the certificate of this client",
+            "see the cause, and correct `cert` and `key` in the URL",
+        ),
+        // Servers with TLS 1.2 say no more than this if a certificate is missing.
+        Alert::HandshakeFailure => (
+            "the server refuses the TLS handshake",
+            "if it wants a certificate of this client, add `?cert=PATH&key=PATH` to the URL",
+        ),
+        _ => return None,
+    })
+}
