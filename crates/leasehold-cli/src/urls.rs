@@ -10,8 +10,17 @@ use rustix::fs::OFlags;
 use crate::exit::Failure;
 
 /// The schemes that tell a further URL from a path with a blank in it.
-const SCHEMES: [&str; 8] =
-    ["redis", "rediss", "redis+sentinel", "redis+cluster", "valkey", "unix", "sqlite", "memory"];
+const SCHEMES: [&str; 9] = [
+    "redis",
+    "rediss",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "valkey",
+    "unix",
+    "sqlite",
+    "memory",
+];
 
 /// The URLs in one text. White space separates them only if every piece is a URL: a path may
 /// contain a blank.

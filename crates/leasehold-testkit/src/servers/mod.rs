@@ -9,6 +9,7 @@
 //! | [`clock`] | a server's clock that a test controls |
 //! | [`proxy`] | a bad network in front of a server |
 //! | [`fake`] | servers that answer nonsense, or nothing |
+//! | [`sentinels`] | a primary with replicas, and the sentinels that watch over them |
 //! | [`resp`] | a small blocking client, with which tests inspect a server |
 //!
 //! If a server does not start, the test fails and says what to do. No test is skipped.
@@ -26,6 +27,7 @@ pub(crate) mod process;
 pub mod proxy;
 pub mod redis_server;
 pub mod resp;
+pub mod sentinels;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +40,7 @@ pub use outside::ServerOutside;
 pub use proxy::{Counts, Proxy, Then, Way};
 pub use redis_server::{RedisServer, RedisServerBuilder, version};
 pub use resp::Reply;
+pub use sentinels::Sentinels;
 
 /// How long anything real may take before the test gives up: far more than a slow machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);

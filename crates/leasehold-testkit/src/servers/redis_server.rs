@@ -75,7 +75,7 @@ impl Default for RedisServerBuilder {
     }
 }
 
-fn default_program() -> &'static str {
+pub(super) fn default_program() -> &'static str {
     static NAMED: OnceLock<Option<String>> = OnceLock::new();
     let named = || std::env::var(PROGRAM_VARIABLE).ok().filter(|program| !program.is_empty());
     NAMED.get_or_init(named).as_deref().unwrap_or(PROGRAM)
@@ -234,8 +234,18 @@ impl RedisServer {
     #[must_use]
     #[track_caller]
     pub fn tls_url(&self) -> String {
-        let port = self.tls_port.as_ref().expect("the server was built with TLS");
-        format!("rediss://127.0.0.1:{}", port.number())
+        format!("rediss://127.0.0.1:{}", self.tls_port())
+    }
+
+    /// Its TLS port.
+    #[track_caller]
+    pub(super) fn tls_port(&self) -> u16 {
+        self.tls_port.as_ref().expect("the server was built with TLS").number()
+    }
+
+    /// Whether this is its TLS port.
+    pub(super) fn has_tls_port(&self, port: u16) -> bool {
+        self.tls_port.as_ref().is_some_and(|tls| tls.number() == port)
     }
 
     /// The URL of its socket.

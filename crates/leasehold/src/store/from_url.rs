@@ -16,6 +16,8 @@ const SCHEMES: &[&str] = &[
     "`rediss:`",
     #[cfg(feature = "redis")]
     "`unix:`",
+    #[cfg(feature = "redis")]
+    "`redis+sentinel:`",
     #[cfg(feature = "sqlite")]
     "`sqlite:`",
     "`memory:`",
@@ -138,9 +140,10 @@ impl Opened {
         match scheme.to_ascii_lowercase().as_str() {
             "memory" if rest.is_empty() => Ok(Self::Here(AnyStore::new(MemoryStore::new(host)))),
             "memory" => Ok(Self::Here(AnyStore::new(MemoryStore::shared(rest, host)))),
-            // `RedisConnector::new` refuses the last two with a reason, and TLS if it is not there.
+            // `RedisConnector::new` refuses the last one with a reason, and TLS if it is not there.
             #[cfg(feature = "redis")]
-            "redis" | "unix" | "rediss" | "redis+sentinel" | "redis+cluster" => {
+            "redis" | "rediss" | "unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis+cluster" => {
                 let connector = super::redis::RedisConnector::new(url)?;
                 let store = super::RedisStore::open(connector.clone(), host);
                 Ok(Self::Redis(store, connector))

@@ -20,6 +20,7 @@ mod refusals;
 mod rights;
 mod runtimes;
 mod scripts;
+mod sentinel;
 mod strict;
 mod tls;
 mod wire;

@@ -1,27 +1,15 @@
-//! Opens connections, over TCP and to sockets of this machine.
+//! Opens connections to the server of a URL.
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::net::{TcpStream, UnixStream};
-
-use super::connector::{Access, Connector, Opening, Stream};
+use super::connector::{Access, Connector, Opening};
+use super::sentinel::Sentinels;
+use super::sockets::{open_tcp, open_unix};
 use super::terms::Terms;
 use super::tls::Tls;
 use super::url::{Address, Endpoint};
-use crate::core::error::{Error, ErrorKind};
-use crate::host::beside;
-
-/// How long a connection is silent before it is probed.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
-/// The time between probes.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// How many probes without an answer end the connection.
-const KEEPALIVE_PROBES: u32 = 3;
+use crate::core::error::Error;
 
 /// Opens connections to one Redis or Valkey server.
 ///
@@ -40,6 +28,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// |---|---|
 /// | `redis://[[user]:password@]host[:port][/db][?strict=yes]` | TCP; default `:6379/0` |
 /// | `rediss://…[?ca=PATH][&cert=PATH&key=PATH]` | the same with TLS (feature `tls`) |
+/// | `redis+sentinel://[[user]:password@]host1,host2,host3/primary[/db]` | the current primary of that name |
 /// | `unix:/path[?db=N][&strict=yes]` | a socket of this machine |
 /// | `unix://[user]:password@/path[?db=N]` | the same, with a login |
 ///
@@ -60,7 +49,16 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[derive(Clone)]
 pub struct RedisConnector {
     address: Arc<Address>,
-    tls: Option<Tls>,
+    server: Server,
+}
+
+/// Where streams are opened.
+#[derive(Clone)]
+enum Server {
+    /// At the address of the URL.
+    There(Option<Tls>),
+    /// Wherever the sentinels say.
+    Named(Sentinels, Option<Tls>),
 }
 
 impl RedisConnector {
@@ -73,7 +71,11 @@ impl RedisConnector {
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
         let tls = address.tls.as_ref().map(Tls::new).transpose()?;
-        Ok(Self { address: Arc::new(address), tls })
+        let server = match &address.endpoint {
+            Endpoint::Sentinel(address) => Server::Named(Sentinels::new(address)?, tls),
+            Endpoint::Tcp(..) | Endpoint::Unix(_) => Server::There(tls),
+        };
+        Ok(Self { address: Arc::new(address), server })
     }
 
     /// Whether both lead to one server, but to different databases of it.
@@ -100,16 +102,16 @@ impl fmt::Debug for RedisConnector {
 
 impl Connector for RedisConnector {
     fn open(&self) -> Opening {
-        let Self { address, tls } = self.clone();
+        let Self { address, server } = self.clone();
         Box::pin(async move {
-            let stream: Box<dyn Stream> = match (&address.endpoint, tls) {
-                (Endpoint::Tcp(host, port), Some(tls)) => {
-                    tls.secure(open_tcp(host, *port).await?, host).await?
+            match (&server, &address.endpoint) {
+                (Server::Named(sentinels, tls), _) => sentinels.open(tls.as_ref()).await,
+                (Server::There(tls), Endpoint::Tcp(host, port)) => {
+                    open_tcp(host, *port, tls.as_ref()).await
                 }
-                (Endpoint::Tcp(host, port), None) => Box::new(open_tcp(host, *port).await?),
-                (Endpoint::Unix(path), _) => Box::new(open_unix(path).await?),
-            };
-            Ok(stream)
+                (Server::There(_), Endpoint::Unix(path)) => open_unix(path).await,
+                (Server::There(_), Endpoint::Sentinel(_)) => unreachable!("sentinels name it"),
+            }
         })
     }
 
@@ -120,68 +122,6 @@ impl Connector for RedisConnector {
     fn access(&self) -> Access {
         self.address.access.clone()
     }
-}
-
-async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, Error> {
-    let addresses = resolve(host, port).await.map_err(|cause| {
-        unreachable("the name of the host cannot be resolved", "correct it in the URL", cause)
-    })?;
-    let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for address in addresses {
-        match TcpStream::connect(address).await.and_then(configured) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    let what = match failure.kind() {
-        io::ErrorKind::ConnectionRefused => "no server listens there",
-        io::ErrorKind::TimedOut => "the host does not answer",
-        _ => "the host cannot be reached",
-    };
-    Err(unreachable(what, "start the server, or correct host and port in the URL", failure))
-}
-
-/// Resolves a host name on a thread of its own. If that thread cannot start, this returns an error,
-/// where the runtime would panic.
-async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    let host = host.to_owned();
-    beside("leasehold-dns", move || Ok((host, port).to_socket_addrs()?.collect())).await
-}
-
-/// Sends requests without delay, and notices a peer that vanished.
-fn configured(stream: TcpStream) -> io::Result<TcpStream> {
-    use rustix::net::sockopt;
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(&stream, true)?;
-    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
-    Ok(stream)
-}
-
-async fn open_unix(path: &Path) -> Result<UnixStream, Error> {
-    UnixStream::connect(path).await.map_err(|cause| match cause.kind() {
-        io::ErrorKind::PermissionDenied => Error::new(
-            ErrorKind::Denied,
-            "this user has no right to use the socket; no request was sent; check its permissions \
-             (`unixsocketperm`) and those of its directory",
-        )
-        .with_source(cause),
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => unreachable(
-            "no server listens at the socket",
-            "start the server, or correct the path in the URL",
-            cause,
-        ),
-        _ => unreachable("the socket cannot be opened", "correct the path in the URL", cause),
-    })
-}
-
-fn unreachable(what: &str, next: &str, cause: io::Error) -> Error {
-    let message = format!("{what} ({cause}); no request was sent; {next}");
-    Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
 
 #[cfg(test)]
@@ -265,19 +205,6 @@ mod tests {
         let _last = pipeline.submit(&echo(4));
         assert_eq!(read_echoes(&mut server, 4).await, [1, 2, 3, 4]);
         drop(unpolled);
-    }
-
-    #[tokio::test]
-    async fn requests_leave_at_once_and_a_peer_that_vanished_is_noticed() {
-        use rustix::net::sockopt;
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        let stream = open_tcp("127.0.0.1", port).await.expect("it listens");
-        assert_eq!(stream.nodelay().ok(), Some(true));
-        assert_eq!(sockopt::socket_keepalive(&stream), Ok(true));
-        assert_eq!(sockopt::tcp_keepidle(&stream), Ok(KEEPALIVE_IDLE));
-        assert_eq!(sockopt::tcp_keepintvl(&stream), Ok(KEEPALIVE_INTERVAL));
-        assert_eq!(sockopt::tcp_keepcnt(&stream), Ok(KEEPALIVE_PROBES));
     }
 
     #[tokio::test]

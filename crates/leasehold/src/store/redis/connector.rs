@@ -107,6 +107,8 @@ pub struct Access {
     pub(super) password: Option<String>,
     pub(super) db: u32,
     pub(super) terms: Terms,
+    /// Whether the server must say that it is a primary.
+    pub(super) primary: bool,
 }
 
 impl Access {

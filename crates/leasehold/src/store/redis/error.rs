@@ -265,7 +265,8 @@ fn unsupported(text: &str) -> String {
     let command = quoted(text).map_or_else(String::new, |command| format!(" `{}`", shown(command)));
     format!(
         "the server does not know the command{command}: it is disabled, or this is neither Valkey \
-         nor Redis 6.2 or later; nothing was changed; use another server"
+         nor Redis 6.2 or later; nothing was changed; use another server, and write \
+         `redis+sentinel://` for sentinels"
     )
 }
 

@@ -16,6 +16,8 @@ mod keys;
 mod options;
 mod records;
 mod scripts;
+mod sentinel;
+mod sockets;
 mod terms;
 #[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
 mod tls;

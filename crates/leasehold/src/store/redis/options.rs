@@ -14,6 +14,16 @@ pub(super) struct Options {
     pub(super) db: Option<String>,
     pub(super) terms: Terms,
     pub(super) tls: TlsOptions,
+    pub(super) sentinels: SentinelOptions,
+}
+
+/// How sentinels are reached, if not like the servers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SentinelOptions {
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    /// `None` is as for the servers.
+    pub(super) tls: Option<bool>,
 }
 
 /// The options for TLS. The files are in PEM form.
@@ -53,6 +63,11 @@ impl Options {
                 ("cert", path) => cert = Some(file(path)?),
                 ("key", path) => key = Some(file(path)?),
                 ("tls_name", name) => options.tls.name = Some(decode(name)?),
+                ("sentinel_user", user) => options.sentinels.username = Some(decode(user)?),
+                ("sentinel_password", secret) => options.sentinels.password = Some(decode(secret)?),
+                ("sentinel_tls", "yes") => options.sentinels.tls = Some(true),
+                ("sentinel_tls", "no") => options.sentinels.tls = Some(false),
+                ("sentinel_tls", _) => return Err("`sentinel_tls` is `yes` or `no`"),
                 ("db", db) => options.db = Some(db.to_owned()),
                 ("strict", "yes") => options.terms.strict = Some(Strict::STANDARD),
                 ("strict", "no") => options.terms.strict = None,
@@ -71,6 +86,9 @@ impl Options {
                 ("fsync", _) => return Err("`fsync` is `yes` or `no`"),
                 _ => return Err(UNKNOWN),
             }
+        }
+        if options.sentinels.username.is_some() && options.sentinels.password.is_none() {
+            return Err("`sentinel_user` needs `sentinel_password`");
         }
         options.tls.identity = match (cert, key) {
             (None, None) => None,
@@ -114,8 +132,9 @@ const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` bet
 const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
 
 const UNKNOWN: &str = "there is no such option; the options are `strict`, `replicas`, `fsync`, \
-                       `confirm`, `db` for a socket, and `ca`, `cert`, `key` and `tls_name` for \
-                       TLS; write user and password as `USER:PASSWORD@` before the host or the \
+                       `confirm`, `db` for a socket, `ca`, `cert`, `key` and `tls_name` for \
+                       TLS, and `sentinel_user`, `sentinel_password` and `sentinel_tls`; write \
+                       user and password of a server as `USER:PASSWORD@` before the host or the \
                        path";
 
 impl Terms {

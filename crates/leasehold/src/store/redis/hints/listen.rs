@@ -24,11 +24,11 @@ use crate::store::redis::error::refusal;
 use crate::store::redis::wire::handshake::handshake;
 
 /// A connection on which messages come in.
-pub(super) struct Subscriber {
+pub(in crate::store::redis) struct Subscriber {
     /// Adds channels and keys.
-    pub(super) channels: Channels,
+    pub(in crate::store::redis) channels: Channels,
     /// Receives messages.
-    pub(super) messages: Messages,
+    pub(in crate::store::redis) messages: Messages,
 }
 
 /// Connects for messages. No channel is subscribed yet.
@@ -40,7 +40,9 @@ pub(super) struct Subscriber {
 /// # Cancel safety
 ///
 /// Dropping the future closes everything that it has opened.
-pub(super) async fn subscribe(connector: &dyn Connector) -> Result<Subscriber, Error> {
+pub(in crate::store::redis) async fn subscribe(
+    connector: &dyn Connector,
+) -> Result<Subscriber, Error> {
     let subscriber = async { establish(connector.open().await?, &connector.access()).await };
     subscriber.await.map_err(|error| error.at(&connector.label()))
 }
@@ -140,7 +142,7 @@ impl Asked {
 }
 
 /// The channels and keys of a [`Subscriber`].
-pub(super) struct Channels {
+pub(in crate::store::redis) struct Channels {
     asked: Arc<Asked>,
     tracks: bool,
 }
@@ -178,7 +180,7 @@ impl Channels {
     /// # Cancel safety
     ///
     /// Dropping the future may leave the channel subscribed.
-    pub(super) async fn add(&mut self, channel: &str) -> Result<(), Error> {
+    pub(in crate::store::redis) async fn add(&mut self, channel: &str) -> Result<(), Error> {
         match self.ask(&Command::new("SUBSCRIBE").arg(channel)).await? {
             Frame::Array(_) => Ok(()),
             _ => Err(gone()),
@@ -211,7 +213,7 @@ impl Channels {
 }
 
 /// The messages of a [`Subscriber`].
-pub(super) struct Messages {
+pub(in crate::store::redis) struct Messages {
     stream: Box<dyn Stream>,
     /// The rest of the requests that are being written.
     writing: Vec<u8>,
@@ -225,7 +227,7 @@ pub(super) struct Messages {
 impl Messages {
     /// The next message; `None` once the connection is gone. [`Channels::add`] and
     /// [`Channels::track`] only end while this is polled. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Option<News> {
+    pub(in crate::store::redis) async fn next(&mut self) -> Option<News> {
         poll_fn(|cx| self.poll(cx)).await
     }
 
@@ -293,7 +295,7 @@ impl Drop for Messages {
 
 /// A message that a server sends without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(in crate::store::redis) enum News {
     /// A message on a subscribed channel.
     Published(Message),
     /// This key has changed, and is no longer tracked.
@@ -304,7 +306,7 @@ pub(super) enum News {
 
 /// A message of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Message {
+pub(in crate::store::redis) struct Message {
     /// The channel.
     pub(super) channel: String,
     /// The content.

@@ -7,7 +7,7 @@
 //! Holders with other client software publish nothing. If the server can track keys, it is asked on
 //! the same connection to report changes of their keys.
 
-mod listen;
+pub(super) mod listen;
 mod message;
 mod tracked;
 

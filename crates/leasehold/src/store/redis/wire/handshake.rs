@@ -103,6 +103,9 @@ fn write(access: &Access, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<Step
     if access.db != 0 {
         ask(Step::Select, Command::new("SELECT").number(access.db.into()));
     }
+    if access.primary {
+        ask(Step::Role, Command::new("ROLE"));
+    }
     ask(Step::Ping, Command::new("PING"));
     let Some(terms) = terms else { return steps };
     if terms.strict.is_some() {
@@ -139,6 +142,8 @@ fn id_in(info: &str, name: &str) -> Option<Arc<str>> {
 enum Step {
     Auth,
     Select,
+    /// Whether the server is a primary.
+    Role,
     Ping,
     Info,
     Replid,
@@ -153,6 +158,13 @@ impl Step {
     fn hear(self, answer: &Frame, heard: &mut ServerFacts) -> Result<(), Error> {
         let info = match (self, answer) {
             (_, Frame::Error(text)) => return self.check(text),
+            (Self::Role, Frame::Array(role))
+                if role.first() == Some(&Frame::Bytes(b"master".into())) =>
+            {
+                return Ok(());
+            }
+            (Self::Role, Frame::Array(_)) => return Err(no_primary()),
+            (Self::Role, _) => return Err(no_redis()),
             (Self::Epoch, Frame::Int(1)) => return Err(not_strict()),
             (Self::Epoch | Self::Wait, Frame::Int(_)) => return Ok(()),
             (Self::WaitAof, Frame::Array(counts)) if counts.len() == 2 => return Ok(()),
@@ -203,6 +215,12 @@ impl Step {
                 ErrorKind::Unavailable,
                 "the server does not answer a PING",
                 "try again, and read the log of the server",
+                text,
+            )),
+            (Self::Role, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
+                ErrorKind::Denied,
+                "a server behind sentinels is asked for its ROLE, and this user has no right to it",
+                "allow the user `+role`",
                 text,
             )),
             (Self::Info | Self::Replid, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
@@ -276,6 +294,15 @@ impl Step {
         };
         refused(kind, what, next, text)
     }
+}
+
+/// `Unavailable`, because the sentinels soon name another server.
+fn no_primary() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the server that the sentinels name is a replica; no request was sent; try again when the \
+         failover is over",
+    )
 }
 
 /// `Config`, because retrying does not help.

@@ -1,0 +1,347 @@
+//! A primary with replicas, and the sentinels that watch over them.
+
+use std::fs::File;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::PATIENCE;
+use super::certificates::{Authority, Identity};
+use super::port::Port;
+use super::process::{Process, tail};
+use super::redis_server::{RedisServer, RedisServerBuilder, default_program};
+use super::resp::{Client, Reply};
+
+/// How the sentinels call the primary.
+pub const PRIMARY: &str = "locks";
+
+/// How often a state is looked at while it is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// The settings of [`Sentinels`].
+#[derive(Debug)]
+#[must_use = "servers are started by `start`"]
+pub struct SentinelsBuilder {
+    server: RedisServerBuilder,
+    lines: Vec<String>,
+    replicas: usize,
+    password: Option<String>,
+    tls: bool,
+}
+
+/// A primary, its replicas, and three sentinels, all on free ports of 127.0.0.1. They are killed
+/// when this is dropped.
+///
+/// The sentinels take a server that is silent for 300 ms for down, and two of them must agree.
+#[derive(Debug)]
+pub struct Sentinels {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<Sentinel>,
+}
+
+/// One sentinel.
+#[derive(Debug)]
+pub struct Sentinel {
+    port: Port,
+    tls: Option<Port>,
+    config: String,
+    log: File,
+    password: Option<String>,
+    process: Mutex<Option<Process>>,
+    /// Last, so that the process ends before its files are deleted.
+    _home: TempDir,
+}
+
+impl SentinelsBuilder {
+    /// Adds a line to the configuration of every server.
+    pub fn config(mut self, name: &str, value: &str) -> Self {
+        self.server = self.server.config(name, value);
+        self
+    }
+
+    /// Sets the number of replicas. Default: 1.
+    pub const fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Adds a line to the configuration of every sentinel.
+    pub fn line(mut self, line: &str) -> Self {
+        self.lines.push(line.to_owned());
+        self
+    }
+
+    /// Makes all servers and sentinels speak TLS among each other and to clients, with this
+    /// certificate. It must be for 127.0.0.1. Their plain ports serve the kit alone.
+    pub fn with_tls(mut self, identity: &Identity, authority: &Authority) -> Self {
+        self.server = self.server.with_tls(identity, authority).config("tls-replication", "yes");
+        let files = [
+            ("tls-cert-file", identity.cert.as_path()),
+            ("tls-key-file", identity.key.as_path()),
+            ("tls-ca-cert-file", authority.ca()),
+        ];
+        self.lines.extend(files.map(|(name, path)| format!("{name} {}", path.display())));
+        self.lines.extend(["tls-auth-clients no", "tls-replication yes"].map(str::to_owned));
+        self.tls = true;
+        self
+    }
+
+    /// Sets a password for the sentinels themselves.
+    pub fn password(mut self, password: &str) -> Self {
+        self.lines.push(format!("requirepass {password}"));
+        self.lines.push(format!("sentinel sentinel-pass {password}"));
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Starts everything, and waits until the sentinels know all servers and each other.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long. The logs are printed.
+    #[must_use]
+    pub fn start(self) -> Sentinels {
+        let primary = self.server.clone().start();
+        // With TLS, everybody is known by the port for TLS.
+        let port = |server: &RedisServer| if self.tls { server.tls_port() } else { server.port() };
+        let of = format!("127.0.0.1 {}", port(&primary));
+        let replica = |_| {
+            let server = self.server.clone().config("replicaof", &of);
+            server.config("repl-diskless-sync-delay", "0").start()
+        };
+        let replicas: Vec<_> = (0..self.replicas).map(replica).collect();
+        let mut servers = vec![primary];
+        servers.extend(replicas);
+        let start = |_| {
+            let tls = self.tls.then(Port::reserve);
+            Sentinel::start(port(&servers[0]), tls, &self.lines, self.password.clone())
+        };
+        let sentinels = (0..3).map(start).collect();
+        let all = Sentinels { servers, sentinels };
+        all.until_known();
+        all
+    }
+}
+
+impl Sentinels {
+    /// Creates a builder.
+    pub fn builder() -> SentinelsBuilder {
+        let server = RedisServer::builder().config("repl-diskless-sync-delay", "0");
+        SentinelsBuilder { server, lines: Vec::new(), replicas: 1, password: None, tls: false }
+    }
+
+    /// The URL of the primary by its sentinels, without logins.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let places: Vec<_> =
+            self.sentinels.iter().map(|it| format!("127.0.0.1:{}", it.client_port())).collect();
+        format!("redis+sentinel://{}/{PRIMARY}", places.join(","))
+    }
+
+    /// All servers, the first primary first.
+    #[must_use]
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// The three sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[Sentinel] {
+        &self.sentinels
+    }
+
+    /// The server that this sentinel names.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
+    #[must_use]
+    pub fn primary(&self) -> &RedisServer {
+        let running = self.sentinels.iter().find(|it| it.process().is_some());
+        let named = running.expect("a sentinel runs").master("port");
+        let port: u16 = named.parse().expect("a port");
+        let is_it = |server: &&RedisServer| server.port() == port || server.has_tls_port(port);
+        self.servers.iter().find(is_it).expect("one of ours")
+    }
+
+    /// Asks for a failover to the replica, and waits until all running sentinels name another
+    /// server.
+    ///
+    /// # Panics
+    ///
+    /// If the sentinels refuse it, or it takes too long.
+    pub fn fail_over(&self) {
+        let before = self.primary().port();
+        until("the failover begins", || {
+            self.sentinels[0]
+                .ask(&["SENTINEL", "FAILOVER", PRIMARY])
+                .is_some_and(|said| matches!(said, Reply::Status(_)))
+        });
+        self.until_switched(before);
+    }
+
+    /// Makes all sentinels believe that a failover to this server took place: each gets the
+    /// message that another one would send. The old primary is not told for some seconds, as if it
+    /// was cut off from the sentinels.
+    ///
+    /// # Panics
+    ///
+    /// If a sentinel does not answer.
+    pub fn name_instead(&self, server: &RedisServer) {
+        let before = self.primary().port();
+        for (number, sentinel) in self.sentinels.iter().enumerate() {
+            let other = &self.sentinels[(number + 1) % self.sentinels.len()];
+            let id = other.ask(&["SENTINEL", "MYID"]).expect("it answers").text();
+            let (port, named) = (other.client_port(), server.port());
+            let hello = format!("127.0.0.1,{port},{id},99,{PRIMARY},127.0.0.1,{named},99");
+            let told = sentinel.ask(&["PUBLISH", "__sentinel__:hello", &hello]);
+            assert!(matches!(told, Some(Reply::Int(_))), "{told:?}");
+        }
+        self.until_switched(before);
+    }
+
+    /// Waits until all running sentinels name another server than the one at this port.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn until_switched(&self, before: u16) {
+        until("the sentinels name another server", || {
+            let mut running = self.sentinels.iter().filter(|it| it.process().is_some());
+            running.all(|it| it.master("port") != before.to_string())
+        });
+    }
+
+    /// Waits until the sentinels know all servers and each other, and replication works.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn until_known(&self) {
+        let replicas = (self.servers.len() - 1).to_string();
+        until("the sentinels know all servers", || {
+            self.sentinels.iter().all(|it| {
+                it.master("num-slaves") == replicas
+                    && it.master("num-other-sentinels") == "2"
+                    && it.master("flags") == "master"
+            })
+        });
+        for server in &self.servers {
+            until("a replica follows", || {
+                let said = server.command(&["INFO", "replication"]).text();
+                said.contains("role:master") || said.contains("master_link_status:up")
+            });
+        }
+    }
+}
+
+impl Sentinel {
+    fn start(primary: u16, tls: Option<Port>, lines: &[String], password: Option<String>) -> Self {
+        let home = tempfile::Builder::new().prefix("sentinel").tempdir();
+        let home = home.expect("a temporary directory");
+        let port = Port::reserve();
+        let at = |name| home.path().join(name);
+        let log = File::options().read(true).append(true).create_new(true).open(at("log"));
+        let config = format!(
+            "bind 127.0.0.1\nport {}\n{}dir {}\n\
+             sentinel monitor {PRIMARY} 127.0.0.1 {primary} 2\n\
+             sentinel down-after-milliseconds {PRIMARY} 300\n\
+             sentinel failover-timeout {PRIMARY} 2000\n{}\n",
+            port.number(),
+            tls.as_ref().map(|tls| format!("tls-port {}\n", tls.number())).unwrap_or_default(),
+            home.path().display(),
+            lines.join("\n")
+        );
+        std::fs::write(at("sentinel.conf"), config).expect("the directory takes files");
+        let config = at("sentinel.conf").into_os_string().into_string().expect("a path in UTF-8");
+        let log = log.expect("the directory takes files");
+        let process = Mutex::default();
+        let sentinel = Self { port, tls, config, log, password, process, _home: home };
+        sentinel.restart();
+        sentinel
+    }
+
+    /// The port for clients: that for TLS, if there is one.
+    fn client_port(&self) -> u16 {
+        self.tls.as_ref().unwrap_or(&self.port).number()
+    }
+
+    /// Its plain port on 127.0.0.1.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Starts it if it was killed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&self) {
+        let args = [self.config.as_str(), "--sentinel"];
+        let process = Process::start(default_program(), &args, &[], &self.log);
+        *self.process() = Some(process.expect("a process can be started"));
+        until("a sentinel answers", || self.ask(&["PING"]).is_some());
+    }
+
+    /// Kills it by SIGKILL.
+    pub fn kill(&self) {
+        self.process().take();
+    }
+
+    /// Stops it by SIGSTOP.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    pub fn pause(&self) {
+        self.process().as_ref().expect("the sentinel runs").stop();
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    pub fn resume(&self) {
+        self.process().as_ref().expect("the sentinel runs").go_on();
+    }
+
+    /// A field of what it knows about the primary, or nothing.
+    fn master(&self, field: &str) -> String {
+        let Some(Reply::Array(fields)) = self.ask(&["SENTINEL", "MASTER", PRIMARY]) else {
+            return String::new();
+        };
+        let mut pairs = fields.chunks_exact(2);
+        pairs.find(|pair| pair[0].text() == field).map(|pair| pair[1].text()).unwrap_or_default()
+    }
+
+    fn ask(&self, args: &[&str]) -> Option<Reply> {
+        let mut client = Client::connect(self.port()).ok()?;
+        if let Some(password) = &self.password {
+            client.ask(&["AUTH", password]).ok()?;
+        }
+        client.ask(args).ok()
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the log of the sentinel at port {}:\n{}", self.port(), tail(&self.log));
+        }
+    }
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
