@@ -9,6 +9,7 @@ mod bare_lock;
 mod bare_redis;
 mod clock;
 mod cycles;
+mod failover;
 mod figure;
 mod handoff;
 mod hot;
@@ -85,6 +86,12 @@ enum Scenario {
         /// How many pairs of lock and release
         #[arg(long, default_value_t = 6_000)]
         pairs: usize,
+    },
+    /// Sentinels fail a primary over, again and again. It starts private servers of its own
+    Failover {
+        /// How many failovers
+        #[arg(long, default_value_t = 50)]
+        rounds: usize,
     },
     /// Many tasks of one client lock and release their own keys
     Throughput {
@@ -183,6 +190,7 @@ impl Scenario {
     async fn run(self, url: &str, servers: &[RedisServer]) -> Result<Option<Report>, Error> {
         let report = match self {
             Self::Roundtrip { pairs } => roundtrip::measure(url, pairs).await?,
+            Self::Failover { rounds } => failover::measure(rounds).await?,
             Self::Tls { pairs } => tls::measure(pairs).await?,
             Self::Throughput { rounds, ms } => throughput::measure(url, rounds, ms).await?,
             Self::Handoff { rounds } => handoff::measure(url, rounds).await?,

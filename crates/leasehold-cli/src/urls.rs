@@ -100,6 +100,9 @@ fn lines(text: &str) -> Vec<String> {
 }
 
 pub(crate) fn has_password(url: &str) -> bool {
+    if url.contains("sentinel_password=") {
+        return true;
+    }
     let authority = url.split_once("://").map_or("", |(_, rest)| rest);
     authority.rsplit_once('@').is_some_and(|(user, _)| {
         user.split_once(':').is_some_and(|(_, password)| !password.is_empty())
@@ -175,6 +178,8 @@ mod tests {
             ("redis://user:secret@host", true),
             ("redis://:secret@host", true),
             ("redis://user@host", false),
+            ("redis+sentinel://host/name?sentinel_password=secret", true),
+            ("redis+sentinel://host/name", false),
             ("redis://user:@host", false),
             ("redis://host:6379/0", false),
             ("sqlite:/a@b:c", false),

@@ -381,6 +381,13 @@ impl RedisServer {
         }
     }
 
+    /// Sends a command over a connection of its own. Returns nothing if the server does not answer,
+    /// as in a failover.
+    #[must_use]
+    pub fn look(&self, args: &[&str]) -> Option<Reply> {
+        self.connect().and_then(|mut client| client.ask(args)).ok()
+    }
+
     /// Removes every key.
     ///
     /// # Panics
@@ -389,6 +396,11 @@ impl RedisServer {
     #[track_caller]
     pub fn flush(&self) {
         self.command(&["FLUSHALL"]);
+    }
+
+    /// Whether it was started and not killed.
+    pub(super) fn runs(&self) -> bool {
+        self.process().is_some()
     }
 
     /// Whether it runs and is not paused.

@@ -159,26 +159,81 @@ impl Sentinels {
     #[must_use]
     pub fn primary(&self) -> &RedisServer {
         let running = self.sentinels.iter().find(|it| it.process().is_some());
-        let named = running.expect("a sentinel runs").master("port");
+        let named = running.expect("a sentinel runs").named();
         let port: u16 = named.parse().expect("a port");
         let is_it = |server: &&RedisServer| server.port() == port || server.has_tls_port(port);
         self.servers.iter().find(is_it).expect("one of ours")
     }
 
-    /// Asks for a failover to the replica, and waits until all running sentinels name another
-    /// server.
+    /// Asks for a failover to a replica, and waits until all running sentinels name another server.
     ///
     /// # Panics
     ///
     /// If the sentinels refuse it, or it takes too long.
     pub fn fail_over(&self) {
         let before = self.primary().port();
-        until("the failover begins", || {
-            self.sentinels[0]
-                .ask(&["SENTINEL", "FAILOVER", PRIMARY])
-                .is_some_and(|said| matches!(said, Reply::Status(_)))
-        });
+        self.ask_to_fail_over();
         self.until_switched(before);
+    }
+
+    /// Asks for a failover, and waits until it has begun.
+    ///
+    /// # Panics
+    ///
+    /// If the sentinels refuse it for too long.
+    pub fn ask_to_fail_over(&self) {
+        until("the failover begins", || {
+            let said = self.sentinels[0].ask(&["SENTINEL", "FAILOVER", PRIMARY]);
+            matches!(said, Some(Reply::Status(_)))
+        });
+    }
+
+    /// Waits until a sentinel names another server than the one at this port.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn until_one_names_another(&self, before: u16) {
+        let before = before.to_string();
+        until("a sentinel names another server", || {
+            let named = self.sentinels.iter().map(Sentinel::named);
+            named.into_iter().any(|port| !port.is_empty() && port != before)
+        });
+    }
+
+    /// The port of the server with the highest configuration epoch.
+    ///
+    /// # Panics
+    ///
+    /// If no sentinel answers.
+    #[must_use]
+    pub fn newest_primary(&self) -> u16 {
+        let epoch = |it: &&Sentinel| it.master("config-epoch").parse::<u64>().ok();
+        let newest = self.sentinels.iter().max_by_key(epoch).expect("there are three");
+        newest.named().parse().expect("a port")
+    }
+
+    /// Starts again what was killed, and waits until the sentinels have made it a replica.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn repair(&self) {
+        for server in self.servers.iter().filter(|server| !server.runs()) {
+            server.restart();
+        }
+        let primary = self.newest_primary();
+        for server in self.servers.iter().filter(|server| server.port() != primary) {
+            until("an old primary follows the new one", || {
+                let said = server
+                    .look(&["INFO", "replication"])
+                    .map(|said| said.text())
+                    .unwrap_or_default();
+                said.contains(&format!("master_port:{primary}"))
+                    && said.contains("master_link_status:up")
+            });
+        }
+        self.until_known();
     }
 
     /// Makes all sentinels believe that a failover to this server took place: each gets the
@@ -209,7 +264,7 @@ impl Sentinels {
     pub fn until_switched(&self, before: u16) {
         until("the sentinels name another server", || {
             let mut running = self.sentinels.iter().filter(|it| it.process().is_some());
-            running.all(|it| it.master("port") != before.to_string())
+            running.all(|it| it.named() != before.to_string())
         });
     }
 
@@ -229,7 +284,10 @@ impl Sentinels {
         });
         for server in &self.servers {
             until("a replica follows", || {
-                let said = server.command(&["INFO", "replication"]).text();
+                let said = server
+                    .look(&["INFO", "replication"])
+                    .map(|said| said.text())
+                    .unwrap_or_default();
                 said.contains("role:master") || said.contains("master_link_status:up")
             });
         }
@@ -306,6 +364,15 @@ impl Sentinel {
     /// If it was killed.
     pub fn resume(&self) {
         self.process().as_ref().expect("the sentinel runs").go_on();
+    }
+
+    /// The port of the server that it names, or nothing. In a failover, this changes before what
+    /// `SENTINEL MASTER` says.
+    fn named(&self) -> String {
+        match self.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY]) {
+            Some(Reply::Array(place)) if place.len() == 2 => place[1].text(),
+            _ => String::new(),
+        }
     }
 
     /// A field of what it knows about the primary, or nothing.

@@ -49,6 +49,29 @@ async fn a_lock_whose_data_survived_is_kept_over_a_failover() {
     assert!(lock(&other, "a").await.fencing_token() > first);
 }
 
+/// The sentinel that leads the failover has the new epoch, but in some answers the old address.
+#[tokio::test]
+async fn in_the_middle_of_a_failover_everybody_locks_on_one_server() {
+    let all = Sentinels::builder().replicas(3).start();
+    let before = all.primary().port();
+    let old = client(&all.url()).await;
+    drop(lock(&old, "a").await);
+    all.ask_to_fail_over();
+    all.until_one_names_another(before);
+    let new = all.servers().iter().find(|it| it.port() == all.newest_primary());
+    let new = new.expect("one of ours");
+    // One that was there before, and one that comes now.
+    let late = client(&all.url()).await;
+    loop {
+        let held = lock(&old, "b").await;
+        if new.command(&["EXISTS", "b"]).int() == 1 {
+            assert!(late.mutex("b").try_lock().await.is_ok_and(|guard| guard.is_none()));
+            assert!(held.is_held());
+            break;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_waiter_goes_on_waiting_when_its_primary_is_killed() {
     let all = Sentinels::builder().start();

@@ -18,6 +18,7 @@ use crate::core::error::Error;
 ///
 /// - `AUTH` for a login
 /// - `SELECT` for a database other than 0
+/// - `ROLE` if sentinels name the server
 /// - `INFO` for strict terms, and for a majority of replicas
 /// - `WAIT` or `WAITAOF` for copies
 ///
@@ -81,7 +82,7 @@ impl RedisConnector {
     /// Whether both lead to one server, but to different databases of it.
     pub(crate) fn has_another_database_of(&self, other: &Self) -> bool {
         let (one, other) = (&self.address, &other.address);
-        one.endpoint == other.endpoint && one.access.db != other.access.db
+        one.endpoint.is_of_one_server_with(&other.endpoint) && one.access.db != other.access.db
     }
 
     /// Uses other terms than the URL, for tests that cannot wait for a minute.

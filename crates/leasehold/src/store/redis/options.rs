@@ -1,5 +1,6 @@
 //! Reads and writes the options of a URL, which come after its `?`, and percent-encoded text.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
@@ -18,12 +19,19 @@ pub(super) struct Options {
 }
 
 /// How sentinels are reached, if not like the servers.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Default, PartialEq, Eq)]
 pub(super) struct SentinelOptions {
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
     /// `None` is as for the servers.
     pub(super) tls: Option<bool>,
+}
+
+impl fmt::Debug for SentinelOptions {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SentinelOptions(tls: {:?})", self.tls)
+    }
 }
 
 /// The options for TLS. The files are in PEM form.
@@ -64,6 +72,7 @@ impl Options {
                 ("key", path) => key = Some(file(path)?),
                 ("tls_name", name) => options.tls.name = Some(decode(name)?),
                 ("sentinel_user", user) => options.sentinels.username = Some(decode(user)?),
+                ("sentinel_password", "") => return Err("`sentinel_password` is empty"),
                 ("sentinel_password", secret) => options.sentinels.password = Some(decode(secret)?),
                 ("sentinel_tls", "yes") => options.sentinels.tls = Some(true),
                 ("sentinel_tls", "no") => options.sentinels.tls = Some(false),

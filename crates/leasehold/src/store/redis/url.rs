@@ -55,6 +55,19 @@ pub(super) enum Endpoint {
     Sentinel(Box<SentinelAddress>),
 }
 
+impl Endpoint {
+    /// Whether both lead to one server, as far as the URLs tell.
+    pub(super) fn is_of_one_server_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Sentinel(one), Self::Sentinel(other)) => {
+                let is_shared = |place| other.sentinels.contains(place);
+                one.primary == other.primary && one.sentinels.iter().any(is_shared)
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
 /// The sentinels, and what they are asked.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct SentinelAddress {
@@ -206,7 +219,9 @@ fn sentinel(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
     let files = TlsOptions { name: None, ..tls.clone() };
     let of_sentinels = theirs.tls.unwrap_or(with_tls).then_some(files);
     let of_servers = with_tls.then_some(tls.clone());
-    if of_servers.is_none() && of_sentinels.is_none() && tls != TlsOptions::default() {
+    let names_servers = tls.name.is_some();
+    let is_without_use = of_servers.is_none() && (of_sentinels.is_none() || names_servers);
+    if is_without_use && tls != TlsOptions::default() {
         return Err("`ca`, `cert`, `key` and `tls_name` are for TLS; write `rediss+sentinel://`");
     }
     let login =

@@ -308,9 +308,9 @@ pub(in crate::store::redis) enum News {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Message {
     /// The channel.
-    pub(super) channel: String,
+    pub(in crate::store::redis) channel: String,
     /// The content.
-    pub(super) payload: Vec<u8>,
+    pub(in crate::store::redis) payload: Vec<u8>,
 }
 
 /// One received value.

@@ -1,0 +1,102 @@
+//! Which of the sentinels' answers counts.
+
+use std::cmp::Reverse;
+
+use crate::core::error::Error;
+
+/// The server that a sentinel names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) place: Place,
+    pub(super) epoch: u64,
+}
+
+/// The host and the port of a server.
+pub(super) type Place = (String, u16);
+
+/// The answer of one sentinel.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Named(Named),
+    /// It knows no primary of this name.
+    Unknown,
+    Failed(Error),
+}
+
+impl Answer {
+    /// Whether it names a server, and is not older than what counted before.
+    pub(super) fn is_no_older_than(&self, last: Option<&Named>) -> bool {
+        match self {
+            Self::Named(named) => last.is_none_or(|last| named.epoch >= last.epoch),
+            Self::Unknown | Self::Failed(_) => false,
+        }
+    }
+}
+
+/// What counts among the answers: the highest epoch. `last` is what counted before. If the highest
+/// epoch has several servers, `last` stays, or else the one that most sentinels name counts.
+///
+/// An older epoch than that of `last` counts only if a majority of the sentinels name a server:
+/// they may have been set up anew.
+pub(super) fn decide<'a>(
+    answers: impl Iterator<Item = &'a Answer>,
+    sentinels: usize,
+    last: Option<&Named>,
+) -> Option<Named> {
+    let named: Vec<&Named> = answers
+        .filter_map(|answer| if let Answer::Named(named) = answer { Some(named) } else { None })
+        .collect();
+    let epoch = named.iter().map(|named| named.epoch).max()?;
+    if let Some(last) = last.filter(|last| epoch < last.epoch && named.len() <= sentinels / 2) {
+        return Some(last.clone());
+    }
+    let newest = || named.iter().filter(|named| named.epoch == epoch);
+    if let Some(last) = last.filter(|last| newest().any(|named| named == last)) {
+        return Some(last.clone());
+    }
+    let votes = |named: &Named| newest().filter(|other| **other == named).count();
+    // The order of places decides a draw, so that all clients decide alike.
+    let first = newest().max_by_key(|named| (votes(named), Reverse(&named.place)))?;
+    Some((*first).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::error::ErrorKind;
+
+    fn named_as(host: &str, epoch: u64) -> Named {
+        Named { place: (host.to_owned(), 6379), epoch }
+    }
+
+    #[test]
+    fn the_highest_epoch_counts_and_an_older_one_only_with_a_majority() {
+        let a = |epoch| Answer::Named(named_as("a", epoch));
+        let b = |epoch| Answer::Named(named_as("b", epoch));
+        let failed = || Answer::Failed(Error::new(ErrorKind::Unavailable, "down"));
+        // The answers of three sentinels, what counted before, and what counts now.
+        let table = [
+            (vec![], None, None),
+            (vec![failed(), failed(), failed()], Some(named_as("a", 1)), None),
+            (vec![Answer::Unknown, failed()], None, None),
+            (vec![a(1), b(2), a(1)], None, Some(named_as("b", 2))),
+            (vec![b(2), a(1), failed()], None, Some(named_as("b", 2))),
+            (vec![a(1)], None, Some(named_as("a", 1))),
+            (vec![Answer::Unknown, a(1)], None, Some(named_as("a", 1))),
+            (vec![b(3)], Some(named_as("a", 2)), Some(named_as("b", 3))),
+            // One epoch, two servers: nothing goes back and forth.
+            (vec![b(1), a(1)], None, Some(named_as("a", 1))),
+            (vec![a(1), b(1), b(1)], None, Some(named_as("b", 1))),
+            (vec![a(1), b(1), b(1)], Some(named_as("a", 1)), Some(named_as("a", 1))),
+            // The sentinel that announced b is silent.
+            (vec![a(1), failed(), failed()], Some(named_as("b", 2)), Some(named_as("b", 2))),
+            (vec![a(1), Answer::Unknown], Some(named_as("b", 2)), Some(named_as("b", 2))),
+            // Set up anew.
+            (vec![a(0), a(0), failed()], Some(named_as("b", 9)), Some(named_as("a", 0))),
+        ];
+        for (answers, last, expected) in table {
+            let decided = decide(answers.iter(), 3, last.as_ref());
+            assert_eq!(decided, expected, "{answers:?} after {last:?}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Finds the primary by asking sentinels, and notices when they name another one.
+//!
+//! Each new connection asks the sentinels at once. Among the answers, the one with the highest
+//! configuration epoch counts: sentinels raise it with each failover. The server must then say that
+//! it is a primary (`ROLE`, in the handshake).
+//!
+//! An open connection ends when the sentinels name another server. One task of each connector
+//! listens at every sentinel for the [channels](node) of a failover. It asks all of them when it
+//! hears of one, or when [`ASK_EVERY`] has passed. So a client that can still reach an old primary
+//! leaves it.
+//!
+//! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>
+
+mod decision;
+mod node;
+
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::{Notify, oneshot, watch};
+
+use self::decision::{Answer, Named, Place, decide};
+use self::node::Node;
+use super::connector::Stream;
+use super::sockets::open_tcp;
+use super::tls::Tls;
+use super::url::{SentinelAddress, host_and_port_text};
+use crate::core::error::{Error, ErrorKind};
+use crate::host::SystemHost;
+use crate::store::within;
+
+/// How long one sentinel may take to answer, with the connection and the login.
+const ASK_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a new connection waits for further answers when there is one that names a server.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// How often the sentinels are asked while a connection is open, beside their messages.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+
+/// The sentinels of one URL.
+#[derive(Clone)]
+pub(super) struct Sentinels {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    nodes: Vec<Node>,
+    primary: String,
+    /// What the sentinels said last.
+    named: watch::Sender<Option<Named>>,
+    /// Ends the task that listens when this is dropped.
+    listening: OnceLock<oneshot::Sender<Infallible>>,
+}
+
+/// How long to ask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Until somebody names a server, and [`GRACE`] longer.
+    Short,
+    /// Until all have answered, or had [`ASK_LIMIT`] for it.
+    Full,
+}
+
+impl Sentinels {
+    /// # Errors
+    ///
+    /// `Config` if the sentinels need TLS and this build has none.
+    pub(super) fn new(address: &SentinelAddress) -> Result<Self, Error> {
+        let SentinelAddress { sentinels, access, tls, primary } = address;
+        let tls = tls.as_ref().map(Tls::new).transpose()?;
+        let node = |(host, port): &(String, u16)| Node {
+            host: host.clone(),
+            port: *port,
+            access: access.clone(),
+            tls: tls.clone(),
+        };
+        let shared = Shared {
+            nodes: sentinels.iter().map(node).collect(),
+            primary: primary.clone(),
+            named: watch::Sender::new(None),
+            listening: OnceLock::new(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Opens a stream to the primary. It fails when the sentinels name another server.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if no sentinel answers, or the primary cannot be reached; `Config` if the
+    /// sentinels do not know it; `Denied` if they want another login.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes everything that it has opened.
+    pub(super) async fn open(&self, tls: Option<&Tls>) -> Result<Box<dyn Stream>, Error> {
+        self.shared.listen();
+        loop {
+            // Before asking, so that no announcement is missed.
+            let named = self.shared.named.subscribe();
+            let place = self.shared.ask(Patience::Short).await?.place;
+            let (host, port) = place.clone();
+            let mut switched = Box::pin(is_left(named, place));
+            let opened = tokio::select! {
+                biased;
+                // The host of an old primary may be silent.
+                () = &mut switched => continue,
+                opened = open_tcp(&host, port, tls) => opened,
+            };
+            let stream = opened.map_err(|error| error.at(&host_and_port_text(&host, port)))?;
+            return Ok(Box::new(UntilSwitched { stream, switched }));
+        }
+    }
+}
+
+/// Ends when the sentinels name another server than this one.
+async fn is_left(mut named: watch::Receiver<Option<Named>>, place: Place) {
+    let is_other = |named: &Option<Named>| named.as_ref().is_some_and(|named| named.place != place);
+    if named.wait_for(is_other).await.is_err() {
+        // The connector is gone, so nobody listens any more.
+        pending::<()>().await;
+    }
+}
+
+impl Shared {
+    /// Asks all sentinels, and keeps what they name.
+    async fn ask(&self, patience: Patience) -> Result<Named, Error> {
+        let host = SystemHost::shared();
+        let last = self.named.borrow().clone();
+        let mut asked: FuturesUnordered<_> =
+            self.nodes.iter().map(|node| self.hear(node)).collect();
+        let mut answers = Vec::with_capacity(self.nodes.len());
+        let mut grace = None;
+        loop {
+            let answer = match &mut grace {
+                None => asked.next().await,
+                Some(grace) => tokio::select! {
+                    biased;
+                    answer = asked.next() => answer,
+                    () = grace => break,
+                },
+            };
+            let Some(answer) = answer else { break };
+            let is_enough = patience == Patience::Short && answer.1.is_no_older_than(last.as_ref());
+            answers.push(answer);
+            if is_enough && grace.is_none() {
+                grace = Some(host.sleep_until(host.now() + GRACE));
+            }
+        }
+        let said = answers.iter().map(|(_, answer)| answer);
+        let Some(named) = decide(said, self.nodes.len(), last.as_ref()) else {
+            return Err(self.not_named(&answers, last.is_some()));
+        };
+        self.named.send_if_modified(|last| {
+            let before = last.replace(named.clone());
+            if let Some(before) = before.as_ref().filter(|before| before.place != named.place) {
+                let (from, to) = (&before.place, &named.place);
+                tracing::info!(?from, ?to, "the sentinels name another primary");
+            }
+            before.as_ref() != Some(&named)
+        });
+        Ok(named)
+    }
+
+    /// The answer of one sentinel, or why there is none.
+    async fn hear<'a>(&self, node: &'a Node) -> (&'a Node, Answer) {
+        let answer = match within(SystemHost::shared(), ASK_LIMIT, node.ask(&self.primary)).await {
+            Ok(answer) => answer,
+            Err(error) if error.kind() == ErrorKind::Unknown => {
+                let message = format!("it does not answer within {ASK_LIMIT:?}");
+                Answer::Failed(Error::new(ErrorKind::Unavailable, message))
+            }
+            Err(error) => Answer::Failed(error),
+        };
+        (node, answer)
+    }
+
+    /// The error if no sentinel names a server. It is final only if most sentinels say so, and none
+    /// has named one before.
+    fn not_named(&self, answers: &[(&Node, Answer)], named_before: bool) -> Error {
+        let primary = self.primary.escape_debug();
+        let most = |kind: Option<ErrorKind>| {
+            let is_it = |(_, answer): &&(&Node, Answer)| match (answer, kind) {
+                (Answer::Unknown, None) => true,
+                (Answer::Failed(error), Some(kind)) => error.kind() == kind,
+                _ => false,
+            };
+            !named_before && answers.iter().filter(is_it).count() > self.nodes.len() / 2
+        };
+        if most(None) {
+            let message = format!(
+                "the sentinels know no primary `{primary}`; no request was sent; correct the name \
+                 in the URL (`SENTINEL MASTERS` lists them)"
+            );
+            return Error::new(ErrorKind::Config, message);
+        }
+        let said = answers.iter().map(|(node, answer)| match answer {
+            Answer::Failed(error) => format!("{}: {error}", node.name()),
+            _ => format!("{}: it knows no such primary", node.name()),
+        });
+        let said: Vec<_> = said.collect();
+        let kinds = [ErrorKind::Denied, ErrorKind::Config];
+        let kind = kinds.into_iter().find(|kind| most(Some(*kind)));
+        let message = format!(
+            "no sentinel names the primary `{primary}`; no request was sent; see what they say \
+             (their login is `?sentinel_password=` in the URL): {}",
+            said.join(" | ")
+        );
+        Error::new(kind.unwrap_or(ErrorKind::Unavailable), message)
+    }
+
+    /// Starts the task that listens, once.
+    fn listen(self: &Arc<Self>) {
+        self.listening.get_or_init(|| {
+            let (alive, ended) = oneshot::channel();
+            let (shared, nodes) = (Arc::downgrade(self), self.nodes.clone());
+            let primary = self.primary.clone();
+            SystemHost::shared().spawn(Box::pin(async move {
+                tokio::select! {
+                    _ended = ended => {}
+                    () = listen(shared, nodes, primary) => {}
+                }
+            }));
+            alive
+        });
+    }
+}
+
+/// Asks all sentinels when one of them announces another primary, and from time to time.
+async fn listen(shared: Weak<Shared>, nodes: Vec<Node>, primary: String) {
+    let host = SystemHost::shared();
+    let announced = Notify::new();
+    let asking = async {
+        while let Some(shared) = shared.upgrade() {
+            if let Err(error) = shared.ask(Patience::Full).await {
+                tracing::debug!(%error, "the sentinels do not name a primary");
+            }
+            drop(shared);
+            let again = host.sleep_until(host.now() + ASK_EVERY);
+            tokio::select! {
+                () = announced.notified() => {}
+                () = again => {}
+            }
+        }
+    };
+    tokio::select! {
+        () = asking => {}
+        _never = join_all(nodes.iter().map(|node| node.listen(&primary, &announced))) => {}
+    }
+}
+
+/// A stream that fails when the sentinels name another server.
+struct UntilSwitched {
+    stream: Box<dyn Stream>,
+    switched: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Stream for UntilSwitched {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        // Answers that have arrived count.
+        if let Poll::Ready(read) = self.stream.poll_read(cx, into) {
+            return Poll::Ready(read);
+        }
+        ready!(self.switched.as_mut().poll(cx));
+        self.switched = Box::pin(std::future::ready(()));
+        Poll::Ready(Err(io::Error::other("the sentinels named another primary")))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream.poll_write(cx, bytes)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_flush(cx)
+    }
+}
