@@ -1,0 +1,100 @@
+//! Servers in packages of newer Debians. They are unpacked beside their own libraries, and started
+//! by their own loader, so that they run on this system.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::step;
+
+/// A package with a server.
+pub(super) struct Package {
+    /// The release of Debian, by its code name. A stable one keeps the version.
+    pub(super) suite: &'static str,
+    name: &'static str,
+    /// The file name of the program.
+    pub(super) program: &'static str,
+}
+
+pub(super) const REDIS_8: Package =
+    Package { suite: "trixie", name: "redis-server", program: "redis-server" };
+
+pub(super) const VALKEY_8_1: Package =
+    Package { suite: "trixie", name: "valkey-server", program: "valkey-server" };
+
+pub(super) const VALKEY_9: Package =
+    Package { suite: "forky", name: "valkey-server", program: "valkey-server" };
+
+/// The keys of Debian, by which apt checks what it downloads.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where the libraries are in an unpacked root.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+impl Package {
+    /// Downloads it with all that it depends on, and unpacks it, with a script that starts the
+    /// program. It needs no rights of root, and apt sees nothing of this system.
+    pub(super) fn unpack_into(&self, home: &Path) -> Result<(), String> {
+        let fail = |error: std::io::Error| format!("cannot write to {}: {error}", home.display());
+        // A piece of an earlier try may be there.
+        fs::remove_dir_all(home).map_err(fail)?;
+        for folder in ["lists/partial", "cache/archives/partial", "root", "bin"] {
+            fs::create_dir_all(home.join(folder)).map_err(fail)?;
+        }
+        let source = format!("deb [signed-by={KEYS}] {} {} main\n", mirror()?, self.suite);
+        fs::write(home.join("sources.list"), source).map_err(fail)?;
+        fs::write(home.join("status"), "").map_err(fail)?;
+        let settings = SETTINGS.replace("HOME", &home.display().to_string());
+        fs::write(home.join("apt.conf"), settings).map_err(fail)?;
+        let apt = |args: &[&str]| {
+            let mut apt = Command::new("apt-get");
+            step::run(apt.env("APT_CONFIG", home.join("apt.conf")).arg("-qq").args(args))
+        };
+        apt(&["update"])?;
+        apt(&["install", "-y", "--download-only", self.name])?;
+        let root = home.join("root");
+        for entry in fs::read_dir(home.join("cache/archives")).map_err(fail)? {
+            let path = entry.map_err(fail)?.path();
+            if path.extension().is_some_and(|it| it == "deb") {
+                step::run(Command::new("dpkg-deb").arg("-x").arg(path).arg(&root))?;
+            }
+        }
+        let script = format!(
+            "#!/bin/sh\nroot='{0}'\nlibraries=\"$root/{LIBRARIES}\"\n\
+             exec \"$libraries/ld-linux-x86-64.so.2\" --library-path \"$libraries\" \
+             \"$root/usr/bin/{1}\" \"$@\"\n",
+            root.display(),
+            self.program,
+        );
+        let program = home.join("bin").join(self.program);
+        fs::write(&program, script).map_err(fail)?;
+        step::run(Command::new("chmod").arg("+x").arg(program))
+    }
+}
+
+/// The settings of an apt that knows only the folder HOME.
+const SETTINGS: &str = r#"Dir::State "HOME";
+Dir::State::lists "HOME/lists";
+Dir::State::status "HOME/status";
+Dir::Cache "HOME/cache";
+Dir::Etc::sourcelist "HOME/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Acquire::Languages "none";
+APT::Install-Recommends "false";
+APT::Sandbox::User "";
+"#;
+
+/// The mirror of Debian that this system uses.
+fn mirror() -> Result<String, String> {
+    let mut apt = Command::new("apt-get");
+    apt.args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"]);
+    let sites = step::output(&mut apt)?;
+    // Others of its sources are for security updates, or not for Debian.
+    let mirror = sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian"));
+    let mirror = mirror.filter(|_| Path::new(KEYS).exists()).ok_or(
+        "this is no Debian, so its packages are not to be had; name a server in \
+         LEASEHOLD_TEST_SERVER and run `cargo xtask test`",
+    )?;
+    Ok(mirror.to_owned())
+}
