@@ -1,10 +1,16 @@
 /* Loaded before a server's own libraries: its clock reads what a test wrote into a file of two
  * numbers, microseconds both: {frozen_us, offset_us}. With frozen_us the time of day stands there,
- * else it is the machine's plus offset_us. Redis takes the time of day from gettimeofday alone. */
+ * else it is the machine's plus offset_us. Redis takes the time of day from gettimeofday alone.
+ * Valkey counts on by the processor's clock for up to a millisecond, unless it cannot read what
+ * processor there is. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -43,4 +49,21 @@ int gettimeofday(struct timeval *restrict tv, void *restrict tz) {
     tv->tv_sec = us / 1000000;
     tv->tv_usec = us % 1000000;
     return 0;
+}
+
+static FILE *open_others(const char *symbol, const char *path, const char *mode) {
+    if (page && strcmp(path, "/proc/cpuinfo") == 0) {
+        errno = ENOENT;
+        return NULL;
+    }
+    FILE *(*next)(const char *, const char *) = dlsym(RTLD_NEXT, symbol);
+    return next(path, mode);
+}
+
+FILE *fopen(const char *restrict path, const char *restrict mode) {
+    return open_others("fopen", path, mode);
+}
+
+FILE *fopen64(const char *restrict path, const char *restrict mode) {
+    return open_others("fopen64", path, mode);
 }
