@@ -267,3 +267,126 @@ fn what_nodes_are_tried_by_is_gone() {
         }
     });
 }
+
+/// Holds a lock at one node, as a client of that node alone.
+async fn hold_at(scene: &Scene, node: usize, name: &str) -> leasehold::Guard {
+    let client = scene.client_of(scene.nodes[node].clone(), TTL).await;
+    client.mutex(name).try_lock().await.expect("asked").expect("it is free")
+}
+
+#[test]
+fn connecting_and_locking_do_not_wait_for_silent_nodes() {
+    play(&[3, 4, 5, 7], 0..5, async |scene| {
+        for faults in &scene.faults[..scene.minority()] {
+            faults.all_from_now_on(Fault::LoseRequest);
+        }
+        let began = scene.host.now();
+        let client = scene.client().await;
+        let guard = client.mutex("a").try_lock().await.expect("a majority is there");
+        assert!(guard.is_some());
+        assert!(scene.host.now().since(began) < ms(5), "{:?}", scene.host.now().since(began));
+    });
+}
+
+/// Otherwise the vote of a node that answers later would be missing.
+#[test]
+fn a_node_that_is_still_tried_votes_where_its_vote_decides() {
+    for late in [10, 20, 90] {
+        play(&[3], 0..3, async |scene| {
+            let _held = hold_at(scene, 0, "a").await;
+            scene.faults[2].from_now_on(Request::Acquire, Fault::Late(ms(late)));
+            let client = scene.client().await;
+            let guard = client.mutex("a").try_lock().await.expect("asked");
+            assert!(guard.is_some(), "{late}");
+        });
+    }
+}
+
+#[test]
+fn a_node_that_is_still_tried_is_not_waited_for_where_the_others_decide() {
+    play(&[3, 5], 0..3, async |scene| {
+        let mut held = Vec::new();
+        for node in scene.minority()..scene.nodes.len() {
+            held.push(hold_at(scene, node, "a").await);
+        }
+        for faults in &scene.faults[..scene.minority()] {
+            faults.all_from_now_on(Fault::LoseRequest);
+        }
+        let client = scene.client().await;
+        let began = scene.host.now();
+        assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
+        assert_eq!(scene.host.now(), began);
+    });
+}
+
+/// A silent node whose vote would decide is waited for as for any other that is late.
+#[test]
+fn a_node_that_stays_silent_leaves_a_split_vote_and_no_leases() {
+    play(&[3], 0..3, async |scene| {
+        let held = hold_at(scene, 0, "a").await;
+        scene.faults[2].all_from_now_on(Fault::LoseRequest);
+        let client = scene.client().await;
+        let began = scene.host.now();
+        assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
+        // It is late after a tenth of the ttl, and a split vote is repeated twice.
+        assert!(scene.host.now().since(began) < TTL / 3, "{:?}", scene.host.now().since(began));
+        drop(held);
+        scene.host.settle().await;
+        scene.assert_nothing_is_left("a", "after a split vote").await;
+    });
+}
+
+#[test]
+fn a_node_that_is_admitted_after_the_release_is_not_asked_any_more() {
+    play(&[3, 5], 0..5, async |scene| {
+        for faults in &scene.faults[..scene.minority()] {
+            faults.from_now_on(Request::Acquire, Fault::Late(ms(50)));
+        }
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("a majority is there");
+        drop(guard);
+        scene.pass(ms(200)).await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+        assert_eq!(scene.counts(Request::Acquire)[0], 1, "the probe alone");
+    });
+}
+
+#[test]
+fn who_gives_up_while_a_node_is_tried_leaves_nothing() {
+    play(&[3], 0..5, async |scene| {
+        let held = hold_at(scene, 0, "a").await;
+        scene.faults[2].from_now_on(Request::Acquire, Fault::Late(ms(50)));
+        let client = scene.client().await;
+        let asked = client.mutex("a");
+        let given_up = scene.host.now() + ms(10);
+        tokio::select! {
+            biased;
+            _granted = asked.try_lock() => panic!("the third node is not admitted yet"),
+            () = scene.host.sleep_until(given_up) => {}
+        }
+        drop(held);
+        scene.pass(ms(200)).await;
+        scene.assert_nothing_is_left("a", "after nobody wanted it").await;
+    });
+}
+
+/// What shows all nodes waits for those that are still tried.
+#[test]
+fn a_node_that_is_still_tried_is_inspected_and_listed() {
+    play(&[3], 0..3, async |scene| {
+        let owner = scene.calm_client().await;
+        let held = owner.mutex("a").lock().await.expect("a majority is there");
+        scene.host.settle().await;
+        scene.forget(0, "a").await;
+        scene.faults[2].from_now_on(Request::Acquire, Fault::Late(ms(50)));
+        let quorum = scene.quorum(scene.faulty()).await;
+        let seen = quorum.inspect(super::key("a")).await.expect("a majority is there");
+        assert_eq!(seen.holders.len(), 1);
+        let only_here = hold_at(scene, 2, "b").await;
+        let quorum = scene.quorum(scene.faulty()).await;
+        let browse = quorum.browse().expect("stores in memory can be browsed");
+        let page = browse.list("*", None).await.expect("a majority is there");
+        assert_eq!(page.keys, [super::key("a"), super::key("b")]);
+        drop((held, only_here));
+    });
+}

@@ -1,35 +1,92 @@
 //! Checks that a node is a separate store.
 //!
 //! Two URLs of one server, or of a primary and its replica, would make a majority of one. So before
-//! a node may vote, it must grant a lease under a unique name. Then the quorum inspects all other
-//! nodes: a node that shows this lease too is the same store. A node that does not answer is tried
-//! again in the background.
+//! a node may vote, it must grant a lease under a unique name. Then the quorum inspects all nodes
+//! that vote already: a node that shows this lease too is the same store. The decision and the
+//! admission are one step, so of two nodes, one is always compared with the other.
+//!
+//! Connecting waits until a majority may vote, and no longer for nodes that are silent. Until the
+//! first trial of a node ends, each request waits for it if its vote would decide. A node that does
+//! not answer is tried again in the background.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt as _, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::Shared;
-use super::node::Standing;
+use super::node::{Node, Standing};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
-use crate::store::{Acquired, Ask, Claim, LeaseId, Line, OnRelease, Refusal, Snapshot, Store, Why};
+use crate::store::{
+    Acquired, Ask, Claim, LeaseId, Line, OnRelease, Refusal, Snapshot, Store, Why, within,
+};
 
 /// How long a node keeps the probe lease if its release does not arrive.
 const PROBE_TTL: Duration = Duration::from_secs(5);
+
+/// How long the first answer of a node is waited for once a majority may vote, beside a tenth of
+/// the time that the majority took.
+const GRACE: Duration = Duration::from_millis(4);
 
 /// How often the quorum tries a node that did not answer, at most. Requests set it off.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
 
 impl<S: Store> Shared<S> {
+    /// Tries all nodes for the first time, side by side. Returns as soon as a majority may vote and
+    /// the others are silent. These are then tried in the background.
+    pub(super) async fn admit_first(self: &Arc<Self>) {
+        self.is_trying.store(true, Ordering::Release);
+        let trying = Trying(Arc::clone(self));
+        let trial = |node| {
+            let shared = Arc::clone(self);
+            async move { shared.admit(node).await }
+        };
+        let mut trials: FuturesUnordered<_> = (0..self.nodes.len()).map(trial).collect();
+        let began = self.host.now();
+        let votes = || self.nodes.iter().filter(|node| node.is_admitted()).count();
+        while votes() < self.majority() {
+            if trials.next().await.is_none() {
+                return;
+            }
+        }
+        let now = self.host.now();
+        let mut grace = self.host.sleep_until(now + GRACE + now.since(began) / 10);
+        let mut is_over = false;
+        let is_in_trial = |node: &Node<S>| node.has_answered() && !node.is_tried();
+        while !is_over || self.nodes.iter().any(is_in_trial) {
+            tokio::select! {
+                biased;
+                ended = trials.next() => if ended.is_none() {
+                    return;
+                },
+                () = &mut grace, if !is_over => is_over = true,
+            }
+        }
+        self.host.spawn_io(Box::pin(async move {
+            while trials.next().await.is_some() {}
+            drop(trying);
+        }));
+    }
+
+    /// Waits until all nodes were tried once. What shows all nodes needs that.
+    pub(super) async fn first_trials(&self) {
+        let trials = join_all(self.nodes.iter().filter_map(Node::first_trial));
+        let all_tried = async {
+            trials.await;
+            Ok(())
+        };
+        let _late = within(Arc::clone(&self.host), TRIED_EVERY, all_tried).await;
+    }
+
     /// Tries all nodes that may not vote yet, side by side.
-    pub(super) async fn admit_all(&self) {
+    async fn admit_all(&self) {
         let candidates = (0..self.nodes.len())
             .filter(|node| matches!(self.nodes[*node].standing(), Standing::Candidate(_)));
         join_all(candidates.map(|node| self.admit(node))).await;
@@ -95,20 +152,15 @@ impl<S: Store> Shared<S> {
             }
         }
         self.nodes[node].answered_after(self.host.now().since(asked));
-        let looks = self.nodes.iter().map(|other| other.store.inspect(lease.key.clone()));
-        let looks = join_all(looks).await;
+        let looks = self.look_for(&lease, node).await;
         // Nobody waits for the answer: without the release, the lease expires.
-        drop(store.release(lease.clone(), OnRelease::Free));
-        let owner = lease.owner.as_str().as_bytes();
-        let is_there = |seen: Snapshot| seen.holders.iter().any(|holder| holder.token == owner);
-        for (other, seen) in looks.into_iter().enumerate() {
-            match seen.map(is_there) {
+        drop(store.release(lease, OnRelease::Free));
+        for (other, seen) in looks {
+            match seen {
                 Ok(true) if other != node => return Ok(Some(other)),
                 // Without the right to inspect, for example, a duplicate would go unnoticed.
                 Err(error) if other == node => return Err(error),
                 Ok(false) if other == node => return Err(nothing_seen()),
-                // Before a node without a vote gets one, it is compared with this one. A node that
-                // already votes is not compared again.
                 Err(error) if self.nodes[other].is_admitted() => {
                     return Err(not_compared(&self.nodes[other].label, &error));
                 }
@@ -118,6 +170,38 @@ impl<S: Store> Shared<S> {
         // By now the probe lease may have expired everywhere, even on the node that granted it.
         let is_there = self.host.now() < valid_until(asked, ttl);
         if is_there { Ok(None) } else { Err(nothing_seen()) }
+    }
+
+    /// Looks for the probe lease of a node at all nodes. Returns whether it is there, by node.
+    ///
+    /// Waits for this node and for those that vote. The others may be silent. Before they vote,
+    /// they are compared with this node. A node that already votes is not compared again.
+    async fn look_for(&self, lease: &LeaseId, node: usize) -> Vec<(usize, Result<bool, Error>)> {
+        let owner = lease.owner.as_str().as_bytes();
+        let is_there = |seen: Snapshot| seen.holders.iter().any(|holder| holder.token == owner);
+        let mut looks: FuturesUnordered<_> = self
+            .nodes
+            .iter()
+            .map(|other| other.store.inspect(lease.key.clone()))
+            .enumerate()
+            .map(async |(number, look)| (number, look.await.map(is_there)))
+            .collect();
+        let mut seen: Vec<(usize, Result<bool, Error>)> = Vec::with_capacity(self.nodes.len());
+        loop {
+            let is_missing = |(number, other): (usize, &Node<S>)| {
+                (number == node || other.is_admitted())
+                    && seen.iter().all(|(looked_at, _)| *looked_at != number)
+            };
+            let next = if self.nodes.iter().enumerate().any(is_missing) {
+                looks.next().await
+            } else {
+                looks.next().now_or_never().flatten()
+            };
+            match next {
+                Some(look) => seen.push(look),
+                None => return seen,
+            }
+        }
     }
 
     fn probe(&self) -> LeaseId {

@@ -1,5 +1,6 @@
 //! One acquire request to all nodes.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,16 +9,19 @@ use super::leases::Known;
 use super::leaving::Leaving;
 use super::node::Standing;
 use super::side_by_side::{Heard, SideBySide};
-use super::{Shared, error};
+use super::{Shared, admission, error};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
+use crate::core::validity::command_limit;
 use crate::store::{
-    Acquired, Afterwards, Ask, LeaseId, Line, Refusal, Renewal, Renewed, Store, Why,
+    Acquired, Afterwards, Ask, LeaseId, Line, Refusal, Renewal, Renewed, Store, Why, within,
 };
 
 /// The answer of a node to the request, or to a renewal that raises its counter.
 enum Answer {
+    /// No answer: it is known now whether the node may vote. Until then, it was not asked.
+    Tried,
     Acquired(Acquired),
     Raised(Renewed),
 }
@@ -38,24 +42,46 @@ pub(super) struct Asking<S: Store> {
 impl<S: Store> Asking<S> {
     /// Submits the request.
     pub(super) fn submit(shared: &Arc<Shared<S>>, ask: Ask) -> Self {
-        let mut ballot = Ballot::new(shared.nodes.len(), ask.reserve > 0);
-        let mut answers = SideBySide::new(shared);
+        let ballot = Ballot::new(shared.nodes.len(), ask.reserve > 0);
+        let answers = SideBySide::new(shared);
         let sent = shared.host.now();
-        for (number, node) in shared.nodes.iter().enumerate() {
-            match node.standing() {
-                Standing::Admitted => {
-                    let answer = node.store.acquire(ask.clone());
-                    let answer = async move { answer.await.map(Answer::Acquired) };
-                    answers.push(number, ask.ttl, Box::pin(answer));
-                }
-                Standing::Candidate(error) | Standing::Refused(error) => {
-                    ballot.failed(number, error);
-                }
-            }
-        }
         let (is_spent, asked_in_vain) = (false, false);
         let shared = Arc::clone(shared);
-        Self { shared, ask, sent, ballot, answers, is_spent, asked_in_vain }
+        let mut asking = Self { shared, ask, sent, ballot, answers, is_spent, asked_in_vain };
+        for number in 0..asking.shared.nodes.len() {
+            match asking.shared.nodes[number].first_trial() {
+                Some(trial) => asking.ask_after(trial, number),
+                None => asking.ask(number),
+            }
+        }
+        asking
+    }
+
+    fn ask(&mut self, number: usize) {
+        let node = &self.shared.nodes[number];
+        match node.standing() {
+            Standing::Admitted => {
+                let answer = node.store.acquire(self.ask.clone());
+                let answer = async move { answer.await.map(Answer::Acquired) };
+                self.answers.push(number, self.ask.ttl, Box::pin(answer));
+            }
+            Standing::Candidate(error) | Standing::Refused(error) => {
+                self.ballot.failed(number, error);
+            }
+        }
+    }
+
+    /// Asks a node after its first trial, if that vote still counts then.
+    fn ask_after(&mut self, trial: impl Future<Output = ()> + Send + 'static, number: usize) {
+        let tried = async move {
+            trial.await;
+            Ok(Answer::Tried)
+        };
+        let host = Arc::clone(&self.shared.host);
+        let tried = within(host, command_limit(self.ask.ttl), tried);
+        let not_tried = |_unanswered| admission::not_tried();
+        let event = async move { tried.await.map_err(not_tried) };
+        self.answers.push_event(number, self.ask.ttl, Box::pin(event));
     }
 
     /// Waits until the votes decide.
@@ -104,7 +130,10 @@ impl<S: Store> Asking<S> {
             let Some((node, heard)) = self.answers.next().await else {
                 return Err(self.failed());
             };
-            self.hear(node, heard);
+            match heard {
+                Heard::Answer(Ok(Answer::Tried)) => self.ask(node),
+                heard => self.hear(node, heard),
+            }
         }
     }
 
@@ -139,6 +168,10 @@ impl<S: Store> Asking<S> {
     fn hear(&mut self, node: usize, heard: Heard<Answer>) {
         match heard {
             Heard::Late => self.ballot.late(node),
+            // The votes have decided without this node. Asking it now could come after the release.
+            Heard::Answer(Ok(Answer::Tried)) => {
+                self.ballot.failed(node, admission::not_tried());
+            }
             Heard::Answer(Ok(Answer::Acquired(Acquired::Granted { fencing }))) => {
                 if self.ask.reserve > 0 && fencing.is_none() {
                     self.ballot.failed(node, no_fencing_tokens());

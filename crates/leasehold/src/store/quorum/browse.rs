@@ -16,10 +16,12 @@ impl<S: Store> Browse for Quorum<S> {
     /// Lists the keys that any node knows. A majority must answer, or a held key could be missing.
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let shared = Arc::clone(&self.shared);
-        let asked: Vec<_> = browsers(&shared)
-            .map(|(node, browse)| (node, browse.list(pattern, cursor.clone())))
-            .collect();
+        let pattern = pattern.to_owned();
         Box::pin(async move {
+            shared.first_trials().await;
+            let asked = browsers(&shared)
+                .map(|(node, browse)| (node, browse.list(&pattern, cursor.clone())))
+                .collect();
             let (pages, failures) = hear_all(asked).await;
             if pages.len() < shared.majority() {
                 return Err(error::not_seen(&shared, &failures));
@@ -30,10 +32,13 @@ impl<S: Store> Browse for Quorum<S> {
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         let shared = Arc::clone(&self.shared);
-        let asked: Vec<_> = browsers(&shared)
-            .map(|(node, browse)| (node, browse.evict(key.clone(), seen.clone(), reason.clone())))
-            .collect();
         Box::pin(async move {
+            shared.first_trials().await;
+            let asked = browsers(&shared)
+                .map(|(node, browse)| {
+                    (node, browse.evict(key.clone(), seen.clone(), reason.clone()))
+                })
+                .collect();
             let (said, failures) = hear_all(asked).await;
             let is_evicted = |said: &&Evicted| **said == Evicted::Evicted;
             let evicted = said.iter().filter(is_evicted).count();

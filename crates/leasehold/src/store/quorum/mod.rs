@@ -126,8 +126,9 @@ impl<S: Store> Quorum<S> {
     /// Connects a quorum of these stores. They must be independent: no two may be the same server,
     /// or a primary and its replica. Before a node may vote, the quorum checks this with a lease
     /// under a unique name (`leasehold:probe:…`). A minority may be out of reach: the quorum keeps
-    /// trying such nodes, and they vote once they answer. Connecting waits for a silent node as
-    /// long as its store does (1 s for a Redis server).
+    /// trying such nodes, and they vote once they answer. Connecting does not wait for silent nodes
+    /// once a majority works. Until it is known whether such a node works, a request waits for it
+    /// if its vote would decide, for a quarter of the ttl or 1 s at most.
     ///
     /// # Errors
     ///
@@ -163,19 +164,18 @@ impl<S: Store> Quorum<S> {
             tried_at: AtomicU64::new(Moment::default().as_nanos()),
             is_trying: AtomicBool::new(false),
         });
-        shared.admit_all().await;
-        let failure = |standing| match standing {
+        shared.admit_first().await;
+        let tried = || shared.nodes.iter().enumerate().filter(|(_, node)| node.is_tried());
+        let failure = |(number, node): (usize, &Node<S>)| match node.standing() {
             Standing::Admitted => None,
-            Standing::Candidate(error) | Standing::Refused(error) => Some(error),
+            Standing::Candidate(error) | Standing::Refused(error) => Some((number, error)),
         };
-        let standings = || shared.nodes.iter().map(Node::standing).enumerate();
-        let failures: Vec<_> =
-            standings().filter_map(|(node, standing)| Some((node, failure(standing)?))).collect();
+        let failures: Vec<_> = tried().filter_map(failure).collect();
         // Errors that retrying cannot fix are reported now, even if only one node has such an
         // error.
         let is_final = |(_, error): &&(usize, Error)| !error.is_retryable();
         let wrong = failures.iter().find(is_final).map(|(_, error)| error.kind());
-        let reached = shared.nodes.len() - failures.len();
+        let reached = shared.nodes.iter().filter(|node| node.is_admitted()).count();
         if wrong.is_some() || reached < shared.majority() {
             let kind = wrong.unwrap_or(ErrorKind::Unavailable);
             return Err(error::not_connected(&shared, &failures, kind));
@@ -222,16 +222,16 @@ impl<S: Store> Store for Quorum<S> {
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         self.shared.admit_if_due();
-        let looks = self.shared.nodes.iter().map(|node| match node.standing() {
-            Standing::Admitted => Either::Left(node.store.inspect(key.clone())),
-            // Its snapshot is no vote: a replica shows the leases of its primary.
-            Standing::Candidate(error) | Standing::Refused(error) => {
-                Either::Right(ready(Err(error)))
-            }
-        });
-        let looks: Vec<_> = looks.collect();
         let shared = Arc::clone(&self.shared);
         async move {
+            shared.first_trials().await;
+            let looks = shared.nodes.iter().map(|node| match node.standing() {
+                Standing::Admitted => Either::Left(node.store.inspect(key.clone())),
+                // Its snapshot is no vote: a replica shows the leases of its primary.
+                Standing::Candidate(error) | Standing::Refused(error) => {
+                    Either::Right(ready(Err(error)))
+                }
+            });
             let seen = join_all(looks).await;
             let failed = |(node, seen): (usize, &Result<Snapshot, Error>)| {
                 seen.as_ref().err().map(|error| (node, error.clone()))

@@ -1,8 +1,11 @@
 //! One node of a quorum.
 
+use std::future::Future;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::core::error::Error;
 use crate::core::ttl::Ttl;
@@ -20,6 +23,8 @@ pub(super) struct Node<S> {
     /// The usual round trip in nanoseconds, a moving mean. Zero until the first answer.
     usual: AtomicU64,
     standing: Mutex<Standing>,
+    /// Whether its first trial has ended. Until then, nobody knows whether it works.
+    is_tried: watch::Sender<bool>,
 }
 
 /// Whether a node may vote.
@@ -47,7 +52,8 @@ impl Standing {
 impl<S> Node<S> {
     pub(super) fn new(store: S, label: String, candidate: Error) -> Self {
         let standing = Mutex::new(Standing::Candidate(candidate));
-        Self { store, label, usual: AtomicU64::new(0), standing }
+        let is_tried = watch::Sender::new(false);
+        Self { store, label, usual: AtomicU64::new(0), standing, is_tried }
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -58,8 +64,29 @@ impl<S> Node<S> {
         matches!(*self.lock(), Standing::Admitted)
     }
 
+    /// Ends a trial.
     pub(super) fn stand(&self, standing: Standing) {
         *self.lock() = standing;
+        self.is_tried.send_replace(true);
+    }
+
+    /// Ends with its first trial. `None` if that has ended.
+    pub(super) fn first_trial(&self) -> Option<impl Future<Output = ()> + Send + 'static + use<S>> {
+        let mut is_tried = self.is_tried.subscribe();
+        let is_open = !*is_tried.borrow_and_update();
+        is_open.then_some(async move {
+            // An error means that the quorum is gone.
+            let _over = is_tried.wait_for(|is_tried| *is_tried).await;
+        })
+    }
+
+    pub(super) fn is_tried(&self) -> bool {
+        *self.is_tried.borrow()
+    }
+
+    /// Whether it has answered at all.
+    pub(super) fn has_answered(&self) -> bool {
+        self.usual.load(Ordering::Relaxed) != 0
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Standing> {

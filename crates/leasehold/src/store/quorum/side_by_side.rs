@@ -30,7 +30,8 @@ pub(super) struct SideBySide<S, T> {
 struct Pending<T> {
     node: usize,
     answer: BoxAnswer<T>,
-    sent: Moment,
+    /// `None` if it is no answer of the node.
+    sent: Option<Moment>,
     /// When it becomes late; `None` once that was reported.
     late_at: Option<Moment>,
 }
@@ -43,8 +44,17 @@ impl<S, T> SideBySide<S, T> {
 
     /// Adds a request that was just submitted.
     pub(super) fn push(&mut self, node: usize, ttl: Ttl, answer: BoxAnswer<T>) {
-        let sent = self.shared.host.now();
-        let late_at = Some(sent + self.shared.nodes[node].patience(ttl));
+        let sent = Some(self.shared.host.now());
+        self.add(node, ttl, answer, sent);
+    }
+
+    /// Adds an event that comes before a request can be submitted.
+    pub(super) fn push_event(&mut self, node: usize, ttl: Ttl, event: BoxAnswer<T>) {
+        self.add(node, ttl, event, None);
+    }
+
+    fn add(&mut self, node: usize, ttl: Ttl, answer: BoxAnswer<T>, sent: Option<Moment>) {
+        let late_at = Some(self.shared.host.now() + self.shared.nodes[node].patience(ttl));
         self.pending.push(Pending { node, answer, sent, late_at });
         self.timer = None;
     }
@@ -81,7 +91,7 @@ impl<S, T> SideBySide<S, T> {
             for index in 0..self.pending.len() {
                 if let Poll::Ready(answer) = self.pending[index].answer.as_mut().poll(context) {
                     let Pending { node, sent, .. } = self.pending.remove(index);
-                    if answer.is_ok() {
+                    if let (Ok(_), Some(sent)) = (&answer, sent) {
                         let span = self.shared.host.now().since(sent);
                         self.shared.nodes[node].answered_after(span);
                     }
