@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use leasehold::host::{Host as _, SystemHost};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
@@ -22,6 +23,9 @@ const WHILE_BLOCKED: Duration = Duration::from_millis(250);
 /// We wait at most this many times as long for the writing thread while stderr is not blocked: the
 /// machine may be busy.
 const LOOKS: u32 = 40;
+
+/// How often we look whether all is written.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue::new());
 /// Signals that a text was queued.
@@ -140,6 +144,15 @@ pub(crate) fn finish() {
             return;
         }
         queue = still;
+    }
+}
+
+/// Waits until all is written, but at most for `limit`, and not for a blocked stderr. The lease is
+/// renewed meanwhile.
+pub(crate) async fn catch_up(limit: Duration) {
+    let until = SystemHost.now() + limit;
+    while queue().bytes > 0 && !is_blocked() && SystemHost.now() < until {
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

@@ -12,6 +12,7 @@ use crate::duration::human;
 use crate::exit::{Exit, Failure};
 use crate::patience::Patience;
 use crate::signals::Signals;
+use crate::stderr;
 use crate::talk::{Level, Talk};
 use crate::view;
 use crate::wait_message::WaitMessage;
@@ -126,7 +127,10 @@ async fn ask(
             never = &mut talking, if wait != Wait::Never => match never {},
         }
     };
-    message.clear();
+    if message.clear() {
+        // Otherwise the command could write behind the status line, and we would clear its text.
+        stderr::catch_up(DRAIN).await;
+    }
     answer
 }
 

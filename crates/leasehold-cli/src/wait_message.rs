@@ -180,11 +180,13 @@ impl<'a> WaitMessage<'a> {
         self.status_shown = true;
     }
 
-    /// Clears the status line of the terminal.
-    pub(crate) fn clear(&mut self) {
-        if std::mem::take(&mut self.status_shown) {
+    /// Clears the status line of the terminal. Returns whether there was one.
+    pub(crate) fn clear(&mut self) -> bool {
+        let was_shown = std::mem::take(&mut self.status_shown);
+        if was_shown {
             self.talk.status("");
         }
+        was_shown
     }
 }
 
