@@ -9,6 +9,7 @@ on_every_store! {
     renew_does_not_guess_a_ttl,
     a_lease_that_is_not_ours_cannot_be_renewed_or_released,
     a_token_of_another_lock_is_named_as_such_and_changes_nothing,
+    a_token_by_flag_goes_before_the_one_in_the_environment,
     without_a_token_the_ways_to_give_one_are_named,
     unlock_ends_the_lease_that_was_seen_and_no_other,
     ls_lists_what_is_held_and_matches_the_pattern,
@@ -98,6 +99,24 @@ fn a_token_of_another_lock_is_named_as_such_and_changes_nothing(world: &World) {
         assert!(line.contains("nothing was changed"), "{line}");
     }
     assert!(said[0].contains("it belongs to `b`"), "{}", said[0]);
+    world.assert_nothing_left();
+}
+
+fn a_token_by_flag_goes_before_the_one_in_the_environment(world: &World) {
+    let grant = acquire(world, "x", "1m");
+    let token = grant["token"].as_str().expect("a token");
+    let call = |command: &str, flag: &str, variable: &str| {
+        let mut command = with_ttl(world, [command, "x", "--token", flag]);
+        command.env("LEASEHOLD_TOKEN", variable);
+        finish(command)
+    };
+    for command in ["renew", "release"] {
+        let done = call(command, "somebody-else", token);
+        done.code(79);
+        assert!(!done.stderr.contains("LEASEHOLD_TOKEN"), "{}", done.stderr);
+        assert_eq!(world.state("x"), "held");
+        call(command, token, "somebody-else").code(0);
+    }
     world.assert_nothing_left();
 }
 

@@ -207,6 +207,26 @@ fn the_status_line_fits_into_a_narrow_terminal() {
     drop(holder.end());
 }
 
+/// Otherwise the first line of the command would stand behind it.
+#[test]
+fn the_status_line_is_gone_before_the_command_writes() {
+    let world = World::sqlite();
+    let mut holder = start(world.run("x", &[], "echo up; read line"));
+    holder.expect("up");
+    let script = "read line; echo \"got $line\"";
+    let mut terminal = Terminal::start(&world.run("x", &["-w", "10m", "-v"], script));
+    terminal.expect("[Ctrl-C gives up]");
+    drop(holder.end());
+    // Our messages keep their order, and the log comes after the status line.
+    terminal.expect("waited_ms=");
+    terminal.type_in("hello\n");
+    terminal.expect("got hello");
+    let (before, _) = terminal.seen.split_once("got hello").expect("it was seen");
+    let (_, after) = before.rsplit_once("[Ctrl-C gives up]").expect("it was seen");
+    assert!(after.contains("\r\x1b[2K"), "the status line was not cleared: {:?}", terminal.seen);
+    terminal.ends_with(0);
+}
+
 #[test]
 fn the_embedded_store_introduces_itself_on_a_terminal() {
     let world = World::sqlite();

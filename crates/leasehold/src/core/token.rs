@@ -301,10 +301,15 @@ mod tests {
             "ABCDEFGHIJKLMNOPQRSTUV.short",
             "x",
             "ABCDEFGHIJKLMNOPQRSTU!.HHHHHHHHHHHH",
+            // Stores put the id between separators, and into the names of inboxes.
+            "ABCDEFGHIJKLMNOPQRSTUV.HHHHHHHHHHH!",
+            "ABCDEFGHIJKLMNOPQRSTUV.HHHHHHHHHHH|",
+            "ABCDEFGHIJKLMNOPQRSTUV.HHHHHHHHHHH:",
         ] {
             assert_eq!(OwnerToken::new(foreign).expect("printable").client(), None, "{foreign}");
         }
         assert_eq!(client_of(&[0xff; 35]), None);
+        assert_eq!(ClientId::new("HHHHHHHHHHH|"), None);
     }
 
     #[test]

@@ -184,6 +184,22 @@ async fn bad_names_and_ttls_surface_at_the_first_call() -> Result<(), Error> {
 }
 
 #[tokio::test]
+async fn the_last_ttl_counts() -> Result<(), Error> {
+    let client = Client::connect("memory:").await?;
+    let (bad, good) = (Duration::ZERO, Duration::from_hours(1));
+    let mended = client.mutex("a").ttl(bad).ttl(good);
+    let held = mended.lock().await?;
+    let left = client.inspect("a").await?.holders[0].ttl_left;
+    assert!(left > Some(Duration::from_secs(10)), "{left:?}: not the ttl of the client");
+    assert_eq!(held.release().await?, Release::Released);
+    for spoilt in [client.mutex("a").ttl(good).ttl(bad), mended.ttl(bad)] {
+        assert_eq!(spoilt.lock().await.expect_err("bad").kind(), ErrorKind::Config);
+        assert_eq!(spoilt.try_lock().await.expect_err("bad").kind(), ErrorKind::Config);
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_shutdown_drains_and_reports() -> Result<(), Error> {
     let client = Client::connect("memory:").await?;
     let guard = client.mutex("a").lock().await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, Task};
-use leasehold::{Client, Error, ErrorKind, Release};
+use leasehold::{Client, Error, ErrorKind, Mutex, Release};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Hints, Request};
 
@@ -153,6 +153,9 @@ fn a_release_whose_reply_was_lost_frees_the_key_once() {
     });
 }
 
+/// The two ways to wait in line: with the other tasks of the client, and alone.
+const WAYS: [fn(Mutex) -> Mutex; 2] = [std::convert::identity, Mutex::strict_fifo];
+
 /// *Taken* and a store that does not answer are different results.
 #[test]
 fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
@@ -162,21 +165,21 @@ fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
         (Fault::Refuse, true, ErrorKind::Unavailable),
     ] {
         play(0..5, async |scene| {
-            let (client, other) = (scene.client().await, scene.calm_client().await);
-            let _held = other.mutex("a").lock().await.expect("free");
-            if !answered_before {
+            for (name, way) in ["shared", "alone"].into_iter().zip(WAYS) {
+                let (client, other) = (scene.client().await, scene.calm_client().await);
+                let _held = other.mutex(name).lock().await.expect("free");
+                if !answered_before {
+                    scene.faults.all_from_now_on(fault);
+                }
+                let mutex = way(client.mutex(name));
+                let waiting = scene.host.task(async move { mutex.lock_timeout(ms(4_000)).await });
+                scene.pass(ms(100)).await;
                 scene.faults.all_from_now_on(fault);
+                let error = waiting.await.expect_err("no answer");
+                let case = format!("{name}, {fault:?}, answered before: {answered_before}");
+                assert_eq!(error.kind(), kind, "{case}: {error}");
+                scene.faults.heal();
             }
-            let mutex = client.mutex("a");
-            let waiting = scene.host.task(async move { mutex.lock_timeout(ms(4_000)).await });
-            scene.pass(ms(100)).await;
-            scene.faults.all_from_now_on(fault);
-            let error = waiting.await.expect_err("no answer");
-            assert_eq!(
-                error.kind(),
-                kind,
-                "{fault:?}, answered before: {answered_before}: {error}"
-            );
         });
     }
 }
@@ -231,7 +234,9 @@ fn who_waited_for_a_store_that_never_answered_does_not_know_how_it_went() {
         let builder = Client::with_store(store).host(Arc::new(host));
         let client = builder.connect().await.expect("connected");
         scene.faults.from_now_on(Request::Acquire, Fault::LoseReply);
-        let error = client.mutex("a").lock_timeout(ms(100)).await.expect_err("no answer");
-        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        for way in WAYS {
+            let error = way(client.mutex("a")).lock_timeout(ms(100)).await.expect_err("no answer");
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        }
     });
 }

@@ -44,6 +44,25 @@ fn a_shutdown_waits_until_those_who_waited_have_left_the_line() {
     });
 }
 
+/// They hold nothing and have no place, so nothing is left to release.
+#[test]
+fn a_shutdown_does_not_wait_for_those_who_poll() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a").unqueued();
+        let task = scene.host.task(async move { mutex.lock().await });
+        scene.pass(ms(100)).await;
+        assert!(!task.is_finished());
+        let start = scene.host.now();
+        let report = client.shutdown(ms(10_000)).await;
+        assert_eq!(report, Shutdown { released: 0, left_to_expire: 0 });
+        assert_eq!(scene.host.now(), start, "it ends with the last of them");
+        assert_eq!(task.await.expect_err("closed").kind(), ErrorKind::Closed);
+        assert_eq!(scene.faults.count(Request::Release), 0);
+    });
+}
+
 /// After the grace, it reports the remaining leases and does not wait for them.
 #[test]
 fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {

@@ -250,6 +250,41 @@ mod tests {
         }
     }
 
+    /// The last arguments of the request, from the number of fencing tokens on.
+    fn reserved(mut request: Box<Scripted>, known: &mut Known) -> Vec<String> {
+        let command = request.command(known);
+        let args: Vec<_> = command.args().map(|arg| String::from_utf8_lossy(arg).into()).collect();
+        let at = args.iter().rposition(|arg| arg == "4").expect("four tokens");
+        args[at..].to_vec()
+    }
+
+    /// A renewal or release does not notice that the server has taken over old data.
+    #[test]
+    fn a_strict_renewal_never_trusts_a_warm_connection() {
+        let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
+        let owner = owner.expect("a token");
+        let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim: Claim::Exclusive };
+        let renew = || {
+            let mut renewal = Renewal::new(lease.clone(), Ttl::DEFAULT);
+            renewal.reserve = 4;
+            Scripted::new(Step::Renew(renewal))
+        };
+        let release = || {
+            let (owner, ttl) = (owner.clone(), Ttl::DEFAULT);
+            let keep = OnRelease::KeepIfAlone { owner, ttl, reserve: 4 };
+            Scripted::new(Step::Release(lease.clone(), keep))
+        };
+        let mut known = Known::new(Some(process("a1", "c3")), None);
+        known.warmed(&key);
+        // tokens, lowest token, cold, idle
+        assert_eq!(reserved(renew(), &mut known), ["4", "0", "0", "0"]);
+        // tokens, cold, next owner
+        assert_eq!(reserved(release(), &mut known), ["4", "0", "anna"]);
+        let strict = Terms::from(Strict::STANDARD);
+        assert_eq!(reserved(renew().on(&strict), &mut known), ["4", "0", "1", "0"]);
+        assert_eq!(reserved(release().on(&strict), &mut known), ["4", "1", "anna", "wake"]);
+    }
+
     #[test]
     fn a_strict_request_leaves_a_server_that_may_be_another_one_and_gives_up_in_the_end() {
         let misled = Value::Array(vec![Value::Int(5)]);
