@@ -160,6 +160,10 @@ impl Settings {
         builder.connect().await
     }
 
+    pub(crate) fn is_quorum(&self) -> bool {
+        self.urls.len() > 1
+    }
+
     /// Tells the user what matters about the choice.
     fn announce(&self, talk: &Talk) {
         for unknown in &self.unknown {

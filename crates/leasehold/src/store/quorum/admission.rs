@@ -16,8 +16,8 @@ use std::time::Duration;
 use futures_util::future::{FutureExt as _, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use super::Shared;
 use super::node::{Node, Standing};
+use super::{Shared, error};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
@@ -76,13 +76,28 @@ impl<S: Store> Shared<S> {
     }
 
     /// Waits until all nodes were tried once. What shows all nodes needs that.
-    pub(super) async fn first_trials(&self) {
-        let trials = join_all(self.nodes.iter().filter_map(Node::first_trial));
+    ///
+    /// # Errors
+    ///
+    /// As for connecting, if a retry does not help at one of the nodes that it waited for.
+    pub(super) async fn first_trials(&self) -> Result<(), Error> {
+        let is_open = |node: &usize| !self.nodes[*node].is_tried();
+        let open: Vec<usize> = (0..self.nodes.len()).filter(is_open).collect();
+        let trials = join_all(open.iter().filter_map(|node| self.nodes[*node].first_trial()));
         let all_tried = async {
             trials.await;
             Ok(())
         };
         let _late = within(Arc::clone(&self.host), TRIED_EVERY, all_tried).await;
+        let failure = |node: usize| match self.nodes[node].standing() {
+            Standing::Admitted => None,
+            Standing::Candidate(error) | Standing::Refused(error) => Some((node, error)),
+        };
+        let failures: Vec<_> = open.into_iter().filter_map(failure).collect();
+        match failures.iter().find(|(_, error)| !error.is_retryable()) {
+            Some((_, wrong)) => Err(error::not_connected(self, &failures, wrong.kind())),
+            None => Ok(()),
+        }
     }
 
     /// Tries all nodes that may not vote yet, side by side.

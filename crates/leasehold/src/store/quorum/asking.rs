@@ -242,6 +242,7 @@ impl<S: Store> Asking<S> {
         let now = self.shared.host.now();
         self.shared.leases.begin(self.ask.owner.clone(), known, now);
         (0..self.shared.nodes.len()).for_each(|node| self.fill(node));
+        self.fill_after_trials();
         if !self.answers.is_empty() {
             let host = Arc::clone(&self.shared.host);
             host.spawn_io(Box::pin(self.aftermath()));
@@ -253,6 +254,20 @@ impl<S: Store> Asking<S> {
     fn fill(&self, node: usize) {
         if let Some(free_in) = self.ballot.free_in(node) {
             self.shared.fill(&self.lease(), node, Some(free_in));
+        }
+    }
+
+    /// Asks the nodes that are still tried when that is over, in the background.
+    fn fill_after_trials(&self) {
+        for node in 0..self.shared.nodes.len() {
+            let Some(trial) = self.shared.nodes[node].first_trial() else { continue };
+            let (shared, lease) = (Arc::downgrade(&self.shared), self.lease());
+            self.shared.host.spawn_io(Box::pin(async move {
+                trial.await;
+                if let Some(shared) = shared.upgrade().filter(|it| it.nodes[node].is_admitted()) {
+                    shared.fill(&lease, node, None);
+                }
+            }));
         }
     }
 

@@ -18,7 +18,7 @@ impl<S: Store> Browse for Quorum<S> {
         let shared = Arc::clone(&self.shared);
         let pattern = pattern.to_owned();
         Box::pin(async move {
-            shared.first_trials().await;
+            shared.first_trials().await?;
             let asked = browsers(&shared)
                 .map(|(node, browse)| (node, browse.list(&pattern, cursor.clone())))
                 .collect();
@@ -33,7 +33,7 @@ impl<S: Store> Browse for Quorum<S> {
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            shared.first_trials().await;
+            shared.first_trials().await?;
             let asked = browsers(&shared)
                 .map(|(node, browse)| {
                     (node, browse.evict(key.clone(), seen.clone(), reason.clone()))

@@ -224,7 +224,7 @@ impl<S: Store> Store for Quorum<S> {
         self.shared.admit_if_due();
         let shared = Arc::clone(&self.shared);
         async move {
-            shared.first_trials().await;
+            shared.first_trials().await?;
             let looks = shared.nodes.iter().map(|node| match node.standing() {
                 Standing::Admitted => Either::Left(node.store.inspect(key.clone())),
                 // Its snapshot is no vote: a replica shows the leases of its primary.
