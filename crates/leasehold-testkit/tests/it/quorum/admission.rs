@@ -390,3 +390,20 @@ fn a_node_that_is_still_tried_is_inspected_and_listed() {
         drop((held, only_here));
     });
 }
+
+#[test]
+fn a_node_that_is_admitted_while_the_lock_is_held_gets_it_at_once() {
+    play(&[3, 5], 0..3, async |scene| {
+        for faults in &scene.faults[..scene.minority()] {
+            faults.from_now_on(Request::Acquire, Fault::Late(ms(50)));
+        }
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("a majority is there");
+        // Long before the next renewal.
+        scene.pass(ms(200)).await;
+        assert!(scene.held_by("a").await.iter().all(|held| *held));
+        drop(guard);
+        scene.host.settle().await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}
