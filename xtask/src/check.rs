@@ -58,7 +58,7 @@ fn documentation() -> Result<(), String> {
 /// Checks that the library compiles without the stores that need other crates, and that its Redis
 /// store compiles without TLS.
 fn features() -> Result<(), String> {
-    for features in ["", "redis"] {
+    for features in ["", "redis", "redis-crate"] {
         let clippy = ["clippy", "--quiet", "--package", "leasehold", "--no-default-features"];
         let features = ["--features", features, "--locked", "--", "-D", "warnings"];
         step::run(step::cargo().args(clippy).args(features))?;

@@ -1,5 +1,6 @@
 //! Behaviour that only the Redis store has.
 
+mod application;
 mod clients;
 mod coexisting;
 mod connecting;

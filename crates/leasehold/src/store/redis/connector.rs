@@ -35,6 +35,12 @@ pub trait Connector: Send + Sync + 'static {
     /// The name of the server for messages and logs, without a password.
     fn label(&self) -> String;
 
+    /// Whether a stream may lead to another server, or to a restarted one, without ending. Then no
+    /// stream is trusted to know how far the server has counted. Default: no.
+    fn may_change_unnoticed(&self) -> bool {
+        false
+    }
+
     /// The login, the database, and the terms of the server. Default: no login, database 0, and no
     /// terms.
     fn access(&self) -> Access {

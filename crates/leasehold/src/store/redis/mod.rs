@@ -6,6 +6,8 @@
 //!
 //! The server's clock counts. If it jumps, the end of every lease moves. See GUARANTEES.md.
 
+#[cfg(feature = "redis-crate")]
+mod application;
 mod browse;
 mod codec;
 mod connect;
@@ -32,6 +34,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, ready};
 
+#[cfg(feature = "redis-crate")]
+pub use application::ApplicationConnector;
 #[cfg(fuzzing)]
 pub use codec::fuzz_codec;
 pub use connect::RedisConnector;

@@ -60,6 +60,19 @@ impl Reader {
         Ok(Some(frame))
     }
 
+    /// Adds bytes that did not come from a stream.
+    #[cfg(feature = "redis-crate")]
+    pub(in crate::store::redis) fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            self.make_room();
+            let count = bytes.len().min(self.buffer.len() - self.filled);
+            let (now, later) = bytes.split_at(count);
+            self.buffer[self.filled..self.filled + count].copy_from_slice(now);
+            self.filled += count;
+            bytes = later;
+        }
+    }
+
     /// Whether every byte that has arrived was taken.
     pub(in crate::store::redis) const fn is_empty(&self) -> bool {
         self.begun == self.filled

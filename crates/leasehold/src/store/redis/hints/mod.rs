@@ -259,7 +259,7 @@ impl Hints {
         drop(state);
         // Log it only once.
         if !was_denied {
-            tracing::warn!(cause = %error, "no right to receive wake-ups; waiters poll instead");
+            tracing::warn!(cause = %error, "this server sends no wake-ups; waiters poll instead");
         }
     }
 
@@ -339,7 +339,9 @@ impl Running {
             match ended {
                 Ended::StoreGone => return,
                 Ended::Disconnected => tracing::debug!("the connection for hints ended"),
-                Ended::Failed(error) if error.kind() == ErrorKind::Denied => {
+                Ended::Failed(error)
+                    if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) =>
+                {
                     return hints.denied(&error);
                 }
                 Ended::Failed(error) => {

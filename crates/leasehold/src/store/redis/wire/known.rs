@@ -29,6 +29,8 @@ pub(in crate::store::redis) struct Known {
     /// The scripts that the server has, one bit each.
     scripts: u32,
     warm: HashSet<Key>,
+    /// Whether the server may come back with an old counter on this very connection.
+    is_unsteady: bool,
     plain: PlainAsk,
 }
 
@@ -52,6 +54,11 @@ impl Known {
         replicas: Option<u32>,
     ) -> Self {
         Self { process, replicas, ..Self::default() }
+    }
+
+    /// Does not trust the server to remember what it counted on this connection.
+    pub(in crate::store::redis) fn unsteady(self) -> Self {
+        Self { is_unsteady: true, ..self }
     }
 
     /// The server process; `None` if the terms do not need it.
@@ -104,6 +111,9 @@ impl Known {
 
     /// The fencing counter of a key was raised.
     pub(in crate::store::redis) fn warmed(&mut self, key: &Key) {
+        if self.is_unsteady {
+            return;
+        }
         if self.warm.len() == WARM_KEYS_MAX {
             self.warm.clear();
         }

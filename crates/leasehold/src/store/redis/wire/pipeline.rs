@@ -47,7 +47,11 @@ pub(in crate::store::redis) async fn connect(
     connector: &dyn Connector,
 ) -> Result<Connected, Error> {
     let connected = async { establish(connector.open().await?, &connector.access()).await };
-    connected.await.map_err(|error| error.at(&connector.label()))
+    let connected = connected.await.map_err(|error| error.at(&connector.label()))?;
+    if connector.may_change_unnoticed() {
+        return Ok(Connected { known: connected.known.unsteady(), ..connected });
+    }
+    Ok(connected)
 }
 
 /// Turns an open stream into a connection.
