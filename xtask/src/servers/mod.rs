@@ -39,11 +39,14 @@ const SERVERS: [Server; 4] = [
 ];
 
 /// The packages whose tests talk to a server.
-const TESTED: [&str; 7] =
-    ["-p", "leasehold-testkit", "-p", "leasehold-compat", "-p", "leasehold-cli", "--tests"];
+const STORES: [&str; 6] = ["-p", "leasehold-testkit", "-p", "leasehold-compat", "--tests", "--"];
 
-/// The tests in these packages that use no server, by the start of their name.
-const ELSEWHERE: [&str; 3] = ["conformance::memory", "conformance::own", "conformance::sqlite"];
+/// The tests of these packages that use no server, by a part of their name.
+const ELSEWHERE: [&str; 5] =
+    ["conformance::memory", "conformance::own", "conformance::sqlite", "fuzz::", "simulation::"];
+
+/// The tests of the command that are about a server.
+const COMMAND: [&str; 5] = ["-p", "leasehold-cli", "--tests", "--", "redis::"];
 
 /// Runs the tests on all servers, or on the named ones.
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
@@ -113,15 +116,20 @@ impl Server {
             // The tests of the simulated server look for Valkey by its name.
             environment.push(("PATH", in_front(program.parent().expect("it lies in a folder"))?));
         }
-        let mut args: Vec<_> = TESTED.iter().chain(&["--"]).map(ToString::to_string).collect();
-        for name in ELSEWHERE.iter().copied().chain(self.without.map(|(name, _)| name)) {
-            args.extend(["--skip".to_owned(), name.to_owned()]);
-        }
-        let outcome = suite::run_with(&args, &environment);
+        let skipped = |names: &[&str]| {
+            let names = names.iter().copied().chain(self.without.map(|(name, _)| name));
+            names.flat_map(|name| ["--skip".to_owned(), name.to_owned()]).collect::<Vec<_>>()
+        };
+        let test = |args: &[&str], skipped: Vec<String>| {
+            let args: Vec<_> = args.iter().map(ToString::to_string).chain(skipped).collect();
+            suite::run_with(&args, &environment)
+        };
+        let stores = test(&STORES, skipped(&ELSEWHERE));
+        let command = test(&COMMAND, skipped(&[]));
         if let Some((name, why)) = self.without {
             println!("not run on {}: tests with `{name}` in their name ({why})", self.name);
         }
-        outcome
+        stores.and(command)
     }
 }
 
