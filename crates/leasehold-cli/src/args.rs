@@ -115,6 +115,12 @@ Two locks in one shell: keep the token of each, since the second overwrites LEAS
   LEASEHOLD_TOKEN=$b leasehold release b
   LEASEHOLD_TOKEN=$a leasehold release a";
 
+/// The end of `doctor --help`.
+const DOCTOR_NOTES: &str = "\
+Writes keys of its own, which begin with the namespace, and removes them. Takes at most 10 s.
+A check that the user has no right to is UNKNOWN, and names the right.
+Exit codes: 0 nothing failed, 1 a warning and --strict, 2 a check failed.";
+
 fn notes(more: &str) -> String {
     format!("{}\n\n{more}", duration::HELP)
 }
@@ -140,6 +146,9 @@ pub(crate) enum Command {
     /// End somebody else's lease, by --token HINT or --force. Its holder may act until it notices,
     /// so make sure that the holder is dead
     Unlock(Unlock),
+    /// Check that the store keeps locks safely, and say what to change
+    #[command(after_help = notes(DOCTOR_NOTES))]
+    Doctor(Doctor),
 }
 
 /// The lock that is meant.
@@ -309,6 +318,21 @@ pub(crate) struct Unlock {
     /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The ttl of your locks. Round trips, clocks and failovers are judged by it
+    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::typed)]
+    pub(crate) ttl: Typed,
+    /// Exit with 1 if there is a warning
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print the ACL rule for a user of the server who takes locks whose names begin with PREFIX,
+    /// and do not contact the server
+    #[arg(long, value_name = "PREFIX", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) print_acl: Option<String>,
 }
 
 /// The result of reading the command line.

@@ -10,6 +10,7 @@ use serde_json::Value;
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0..255  run: the command's own; a signal that kills it also ends leasehold (a shell shows 128+n)
+  1, 2    doctor: a warning with --strict; a failed check
   64      usage: the command line cannot be understood, or `unlock` was not confirmed
   69      the store cannot be reached, its answer was lost, or it is quarantined
   75      the lock is taken, or the wait elapsed (-E changes it)
@@ -34,6 +35,10 @@ pub(crate) enum Exit {
 impl Exit {
     /// Success.
     pub(crate) const OK: Self = Self::Code(0);
+    /// `doctor --strict` found something that makes locks weaker.
+    pub(crate) const WARNED: Self = Self::Code(1);
+    /// `doctor` found that locks do not work, or are not safe.
+    pub(crate) const FAILED: Self = Self::Code(2);
     /// The command line cannot be understood.
     pub(crate) const USAGE: Self = Self::Code(64);
     /// The lock is taken.

@@ -94,6 +94,7 @@ fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {
             Command::Ls(args) => cmd::ls::ls(&context, args).await,
             Command::Inspect(args) => cmd::inspect::inspect(&context, args).await,
             Command::Unlock(args) => cmd::unlock::unlock(&context, args).await,
+            Command::Doctor(args) => cmd::doctor::doctor(&context, args).await,
         }
     })
 }

@@ -148,6 +148,14 @@ impl Settings {
         }
     }
 
+    /// The URLs and the namespace, after the messages about the choice. For a command that opens no
+    /// client.
+    pub(crate) fn chosen(&self, talk: &Talk) -> Result<(&[String], Option<&str>), Failure> {
+        self.announce(talk);
+        self.make_default_directory()?;
+        Ok((&self.urls, self.namespace.as_deref()))
+    }
+
     async fn open(&self, who: Identity) -> Result<Client, Error> {
         let builder = match &self.urls[..] {
             [url] => Client::builder(url),

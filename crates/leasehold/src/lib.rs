@@ -22,6 +22,7 @@
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
+//! | check that a store keeps locks safely | [`doctor::diagnose`] |
 //! | end the program | [`Client::shutdown`] |
 //! | write a store of your own | [`store::Store`], [`store::InOrder`], [`Client::with_store`] |
 //!
@@ -108,6 +109,8 @@
 //! | `sqlite` | yes | leases in one file, for the processes of one user on one machine |
 
 pub mod core;
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+pub mod doctor;
 pub mod host;
 pub mod store;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 mod chain;
+pub(crate) mod doctor;
 pub(crate) mod inspect;
 pub(crate) mod ls;
 pub(crate) mod release;

@@ -9,6 +9,7 @@ mod harness;
 mod bad_input;
 mod choosing;
 mod counting;
+mod doctor;
 mod exit_codes;
 mod json;
 mod keeping;

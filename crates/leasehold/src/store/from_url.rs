@@ -136,26 +136,51 @@ enum Opened {
 
 impl Opened {
     fn from_url(url: &str, host: Arc<dyn Host>) -> Result<Self, Error> {
+        Ok(match Named::of(url)? {
+            Named::Memory(None) => Self::Here(AnyStore::new(MemoryStore::new(host))),
+            Named::Memory(Some(name)) => {
+                Self::Here(AnyStore::new(MemoryStore::shared(&name, host)))
+            }
+            #[cfg(feature = "redis")]
+            Named::Redis(connector) => {
+                let store = super::RedisStore::open(connector.clone(), host);
+                Self::Redis(store, connector)
+            }
+            #[cfg(feature = "sqlite")]
+            Named::File(path) => Self::Here(AnyStore::new(super::SqliteStore::open(&path, host)?)),
+        })
+    }
+}
+
+/// What a URL names. Nothing is opened yet.
+pub(crate) enum Named {
+    /// A store in this process, maybe one that is shared under a name.
+    Memory(Option<String>),
+    #[cfg(feature = "redis")]
+    Redis(super::redis::RedisConnector),
+    #[cfg(feature = "sqlite")]
+    File(std::path::PathBuf),
+}
+
+impl Named {
+    /// Reads a URL.
+    pub(crate) fn of(url: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = url.split_once(':') else {
             return Err(no_scheme(url, "it has no scheme"));
         };
         match scheme.to_ascii_lowercase().as_str() {
-            "memory" if rest.is_empty() => Ok(Self::Here(AnyStore::new(MemoryStore::new(host)))),
-            "memory" => Ok(Self::Here(AnyStore::new(MemoryStore::shared(rest, host)))),
+            "memory" if rest.is_empty() => Ok(Self::Memory(None)),
+            "memory" => Ok(Self::Memory(Some(rest.to_owned()))),
             // `RedisConnector::new` refuses the last one with a reason, and TLS if it is not there.
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "unix" | "redis+sentinel" | "rediss+sentinel"
-            | "redis+cluster" => {
-                let connector = super::redis::RedisConnector::new(url)?;
-                let store = super::RedisStore::open(connector.clone(), host);
-                Ok(Self::Redis(store, connector))
-            }
+            | "redis+cluster" => Ok(Self::Redis(super::redis::RedisConnector::new(url)?)),
             #[cfg(feature = "sqlite")]
             "sqlite" => {
                 let path = sqlite_path(rest).map_err(|reason| {
                     not_understood(url, reason, "write `sqlite:PATH` with the path of a file")
                 })?;
-                Ok(Self::Here(AnyStore::new(super::SqliteStore::open(path.as_ref(), host)?)))
+                Ok(Self::File(path.into()))
             }
             "valkey" => Err(no_scheme(url, "write `redis://` for a Valkey server too")),
             _ => Err(no_scheme(url, "its scheme is not known to this build")),

@@ -33,6 +33,8 @@ pub use answer::{
 };
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+pub(crate) use from_url::Named;
 pub use from_url::{from_url, quorum_from_urls, redact_url};
 pub use hint::{Hint, HintSink};
 pub use in_order::InOrder;

@@ -85,6 +85,24 @@ impl RedisConnector {
         one.endpoint.is_of_one_server_with(&other.endpoint) && one.access.db != other.access.db
     }
 
+    /// The terms of the URL.
+    pub(crate) fn terms(&self) -> Terms {
+        self.address.access.terms
+    }
+
+    /// What the URL says.
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The sentinels that name the server, if there are any.
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        match &self.server {
+            Server::Named(sentinels, _) => Some(sentinels),
+            Server::There(_) => None,
+        }
+    }
+
     /// Uses other terms than the URL, for tests that cannot wait for a minute.
     #[doc(hidden)]
     #[must_use]

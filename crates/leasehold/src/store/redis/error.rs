@@ -69,7 +69,7 @@ pub(super) fn without_arguments(text: &str) -> &str {
 }
 
 /// Text from outside, escaped and shortened for messages.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars().take(SAID_MAX) {
         match c {

@@ -13,6 +13,7 @@ mod codec;
 mod connect;
 mod connector;
 mod error;
+pub(crate) mod examine;
 mod hints;
 mod keys;
 mod options;

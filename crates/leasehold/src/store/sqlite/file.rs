@@ -224,9 +224,7 @@ fn create(path: &Path) -> Result<(), Error> {
 }
 
 fn refuse_network(path: &Path) -> Result<(), Error> {
-    let found =
-        rustix::fs::statfs(path).map_err(|error| cannot(path, "be examined", error.into()))?;
-    match shared_file_system(file_system_magic(found.f_type)) {
+    match shared_by_others(path).map_err(|error| cannot(path, "be examined", error))? {
         None => Ok(()),
         Some(name) => Err(refused(
             path,
@@ -236,6 +234,12 @@ fn refuse_network(path: &Path) -> Result<(), Error> {
             ),
         )),
     }
+}
+
+/// The file system of a path, if other machines or programs may share it.
+pub(super) fn shared_by_others(path: &Path) -> io::Result<Option<&'static str>> {
+    let found = rustix::fs::statfs(path)?;
+    Ok(shared_file_system(file_system_magic(found.f_type)))
 }
 
 /// The magic number of a file system. It has 32 bits, whatever type carries it.

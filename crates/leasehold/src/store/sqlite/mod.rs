@@ -23,6 +23,7 @@ mod busy;
 mod ear;
 mod engine;
 mod error;
+pub(crate) mod examine;
 mod file;
 mod gate;
 mod line_rows;

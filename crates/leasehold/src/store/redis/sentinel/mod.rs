@@ -28,7 +28,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use self::decision::{Answer, Named, Place, decide};
 use self::node::Node;
-use super::connector::Stream;
+use super::connector::{Connector, Stream};
 use super::sockets::open_tcp;
 use super::tls::Tls;
 use super::url::{SentinelAddress, host_and_port_text};
@@ -89,6 +89,12 @@ impl Sentinels {
             listening: OnceLock::new(),
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Each sentinel, and the name of the primary.
+    pub(super) fn watchers(&self) -> Vec<(&dyn Connector, &str)> {
+        let primary = self.shared.primary.as_str();
+        self.shared.nodes.iter().map(|node| (node as &dyn Connector, primary)).collect()
     }
 
     /// Opens a stream to the primary. It fails when the sentinels name another server.

@@ -44,7 +44,7 @@ fn explained(heard: &Heard, error: Error) -> Error {
 
 /// The same decision as in strict.lua, from the answers to HMGET, INFO and TIME. Writes nothing.
 /// Change both together.
-fn conclude(
+pub(in crate::store::redis) fn conclude(
     strict: Strict,
     run_id: Option<&str>,
     epoch: &Value,

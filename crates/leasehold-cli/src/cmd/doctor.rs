@@ -1,0 +1,108 @@
+//! `leasehold doctor`: checks that the store keeps locks safely.
+
+use leasehold::doctor::{Check, Diagnosis, Verdict, acl_rules, diagnose};
+use leasehold::host::SystemHost;
+use serde_json::json;
+
+use super::Context;
+use crate::args::Doctor;
+use crate::exit::{Exit, Failure};
+use crate::output::{escape, print, print_object};
+
+/// Examines the store and prints each check, or prints a rule for a user of it.
+pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Failure> {
+    if args.ttl.span < leasehold::Ttl::MIN.get() || args.ttl.span > leasehold::Ttl::MAX.get() {
+        return Err(args.ttl.ttl("doctor").err().map_or_else(
+            || Failure::config("this ttl cannot be used; the store was not contacted"),
+            |failure| Failure { name: None, ..failure },
+        ));
+    }
+    let (urls, namespace) = context.settings.chosen(&context.talk)?;
+    if let Some(prefix) = &args.print_acl {
+        return print_rules(context, &acl_rules(urls, prefix)?);
+    }
+    let found = diagnose(urls, namespace, args.ttl.span, SystemHost::shared()).await?;
+    if context.json {
+        print_object("doctor", object(&found))?;
+    } else {
+        print(&text(&found))?;
+    }
+    Ok(exit(&found, args.strict))
+}
+
+fn print_rules(context: &Context, rules: &[String]) -> Result<Exit, Failure> {
+    if rules.is_empty() {
+        let message = "no server is named, and a file needs no rule; nothing was changed; name a \
+                       server by --url";
+        return Err(Failure::config(message));
+    }
+    if context.json {
+        print_object("acl", json!({ "rules": rules }))?;
+    } else {
+        let lines: Vec<_> = rules.iter().map(|rule| escape(rule) + "\n").collect();
+        print(&lines.concat())?;
+    }
+    Ok(Exit::OK)
+}
+
+fn exit(found: &Diagnosis, strict: bool) -> Exit {
+    if found.has(Verdict::Fail) {
+        Exit::FAILED
+    } else if strict && found.has(Verdict::Warn) {
+        Exit::WARNED
+    } else {
+        Exit::OK
+    }
+}
+
+fn object(found: &Diagnosis) -> serde_json::Value {
+    let check = |check: &Check| {
+        json!({
+            "id": check.id,
+            "verdict": check.verdict.as_str(),
+            "node": if check.node.is_empty() { None } else { Some(&check.node) },
+            "evidence": check.evidence,
+            "why": check.why,
+            "remedy": check.remedy,
+        })
+    };
+    json!({
+        "checks": found.checks.iter().map(check).collect::<Vec<_>>(),
+        "survives": found.survives,
+        "does_not_survive": found.does_not_survive,
+        "fencing": found.fencing,
+    })
+}
+
+/// A paragraph for each store, with the reason and the remedy of each check that is not fine.
+fn text(found: &Diagnosis) -> String {
+    let width = found.checks.iter().map(|check| check.id.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    let mut node = None;
+    for check in &found.checks {
+        if node != Some(&check.node) {
+            let head = if check.node.is_empty() { "all nodes" } else { &check.node };
+            text.push_str(&format!("{}\n", escape(head)));
+            node = Some(&check.node);
+        }
+        let (verdict, evidence) = (check.verdict.as_str().to_uppercase(), escape(&check.evidence));
+        text.push_str(&format!("  {verdict:<8}{:<width$}  {evidence}\n", check.id));
+        if check.verdict != Verdict::Ok {
+            text.push_str(&format!("          why: {}\n", check.why));
+            if let Some(remedy) = &check.remedy {
+                text.push_str(&format!("          fix: {}\n", escape(remedy)));
+            }
+        }
+    }
+    let list = |events: &[&str]| {
+        let events: Vec<_> = events.iter().map(|event| format!("  - {event}\n")).collect();
+        if events.is_empty() { "  - nothing\n".to_owned() } else { events.concat() }
+    };
+    text.push_str(&format!(
+        "\nIn this deployment the lock survives:\n{}It does not survive:\n{}Use fencing: {}\n",
+        list(&found.survives),
+        list(&found.does_not_survive),
+        if found.fencing { "yes" } else { "no" }
+    ));
+    text
+}

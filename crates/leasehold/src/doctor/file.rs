@@ -1,0 +1,210 @@
+//! Checks of the file of an SQLite store.
+
+use super::check::{Check, Subject};
+use super::texts::{advice_of, bytes, cause_of, span};
+use crate::core::ttl::Ttl;
+use crate::store::sqlite::examine::FileFacts;
+
+const REACHABLE: Subject = Subject {
+    id: "reachable",
+    why: "Without its file, nobody gets a lock, and holders lose theirs.",
+};
+
+const FILE_SYSTEM: Subject = Subject {
+    id: "file-system",
+    why: "On a file system that machines share, the file locks of SQLite do not hold.",
+};
+
+const WRITES: Subject = Subject {
+    id: "writes",
+    why: "A lock is a write to the file, and to the log that SQLite keeps beside it.",
+};
+
+const OWNER: Subject =
+    Subject { id: "owner", why: "Whoever may write the file can take and end every lock." };
+
+const SPACE: Subject =
+    Subject { id: "free-space", why: "On a full disk nobody gets a lock, and none is renewed." };
+
+const BOOT: Subject = Subject {
+    id: "clock",
+    why: "Leases count from the boot of the machine, and those of an earlier boot must end.",
+};
+
+const ROUND_TRIP: Subject = Subject {
+    id: "round-trip",
+    why: "A renewal that takes too long loses the lock, and a slow acquire shortens the lease.",
+};
+
+const RELEASE: Subject = Subject {
+    id: "release",
+    why: "A release must end the lease of its owner, and never that of the next holder.",
+};
+
+const REACH: Subject = Subject {
+    id: "reach",
+    why: "Processes on other machines do not see the locks in a file, and take the same ones.",
+};
+
+/// How much space must be free.
+const FREE_MIN: u64 = 16 << 20;
+
+pub(super) fn checks(facts: &FileFacts, ttl: Ttl) -> Vec<Check> {
+    let checks = [
+        Some(reachable(facts)),
+        round_trip(facts, ttl),
+        Some(file_system(facts)),
+        Some(writes(facts)),
+        lease(facts),
+        owner(facts),
+        space(facts),
+        Some(boot(facts)),
+        Some(REACH.ok("only processes of this machine that use this file see its locks")),
+    ];
+    let node = format!("sqlite:{}", facts.path.display());
+    checks.into_iter().flatten().map(|check| check.at(&node)).collect()
+}
+
+fn reachable(facts: &FileFacts) -> Check {
+    match &facts.unopened {
+        Some(error) => REACHABLE.fail(
+            cause_of(error),
+            advice_of(error).unwrap_or_else(|| "correct the path in the URL".to_owned()),
+        ),
+        None if facts.exists => {
+            REACHABLE.ok("the file is a store, and SQLite keeps a log beside it")
+        }
+        None => REACHABLE.ok("there is no file yet: the first lock makes it"),
+    }
+}
+
+fn round_trip(facts: &FileFacts, ttl: Ttl) -> Option<Check> {
+    let mut all = facts.round_trips.clone();
+    all.sort_unstable();
+    let (median, slow) = (*all.get(all.len() / 2)?, *all.last()?);
+    let evidence = format!("p50 {}, at most {}", span(median), span(slow));
+    let longer = format!("use a ttl of at least {}, or a faster disk", span(slow * 100));
+    let is_slow = slow > ttl.get() / 100;
+    Some(if is_slow { ROUND_TRIP.warn(evidence, longer) } else { ROUND_TRIP.ok(evidence) })
+}
+
+fn file_system(facts: &FileFacts) -> Check {
+    match &facts.shared_by {
+        Ok(None) => FILE_SYSTEM.ok("the file system is local"),
+        Ok(Some(name)) => {
+            FILE_SYSTEM.fail(format!("the file system is {name}"), "choose a path on a local disk")
+        }
+        Err(error) => FILE_SYSTEM.unknown(error, "correct the path in the URL"),
+    }
+}
+
+fn writes(facts: &FileFacts) -> Check {
+    match &facts.no_new_file {
+        None => WRITES.ok("a file was made in the directory, and removed again"),
+        Some(error) => WRITES.fail(
+            format!("no file can be made in the directory: {error}"),
+            "let this user write the directory of the file, or choose another path",
+        ),
+    }
+}
+
+fn lease(facts: &FileFacts) -> Option<Check> {
+    Some(match facts.lease.as_ref()? {
+        Ok(true) => RELEASE.ok("a wrong token ended nothing, and the right one ended its lease"),
+        Ok(false) => RELEASE.fail(
+            "a probe lease was not granted, or was not released by its own token alone",
+            "run the command again; if it fails again, report it",
+        ),
+        Err(error) => RELEASE.fail(cause_of(error), "see the message"),
+    })
+}
+
+fn owner(facts: &FileFacts) -> Option<Check> {
+    let (owner, us, mode) = facts.owner?;
+    let evidence = format!("the file belongs to user {owner}, with the mode {:o}", mode & 0o777);
+    Some(if mode & 0o022 != 0 {
+        OWNER.warn(evidence, format!("chmod go-w {}", facts.path.display()))
+    } else if owner != us {
+        OWNER.warn(
+            format!("{evidence}, and this is user {us}"),
+            "run every process that shares the locks as one user",
+        )
+    } else {
+        OWNER.ok(evidence)
+    })
+}
+
+fn space(facts: &FileFacts) -> Option<Check> {
+    let free = facts.free?;
+    let evidence = format!("{} are free", bytes(free));
+    let is_short = free < FREE_MIN;
+    Some(if is_short { SPACE.warn(evidence, "free some space") } else { SPACE.ok(evidence) })
+}
+
+fn boot(facts: &FileFacts) -> Check {
+    if facts.has_boot_id {
+        BOOT.ok("the system identifies its boots, and its clock counts suspend")
+    } else {
+        BOOT.fail("/proc/sys/kernel/random/boot_id cannot be read", "mount /proc")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::error::{Error, ErrorKind};
+    use crate::doctor::Verdict;
+
+    fn healthy() -> FileFacts {
+        FileFacts {
+            path: "/a/locks.db".into(),
+            exists: true,
+            owner: Some((7, 7, 0o100_600)),
+            free: Some(1 << 30),
+            has_boot_id: true,
+            round_trips: vec![std::time::Duration::from_micros(10); 20],
+            lease: Some(Ok(true)),
+            shared_by: Ok(None),
+            no_new_file: None,
+            unopened: None,
+        }
+    }
+
+    #[test]
+    fn each_fault_of_a_file_is_named() {
+        type Change = fn(&mut FileFacts);
+        let table: &[(Change, &str, Verdict)] = &[
+            (|it| it.shared_by = Ok(Some("NFS")), "file-system", Verdict::Fail),
+            (|it| it.shared_by = Err("gone".into()), "file-system", Verdict::Unknown),
+            (|it| it.no_new_file = Some("denied".into()), "writes", Verdict::Fail),
+            (|it| it.owner = Some((7, 7, 0o100_666)), "owner", Verdict::Warn),
+            (|it| it.owner = Some((7, 8, 0o100_600)), "owner", Verdict::Warn),
+            (|it| it.free = Some(1), "free-space", Verdict::Warn),
+            (|it| it.has_boot_id = false, "clock", Verdict::Fail),
+            (|it| it.lease = Some(Ok(false)), "release", Verdict::Fail),
+            (
+                |it| it.unopened = Some(Error::new(ErrorKind::Config, "no store")),
+                "reachable",
+                Verdict::Fail,
+            ),
+            (
+                |it| it.round_trips = vec![std::time::Duration::from_secs(1)],
+                "round-trip",
+                Verdict::Warn,
+            ),
+        ];
+        let verdicts = |facts: &FileFacts| -> Vec<_> {
+            let checks = checks(facts, Ttl::DEFAULT);
+            checks.into_iter().filter(|it| it.verdict != Verdict::Ok).collect()
+        };
+        assert_eq!(verdicts(&healthy()), []);
+        for (change, id, verdict) in table {
+            let mut facts = healthy();
+            change(&mut facts);
+            let found = verdicts(&facts);
+            let [found] = &found[..] else { panic!("{id}: {found:?}") };
+            assert_eq!((found.id, found.verdict), (*id, *verdict));
+            assert!(found.remedy.is_some() && found.node == "sqlite:/a/locks.db");
+        }
+    }
+}

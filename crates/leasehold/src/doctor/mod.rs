@@ -1,0 +1,175 @@
+//! Finds out whether locks work in a deployment, and what they survive there.
+//!
+//! [`diagnose`] asks each store about itself, and tries what a lock relies on with keys of its own,
+//! which it removes. It needs no rights beyond those of a lock. With fewer rights, some checks are
+//! [`Unknown`](Verdict::Unknown) and name the right that they lack.
+//!
+//! Each check is a pure function over what was measured, so tests can cover every fault.
+
+mod check;
+#[cfg(feature = "sqlite")]
+mod file;
+#[cfg(feature = "redis")]
+mod server;
+mod survival;
+mod texts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
+use futures_util::future::join_all;
+
+use self::check::Subject;
+pub use self::check::{Check, Diagnosis, Verdict};
+#[cfg(feature = "redis")]
+pub use self::server::rule::acl_rules;
+use self::survival::{Deployment, Kind, survival};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::ttl::Ttl;
+use crate::host::Host;
+use crate::store::Named;
+#[cfg(feature = "redis")]
+use crate::store::redis::examine::{Facts, Patient};
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite;
+
+/// How long all questions together may take.
+#[cfg(feature = "redis")]
+const LIMIT: Duration = Duration::from_secs(9);
+
+const PRIVATE: Subject =
+    Subject { id: "reach", why: "Other processes do not see these locks, and take the same ones." };
+
+/// Examines the store that `urls` name: one store, or the nodes of a quorum. It judges them for
+/// locks with this `ttl`, and takes at most about 10 s.
+///
+/// The keys that it writes begin with `namespace`, if there is one. So a user who may only write
+/// keys with that prefix can run it.
+///
+/// # Errors
+///
+/// [`Config`](ErrorKind::Config) for a URL or a ttl that cannot be used. A store that cannot be
+/// reached is a failed check, not an error.
+///
+/// # Cancel safety
+///
+/// The keys that were written expire within 15 s.
+pub async fn diagnose(
+    urls: &[impl AsRef<str>],
+    namespace: Option<&str>,
+    ttl: Duration,
+    host: Arc<dyn Host>,
+) -> Result<Diagnosis, Error> {
+    let ttl = Ttl::new(ttl)?;
+    let named = urls.iter().map(|url| Named::of(url.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    if named.is_empty() {
+        let message = "no store is named; no request was sent; name one by its URL";
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    host.start()?;
+    let found = examine(named, &canary(namespace, &*host), &host).await;
+    Ok(judge(&found, ttl))
+}
+
+/// What was learned about all stores.
+#[derive(Debug, Default)]
+struct Found {
+    #[cfg(feature = "redis")]
+    servers: Vec<Facts>,
+    #[cfg(feature = "sqlite")]
+    files: Vec<sqlite::examine::FileFacts>,
+    /// The number of stores in this process.
+    private: usize,
+}
+
+/// The beginning of all keys that are written. Nobody else uses it.
+fn canary(namespace: Option<&str>, host: &dyn Host) -> String {
+    let mut random = [0; 16];
+    host.random(&mut random);
+    let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}:"));
+    format!("{prefix}leasehold:probe:{random}")
+}
+
+async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found {
+    let mut found = Found::default();
+    #[cfg(feature = "redis")]
+    let (mut patients, ends) = (Vec::new(), host.now() + LIMIT);
+    for named in named {
+        match named {
+            Named::Memory(_) => found.private += 1,
+            #[cfg(feature = "redis")]
+            Named::Redis(connector) => {
+                let canary = format!("{canary}:{}", patients.len());
+                patients.push(Patient::new(connector, Arc::clone(host), ends, canary));
+            }
+            #[cfg(feature = "sqlite")]
+            Named::File(path) => {
+                found.files.push(sqlite::examine::examine(&path, host, canary).await);
+            }
+        }
+    }
+    #[cfg(feature = "redis")]
+    {
+        join_all(patients.iter_mut().map(Patient::examine)).await;
+        let marks: Vec<_> = patients.iter().map(Patient::mark).collect();
+        if marks.len() > 1 {
+            join_all(patients.iter_mut().map(|patient| patient.look_for(&marks))).await;
+        }
+        found.servers = join_all(patients.into_iter().map(Patient::end)).await;
+    }
+    found
+}
+
+/// Decides what the facts mean.
+fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
+    let mut checks = Vec::new();
+    let (mut nodes, mut deployment) = (found.private, Deployment::default());
+    for _ in 0..found.private {
+        let evidence = "the store is in the memory of this process";
+        checks.push(PRIVATE.warn(evidence, "name a file or a server by its URL").at("memory:"));
+        deployment.kind = Kind::Memory;
+    }
+    #[cfg(feature = "sqlite")]
+    for facts in &found.files {
+        nodes += 1;
+        deployment.kind = Kind::File;
+        checks.extend(file::checks(facts, ttl));
+    }
+    #[cfg(feature = "redis")]
+    {
+        nodes += found.servers.len();
+        checks.extend(found.servers.iter().flat_map(|facts| server::checks(facts, ttl)));
+        let together = if nodes > 1 {
+            server::nodes::checks(nodes, &found.servers.iter().collect::<Vec<_>>())
+        } else {
+            Vec::new()
+        };
+        if !found.servers.is_empty() {
+            deployment = server::deployment(&found.servers, &together);
+        }
+        checks.extend(together);
+    }
+    deployment.nodes = nodes;
+    deployment.grants = nodes - failing(&checks) > nodes / 2;
+    let survival = survival(&deployment);
+    Diagnosis {
+        checks,
+        survives: survival.yes,
+        does_not_survive: survival.no,
+        fencing: survival.fencing,
+    }
+}
+
+/// The checks without which a node grants no lock.
+const VITAL: [&str; 6] = ["reachable", "role", "mode", "writes", "rights", "release"];
+
+/// How many nodes grant no lock.
+fn failing(checks: &[Check]) -> usize {
+    let failed = checks.iter().filter(|it| it.verdict == Verdict::Fail && VITAL.contains(&it.id));
+    let mut nodes: Vec<_> = failed.map(|check| &check.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes.len()
+}

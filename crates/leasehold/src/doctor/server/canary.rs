@@ -1,0 +1,115 @@
+//! Checks of what a lock does: write, release, and wake others. They were tried on canary keys.
+
+use super::gap::unanswered;
+use crate::doctor::check::{Check, Subject};
+use crate::store::redis::examine::rights::{LINE, LOCK};
+use crate::store::redis::examine::{Facts, Gap};
+
+const WRITES: Subject = Subject {
+    id: "writes",
+    why: "A lock is a write: a server that refuses writes grants nothing.",
+};
+
+const RELEASE: Subject = Subject {
+    id: "release",
+    why: "A release must delete the lock of its owner, and never that of the next holder.",
+};
+
+const RIGHTS: Subject = Subject {
+    id: "rights",
+    why: "Without one of these commands, a step of a lock fails, maybe only when it is released.",
+};
+
+const WAKING: Subject = Subject {
+    id: "wake-up",
+    why: "Waiters are woken by messages. Without them they poll, so each hand-over is slower.",
+};
+
+pub(super) fn writes(facts: &Facts) -> Check {
+    let gap = match &facts.write {
+        Ok(()) => return WRITES.ok("a key with a short ttl was written"),
+        Err(gap) => gap,
+    };
+    let Gap::Refused { code, text } = gap else {
+        if *gap == Gap::Denied {
+            let rule = format!("ACL SETUSER {} +set", facts.user());
+            return WRITES.fail("the user has no right to `SET`", rule);
+        }
+        return unanswered(WRITES, gap, facts.user(), "SET");
+    };
+    let remedy = match code.as_str() {
+        "OOM" => "CONFIG SET maxmemory to more, or remove data",
+        "MISCONF" => "free the disk of the server, see its log, and run BGSAVE",
+        "READONLY" => "name the primary in the URL",
+        "NOREPLICAS" => "bring the replicas back that `min-replicas-to-write` demands",
+        "CLUSTERDOWN" | "MOVED" | "ASK" => "use a server outside of a cluster",
+        _ => "read the log of the server",
+    };
+    WRITES.fail(format!("the server refused a write: {text}"), remedy)
+}
+
+pub(super) fn release(facts: &Facts) -> Check {
+    match &facts.release {
+        Ok(tried) if tried.by_wrong_token => RELEASE.fail(
+            "a wrong token deleted a key",
+            "use Redis or Valkey: the scripts of this server do not compare",
+        ),
+        Ok(tried) if !tried.by_right_token => RELEASE.fail(
+            "the right token did not delete its key",
+            "use Redis or Valkey: the scripts of this server do not delete",
+        ),
+        Ok(_) => RELEASE.ok("a wrong token deleted nothing, and the right one deleted its key"),
+        Err(Gap::Denied) => RELEASE.fail(
+            "the user has no right to scripts, or to a command in them",
+            format!("ACL SETUSER {} {LOCK}", facts.user()),
+        ),
+        Err(Gap::Absent) => RELEASE.fail(
+            "the server has no scripts",
+            "use Valkey, or Redis 6.2 or later, without renamed commands",
+        ),
+        Err(gap) => unanswered(RELEASE, gap, facts.user(), "EVAL"),
+    }
+}
+
+/// Which commands are missing, if that could be tried.
+pub(super) fn rights(facts: &Facts) -> Option<Check> {
+    let user = facts.user();
+    if facts.missing.is_empty() {
+        return match &facts.write {
+            Ok(()) => Some(RIGHTS.ok(format!("user `{user}` may run every command of a lock"))),
+            // The check of writes says it.
+            Err(Gap::Refused { .. }) => None,
+            Err(gap) => Some(unanswered(RIGHTS, gap, user, "SET")),
+        };
+    }
+    let rules: Vec<_> = facts.missing.iter().map(|right| format!("+{right}")).collect();
+    let rules = rules.join(" ");
+    let evidence = format!("user `{user}` may not run, or the server does not know: {rules}");
+    let remedy = format!("ACL SETUSER {user} {rules}");
+    let is_of = |list: &str| list.split(' ').any(|right| rules.split(' ').any(|it| it == right));
+    Some(if is_of(LOCK) || is_of(LINE) {
+        RIGHTS.fail(evidence, remedy)
+    } else {
+        RIGHTS.warn(format!("{evidence} (for `ls` and `inspect`)"), remedy)
+    })
+}
+
+pub(super) fn waking(facts: &Facts) -> Check {
+    let user = facts.user();
+    match &facts.message {
+        Ok(true) => WAKING.ok("a message arrived on a second connection"),
+        Ok(false) => WAKING.warn(
+            "a message that was published did not arrive",
+            "connect to the server itself: some proxies lose messages",
+        ),
+        Err(Gap::Denied | Gap::DeniedChannel) => WAKING.warn(
+            format!("user `{user}` may not publish and subscribe"),
+            format!("ACL SETUSER {user} +publish +subscribe &:lh:inbox:*"),
+        ),
+        Err(Gap::Absent) => WAKING.warn(
+            "the server has no `PUBLISH` or no `SUBSCRIBE`",
+            "use Valkey, or Redis 6.2 or later, without renamed commands",
+        ),
+        Err(gap) => unanswered(WAKING, gap, user, "PUBLISH"),
+    }
+}

@@ -1,0 +1,44 @@
+//! A check without an answer: says why there is none, and which right would allow it.
+
+use crate::doctor::check::{Check, Subject};
+use crate::store::redis::examine::Gap;
+
+/// The check for a question that this user asked by `command`.
+pub(super) fn unanswered(subject: Subject, gap: &Gap, user: &str, command: &str) -> Check {
+    let right = command.split(' ').next().unwrap_or_default().to_ascii_lowercase();
+    match gap {
+        Gap::Denied => subject.unknown(
+            format!("user `{user}` has no right to `{command}`"),
+            format!("ACL SETUSER {user} +{right}"),
+        ),
+        Gap::DeniedKey => subject.unknown(
+            format!("user `{user}` has no right to the keys of this check"),
+            format!(
+                "name the prefix that the user may write by --namespace, or: ACL SETUSER {user} \
+                 ~leasehold:probe:*"
+            ),
+        ),
+        Gap::DeniedChannel => subject.unknown(
+            format!("user `{user}` has no right to the channel of this check"),
+            format!("ACL SETUSER {user} &:lh:inbox:*"),
+        ),
+        Gap::Absent => subject.unknown(
+            format!("the server does not know `{command}`"),
+            "use Valkey, or Redis 6.2 or later, without renamed commands",
+        ),
+        Gap::Refused { text, .. } => subject.unknown(
+            format!("the server refused `{command}`: {text}"),
+            "read the other checks, and the log of the server",
+        ),
+        Gap::Silent => subject.unknown(
+            format!("no answer to `{command}` came in time"),
+            "run the command again, and read the log of the server",
+        ),
+        Gap::Strange => subject.unknown(
+            format!("the answer to `{command}` is not that of a Redis server"),
+            "use Valkey, or Redis 6.2 or later",
+        ),
+        Gap::NotAsked => subject
+            .unknown("an earlier question failed", "see the other checks, and run this again"),
+    }
+}

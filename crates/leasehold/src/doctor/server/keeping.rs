@@ -1,0 +1,183 @@
+//! Checks whether a server keeps what it granted: memory, disk, restarts.
+
+use std::time::Duration;
+
+use super::gap::unanswered;
+use crate::core::ttl::Ttl;
+use crate::doctor::check::{Check, Subject};
+use crate::doctor::texts::{bytes, span};
+use crate::store::redis::examine::{Facts, Gap};
+
+const EVICTION: Subject =
+    Subject { id: "eviction", why: "An evicted key is a lock that two holders can have." };
+
+const MEMORY: Subject = Subject {
+    id: "memory",
+    why: "A server without memory grants nothing. Held locks are still renewed and released.",
+};
+
+const PERSISTENCE: Subject = Subject {
+    id: "persistence",
+    why: "A server that forgets its data in a restart grants locks that others still hold.",
+};
+
+const SAVING: Subject = Subject {
+    id: "saving",
+    why: "A server that cannot save may refuse all writes, releases included.",
+};
+
+const RESTART: Subject = Subject {
+    id: "restart",
+    why: "A server that started within the last ttl may have forgotten leases that still run.",
+};
+
+const STRICT: Subject = Subject {
+    id: "strict",
+    why: "A strict server grants nothing new while leases from before a restart may still run.",
+};
+
+/// Whether the server may drop locks for want of memory.
+pub(super) fn eviction(facts: &Facts) -> Check {
+    let (Some(policy), Some(max)) = (facts.text("maxmemory_policy"), facts.number("maxmemory"))
+    else {
+        return no_info(EVICTION, facts);
+    };
+    let evicted = facts.number("evicted_keys").unwrap_or(0);
+    let bound =
+        if max == 0 { "no `maxmemory`".to_owned() } else { format!("{} in all", bytes(max)) };
+    let evidence = format!("`maxmemory-policy {policy}`, {bound}, {evicted} keys evicted");
+    let remedy = "CONFIG SET maxmemory-policy noeviction, or give locks a server of their own";
+    if policy != "noeviction" && max > 0 {
+        EVICTION.fail(evidence, remedy)
+    } else if evicted > 0 {
+        EVICTION.warn(evidence, "keep `maxmemory-policy noeviction`, and CONFIG RESETSTAT")
+    } else {
+        EVICTION.ok(evidence)
+    }
+}
+
+/// Whether the memory is nearly used up.
+pub(super) fn memory(facts: &Facts) -> Check {
+    let (Some(used), Some(max)) = (facts.number("used_memory"), facts.number("maxmemory")) else {
+        return no_info(MEMORY, facts);
+    };
+    if max == 0 {
+        return MEMORY.ok(format!("{} used, no limit", bytes(used)));
+    }
+    let percent = used.saturating_mul(100) / max;
+    let evidence = format!("{} of {} used, {percent} %", bytes(used), bytes(max));
+    if percent > 80 {
+        MEMORY.warn(evidence, "CONFIG SET maxmemory to more, or remove data")
+    } else {
+        MEMORY.ok(evidence)
+    }
+}
+
+/// Whether grants reach a disk, and how fast.
+pub(super) fn persistence(facts: &Facts) -> Check {
+    let is_strict = facts.terms.strict.is_some();
+    let has_log = has_log(facts);
+    let appendfsync = facts.appendfsync.as_deref().ok();
+    match (has_log, &facts.fsync) {
+        (Some(true), fsync) => {
+            let how = appendfsync.map_or_else(String::new, |it| format!(", `appendfsync {it}`"));
+            let confirmed = match fsync {
+                Ok((1.., took)) => format!("; a write was on disk after {}", span(*took)),
+                Ok(_) => "; a write was not on disk after 1 s".to_owned(),
+                Err(_) => String::new(),
+            };
+            let evidence = format!("there is an append-only file{how}{confirmed}");
+            if appendfsync == Some("no") && !is_strict {
+                return PERSISTENCE.warn(evidence, "CONFIG SET appendfsync everysec");
+            }
+            PERSISTENCE.ok(evidence)
+        }
+        (Some(false), _) if is_strict => PERSISTENCE.ok(
+            "there is no append-only file; `strict=yes` covers a restart by granting nothing for \
+             65 s",
+        ),
+        (Some(false), _) => PERSISTENCE.warn(
+            "there is no append-only file: a restart forgets the leases",
+            "CONFIG SET appendonly yes and CONFIG REWRITE, or add `?strict=yes` to the URL of \
+             every client",
+        ),
+        (None, Err(gap @ Gap::Denied)) => unanswered(PERSISTENCE, gap, facts.user(), "WAITAOF"),
+        (None, _) => no_info(PERSISTENCE, facts),
+    }
+}
+
+/// Whether the server has an append-only file. WAITAOF needs no right to INFO.
+pub(super) fn has_log(facts: &Facts) -> Option<bool> {
+    match &facts.fsync {
+        Ok(_) => Some(true),
+        Err(Gap::Refused { text, .. }) if text.contains("appendonly") => Some(false),
+        Err(_) => facts.number("aof_enabled").map(|enabled| enabled == 1),
+    }
+}
+
+/// Whether the last writes to disk worked.
+pub(super) fn saving(facts: &Facts) -> Check {
+    let states = ["rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"];
+    let failed: Vec<_> =
+        states.into_iter().filter(|name| facts.text(name) == Some("err")).collect();
+    if facts.text(states[0]).is_none() {
+        no_info(SAVING, facts)
+    } else if failed.is_empty() {
+        SAVING.ok("the last writes to disk worked")
+    } else if matches!(&facts.write, Err(Gap::Refused { code, .. }) if code == "MISCONF") {
+        let evidence = format!("{} is `err`, and the server refuses writes", failed.join(", "));
+        SAVING.fail(evidence, "free the disk of the server, see its log, and run BGSAVE")
+    } else {
+        let evidence = format!("{} is `err`", failed.join(", "));
+        SAVING.warn(evidence, "free the disk of the server, see its log, and run BGSAVE")
+    }
+}
+
+/// Whether the server started a short time ago.
+pub(super) fn restart(facts: &Facts, ttl: Ttl) -> Check {
+    let Some(uptime) = facts.number("uptime_in_seconds").map(Duration::from_secs) else {
+        return no_info(RESTART, facts);
+    };
+    let was_replica =
+        facts.text("master_replid2").is_some_and(|id| id.bytes().any(|digit| digit != b'0'));
+    let before = if was_replica { "; it was a replica of another server before" } else { "" };
+    let evidence = format!("the server started {} s ago{before}", uptime.as_secs());
+    if uptime < ttl.get() && facts.terms.strict.is_none() {
+        let left = (ttl.get() - uptime).as_secs() + 1;
+        RESTART.warn(evidence, format!("wait for {left} s before you rely on a lock"))
+    } else {
+        RESTART.ok(evidence)
+    }
+}
+
+/// Whether the clients agree on strictness, and whether the server is quarantined.
+pub(super) fn strict(facts: &Facts) -> Check {
+    let is_strict = facts.terms.strict.is_some();
+    let epoch = match &facts.epoch {
+        Ok(epoch) => *epoch,
+        Err(gap) if is_strict => return unanswered(STRICT, gap, facts.user(), "EXISTS"),
+        Err(_) => false,
+    };
+    match (is_strict, epoch, &facts.quarantine) {
+        (false, true, _) => STRICT.fail(
+            "the clients of this database are strict (it has the key `:lh:epoch`), and this URL \
+             is not",
+            "add `?strict=yes` to the URL",
+        ),
+        (false, false, _) => STRICT.ok("the clients of this database are not strict"),
+        (true, _, Ok(Some(left))) => STRICT.warn(
+            format!("the server is quarantined: it grants nothing new for {}", span(*left)),
+            "wait until the quarantine is over",
+        ),
+        (true, _, Ok(None)) => STRICT.ok("the clients are strict, and there is no quarantine"),
+        (true, _, Err(gap)) => unanswered(STRICT, gap, facts.user(), "INFO"),
+    }
+}
+
+/// The check if INFO does not tell.
+pub(super) fn no_info(subject: Subject, facts: &Facts) -> Check {
+    match &facts.info {
+        Err(gap) => unanswered(subject, gap, facts.user(), "INFO"),
+        Ok(_) => subject.unknown("`INFO` does not tell", "ask whoever runs this server"),
+    }
+}

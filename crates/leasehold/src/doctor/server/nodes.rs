@@ -1,0 +1,114 @@
+//! Checks of several stores together: whether they fail one by one.
+
+use std::collections::BTreeMap;
+
+use super::clock::offset_us;
+use crate::doctor::check::{Check, Subject};
+use crate::doctor::texts::span;
+use crate::store::redis::examine::Facts;
+
+const COUNT: Subject = Subject {
+    id: "quorum-size",
+    why: "A majority must work: three nodes survive the loss of one, two nodes that of none.",
+};
+
+pub(super) const INDEPENDENT: Subject = Subject {
+    id: "independent-nodes",
+    why: "Two nodes that are one server, or copy each other, have two votes and fail together.",
+};
+
+const HOSTS: Subject =
+    Subject { id: "distinct-hosts", why: "Nodes on one machine fail together with it." };
+
+const CLOCKS: Subject = Subject {
+    id: "clock-spread",
+    why: "Only fencing tokens depend on it: a node behind the others costs one more step each.",
+};
+
+/// The largest spread of the clocks without a warning, in µs.
+const SPREAD_MAX_US: u64 = 1_000_000;
+
+/// The checks of all nodes together.
+pub(in crate::doctor) fn checks(nodes: usize, servers: &[&Facts]) -> Vec<Check> {
+    let all = [Some(count(nodes)), independent(servers), hosts(nodes, servers), clocks(servers)];
+    all.into_iter().flatten().collect()
+}
+
+fn count(nodes: usize) -> Check {
+    let evidence = format!("there are {nodes} nodes, and {} must work", nodes / 2 + 1);
+    match nodes {
+        2 => COUNT.fail(evidence, "name three servers, or one"),
+        _ if nodes.is_multiple_of(2) => {
+            COUNT.warn(evidence, format!("name {} servers: they survive as much", nodes - 1))
+        }
+        _ => COUNT.ok(evidence),
+    }
+}
+
+/// Whether a write on one node stays there, and no two nodes share a process or a history.
+fn independent(servers: &[&Facts]) -> Option<Check> {
+    let label = |number: usize| servers[number].place.label.as_str();
+    let mut faults = Vec::new();
+    let mut is_seen = false;
+    for (number, facts) in servers.iter().enumerate() {
+        for (other, mark) in facts.marks.iter().enumerate() {
+            is_seen |= other != number && mark.is_ok();
+            if other != number && *mark == Ok(true) && servers[other].write.is_ok() {
+                let (from, to) = (label(other), label(number));
+                faults.push(format!("a write to {from} appears at {to}"));
+            }
+        }
+        for (other, earlier) in servers[..number].iter().enumerate() {
+            for (name, what) in [("run_id", "one process"), ("master_replid", "one history")] {
+                let id = facts.text(name);
+                if id.is_some() && id == earlier.text(name) {
+                    faults.push(format!("{} and {} are {what}", label(other), label(number)));
+                }
+            }
+        }
+    }
+    const REMEDY: &str = "name independent servers, each with its own data and without a common \
+                          primary";
+    if !faults.is_empty() {
+        Some(INDEPENDENT.fail(faults.join("; "), REMEDY))
+    } else if is_seen {
+        Some(INDEPENDENT.ok("a write to each node stays at that node"))
+    } else if servers.len() > 1 {
+        Some(INDEPENDENT.unknown("the nodes could not be compared", "see their other checks"))
+    } else {
+        None
+    }
+}
+
+fn hosts(nodes: usize, servers: &[&Facts]) -> Option<Check> {
+    let mut all = BTreeMap::<&str, usize>::new();
+    for facts in servers.iter().filter(|facts| !facts.place.has_sentinels) {
+        let host = facts.place.hosts.first().map_or("this machine", String::as_str);
+        *all.entry(host).or_default() += 1;
+    }
+    let (host, &most) = all.iter().max_by_key(|(_, count)| **count)?;
+    let evidence = format!("{most} of {nodes} nodes are at {host}");
+    Some(if most > 1 {
+        HOSTS.warn(evidence, "put each server on a machine of its own")
+    } else {
+        HOSTS.ok("each node is at another host")
+    })
+}
+
+fn clocks(servers: &[&Facts]) -> Option<Check> {
+    let offsets: Vec<_> = servers.iter().filter_map(|facts| offset_us(facts)).collect();
+    let first = offsets.iter().map(|(offset, _)| *offset).min()?;
+    let last = offsets.iter().map(|(offset, _)| *offset).max()?;
+    let error: u64 = offsets.iter().map(|(_, trip)| *trip).max()?;
+    let spread = last.abs_diff(first);
+    let evidence = format!(
+        "the clocks of {} nodes are {} apart",
+        offsets.len(),
+        span(std::time::Duration::from_micros(spread))
+    );
+    Some(if spread > SPREAD_MAX_US + 2 * error {
+        CLOCKS.warn(evidence, "run a time service such as chrony on every node")
+    } else {
+        CLOCKS.ok(evidence)
+    })
+}

@@ -1,0 +1,145 @@
+//! Checks of replicas, and of the sentinels that promote them.
+
+use std::time::Duration;
+
+use super::gap::unanswered;
+use super::keeping::no_info;
+use crate::core::ttl::Ttl;
+use crate::doctor::check::{Check, Subject};
+use crate::doctor::texts::{cause_of, span};
+use crate::store::redis::Replicas;
+use crate::store::redis::examine::{Facts, Info};
+
+const REPLICAS: Subject = Subject {
+    id: "replicas",
+    why: "Replicas copy later than the server answers. One that is promoted may lack a lease.",
+};
+
+const MIN_REPLICAS: Subject = Subject {
+    id: "min-replicas",
+    why: "An old primary that is cut off from its replicas goes on granting, beside the new one.",
+};
+
+const SENTINELS: Subject = Subject {
+    id: "sentinels",
+    why: "Too few sentinels name no new primary, so locks stay unavailable after a failure.",
+};
+
+const DOWN_AFTER: Subject = Subject {
+    id: "down-after",
+    why: "If a failover takes longer than the ttl, the holders lose their locks.",
+};
+
+/// The lag of a replica, in seconds, that is worth a warning. A replica reports each second.
+const LAG_MAX: u64 = 2;
+
+pub(super) fn replicas(facts: &Facts) -> Check {
+    let Some(count) = facts.number("connected_slaves") else {
+        return no_info(REPLICAS, facts);
+    };
+    if count == 0 {
+        return REPLICAS.ok("the server has no replicas");
+    }
+    let lag = (0..count).filter_map(|number| lag_of(facts.text(&format!("slave{number}"))?)).max();
+    let lag_text = lag.map_or_else(String::new, |lag| format!(", lag {lag} s at most"));
+    let confirmed = facts.wait.as_ref().ok().copied().and_then(|wait| u64::try_from(wait).ok());
+    let heard = confirmed.map_or_else(String::new, |it| format!(", {it} confirmed a write"));
+    let evidence = format!("the server has {count} replicas{lag_text}{heard}");
+    let is_late = confirmed.is_some_and(|it| it < count) || lag.is_some_and(|it| it > LAG_MAX);
+    let is_covered =
+        facts.terms.strict.is_some() || facts.terms.copies.replicas != Replicas::Count(0);
+    if is_late {
+        let remedy = "see the logs of the replicas and their network: `INFO replication`";
+        REPLICAS.warn(evidence, remedy)
+    } else if is_covered {
+        REPLICAS.ok(evidence)
+    } else {
+        REPLICAS.warn(
+            format!("{evidence}; the clients do not wait for them"),
+            "add `?replicas=majority` or `?strict=yes` to the URL of every client, or use several \
+             independent servers",
+        )
+    }
+}
+
+/// The lag in a line such as `ip=…,port=…,state=online,offset=…,lag=1`.
+fn lag_of(line: &str) -> Option<u64> {
+    line.split(',').find_map(|part| part.strip_prefix("lag="))?.parse().ok()
+}
+
+/// Whether an old primary stops taking writes. Nothing to check without replicas.
+pub(super) fn min_replicas(facts: &Facts) -> Option<Check> {
+    let count = facts.number("connected_slaves").filter(|count| *count > 0)?;
+    Some(match facts.number("min_slaves_good_slaves") {
+        Some(good) => MIN_REPLICAS
+            .ok(format!("`min-replicas-to-write` is set, and {good} replicas are near enough")),
+        None => MIN_REPLICAS.warn(
+            format!("the server has {count} replicas, and `min-replicas-to-write` is not set"),
+            "CONFIG SET min-replicas-to-write 1, and CONFIG SET min-replicas-max-lag 10",
+        ),
+    })
+}
+
+/// What the sentinels say. Nothing to check without them.
+pub(super) fn sentinels(facts: &Facts, ttl: Ttl) -> Vec<Check> {
+    let all = &facts.sentinels;
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let mut checks = vec![agreement(facts)];
+    let settings: Vec<_> = all.iter().filter_map(|it| it.primary.as_ref().ok()).collect();
+    let down_after = settings.iter().filter_map(|it| it.number("down-after-milliseconds")).max();
+    if let Some(ms) = down_after {
+        let (after, ttl) = (Duration::from_millis(ms), ttl.get());
+        let evidence =
+            format!("a primary counts as down after {}; the ttl is {}", span(after), span(ttl));
+        checks.push(if after > ttl {
+            let to = u64::try_from((ttl / 2).as_millis()).unwrap_or(u64::MAX);
+            let remedy = format!(
+                "SENTINEL SET NAME down-after-milliseconds {to} at each sentinel, or a longer ttl"
+            );
+            DOWN_AFTER.warn(evidence, remedy)
+        } else {
+            DOWN_AFTER.ok(evidence)
+        });
+    }
+    checks
+}
+
+fn agreement(facts: &Facts) -> Check {
+    let all = &facts.sentinels;
+    let silent: Vec<_> = all
+        .iter()
+        .filter_map(|it| Some(format!("{}: {}", it.label, cause_of(it.primary.as_ref().err()?))))
+        .collect();
+    let first = all.iter().find_map(|it| it.primary.as_ref().ok());
+    let Some(first) = first else {
+        return SENTINELS.fail(silent.join(" | "), "start the sentinels, or correct the URL");
+    };
+    let number = |info: &Info, name| info.number(name).unwrap_or(0);
+    let known = number(first, "num-other-sentinels") + 1;
+    let quorum = number(first, "quorum");
+    let evidence = format!(
+        "{} of {} sentinels answer; they know {known}, and {quorum} must agree",
+        all.len() - silent.len(),
+        all.len()
+    );
+    if let Some(refused) = all.iter().find(|it| it.has_quorum == Ok(false)) {
+        let evidence = format!("{evidence}; {} says that no failover is possible", refused.label);
+        return SENTINELS
+            .fail(evidence, "start more sentinels: SENTINEL CKQUORUM names the reason");
+    }
+    if !silent.is_empty() {
+        let evidence = format!("{evidence}; {}", silent.join(" | "));
+        return SENTINELS.warn(evidence, "start these sentinels, or remove them from the URL");
+    }
+    if known < 3 || quorum * 2 <= known {
+        let remedy = "run at least three sentinels on separate machines, and let a majority agree: \
+                      SENTINEL SET NAME quorum 2";
+        return SENTINELS.warn(evidence, remedy);
+    }
+    match all.iter().find_map(|it| it.has_quorum.as_ref().err()) {
+        Some(gap) => unanswered(SENTINELS, gap, "default", "SENTINEL CKQUORUM"),
+        None => SENTINELS.ok(evidence),
+    }
+}

@@ -1,0 +1,180 @@
+//! What a lock in a deployment survives. It follows from a few facts.
+
+/// The facts that decide.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Deployment {
+    /// Whether enough nodes grant locks now.
+    pub(super) grants: bool,
+    /// The number of nodes; one without a quorum.
+    pub(super) nodes: usize,
+    pub(super) kind: Kind,
+    /// Whether every node keeps grants in a file, as far as it tells.
+    pub(super) has_log: bool,
+    /// Whether a grant is on disk before it counts.
+    pub(super) is_on_disk: bool,
+    /// Whether a server that may have forgotten grants nothing for a while.
+    pub(super) is_strict: bool,
+    /// Whether sentinels let another server take over.
+    pub(super) has_failover: bool,
+    /// Whether there are replicas, which somebody may promote.
+    pub(super) has_replicas: bool,
+    /// Whether a server may drop keys for want of memory.
+    pub(super) evicts: bool,
+    /// Whether two nodes are one server, or copy each other.
+    pub(super) is_one_server: bool,
+}
+
+/// The kind of store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Servers.
+    #[default]
+    Servers,
+    /// A file on this machine.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "there are no files"))]
+    File,
+    /// The memory of one process.
+    Memory,
+}
+
+/// What is survived, what is not, and whether two holders may act after that.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Survival {
+    pub(super) yes: Vec<&'static str>,
+    pub(super) no: Vec<&'static str>,
+    pub(super) fencing: bool,
+}
+
+/// An event, whether the lock survives it, and whether two may hold it if not.
+type Row = (&'static str, bool, bool);
+
+pub(super) fn survival(it: &Deployment) -> Survival {
+    if !it.grants {
+        let no = vec!["anything: the store grants no locks now"];
+        return Survival { no, fencing: true, ..Survival::default() };
+    }
+    let rows = match it.kind {
+        Kind::Servers => servers(it),
+        Kind::File => vec![
+            ("the crash of any process", true, false),
+            ("a restart of the machine", true, false),
+            ("the loss of the file or its disk", false, true),
+        ],
+        Kind::Memory => vec![("the end of this process", false, false)],
+    };
+    let mut survival = Survival::default();
+    // A process that is paused cannot know it, in any deployment.
+    let always: [Row; 2] = [
+        ("the crash of a holder: the lock is free after its ttl", true, false),
+        ("a pause of the holder for longer than the ttl", false, true),
+    ];
+    for (event, is_survived, is_unsafe) in always.into_iter().take(1).chain(rows).chain([always[1]])
+    {
+        if is_survived {
+            survival.yes.push(event);
+        } else {
+            survival.no.push(event);
+            survival.fencing |= is_unsafe;
+        }
+    }
+    survival
+}
+
+fn servers(it: &Deployment) -> Vec<Row> {
+    // With three nodes or more, a minority may fail, if the nodes fail one by one.
+    let has_majority = it.nodes >= 3 && !it.is_one_server;
+    let mut rows: Vec<Row> = Vec::new();
+    if has_majority {
+        rows.push(("the loss of a minority of the servers", true, false));
+        rows.push(("a clock that jumps on a minority of the servers", true, false));
+        let forgets = it.is_strict || it.has_log;
+        rows.push(("a restart of a minority of the servers", forgets, true));
+        rows.push((
+            "a power loss of a minority of the servers",
+            it.is_strict || it.is_on_disk,
+            true,
+        ));
+    } else {
+        rows.push(("a restart of the server", it.is_strict || it.has_log, true));
+        rows.push(("a power loss of the server", it.is_strict || it.is_on_disk, true));
+        rows.push(("the loss of the server", it.has_failover, false));
+        rows.push(("a clock of the server that jumps ahead", false, true));
+    }
+    if it.has_failover || it.has_replicas {
+        rows.push(("a failover to a replica that lacks a lease", it.is_strict, true));
+    }
+    if it.evicts {
+        rows.push(("a server that is short of memory and drops keys", false, true));
+    }
+    if it.is_one_server {
+        rows.push(("the loss of the one server behind two nodes", false, true));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Deployment = Deployment {
+        grants: true,
+        nodes: 1,
+        kind: Kind::Servers,
+        has_log: false,
+        is_on_disk: false,
+        is_strict: false,
+        has_failover: false,
+        has_replicas: false,
+        evicts: false,
+        is_one_server: false,
+    };
+
+    #[test]
+    fn each_deployment_survives_what_its_facts_allow() {
+        let three = Deployment { nodes: 3, ..ONE };
+        // the deployment, a part of an event, whether it is survived
+        let table = [
+            (ONE, "restart of the server", false),
+            (ONE, "power loss", false),
+            (ONE, "the loss of the server", false),
+            (ONE, "clock of the server", false),
+            (Deployment { has_log: true, ..ONE }, "restart of the server", true),
+            (Deployment { has_log: true, ..ONE }, "power loss", false),
+            (Deployment { is_on_disk: true, ..ONE }, "power loss", true),
+            (Deployment { is_strict: true, ..ONE }, "restart of the server", true),
+            (Deployment { is_strict: true, ..ONE }, "power loss", true),
+            (Deployment { has_failover: true, ..ONE }, "the loss of the server", true),
+            (Deployment { has_failover: true, ..ONE }, "failover", false),
+            (Deployment { has_failover: true, is_strict: true, ..ONE }, "failover", true),
+            (Deployment { has_replicas: true, ..ONE }, "failover", false),
+            (Deployment { evicts: true, ..ONE }, "drops keys", false),
+            (three, "the loss of a minority", true),
+            (three, "clock that jumps on a minority", true),
+            (three, "restart of a minority", false),
+            (Deployment { has_log: true, ..three }, "restart of a minority", true),
+            (Deployment { is_one_server: true, ..three }, "behind two nodes", false),
+            (Deployment { is_one_server: true, ..three }, "the loss of the server", false),
+            (Deployment { nodes: 2, ..ONE }, "the loss of the server", false),
+            (Deployment { kind: Kind::File, ..ONE }, "restart of the machine", true),
+            (Deployment { kind: Kind::File, ..ONE }, "loss of the file", false),
+            (Deployment { grants: false, ..ONE }, "grants no locks", false),
+            (Deployment { kind: Kind::Memory, ..ONE }, "end of this process", false),
+        ];
+        for (deployment, event, expected) in table {
+            let found = survival(&deployment);
+            let is_in = |list: &[&str]| list.iter().any(|it| it.contains(event));
+            assert_eq!(is_in(&found.yes), expected, "{event}: {deployment:?} {found:?}");
+            assert_eq!(is_in(&found.no), !expected, "{event}: {deployment:?} {found:?}");
+        }
+    }
+
+    /// The table of one healthy quorum, in full.
+    #[test]
+    fn even_the_best_deployment_needs_fencing_for_a_paused_holder() {
+        let best = Deployment { nodes: 3, has_log: true, is_on_disk: true, is_strict: true, ..ONE };
+        let found = survival(&best);
+        assert_eq!(found.no, ["a pause of the holder for longer than the ttl"]);
+        assert!(found.fencing);
+        assert_eq!(found.yes.len(), 5);
+    }
+}

@@ -1,0 +1,161 @@
+//! Canary keys: tries on keys of our own what a lock relies on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::facts::{Answer, Expiry, Gap, Leftovers, Reading, Release};
+use super::line::Line;
+use crate::core::moment::Moment;
+use crate::host::Host;
+use crate::store::redis::codec::command::{Command, Value};
+use crate::store::redis::connector::Connector;
+use crate::store::redis::keys;
+
+/// How long the canary of expiry lives.
+const LIFE: Duration = Duration::from_millis(200);
+
+/// How much later than its end it must be gone. Servers end a key to the millisecond when somebody
+/// looks at it.
+const GONE_AFTER: Duration = Duration::from_millis(60);
+
+/// Deletes a key if it holds this token, as the release of a lock does.
+const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
+                       return redis.call('DEL', KEYS[1]) end return 0";
+
+/// How many steps of a scan look for locks, and how many keys each one sees.
+const SCAN_STEPS: usize = 5;
+const SCAN_COUNT: u64 = 500;
+
+/// The most locks whose end is looked at, and the most names that are kept.
+const LOCKS_MAX: usize = 200;
+const NAMES_MAX: usize = 5;
+
+/// Sets a key that ends by itself.
+pub(super) fn set(key: &str, value: &str, life: Duration) -> Command {
+    let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+    Command::new("SET").arg(key).arg(value).arg("PX").number(life)
+}
+
+/// A key whose end is waited for.
+pub(super) struct Dying {
+    key: String,
+    was_there: Option<bool>,
+    /// When it must be gone.
+    gone: Moment,
+}
+
+impl Dying {
+    pub(super) async fn begin(line: &mut Line, host: &Arc<dyn Host>, key: String) -> Answer<Self> {
+        let sent = host.now();
+        line.ask(set(&key, "canary", LIFE)).await?;
+        let written = host.now();
+        let is_there = exists(line, &key).await?;
+        let was_in_time = host.now().since(sent) < LIFE;
+        // It may have been there earlier, if it is gone and we were slow.
+        let was_there = was_in_time.then_some(is_there);
+        Ok(Self { key, was_there, gone: written + LIFE + GONE_AFTER })
+    }
+
+    pub(super) async fn end(self, line: &mut Line, host: &Arc<dyn Host>) -> Answer<Expiry> {
+        host.sleep_until(self.gone).await;
+        let stayed = exists(line, &self.key).await?;
+        if stayed {
+            line.ask(Command::new("DEL").arg(&self.key)).await?;
+        }
+        Ok(Expiry { was_there: self.was_there, stayed })
+    }
+}
+
+pub(super) async fn exists(line: &mut Line, key: &str) -> Answer<bool> {
+    match line.ask(Command::new("EXISTS").arg(key)).await? {
+        Value::Int(count) => Ok(count == 1),
+        _ => Err(Gap::Strange),
+    }
+}
+
+/// Deletes a key with a wrong token and with the right one.
+pub(super) async fn release(line: &mut Line, key: &str) -> Answer<Release> {
+    line.ask(set(key, "right", Duration::from_secs(5))).await?;
+    let delete = |token| Command::new("EVAL").arg(RELEASE).number(1).arg(key).arg(token);
+    let wrong = line.ask(delete("wrong")).await?;
+    let by_wrong_token = wrong != Value::Int(0) || !exists(line, key).await?;
+    let right = line.ask(delete("right")).await?;
+    let by_right_token = right == Value::Int(1) && !exists(line, key).await?;
+    Ok(Release { by_wrong_token, by_right_token })
+}
+
+/// Looks at the server's clock.
+pub(super) async fn reading(line: &mut Line, host: &Arc<dyn Host>) -> Answer<Reading> {
+    let sent = host.now();
+    let answer = line.ask(Command::new("TIME")).await?;
+    let (heard, wall) = (host.now(), host.wall());
+    let Value::Array(parts) = answer else { return Err(Gap::Strange) };
+    let number = |value: &Value| match value {
+        Value::Bytes(digits) => str::from_utf8(digits).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    let [seconds, micros] = &parts[..] else { return Err(Gap::Strange) };
+    let said = number(seconds)
+        .and_then(|seconds| seconds.checked_mul(1_000_000)?.checked_add(number(micros)?))
+        .ok_or(Gap::Strange)?;
+    let said = crate::core::moment::WallTime::from_unix_micros(said);
+    Ok(Reading { sent, heard, wall, said })
+}
+
+/// Publishes a message, and waits for it on a second connection.
+pub(super) async fn message(
+    line: &mut Line,
+    connector: &dyn Connector,
+    (host, ends): (&Arc<dyn Host>, Moment),
+    channel: &str,
+) -> Answer<bool> {
+    let mut listening = Line::open(connector, host, ends).await.map_err(|_| Gap::Silent)?;
+    listening.ask(Command::new("SUBSCRIBE").arg(channel)).await?;
+    let Value::Int(_) = line.ask(Command::new("PUBLISH").arg(channel).arg("canary")).await? else {
+        return Err(Gap::Strange);
+    };
+    match listening.hear().await {
+        Ok(Value::Array(words)) => Ok(words.last() == Some(&Value::Bytes(b"canary".to_vec()))),
+        Ok(_) | Err(Gap::Silent) => Ok(false),
+        Err(gap) => Err(gap),
+    }
+}
+
+/// Looks at a sample of the locks in the database.
+pub(super) async fn leftovers(line: &mut Line) -> Answer<Leftovers> {
+    let mut names = std::collections::BTreeSet::new();
+    let mut cursor = b"0".to_vec();
+    for _ in 0..SCAN_STEPS {
+        let scan = Command::new("SCAN").arg(&cursor).arg("MATCH").arg("*:lh:*");
+        let answer = line.ask(scan.arg("COUNT").number(SCAN_COUNT)).await?;
+        let Value::Array(parts) = answer else { return Err(Gap::Strange) };
+        let [Value::Bytes(next), Value::Array(found)] = &parts[..] else {
+            return Err(Gap::Strange);
+        };
+        let locks = found.iter().filter_map(|key| match key {
+            Value::Bytes(key) => keys::lock_of(str::from_utf8(key).ok()?),
+            _ => None,
+        });
+        names.extend(locks.map(|key| key.as_str().to_owned()));
+        cursor.clone_from(next);
+        if cursor == b"0" || names.len() >= LOCKS_MAX {
+            break;
+        }
+    }
+    let names: Vec<_> = names.into_iter().take(LOCKS_MAX).collect();
+    let asks: Vec<_> = names.iter().map(|name| Command::new("PTTL").arg(name)).collect();
+    let mut leftovers = Leftovers::default();
+    for (name, left) in names.iter().zip(line.ask_all(&asks).await) {
+        match left? {
+            Value::Int(-2) => {}
+            Value::Int(left) => {
+                leftovers.looked += 1;
+                if left == -1 && leftovers.endless.len() < NAMES_MAX {
+                    leftovers.endless.push(name.escape_debug().to_string());
+                }
+            }
+            _ => return Err(Gap::Strange),
+        }
+    }
+    Ok(leftovers)
+}

@@ -1,0 +1,267 @@
+//! What an examination learned about one server. Plain values, without any judgement.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::core::error::Error;
+use crate::core::moment::{Moment, WallTime};
+use crate::store::redis::codec::command::Value;
+use crate::store::redis::error::shown;
+use crate::store::redis::terms::Terms;
+
+/// The answer to a question, or why there is none.
+pub(crate) type Answer<T> = Result<T, Gap>;
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gap {
+    /// The user has no right to the command.
+    Denied,
+    /// The user has no right to the key.
+    DeniedKey,
+    /// The user has no right to the channel.
+    DeniedChannel,
+    /// The server does not know the command.
+    Absent,
+    /// The server refused for another reason. Both texts are escaped.
+    Refused { code: String, text: String },
+    /// No answer came in time, or the connection ended.
+    Silent,
+    /// The answer is not of the expected kind.
+    Strange,
+    /// The question was not asked, because an earlier one failed.
+    NotAsked,
+}
+
+/// The facts about one server.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) place: Place,
+    /// The terms of the URL.
+    pub(crate) terms: Terms,
+    /// Why no connection could be used.
+    pub(crate) unreached: Option<Error>,
+    /// Whether the connection ended, or an answer was missing, after the login.
+    pub(crate) fell_silent: bool,
+    pub(crate) round_trips: Vec<Duration>,
+    pub(crate) hello: Answer<Info>,
+    pub(crate) info: Answer<Info>,
+    /// The first word of the answer to ROLE.
+    pub(crate) role: Answer<String>,
+    /// The setting `appendfsync`.
+    pub(crate) appendfsync: Answer<String>,
+    /// The run id of the process behind a second connection.
+    pub(crate) second_run_id: Answer<String>,
+    /// The id of one connection, asked twice.
+    pub(crate) client_ids: Answer<[i64; 2]>,
+    /// The server's clock: several readings, the last one some time after the others.
+    pub(crate) clock: Answer<Vec<Reading>>,
+    /// A write of a canary key.
+    pub(crate) write: Answer<()>,
+    pub(crate) expiry: Answer<Expiry>,
+    pub(crate) release: Answer<Release>,
+    /// The commands that the user may not run, or the server does not know.
+    pub(crate) missing: Vec<&'static str>,
+    /// Whether a message arrived on the channel that it was published to.
+    pub(crate) message: Answer<bool>,
+    /// How many replicas confirmed the write, and how many were connected.
+    pub(crate) wait: Answer<i64>,
+    /// How many disks of this server confirmed the write, and how long that took.
+    pub(crate) fsync: Answer<(i64, Duration)>,
+    /// Whether the clients of this database are strict.
+    pub(crate) epoch: Answer<bool>,
+    /// How long the quarantine of a strict server will last, if there is one.
+    pub(crate) quarantine: Answer<Option<Duration>>,
+    pub(crate) leftovers: Answer<Leftovers>,
+    /// Which marks of all nodes are on this server, in the order of the nodes.
+    pub(crate) marks: Vec<Answer<bool>>,
+    /// What each sentinel says; empty without sentinels.
+    pub(crate) sentinels: Vec<SentinelFacts>,
+}
+
+/// The way to a server, as its URL says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// The URL without a login.
+    pub(crate) label: String,
+    /// The hosts of the URL; empty for a socket.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) db: u32,
+    pub(crate) has_login: bool,
+    pub(crate) has_tls: bool,
+    /// Whether sentinels name the server.
+    pub(crate) has_sentinels: bool,
+}
+
+/// One look at the server's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) sent: Moment,
+    pub(crate) heard: Moment,
+    /// Our time of day when the answer came.
+    pub(crate) wall: WallTime,
+    /// The server's time of day.
+    pub(crate) said: WallTime,
+}
+
+/// A key that was written with a short time to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    /// Whether it was there before its end; `None` if the look came too late.
+    pub(crate) was_there: Option<bool>,
+    /// Whether it was still there after its end.
+    pub(crate) stayed: bool,
+}
+
+/// A key that was deleted with a wrong token, and then with the right one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Release {
+    pub(crate) by_wrong_token: bool,
+    pub(crate) by_right_token: bool,
+}
+
+/// A sample of the locks of the database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leftovers {
+    /// How many locks were looked at.
+    pub(crate) looked: usize,
+    /// The names of locks without an end, escaped.
+    pub(crate) endless: Vec<String>,
+}
+
+/// What one sentinel says about the primary.
+#[derive(Debug)]
+pub(crate) struct SentinelFacts {
+    pub(crate) label: String,
+    /// The fields of SENTINEL MASTER, or why there are none.
+    pub(crate) primary: Result<Info, Error>,
+    /// Whether it says that enough sentinels can agree on a failover.
+    pub(crate) has_quorum: Answer<bool>,
+}
+
+/// Names and values, escaped: the answer to INFO, HELLO or SENTINEL MASTER.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Info(BTreeMap<String, String>);
+
+impl Info {
+    /// Reads lines of the form `name:value`.
+    pub(super) fn of_lines(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let pairs = text.lines().filter_map(|line| line.split_once(':'));
+        Self(pairs.map(|(name, value)| (shown(name), shown(value.trim()))).collect())
+    }
+
+    /// Reads names and values in turn.
+    pub(super) fn of_pairs(values: &[Value]) -> Self {
+        let pairs = values.chunks_exact(2).filter_map(|pair| match pair {
+            [Value::Bytes(name), Value::Bytes(value)] => {
+                let text = |bytes: &[u8]| shown(&String::from_utf8_lossy(bytes));
+                Some((text(name), text(value)))
+            }
+            _ => None,
+        });
+        Self(pairs.collect())
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+
+    /// The same with another value.
+    #[cfg(test)]
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.insert(name.to_owned(), value.to_owned());
+        self
+    }
+}
+
+impl Facts {
+    /// The facts before the first question.
+    pub(crate) fn unasked(place: Place, terms: Terms) -> Self {
+        Self {
+            place,
+            terms,
+            unreached: None,
+            fell_silent: false,
+            round_trips: Vec::new(),
+            hello: Err(Gap::NotAsked),
+            info: Err(Gap::NotAsked),
+            role: Err(Gap::NotAsked),
+            appendfsync: Err(Gap::NotAsked),
+            second_run_id: Err(Gap::NotAsked),
+            client_ids: Err(Gap::NotAsked),
+            clock: Err(Gap::NotAsked),
+            write: Err(Gap::NotAsked),
+            expiry: Err(Gap::NotAsked),
+            release: Err(Gap::NotAsked),
+            missing: Vec::new(),
+            message: Err(Gap::NotAsked),
+            wait: Err(Gap::NotAsked),
+            fsync: Err(Gap::NotAsked),
+            epoch: Err(Gap::NotAsked),
+            quarantine: Err(Gap::NotAsked),
+            leftovers: Err(Gap::NotAsked),
+            marks: Vec::new(),
+            sentinels: Vec::new(),
+        }
+    }
+
+    /// A text of INFO.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.info.as_ref().ok()?.text(name)
+    }
+
+    /// A number of INFO.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.info.as_ref().ok()?.number(name)
+    }
+
+    /// The user of the URL, or the default one.
+    pub(crate) fn user(&self) -> &str {
+        self.place.user.as_deref().unwrap_or("default")
+    }
+}
+
+impl Place {
+    /// Whether nothing leaves this machine.
+    pub(crate) fn is_here(&self) -> bool {
+        let is_loopback = |host: &String| {
+            host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        };
+        self.hosts.iter().all(is_loopback)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_are_read_and_escaped() {
+        let info = Info::of_lines(b"# Server\r\nrun_id:ab\r\nx:\x1b[31m\r\nempty:\r\nn:7\r\n");
+        assert_eq!(info.text("run_id"), Some("ab"));
+        assert_eq!(info.text("x"), Some("\\u{1b}[31m"));
+        assert_eq!((info.text("empty"), info.text("none")), (None, None));
+        assert_eq!((info.number("n"), info.number("run_id")), (Some(7), None));
+        let bytes = |text: &str| Value::Bytes(text.into());
+        let pairs = [bytes("a"), bytes("1"), bytes("b"), Value::Int(2), bytes("torn")];
+        let info = Info::of_pairs(&pairs);
+        assert_eq!((info.number("a"), info.text("b")), (Some(1), None));
+    }
+
+    #[test]
+    fn a_socket_and_a_loopback_address_are_on_this_machine() {
+        for (host, here) in
+            [("127.0.0.1", true), ("::1", true), ("localhost", true), ("10.0.0.1", false)]
+        {
+            let place = Place { hosts: vec![host.to_owned()], ..Place::default() };
+            assert_eq!(place.is_here(), here, "{host}");
+        }
+        assert!(Place::default().is_here());
+    }
+}

@@ -1,0 +1,176 @@
+//! One connection that asks one question after the other, each with a time limit.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::facts::{Answer, Gap};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::Moment;
+use crate::host::Host;
+use crate::store::redis::codec::command::{Command, NoAnswer, Value};
+use crate::store::redis::codec::{self, Reader};
+use crate::store::redis::connector::{Connector, Stream, write_all};
+use crate::store::redis::error::shown;
+use crate::store::redis::wire::handshake::handshake;
+use crate::store::within;
+
+/// How long one answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_millis(1_500);
+
+/// How long a connection and its login may take.
+const OPEN_LIMIT: Duration = Duration::from_secs(3);
+
+/// The longest answer, in bytes: one step of a scan.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// A connection to a server.
+pub(super) struct Line {
+    host: Arc<dyn Host>,
+    stream: Box<dyn Stream>,
+    reader: Reader,
+    /// When the whole examination ends.
+    ends: Moment,
+    /// Whether an answer is missing. Later answers would belong to earlier questions.
+    is_broken: bool,
+}
+
+impl Line {
+    /// Opens a connection and logs in.
+    pub(super) async fn open(
+        connector: &dyn Connector,
+        host: &Arc<dyn Host>,
+        ends: Moment,
+    ) -> Result<Self, Error> {
+        let opening = async {
+            let mut stream = connector.open().await?;
+            handshake(&mut *stream, &connector.access()).await?;
+            Ok(stream)
+        };
+        let limit = OPEN_LIMIT.min(ends.since(host.now()));
+        let stream = match within(Arc::clone(host), limit, opening).await {
+            Err(error) if error.kind() == ErrorKind::Unknown => {
+                let message = format!("the server does not answer within {limit:?}");
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            opened => opened?,
+        };
+        let reader = Reader::of_short(ANSWER_BYTES_MAX);
+        Ok(Self { host: Arc::clone(host), stream, reader, ends, is_broken: false })
+    }
+
+    /// Asks one question.
+    pub(super) async fn ask(&mut self, command: Command) -> Answer<Value> {
+        self.tell(std::slice::from_ref(&command)).await?;
+        self.hear().await
+    }
+
+    /// Asks all questions in one go. Returns the answers in their order.
+    pub(super) async fn ask_all(&mut self, commands: &[Command]) -> Vec<Answer<Value>> {
+        let mut answers = Vec::with_capacity(commands.len());
+        let told = self.tell(commands).await;
+        for _ in commands {
+            answers.push(match &told {
+                Ok(()) => self.hear().await,
+                Err(gap) => Err(gap.clone()),
+            });
+        }
+        answers
+    }
+
+    async fn tell(&mut self, commands: &[Command]) -> Answer<()> {
+        let mut words = Vec::new();
+        for command in commands {
+            codec::write(command, &mut words);
+        }
+        let limit = self.limit()?;
+        let (host, stream) = (Arc::clone(&self.host), &mut *self.stream);
+        let telling = async {
+            let written = write_all(stream, &words).await;
+            written.map_err(|_| Error::new(ErrorKind::Unavailable, "it ended"))
+        };
+        let told = within(host, limit, telling).await;
+        self.is_broken |= told.is_err();
+        told.map_err(|_| Gap::Silent)
+    }
+
+    /// Waits for the next answer or message.
+    pub(super) async fn hear(&mut self) -> Answer<Value> {
+        let limit = self.limit()?;
+        let (host, reader, stream) = (Arc::clone(&self.host), &mut self.reader, &mut *self.stream);
+        let hearing = async {
+            let ended = || Error::new(ErrorKind::Unavailable, "it ended");
+            loop {
+                if let Some(frame) = reader.take().map_err(|_| ended())? {
+                    return Ok(frame);
+                }
+                let goes_on = poll_fn(|cx| reader.poll_read(stream, cx)).await;
+                if !goes_on.unwrap_or(false) {
+                    return Err(ended());
+                }
+            }
+        };
+        let heard = within(host, limit, hearing).await;
+        self.is_broken |= heard.is_err();
+        heard.map_err(|_| Gap::Silent)?.answer().map_err(|none| gap(&none))
+    }
+
+    /// Whether an answer is missing.
+    pub(super) const fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    fn limit(&self) -> Answer<Duration> {
+        let left = self.ends.since(self.host.now());
+        let is_over = self.is_broken || left.is_zero();
+        if is_over { Err(Gap::Silent) } else { Ok(ANSWER_LIMIT.min(left)) }
+    }
+}
+
+fn gap(none: &NoAnswer) -> Gap {
+    let NoAnswer::Refused { code, text } = none else { return Gap::Silent };
+    let lower = text.to_ascii_lowercase();
+    let says = |words: &str| lower.contains(words);
+    let is_denied = code == "NOPERM" || says("the user executing the script can't");
+    if says("unknown command") || says("unknown redis command") || says("unknown subcommand") {
+        Gap::Absent
+    } else if is_denied && says("channel") {
+        Gap::DeniedChannel
+    } else if is_denied && says("key") {
+        Gap::DeniedKey
+    } else if is_denied {
+        Gap::Denied
+    } else {
+        Gap::Refused { code: shown(code), text: shown(text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_which_right_is_missing() {
+        let refused = |text: &str| {
+            let code = text.split(' ').next().expect("a first word").to_owned();
+            gap(&NoAnswer::Refused { code, text: text.to_owned() })
+        };
+        let other = |code: &str, text: &str| Gap::Refused { code: code.into(), text: text.into() };
+        let table = [
+            ("NOPERM this user has no permissions to run the 'info' command", Gap::Denied),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                Gap::DeniedKey,
+            ),
+            ("NOPERM No permissions to access a channel", Gap::DeniedChannel),
+            ("ERR unknown command 'WAITAOF'", Gap::Absent),
+            ("ERR The user executing the script can't run this command", Gap::Denied),
+            ("OOM command not allowed", other("OOM", "OOM command not allowed")),
+            ("WEIRD \u{1b}[31m", other("WEIRD", "WEIRD \\u{1b}[31m")),
+        ];
+        for (text, expected) in table {
+            assert_eq!(refused(text), expected, "{text}");
+        }
+        assert_eq!(gap(&NoAnswer::Broken { reason: String::new() }), Gap::Silent);
+    }
+}

@@ -1,0 +1,284 @@
+//! Examines one server: asks everything that its user may ask, and tries what locks rely on with
+//! keys of its own. It judges nothing. Each question that the server refuses leaves a
+//! [`Gap`](facts::Gap).
+//!
+//! A connection to a cluster would be examined here too, node by node.
+
+mod canaries;
+mod facts;
+mod line;
+pub(crate) mod rights;
+mod sentinels;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use self::canaries::Dying;
+use self::facts::Answer;
+#[cfg(test)]
+pub(crate) use self::facts::{Expiry, Leftovers, Release, SentinelFacts};
+pub(crate) use self::facts::{Facts, Gap, Info, Place, Reading};
+use self::line::Line;
+use super::codec::command::{Command, Value};
+use super::connect::RedisConnector;
+use super::connector::Connector as _;
+use super::error::shown;
+use super::keys;
+use super::terms::quarantine;
+use super::url::Endpoint;
+use crate::core::moment::Moment;
+use crate::host::Host;
+
+/// How many round trips are measured, and for how long at most.
+const PINGS: usize = 20;
+const PINGS_LIMIT: Duration = Duration::from_millis(1_500);
+
+/// How long the mark of a node lives. The other nodes look for it within that time.
+const MARK_LIFE: Duration = Duration::from_secs(15);
+
+/// How long replicas and disks have to confirm a write, in ms.
+const COPIES_MS: u64 = 500;
+
+/// One server that is being examined.
+pub(crate) struct Patient {
+    connector: RedisConnector,
+    host: Arc<dyn Host>,
+    ends: Moment,
+    /// The beginning of all canary keys.
+    canary: String,
+    line: Option<Line>,
+    pub(crate) facts: Facts,
+}
+
+impl Patient {
+    /// A server, and the beginning of the names of keys that nobody else uses.
+    pub(crate) fn new(
+        connector: RedisConnector,
+        host: Arc<dyn Host>,
+        ends: Moment,
+        canary: String,
+    ) -> Self {
+        let facts = Facts::unasked(place(&connector), connector.terms());
+        Self { connector, host, ends, canary, line: None, facts }
+    }
+
+    /// The key that shows on which servers writes to this one arrive.
+    pub(crate) fn mark(&self) -> String {
+        self.key("mark")
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}:{name}", self.canary)
+    }
+
+    /// Asks all questions about this server alone.
+    pub(crate) async fn examine(&mut self) {
+        if let Some(sentinels) = self.connector.sentinels() {
+            let asked = sentinels.watchers();
+            let asking = asked.iter().map(|(sentinel, primary)| {
+                sentinels::ask(*sentinel, primary, (&self.host, self.ends))
+            });
+            self.facts.sentinels = join_all(asking).await;
+        }
+        match Line::open(&self.connector, &self.host, self.ends).await {
+            Ok(mut line) => {
+                self.measure(&mut line).await;
+                self.describe(&mut line).await;
+                self.try_out(&mut line).await;
+                self.facts.fell_silent = line.is_broken();
+                self.line = Some(line);
+            }
+            Err(error) => self.facts.unreached = Some(error),
+        }
+    }
+
+    /// Round trips, and the clock.
+    async fn measure(&mut self, line: &mut Line) {
+        let ends = self.host.now() + PINGS_LIMIT;
+        while self.facts.round_trips.len() < PINGS && self.host.now() < ends {
+            let sent = self.host.now();
+            // A refusal takes as long as an answer.
+            if line.ask(Command::new("PING")).await == Err(Gap::Silent) {
+                break;
+            }
+            self.facts.round_trips.push(self.host.now().since(sent));
+        }
+        let mut readings = Vec::new();
+        self.facts.clock = loop {
+            match canaries::reading(line, &self.host).await {
+                Ok(reading) => readings.push(reading),
+                Err(gap) => break Err(gap),
+            }
+            if readings.len() == 3 {
+                break Ok(readings);
+            }
+        };
+    }
+
+    /// What the server says about itself.
+    async fn describe(&mut self, line: &mut Line) {
+        let facts = &mut self.facts;
+        let array = |answer| match answer {
+            Ok(Value::Array(values)) => Ok(values),
+            Ok(_) => Err(Gap::Strange),
+            Err(gap) => Err(gap),
+        };
+        facts.hello = array(line.ask(Command::new("HELLO")).await).map(|it| Info::of_pairs(&it));
+        facts.role =
+            array(line.ask(Command::new("ROLE")).await).and_then(|role| text(role.first()));
+        facts.info = info(line, None).await;
+        let ids = [client_id(line).await, client_id(line).await];
+        facts.client_ids = match ids {
+            [Ok(first), Ok(second)] => Ok([first, second]),
+            [Err(gap), _] | [_, Err(gap)] => Err(gap),
+        };
+        if facts.info.is_ok() {
+            let ask = Command::new("CONFIG").arg("GET").arg("appendfsync");
+            facts.appendfsync = array(line.ask(ask).await).and_then(|pair| text(pair.get(1)));
+            let second = Line::open(&self.connector, &self.host, self.ends).await;
+            facts.second_run_id = match second {
+                Ok(mut second) => info(&mut second, Some("server"))
+                    .await
+                    .and_then(|info| info.text("run_id").map(str::to_owned).ok_or(Gap::Strange)),
+                Err(_) => Err(Gap::Silent),
+            };
+        }
+        self.ask_for_epoch(line).await;
+    }
+
+    /// Whether the clients are strict, and whether the server is quarantined.
+    async fn ask_for_epoch(&mut self, line: &mut Line) {
+        let facts = &mut self.facts;
+        facts.epoch = canaries::exists(line, keys::EPOCH).await;
+        let (Some(strict), Some(run_id)) = (facts.terms.strict, facts.text("run_id")) else {
+            return;
+        };
+        let fields = Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid");
+        let replication = Command::new("INFO").arg("replication");
+        let asks = [fields, replication, Command::new("TIME")];
+        let answers: Result<Vec<_>, _> = line.ask_all(&asks).await.into_iter().collect();
+        facts.quarantine = answers.map(|answers| {
+            let found =
+                quarantine::conclude(strict, Some(run_id), &answers[0], &answers[1], &answers[2]);
+            found.map(|quarantine| quarantine.left)
+        });
+    }
+
+    /// Tries what locks rely on.
+    async fn try_out(&mut self, line: &mut Line) {
+        let mark = canaries::set(&self.mark(), "mark", MARK_LIFE);
+        self.facts.write = line.ask(mark).await.map(drop);
+        if self.facts.write.is_ok() {
+            self.ask_for_copies(line).await;
+            self.try_keys(line).await;
+        }
+        if !matches!(self.facts.write, Err(Gap::DeniedKey)) {
+            self.facts.missing = rights::missing(line, &self.key("rights")).await;
+        }
+        let channel = format!(":lh:inbox:{}", self.canary);
+        let until = (&self.host, self.ends);
+        self.facts.message = canaries::message(line, &self.connector, until, &channel).await;
+        self.facts.leftovers = canaries::leftovers(line).await;
+        if let Ok(readings) = &mut self.facts.clock
+            && let Ok(reading) = canaries::reading(line, &self.host).await
+        {
+            readings.push(reading);
+        }
+    }
+
+    /// A key that ends by itself, and one that only its owner may delete.
+    async fn try_keys(&mut self, line: &mut Line) {
+        let dying = Dying::begin(line, &self.host, self.key("expiry")).await;
+        self.facts.release = canaries::release(line, &self.key("release")).await;
+        self.facts.expiry = match dying {
+            Ok(dying) => dying.end(line, &self.host).await,
+            Err(gap) => Err(gap),
+        };
+    }
+
+    /// Asks which replicas and disks have the write before.
+    async fn ask_for_copies(&mut self, line: &mut Line) {
+        let facts = &mut self.facts;
+        let replicas = facts.number("connected_slaves").unwrap_or(1).min(100);
+        let wait = Command::new("WAIT").number(replicas).number(COPIES_MS);
+        facts.wait = match line.ask(wait).await {
+            Ok(Value::Int(count)) => Ok(count),
+            Ok(_) => Err(Gap::Strange),
+            Err(gap) => Err(gap),
+        };
+        let sent = self.host.now();
+        let wait = Command::new("WAITAOF").number(1).number(0).number(2 * COPIES_MS);
+        facts.fsync = match line.ask(wait).await {
+            Ok(Value::Array(counts)) => match counts[..] {
+                [Value::Int(ours), _] => Ok((ours, self.host.now().since(sent))),
+                _ => Err(Gap::Strange),
+            },
+            Ok(_) => Err(Gap::Strange),
+            Err(gap) => Err(gap),
+        };
+    }
+
+    /// Looks which of the marks have arrived here.
+    pub(crate) async fn look_for(&mut self, marks: &[String]) {
+        let Some(line) = &mut self.line else { return };
+        for mark in marks {
+            let seen = canaries::exists(line, mark).await;
+            self.facts.marks.push(seen);
+        }
+    }
+
+    /// Removes what is left, and returns what was learned.
+    pub(crate) async fn end(mut self) -> Facts {
+        let mark = self.mark();
+        if let Some(line) = &mut self.line {
+            // It ends by itself, too.
+            let _deleted = line.ask(Command::new("DEL").arg(mark)).await;
+        }
+        self.facts
+    }
+}
+
+/// The answer to INFO.
+async fn info(line: &mut Line, section: Option<&str>) -> Answer<Info> {
+    match line.ask(section.iter().fold(Command::new("INFO"), Command::arg)).await? {
+        Value::Bytes(text) => Ok(Info::of_lines(&text)),
+        _ => Err(Gap::Strange),
+    }
+}
+
+async fn client_id(line: &mut Line) -> Answer<i64> {
+    match line.ask(Command::new("CLIENT").arg("ID")).await? {
+        Value::Int(id) => Ok(id),
+        _ => Err(Gap::Strange),
+    }
+}
+
+fn text(value: Option<&Value>) -> Answer<String> {
+    match value {
+        Some(Value::Bytes(text)) => Ok(shown(&String::from_utf8_lossy(text))),
+        _ => Err(Gap::Strange),
+    }
+}
+
+/// The way to a server, as its URL says.
+pub(crate) fn place(connector: &RedisConnector) -> Place {
+    let address = connector.address();
+    let (hosts, has_sentinels) = match &address.endpoint {
+        Endpoint::Tcp(host, _) => (vec![host.clone()], false),
+        Endpoint::Unix(_) => (Vec::new(), false),
+        Endpoint::Sentinel(sentinels) => {
+            (sentinels.sentinels.iter().map(|(host, _)| host.clone()).collect(), true)
+        }
+    };
+    Place {
+        label: connector.label(),
+        hosts,
+        user: address.access.username.clone(),
+        db: address.access.db,
+        has_login: address.access.password.is_some(),
+        has_tls: address.tls.is_some(),
+        has_sentinels,
+    }
+}

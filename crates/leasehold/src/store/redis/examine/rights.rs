@@ -1,0 +1,94 @@
+//! The rights of a user of the server, as GUARANTEES.md lists them, and which of them are missing.
+
+use super::facts::{Answer, Gap};
+use super::line::Line;
+use crate::store::redis::codec::command::Command;
+
+/// The rights to take, renew and release a lock.
+pub(crate) const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire \
+                               +pttl +time +hset +hget +hmget +zrank +zcard";
+/// The further rights to wait in line.
+pub(crate) const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscore +hdel";
+/// The further rights to be woken.
+pub(crate) const HINTS: &str = "+publish +subscribe";
+/// The further rights to list and inspect locks.
+pub(crate) const TOOLS: &str = "+scan +mget +zmscore";
+
+/// How a command is tried on a key that holds a text. `K` is that key. Each of these is refused for
+/// the type of the key, or changes nothing else.
+const TRIALS: [(&str, &[&str]); 26] = [
+    ("eval", &["EVAL", "return 0", "1", "K"]),
+    ("evalsha", &["EVALSHA", "0000000000000000000000000000000000000000", "1", "K"]),
+    ("get", &["GET", "K"]),
+    ("exists", &["EXISTS", "K"]),
+    ("incr", &["INCR", "K"]),
+    ("incrby", &["INCRBY", "K", "1"]),
+    ("decr", &["DECR", "K"]),
+    ("pexpire", &["PEXPIRE", "K", "5000"]),
+    ("pttl", &["PTTL", "K"]),
+    ("time", &["TIME"]),
+    ("hset", &["HSET", "K", "f", "v"]),
+    ("hget", &["HGET", "K", "f"]),
+    ("hmget", &["HMGET", "K", "f"]),
+    ("zrank", &["ZRANK", "K", "m"]),
+    ("zcard", &["ZCARD", "K"]),
+    ("zadd", &["ZADD", "K", "XX", "1", "m"]),
+    ("zrem", &["ZREM", "K", "m"]),
+    ("zscore", &["ZSCORE", "K", "m"]),
+    ("zrange", &["ZRANGE", "K", "0", "0"]),
+    ("zcount", &["ZCOUNT", "K", "0", "0"]),
+    ("zrangebyscore", &["ZRANGEBYSCORE", "K", "0", "0"]),
+    ("hdel", &["HDEL", "K", "f"]),
+    ("scan", &["SCAN", "0", "COUNT", "1"]),
+    ("mget", &["MGET", "K"]),
+    ("zmscore", &["ZMSCORE", "K", "m"]),
+    ("del", &["DEL", "K"]),
+];
+
+/// Tries each command on `key`, which does not exist yet. Returns those that are denied or unknown.
+pub(super) async fn missing(line: &mut Line, key: &str) -> Vec<&'static str> {
+    let set = line.ask(Command::new("SET").arg(key).arg("text").arg("PX").arg("5000")).await;
+    if is_missing(&set) {
+        return vec!["set"];
+    }
+    // Without a text in the key, some of the others would make one.
+    if set.is_err() {
+        return Vec::new();
+    }
+    let command = |words: &&[&str]| {
+        let rest = words[1..].iter().map(|word| if *word == "K" { key } else { word });
+        rest.fold(Command::new(words[0]), Command::arg)
+    };
+    let commands: Vec<_> = TRIALS.iter().map(|(_, words)| command(words)).collect();
+    let answers = line.ask_all(&commands).await;
+    let tried = TRIALS.iter().zip(&answers);
+    tried.filter(|(_, answer)| is_missing(answer)).map(|((right, _), _)| *right).collect()
+}
+
+fn is_missing<T>(answer: &Answer<T>) -> bool {
+    matches!(answer, Err(Gap::Denied | Gap::Absent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_right_of_a_lock_is_tried() {
+        let rights = [LOCK, LINE, TOOLS].join(" ");
+        for right in rights.split_whitespace().filter(|right| *right != "+set") {
+            let is_tried = TRIALS.iter().any(|(tried, _)| *tried == &right[1..]);
+            assert!(is_tried, "{right}");
+        }
+    }
+
+    #[test]
+    fn the_rights_stand_in_the_guarantees() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
+        let guarantees = std::fs::read_to_string(path).expect("the page is there");
+        for rights in [LOCK, LINE, HINTS, TOOLS] {
+            let is_there = guarantees.contains(&format!("`{rights}`"));
+            assert!(is_there, "`{rights}` is not documented");
+        }
+    }
+}

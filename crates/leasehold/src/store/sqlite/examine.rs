@@ -1,0 +1,109 @@
+//! Examines the file of a store: its place, its permissions, and whether a lease works in it.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SqliteStore;
+use super::boot::boot_id;
+use super::file::shared_by_others;
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::token::OwnerToken;
+use crate::core::ttl::Ttl;
+use crate::host::Host;
+use crate::store::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Store as _};
+
+/// How many inspections are measured.
+const LOOKS: usize = 20;
+
+/// What was learned about a file. Plain values, without any judgement.
+#[derive(Debug)]
+pub(crate) struct FileFacts {
+    pub(crate) path: PathBuf,
+    pub(crate) exists: bool,
+    /// The file system that other machines or programs may share, if it is one.
+    pub(crate) shared_by: Result<Option<&'static str>, String>,
+    /// Why no file can be made in the directory.
+    pub(crate) no_new_file: Option<String>,
+    /// The user that the file belongs to, this user, and the permissions.
+    pub(crate) owner: Option<(u32, u32, u32)>,
+    /// The free bytes of the file system for this user.
+    pub(crate) free: Option<u64>,
+    pub(crate) has_boot_id: bool,
+    /// Why the store cannot be opened. Not tried without a file.
+    pub(crate) unopened: Option<Error>,
+    pub(crate) round_trips: Vec<Duration>,
+    /// Whether a probe lease worked: granted, not released by a wrong token, released by its own.
+    pub(crate) lease: Option<Result<bool, Error>>,
+}
+
+/// Examines the file at `path`. Makes no store: a file that does not exist stays missing.
+pub(crate) async fn examine(path: &Path, host: &Arc<dyn Host>, canary: &str) -> FileFacts {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let metadata = std::fs::metadata(&path).ok();
+    let directory = path.parent().unwrap_or_else(|| Path::new("/"));
+    let place = if metadata.is_some() { path.as_path() } else { directory };
+    let mut facts = FileFacts {
+        exists: metadata.is_some(),
+        shared_by: shared_by_others(place).map_err(|error| error.to_string()),
+        no_new_file: make_and_remove(directory, canary).err().map(|error| error.to_string()),
+        owner: metadata.map(|it| (it.uid(), rustix::process::geteuid().as_raw(), it.mode())),
+        free: free(directory),
+        has_boot_id: boot_id().is_ok(),
+        unopened: None,
+        round_trips: Vec::new(),
+        lease: None,
+        path,
+    };
+    let path = facts.path.clone();
+    if facts.exists {
+        match SqliteStore::open(&path, Arc::clone(host)) {
+            Ok(store) => try_out(&store, host, canary, &mut facts).await,
+            Err(error) => facts.unopened = Some(error),
+        }
+    }
+    facts
+}
+
+fn free(directory: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(directory).ok()?;
+    // A file system of the kernel has no size.
+    (found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Makes an empty file, as SQLite does beside the store, and removes it.
+fn make_and_remove(directory: &Path, canary: &str) -> io::Result<()> {
+    let path = directory.join(format!(".{}", canary.replace(['/', ':'], "-")));
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(path)
+}
+
+async fn try_out(store: &SqliteStore, host: &Arc<dyn Host>, canary: &str, facts: &mut FileFacts) {
+    let random = canary.rsplit(':').next().unwrap_or_default();
+    let key = Key::probe(random);
+    for _ in 0..LOOKS {
+        let sent = host.now();
+        if store.inspect(key.clone()).await.is_err() {
+            break;
+        }
+        facts.round_trips.push(host.now().since(sent));
+    }
+    facts.lease = Some(lease(store, key, random).await);
+}
+
+/// Takes a lease, and releases it with a wrong token and with its own.
+async fn lease(store: &SqliteStore, key: Key, random: &str) -> Result<bool, Error> {
+    let token = |text: &str| OwnerToken::new(format!("{text}-{random}"));
+    let (ours, wrong, claim) = (token("ours")?, token("wrong")?, Claim::Exclusive);
+    let ttl = Ttl::new(Duration::from_secs(5))?;
+    let granted = store.acquire(Ask::new(key.clone(), ours.clone(), claim, ttl)).await?;
+    let by = |owner| LeaseId { key: key.clone(), owner, claim };
+    let by_wrong = store.release(by(wrong), OnRelease::Free).await?;
+    let by_right = store.release(by(ours), OnRelease::Free).await?;
+    let is_granted = matches!(granted, Acquired::Granted { .. });
+    Ok(is_granted && by_wrong == Released::NotHeld && by_right == Released::Freed)
+}
