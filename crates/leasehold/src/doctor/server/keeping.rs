@@ -138,9 +138,9 @@ pub(super) fn restart(facts: &Facts, ttl: Ttl) -> Check {
     let Some(uptime) = facts.number("uptime_in_seconds").map(Duration::from_secs) else {
         return no_info(RESTART, facts);
     };
-    let was_replica =
+    let had_another_id =
         facts.text("master_replid2").is_some_and(|id| id.bytes().any(|digit| digit != b'0'));
-    let before = if was_replica { "; it was a replica of another server before" } else { "" };
+    let before = if had_another_id { "; its replication id has changed since" } else { "" };
     let evidence = format!("the server started {} s ago{before}", uptime.as_secs());
     if uptime < ttl.get() && facts.terms.strict.is_none() {
         let left = (ttl.get() - uptime).as_secs() + 1;

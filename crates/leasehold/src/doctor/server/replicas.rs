@@ -44,7 +44,7 @@ pub(super) fn replicas(facts: &Facts) -> Check {
     let lag_text = lag.map_or_else(String::new, |lag| format!(", lag {lag} s at most"));
     let confirmed = facts.wait.as_ref().ok().copied().and_then(|wait| u64::try_from(wait).ok());
     let heard = confirmed.map_or_else(String::new, |it| format!(", {it} confirmed a write"));
-    let evidence = format!("the server has {count} replicas{lag_text}{heard}");
+    let evidence = format!("replicas: {count}{lag_text}{heard}");
     let is_late = confirmed.is_some_and(|it| it < count) || lag.is_some_and(|it| it > LAG_MAX);
     let is_covered =
         facts.terms.strict.is_some() || facts.terms.copies.replicas != Replicas::Count(0);
@@ -72,9 +72,9 @@ pub(super) fn min_replicas(facts: &Facts) -> Option<Check> {
     let count = facts.number("connected_slaves").filter(|count| *count > 0)?;
     Some(match facts.number("min_slaves_good_slaves") {
         Some(good) => MIN_REPLICAS
-            .ok(format!("`min-replicas-to-write` is set, and {good} replicas are near enough")),
+            .ok(format!("`min-replicas-to-write` is set; replicas that are near enough: {good}")),
         None => MIN_REPLICAS.warn(
-            format!("the server has {count} replicas, and `min-replicas-to-write` is not set"),
+            format!("replicas: {count}; `min-replicas-to-write` is not set"),
             "CONFIG SET min-replicas-to-write 1, and CONFIG SET min-replicas-max-lag 10",
         ),
     })

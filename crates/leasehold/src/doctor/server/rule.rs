@@ -3,11 +3,7 @@
 use crate::core::error::{Error, ErrorKind};
 use crate::store::Named;
 use crate::store::redis::examine::place;
-use crate::store::redis::examine::rights::{HINTS, LINE, LOCK, TOOLS};
-
-/// The rights of an examination beyond those of a lock. INFO and WAIT are also for copies, INFO for
-/// strict clients, and ROLE for sentinels.
-const DOCTOR: &str = "+ping +hello +role +info +wait";
+use crate::store::redis::examine::rights::{DOCTOR, HINTS, LINE, LOCK, TOOLS};
 
 /// Writes the command that makes a user for the locks whose names begin with `prefix`: one for each
 /// URL of a server. It needs Redis 7 or Valkey. The word `PASSWORD` stands for the password.

@@ -168,6 +168,7 @@ fn a_clock_that_ends_leases_at_the_wrong_time_is_named() {
     use Verdict::{Fail, Warn};
     assert_found(&[
         (|it| it.clock = Ok(vec![reading(0, 5), reading(300, 5)]), "clock", Fail, "stands still"),
+        (|it| it.clock = Ok(vec![reading(0, 5), reading(300, 8)]), "clock", Fail, "stands still"),
         (|it| it.clock = Ok(vec![reading(0, 9), reading(300, 5)]), "clock", Fail, "went back"),
         (|it| it.clock = Ok(vec![reading(0, 0), reading(300, 320)]), "clock", Warn, "320 ms"),
         (|it| it.clock = Ok(vec![reading(0, 0), reading(300, 290)]), "clock", Warn, "290 ms"),

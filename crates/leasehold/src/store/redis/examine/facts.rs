@@ -64,7 +64,7 @@ pub(crate) struct Facts {
     pub(crate) missing: Vec<&'static str>,
     /// Whether a message arrived on the channel that it was published to.
     pub(crate) message: Answer<bool>,
-    /// How many replicas confirmed the write, and how many were connected.
+    /// How many replicas confirmed the write.
     pub(crate) wait: Answer<i64>,
     /// How many disks of this server confirmed the write, and how long that took.
     pub(crate) fsync: Answer<(i64, Duration)>,

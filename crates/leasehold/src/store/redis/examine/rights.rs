@@ -13,6 +13,9 @@ pub(crate) const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscor
 pub(crate) const HINTS: &str = "+publish +subscribe";
 /// The further rights to list and inspect locks.
 pub(crate) const TOOLS: &str = "+scan +mget +zmscore";
+/// The further rights of a full examination. INFO and WAIT are also for copies, INFO for strict
+/// clients, and ROLE for sentinels.
+pub(crate) const DOCTOR: &str = "+ping +hello +role +info +wait";
 
 /// How a command is tried on a key that holds a text. `K` is that key. Each of these is refused for
 /// the type of the key, or changes nothing else.
@@ -86,7 +89,7 @@ mod tests {
     fn the_rights_stand_in_the_guarantees() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
         let guarantees = std::fs::read_to_string(path).expect("the page is there");
-        for rights in [LOCK, LINE, HINTS, TOOLS] {
+        for rights in [LOCK, LINE, HINTS, TOOLS, DOCTOR] {
             let is_there = guarantees.contains(&format!("`{rights}`"));
             assert!(is_there, "`{rights}` is not documented");
         }
