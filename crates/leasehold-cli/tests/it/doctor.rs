@@ -295,6 +295,8 @@ fn an_even_number_of_nodes_is_named_and_an_odd_one_survives_a_loss() {
     let report = examine(&urls, &[]);
     report.fails_only(&[]).finds("quorum-size", "warn", "name 3 servers");
     examine(&urls[..2], &[]).fails_only(&["quorum-size"]);
+    let strict = format!("{}?strict=yes", urls[0]);
+    examine(&[&strict, urls[1], urls[2]], &[]).fails_only(&["same-terms"]);
     let report = examine(&urls[..3], &[]);
     report.fails_only(&[]).finds("independent-nodes", "ok", "stays at that node");
     report.finds("distinct-hosts", "warn", "3 of 3 nodes");

@@ -17,6 +17,11 @@ pub(super) const INDEPENDENT: Subject = Subject {
     why: "Two nodes that are one server, or copy each other, have two votes and fail together.",
 };
 
+const TERMS: Subject = Subject {
+    id: "same-terms",
+    why: "A quorum suffers from what any node forgets, so clients refuse a mix of strict servers.",
+};
+
 const HOSTS: Subject =
     Subject { id: "distinct-hosts", why: "Nodes on one machine fail together with it." };
 
@@ -30,7 +35,13 @@ const SPREAD_MAX_US: u64 = 1_000_000;
 
 /// The checks of all nodes together.
 pub(in crate::doctor) fn checks(nodes: usize, servers: &[&Facts]) -> Vec<Check> {
-    let all = [Some(count(nodes)), independent(servers), hosts(nodes, servers), clocks(servers)];
+    let all = [
+        Some(count(nodes)),
+        independent(servers),
+        terms(servers),
+        hosts(nodes, servers),
+        clocks(servers),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -78,6 +89,16 @@ fn independent(servers: &[&Facts]) -> Option<Check> {
     } else {
         None
     }
+}
+
+/// Whether all URLs are strict, or none.
+fn terms(servers: &[&Facts]) -> Option<Check> {
+    let of = |strict: bool| servers.iter().find(|it| it.terms.strict.is_some() == strict);
+    let (Some(strict), Some(other)) = (of(true), of(false)) else {
+        return (!servers.is_empty()).then(|| TERMS.ok("all URLs agree on `strict`"));
+    };
+    let evidence = format!("{} is strict, and {} is not", strict.place.label, other.place.label);
+    Some(TERMS.fail(evidence, "write `strict=yes` in all URLs or in none"))
 }
 
 fn hosts(nodes: usize, servers: &[&Facts]) -> Option<Check> {

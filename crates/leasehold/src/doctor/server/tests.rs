@@ -382,7 +382,8 @@ fn together(change: impl Fn(&mut Facts)) -> Vec<Check> {
 fn nodes_that_are_not_independent_are_named() {
     use Verdict::{Fail, Warn};
     assert_eq!(together(|_| {}), []);
-    let table: [(Change, &str, Verdict, &str); 5] = [
+    let table: [(Change, &str, Verdict, &str); 6] = [
+        (|it| it.terms = Strict::STANDARD.into(), "same-terms", Fail, "n2 is strict, and n1"),
         (|it| it.marks[0] = Ok(true), "independent-nodes", Fail, "a write to n1 appears at n2"),
         (|it| info(it, &[("run_id", "1")]), "independent-nodes", Fail, "are one process"),
         (|it| info(it, &[("master_replid", "3")]), "independent-nodes", Fail, "are one history"),

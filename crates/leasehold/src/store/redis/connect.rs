@@ -67,8 +67,8 @@ impl RedisConnector {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for an invalid URL. The message says why, and never shows the
-    /// password.
+    /// [`Config`](crate::ErrorKind::Config) for an invalid URL. The message says why, and never
+    /// shows the password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
         let tls = address.tls.as_ref().map(Tls::new).transpose()?;
