@@ -12,6 +12,7 @@ use leasehold::{Client, Error, ErrorKind, Identity};
 use crate::environment::{NAMESPACE, URL, URL_FILE, Unknown, unknown};
 use crate::exit::{Exit, Failure};
 use crate::patience::Patience;
+use crate::take::DRAIN;
 use crate::talk::{Level, Talk};
 use crate::urls::{absolute, after_scheme, has_password, in_file, split};
 
@@ -168,8 +169,15 @@ impl Settings {
         builder.connect().await
     }
 
-    pub(crate) fn is_quorum(&self) -> bool {
-        self.urls.len() > 1
+    /// Waits until every node of a quorum was tried, for commands that make a single request:
+    /// nobody repeats it later at a slow node.
+    pub(crate) async fn reach_all(&self, client: &Client, name: &str) -> Result<(), Failure> {
+        if self.urls.len() < 2 {
+            return Ok(());
+        }
+        let seen = tokio::time::timeout(DRAIN, client.inspect(name)).await;
+        let error = seen.ok().and_then(Result::err).filter(|error| !error.is_retryable());
+        error.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Tells the user what matters about the choice.

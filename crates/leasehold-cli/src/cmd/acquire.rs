@@ -32,14 +32,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
         client = context.settings.connect_patiently(&who, &args.name, &mut patience, talk) =>
             client?,
     };
-    if context.settings.is_quorum() {
-        // Nobody renews the lease, so all nodes should get it now. This waits for those that are
-        // slow.
-        let seen = tokio::time::timeout(DRAIN, client.inspect(&args.name)).await;
-        if let Some(error) = seen.ok().and_then(Result::err).filter(|it| !it.is_retryable()) {
-            return Err(error.into());
-        }
-    }
+    context.settings.reach_all(&client, &args.name).await?;
     let wait = args.take.wait();
     if wait != Wait::Never {
         // Leases of `acquire` end by themselves. Only waiting for a lease of an enclosing run is

@@ -12,6 +12,7 @@ use crate::output::{escape, print_object};
 pub(crate) async fn release(context: &Context, args: &Release) -> Result<Exit, Failure> {
     let given = Given::new(args.token.as_deref(), &args.name)?;
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
+    context.settings.reach_all(&client, &args.name).await?;
     let answer = client.lease(&args.name, given.token.clone()).release().await;
     if answer.map_err(|error| Failure::from(error).about(&args.name))?
         == leasehold::Release::NotHeld

@@ -18,6 +18,7 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
     let given = Given::new(args.token.as_deref(), &args.name)?;
     let ttl = ttl(args)?;
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
+    context.settings.reach_all(&client, &args.name).await?;
     if let Err(error) = client.lease(&args.name, given.token.clone()).renew(ttl).await {
         let is_lost = error.kind() == ErrorKind::Lost;
         let mut failure = Failure::from(error).about(&args.name);

@@ -407,3 +407,21 @@ fn a_node_that_is_admitted_while_the_lock_is_held_gets_it_at_once() {
         scene.assert_nothing_is_left("a", "after the release").await;
     });
 }
+
+/// As by a command that releases what another command has acquired.
+#[test]
+fn a_lease_of_another_client_is_released_at_nodes_that_are_still_tried() {
+    play(&[3, 5], 0..3, async |scene| {
+        let owner = scene.calm_client().await;
+        let token = owner.mutex("a").lock().await.expect("a majority is there").detach();
+        scene.host.settle().await;
+        for faults in &scene.faults[..scene.minority()] {
+            faults.from_now_on(Request::Acquire, Fault::Late(ms(50)));
+        }
+        let client = scene.client().await;
+        let released = client.lease("a", token).release().await.expect("a majority is there");
+        assert_eq!(released, leasehold::Release::Released);
+        scene.pass(ms(200)).await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}

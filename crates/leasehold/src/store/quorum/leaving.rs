@@ -1,7 +1,8 @@
 //! One release at all nodes.
 
-use std::sync::Arc;
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -68,6 +69,12 @@ impl<S: Store> Leaving<S> {
             }
         }
         let release = Release { lease, on_release };
+        for node in 0..shared.nodes.len() {
+            if let Some(trial) = shared.nodes[node].first_trial() {
+                let again = release_after(trial, Arc::downgrade(shared), release.clone(), node);
+                shared.host.spawn_io(Box::pin(again));
+            }
+        }
         Self { shared: Arc::clone(shared), release, answers, unheard: Vec::new() }
     }
 
@@ -150,6 +157,25 @@ impl<S: Store> Rest<S> {
                 Some(()) = retries.next() => {}
                 else => return,
             }
+        }
+    }
+}
+
+/// Releases at a node whose first trial is under way, once that has ended. An earlier process may
+/// have got the lease there.
+async fn release_after<S: Store>(
+    trial: impl Future<Output = ()>,
+    shared: Weak<Shared<S>>,
+    release: Release,
+    node: usize,
+) {
+    trial.await;
+    let Some(shared) = shared.upgrade() else { return };
+    if shared.nodes[node].is_admitted() {
+        let Release { lease, on_release } = release.clone();
+        let answer = shared.nodes[node].store.release(lease, on_release).await;
+        if has_to_be_tried_again(&answer) {
+            retry(shared, release, node).await;
         }
     }
 }
