@@ -151,6 +151,10 @@ impl Settings {
 
     /// The URLs and the namespace, after the messages about the choice. For a command that opens no
     /// client.
+    pub(crate) fn named(&self) -> (&[String], Option<&str>) {
+        (&self.urls, self.namespace.as_deref())
+    }
+
     pub(crate) fn chosen(&self, talk: &Talk) -> Result<(&[String], Option<&str>), Failure> {
         self.announce(talk);
         self.make_default_directory()?;

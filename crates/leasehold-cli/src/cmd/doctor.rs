@@ -9,6 +9,9 @@ use crate::args::Doctor;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, print, print_object};
 
+/// The rule is printed for it if no server is named.
+const ANY_SERVER: &str = "redis://localhost";
+
 /// Examines the store and prints each check, or prints a rule for a user of it.
 pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Failure> {
     if args.ttl.span < leasehold::Ttl::MIN.get() || args.ttl.span > leasehold::Ttl::MAX.get() {
@@ -17,10 +20,16 @@ pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Fai
             |failure| Failure { name: None, ..failure },
         ));
     }
-    let (urls, namespace) = context.settings.chosen(&context.talk)?;
     if let Some(prefix) = &args.print_acl {
-        return print_rules(context, &acl_rules(urls, prefix)?);
+        let (urls, namespace) = context.settings.named();
+        let prefix = namespace.map_or_else(|| prefix.clone(), |it| format!("{it}:{prefix}"));
+        let mut rules = acl_rules(urls, &prefix)?;
+        if rules.is_empty() {
+            rules = acl_rules(&[ANY_SERVER], &prefix)?;
+        }
+        return print_rules(context, &rules);
     }
+    let (urls, namespace) = context.settings.chosen(&context.talk)?;
     let found = diagnose(urls, namespace, args.ttl.span, SystemHost::shared()).await?;
     if context.json {
         print_object("doctor", object(&found))?;
@@ -31,11 +40,6 @@ pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Fai
 }
 
 fn print_rules(context: &Context, rules: &[String]) -> Result<Exit, Failure> {
-    if rules.is_empty() {
-        let message = "no server is named, and a file needs no rule; nothing was changed; name a \
-                       server by --url";
-        return Err(Failure::config(message));
-    }
     if context.json {
         print_object("acl", json!({ "rules": rules }))?;
     } else {

@@ -278,7 +278,7 @@ fn nodes_of_a_quorum_that_are_one_server_fail() {
     let [one, other] = [RedisServer::start(), RedisServer::start()];
     let report = examine(&[&one.url(), &other.url(), &one.url()], &[]);
     report.fails_only(&["independent-nodes"]).finds("independent-nodes", "fail", "appears at");
-    assert!(report.has("does_not_survive", "behind two nodes"), "{report:#?}");
+    assert!(report.has("does_not_survive", "grants no locks"), "{report:#?}");
     let report = examine(&[&one.url(), &other.url(), &format!("{}/3", one.url())], &[]);
     report.fails_only(&["independent-nodes"]).finds("independent-nodes", "fail", "one process");
     let replica = replica_of(&one);
@@ -294,9 +294,12 @@ fn an_even_number_of_nodes_is_named_and_an_odd_one_survives_a_loss() {
     let urls = urls.each_ref().map(String::as_str);
     let report = examine(&urls, &[]);
     report.fails_only(&[]).finds("quorum-size", "warn", "name 3 servers");
-    examine(&urls[..2], &[]).fails_only(&["quorum-size"]);
+    let report = examine(&urls[..2], &[]);
+    report.fails_only(&[]).finds("quorum-size", "warn", "name three servers");
     let strict = format!("{}?strict=yes", urls[0]);
-    examine(&[&strict, urls[1], urls[2]], &[]).fails_only(&["same-terms"]);
+    let report = examine(&[&strict, urls[1], urls[2]], &[]);
+    report.fails_only(&["same-terms"]);
+    assert!(report.has("does_not_survive", "grants no locks"), "{report:#?}");
     let report = examine(&urls[..3], &[]);
     report.fails_only(&[]).finds("independent-nodes", "ok", "stays at that node");
     report.finds("distinct-hosts", "warn", "3 of 3 nodes");
@@ -360,9 +363,15 @@ fn a_file_is_examined_before_and_after_it_is_made() {
     assert!(report.has("survives", "a restart of the machine"), "{report:#?}");
     // Nobody, not even the superuser, makes a file there.
     let report = examine(&["sqlite:/proc/locks.db"], &[]);
-    report.fails_only(&["writes"]).finds("writes", "fail", "no file can be made");
-    let done = finish(world.leasehold(["doctor", "--print-acl"]));
-    done.code(78).says("a file needs no rule");
+    report.fails_only(&["reachable", "writes"]).finds("writes", "fail", "no file can be made");
+    report.finds("reachable", "fail", "none can be made");
+    assert!(report.has("does_not_survive", "grants no locks"), "{report:#?}");
+    // It needs no server.
+    let mut command = world.bare();
+    command.args(["--namespace", "app", "doctor", "--print-acl=job-"]);
+    let done = finish(command);
+    assert!(done.code(0).stdout.contains("~app:job-* ~{app:job-*"), "{}", done.stdout);
+    assert_eq!(done.stderr, "");
 }
 
 #[test]

@@ -74,7 +74,13 @@ fn reachable(facts: &FileFacts) -> Check {
         None if facts.exists => {
             REACHABLE.ok("the file is a store, and SQLite keeps a log beside it")
         }
-        None => REACHABLE.ok("there is no file yet: the first lock makes it"),
+        None => match &facts.no_new_file {
+            None => REACHABLE.ok("there is no file yet: the first lock makes it"),
+            Some(error) => REACHABLE.fail(
+                format!("there is no file, and none can be made: {error}"),
+                "make the directory, or correct the path in the URL",
+            ),
+        },
     }
 }
 

@@ -128,7 +128,7 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
     let (mut nodes, mut deployment) = (found.private, Deployment::default());
     for _ in 0..found.private {
         let evidence = "the store is in the memory of this process";
-        checks.push(PRIVATE.warn(evidence, "name a file or a server by its URL").at("memory:"));
+        checks.push(PRIVATE.fail(evidence, "name a file or a server by its URL").at("memory:"));
         deployment.kind = Kind::Memory;
     }
     #[cfg(feature = "sqlite")]
@@ -141,18 +141,19 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
     {
         nodes += found.servers.len();
         checks.extend(found.servers.iter().flat_map(|facts| server::checks(facts, ttl)));
-        let together = if nodes > 1 {
-            server::nodes::checks(nodes, &found.servers.iter().collect::<Vec<_>>())
-        } else {
-            Vec::new()
-        };
-        if !found.servers.is_empty() {
-            deployment = server::deployment(&found.servers, &together);
+        if nodes > 1 {
+            let servers: Vec<_> = found.servers.iter().collect();
+            checks.extend(server::nodes::checks(nodes, &servers));
         }
-        checks.extend(together);
+        if !found.servers.is_empty() {
+            deployment = server::deployment(&found.servers);
+        }
     }
     deployment.nodes = nodes;
-    deployment.grants = nodes - failing(&checks) > nodes / 2;
+    deployment.failing = failing(&checks);
+    let is_refused = has_final_error(found)
+        || checks.iter().any(|it| it.verdict == Verdict::Fail && FINAL.contains(&it.id));
+    deployment.grants = !is_refused && nodes - deployment.failing > nodes / 2;
     let survival = survival(&deployment);
     Diagnosis {
         checks,
@@ -164,6 +165,22 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
 
 /// The checks without which a node grants no lock.
 const VITAL: [&str; 6] = ["reachable", "role", "mode", "writes", "rights", "release"];
+
+/// Whether a server cannot be used by its URL, as for a wrong password. A quorum refuses that even
+/// at one of its nodes.
+#[cfg(feature = "redis")]
+fn has_final_error(found: &Found) -> bool {
+    let is_final = |facts: &Facts| facts.unreached.as_ref().is_some_and(|it| !it.is_retryable());
+    found.servers.iter().any(is_final)
+}
+
+#[cfg(not(feature = "redis"))]
+const fn has_final_error(_no_servers: &Found) -> bool {
+    false
+}
+
+/// The checks that clients make too: if one of them fails, they refuse the store.
+const FINAL: [&str; 4] = ["strict", "same-terms", "independent-nodes", "reach"];
 
 /// How many nodes grant no lock.
 fn failing(checks: &[Check]) -> usize {

@@ -7,6 +7,8 @@ pub(super) struct Deployment {
     pub(super) grants: bool,
     /// The number of nodes; one without a quorum.
     pub(super) nodes: usize,
+    /// How many of them grant no locks now.
+    pub(super) failing: usize,
     pub(super) kind: Kind,
     /// Whether every node keeps grants in a file, as far as it tells.
     pub(super) has_log: bool,
@@ -20,8 +22,6 @@ pub(super) struct Deployment {
     pub(super) has_replicas: bool,
     /// Whether a server may drop keys for want of memory.
     pub(super) evicts: bool,
-    /// Whether two nodes are one server, or copy each other.
-    pub(super) is_one_server: bool,
 }
 
 /// The kind of store.
@@ -81,11 +81,16 @@ pub(super) fn survival(it: &Deployment) -> Survival {
 }
 
 fn servers(it: &Deployment) -> Vec<Row> {
-    // With three nodes or more, a minority may fail, if the nodes fail one by one.
-    let has_majority = it.nodes >= 3 && !it.is_one_server;
+    // With three nodes or more, a minority may fail. Clients refuse nodes that fail together.
+    let has_majority = it.nodes >= 3;
     let mut rows: Vec<Row> = Vec::new();
     if has_majority {
-        rows.push(("the loss of a minority of the servers", true, false));
+        if it.failing == 0 {
+            rows.push(("the loss of a minority of the servers", true, false));
+        } else {
+            let is_spare = it.nodes - it.failing > it.nodes / 2 + 1;
+            rows.push(("the loss of one more server", is_spare, false));
+        }
         rows.push(("a clock that jumps on a minority of the servers", true, false));
         let forgets = it.is_strict || it.has_log;
         rows.push(("a restart of a minority of the servers", forgets, true));
@@ -106,9 +111,6 @@ fn servers(it: &Deployment) -> Vec<Row> {
     if it.evicts {
         rows.push(("a server that is short of memory and drops keys", false, true));
     }
-    if it.is_one_server {
-        rows.push(("the loss of the one server behind two nodes", false, true));
-    }
     rows
 }
 
@@ -119,6 +121,7 @@ mod tests {
     const ONE: Deployment = Deployment {
         grants: true,
         nodes: 1,
+        failing: 0,
         kind: Kind::Servers,
         has_log: false,
         is_on_disk: false,
@@ -126,7 +129,6 @@ mod tests {
         has_failover: false,
         has_replicas: false,
         evicts: false,
-        is_one_server: false,
     };
 
     #[test]
@@ -149,11 +151,11 @@ mod tests {
             (Deployment { has_replicas: true, ..ONE }, "failover", false),
             (Deployment { evicts: true, ..ONE }, "drops keys", false),
             (three, "the loss of a minority", true),
+            (Deployment { failing: 1, ..three }, "the loss of one more server", false),
+            (Deployment { nodes: 5, failing: 1, ..ONE }, "the loss of one more server", true),
             (three, "clock that jumps on a minority", true),
             (three, "restart of a minority", false),
             (Deployment { has_log: true, ..three }, "restart of a minority", true),
-            (Deployment { is_one_server: true, ..three }, "behind two nodes", false),
-            (Deployment { is_one_server: true, ..three }, "the loss of the server", false),
             (Deployment { nodes: 2, ..ONE }, "the loss of the server", false),
             (Deployment { kind: Kind::File, ..ONE }, "restart of the machine", true),
             (Deployment { kind: Kind::File, ..ONE }, "loss of the file", false),

@@ -39,7 +39,8 @@ pub(super) fn cause_of(error: &Error) -> String {
 /// What an error advises, which is its last part.
 pub(super) fn advice_of(error: &Error) -> Option<String> {
     let text = error.to_string();
-    let (_, advice) = text[state_in(&text)? + 2..].split_once("; ")?;
+    let rest = &text[state_in(&text)? + 2..];
+    let (_, advice) = rest.split_once("; ").or_else(|| rest.split_once(", "))?;
     advice.rsplit("; ").next().map(str::to_owned)
 }
 

@@ -47,8 +47,9 @@ pub(super) fn login(facts: &Facts) -> Check {
     } else {
         LOGIN.warn(
             "the server lets everybody in without a password",
-            "create a user for locks: `leasehold doctor --print-acl` prints the rule; then \
-             ACL SETUSER default off",
+            "make an administrator, and a user for locks by the rule that `leasehold doctor \
+             --print-acl` prints. Then `ACL SETUSER default off`, and save it (`ACL SAVE` or \
+             `CONFIG REWRITE`)",
         )
     }
 }

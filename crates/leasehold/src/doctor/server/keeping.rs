@@ -46,7 +46,8 @@ pub(super) fn eviction(facts: &Facts) -> Check {
     let bound =
         if max == 0 { "no `maxmemory`".to_owned() } else { format!("{} in all", bytes(max)) };
     let evidence = format!("`maxmemory-policy {policy}`, {bound}, {evicted} keys evicted");
-    let remedy = "CONFIG SET maxmemory-policy noeviction, or give locks a server of their own";
+    let remedy = "CONFIG SET maxmemory-policy noeviction, and write it into the server's \
+                  configuration; or give locks a server of their own";
     if policy != "noeviction" && max > 0 {
         EVICTION.fail(evidence, remedy)
     } else if evicted > 0 {
@@ -98,7 +99,8 @@ pub(super) fn persistence(facts: &Facts) -> Check {
         ),
         (Some(false), _) => PERSISTENCE.warn(
             "there is no append-only file: a restart forgets the leases",
-            "CONFIG SET appendonly yes and CONFIG REWRITE, or add `?strict=yes` to the URL of \
+            "CONFIG SET appendonly yes, and write it into the server's configuration; or add \
+             `?strict=yes` to the URL of \
              every client",
         ),
         (None, Err(gap @ Gap::Denied)) => unanswered(PERSISTENCE, gap, facts.user(), "WAITAOF"),
@@ -165,7 +167,15 @@ pub(super) fn strict(facts: &Facts) -> Check {
             "add `?strict=yes` to the URL",
         ),
         (false, false, _) => STRICT.ok("the clients of this database are not strict"),
-        (true, _, Ok(Some(left))) => STRICT.warn(
+        (true, false, Ok(Some(left))) => STRICT.warn(
+            format!(
+                "no strict client has used this database, or it has forgotten that: the first one \
+                 waits for {}",
+                span(*left)
+            ),
+            "let a first client wait, as by `leasehold run NAME -- true`",
+        ),
+        (true, true, Ok(Some(left))) => STRICT.warn(
             format!("the server is quarantined: it grants nothing new for {}", span(*left)),
             "wait until the quarantine is over",
         ),

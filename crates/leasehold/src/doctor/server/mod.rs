@@ -60,7 +60,7 @@ pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
 }
 
 /// The facts about servers that decide what a lock survives.
-pub(super) fn deployment(servers: &[Facts], together: &[Check]) -> Deployment {
+pub(super) fn deployment(servers: &[Facts]) -> Deployment {
     let all = |holds: fn(&Facts) -> bool| !servers.is_empty() && servers.iter().all(holds);
     let any = |holds: fn(&Facts) -> bool| servers.iter().any(holds);
     Deployment {
@@ -70,9 +70,6 @@ pub(super) fn deployment(servers: &[Facts], together: &[Check]) -> Deployment {
         has_failover: all(|it| it.place.has_sentinels),
         has_replicas: any(|it| it.number("connected_slaves").is_some_and(|count| count > 0)),
         evicts: any(|it| keeping::eviction(it).verdict == Verdict::Fail),
-        is_one_server: together
-            .iter()
-            .any(|check| check.id == nodes::INDEPENDENT.id && check.verdict == Verdict::Fail),
         ..Deployment::default()
     }
 }
