@@ -56,8 +56,9 @@ struct Cli {
 #[command(next_help_heading = "Options of every command")]
 struct GlobalArgs {
     /// The store: redis://HOST:PORT/DB, rediss:// for TLS, redis+sentinel://HOSTS/NAME,
-    /// unix:/SOCKET or sqlite:PATH. Several, each by --url, make a quorum: the holder needs the
-    /// lock on a majority of them. Default: LEASEHOLD_URL, else an SQLite file of this user
+    /// redis+cluster://HOSTS, unix:/SOCKET or sqlite:PATH. Several, each by --url, make a quorum:
+    /// the holder needs the lock on a majority of them. Default: LEASEHOLD_URL, else an SQLite file
+    /// of this user
     #[arg(long, global = true, value_name = "URL", action = ArgAction::Append)]
     url: Vec<String>,
     /// A file with the URL, for URLs with passwords. For a quorum, one URL a line. Default:

@@ -10,12 +10,13 @@ use rustix::fs::OFlags;
 use crate::exit::Failure;
 
 /// The schemes that tell a further URL from a path with a blank in it.
-const SCHEMES: [&str; 9] = [
+const SCHEMES: [&str; 10] = [
     "redis",
     "rediss",
     "redis+sentinel",
     "rediss+sentinel",
     "redis+cluster",
+    "rediss+cluster",
     "valkey",
     "unix",
     "sqlite",

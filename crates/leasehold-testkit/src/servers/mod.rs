@@ -9,6 +9,7 @@
 //! | [`clock`] | a server's clock that a test controls |
 //! | [`proxy`] | a bad network in front of a server |
 //! | [`fake`] | servers that answer nonsense, or nothing |
+//! | [`cluster`] | a Redis Cluster, whose slots and primaries move |
 //! | [`sentinels`] | a primary with replicas, and the sentinels that watch over them |
 //! | [`resp`] | a small blocking client, with which tests inspect a server |
 //!
@@ -17,6 +18,7 @@
 
 pub mod certificates;
 pub mod clock;
+pub mod cluster;
 pub mod fake;
 mod frames;
 mod listening;
@@ -35,6 +37,7 @@ use std::time::Duration;
 
 pub use certificates::{Authority, Identity};
 pub use clock::ServerClock;
+pub use cluster::Cluster;
 pub use fake::FakeServer;
 pub use outside::ServerOutside;
 pub use proxy::{Counts, Proxy, Then, Way};

@@ -13,6 +13,9 @@ const RANGE: std::ops::Range<u16> = 12_000..32_000;
 
 const TRIES: usize = 1_000;
 
+/// How far the port of the bus is above the port of its node.
+const BUS: u16 = 10_000;
+
 /// A TCP port of 127.0.0.1 that belongs to this process while this lives, with or without a
 /// listener.
 ///
@@ -22,23 +25,41 @@ const TRIES: usize = 1_000;
 pub(super) struct Port {
     number: u16,
     _reserved: UdpSocket,
+    _bus: Option<UdpSocket>,
 }
 
 impl Port {
     /// Reserves a port without a listener.
     pub(super) fn reserve() -> Self {
+        Self::reserve_in(RANGE, |_| Some(None))
+    }
+
+    /// Also reserves the port of the bus of a cluster, 10 000 ports above.
+    pub(super) fn reserve_with_bus() -> Self {
+        Self::reserve_in(RANGE.start..RANGE.end - BUS, |number| {
+            let reserved = UdpSocket::bind((Ipv4Addr::LOCALHOST, number + BUS)).ok()?;
+            is_free(number + BUS).then_some(Some(reserved))
+        })
+    }
+
+    fn reserve_in(
+        range: std::ops::Range<u16>,
+        reserve_more: impl Fn(u16) -> Option<Option<UdpSocket>>,
+    ) -> Self {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).expect("the operating system has a random source");
         let mut random = SeededRandom::new(u64::from_ne_bytes(seed));
         for _ in 0..TRIES {
-            let offset = random.below(usize::from(RANGE.end - RANGE.start));
-            let number = RANGE.start + u16::try_from(offset).expect("within the range of ports");
+            let offset = random.below(usize::from(range.end - range.start));
+            let number = range.start + u16::try_from(offset).expect("within the range of ports");
             let Ok(reserved) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else { continue };
-            if is_free(number) {
-                return Self { number, _reserved: reserved };
+            if is_free(number)
+                && let Some(bus) = reserve_more(number)
+            {
+                return Self { number, _reserved: reserved, _bus: bus };
             }
         }
-        panic!("none of {TRIES} ports of 127.0.0.1 within {RANGE:?} is free");
+        panic!("none of {TRIES} ports of 127.0.0.1 within {range:?} is free");
     }
 
     pub(super) const fn number(&self) -> u16 {

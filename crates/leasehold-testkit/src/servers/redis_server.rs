@@ -160,8 +160,9 @@ impl RedisServerBuilder {
         find(self.program, self.program);
         let home = tempfile::Builder::new().prefix("redis").tempdir();
         let home = home.expect("a temporary directory");
-        let port = Port::reserve();
-        let tls_port = self.tls.then(Port::reserve);
+        let has_bus = self.lines.iter().any(|(name, _)| name == "cluster-enabled");
+        let reserve = if has_bus { Port::reserve_with_bus } else { Port::reserve };
+        let (port, tls_port) = (reserve(), self.tls.then(reserve));
         let at = |name| home.path().join(name);
         let options = File::options().read(true).append(true).create_new(true).open(at("log"));
         let log = options.expect("the directory takes files");

@@ -405,7 +405,8 @@ impl Drop for Sentinel {
     }
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
+/// Waits until it is so.
+pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");

@@ -20,6 +20,10 @@ const SCHEMES: &[&str] = &[
     "`redis+sentinel:`",
     #[cfg(feature = "tls")]
     "`rediss+sentinel:`",
+    #[cfg(feature = "redis")]
+    "`redis+cluster:`",
+    #[cfg(feature = "tls")]
+    "`rediss+cluster:`",
     #[cfg(feature = "sqlite")]
     "`sqlite:`",
     "`memory:`",
@@ -30,6 +34,7 @@ const SCHEMES: &[&str] = &[
 /// | URL | store |
 /// |---|---|
 /// | `redis://[[user]:password@]host[:port][/db][?OPTIONS]` | a Redis or Valkey server |
+/// | `redis+cluster://[[user]:password@]host,host[?OPTIONS]` | a cluster of such servers |
 /// | `unix:/path[?OPTIONS]` | the same, over a socket on this machine |
 /// | `sqlite:/path`, `sqlite:path` | a file for the processes of one user on one machine |
 /// | `memory:` | a new store in this process |
@@ -171,10 +176,12 @@ impl Named {
         match scheme.to_ascii_lowercase().as_str() {
             "memory" if rest.is_empty() => Ok(Self::Memory(None)),
             "memory" => Ok(Self::Memory(Some(rest.to_owned()))),
-            // `RedisConnector::new` refuses the last one with a reason, and TLS if it is not there.
+            // `RedisConnector::new` refuses TLS if it is not there.
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "unix" | "redis+sentinel" | "rediss+sentinel"
-            | "redis+cluster" => Ok(Self::Redis(super::redis::RedisConnector::new(url)?)),
+            | "redis+cluster" | "rediss+cluster" => {
+                Ok(Self::Redis(super::redis::RedisConnector::new(url)?))
+            }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
                 let path = sqlite_path(rest).map_err(|reason| {

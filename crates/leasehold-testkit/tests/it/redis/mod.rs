@@ -2,6 +2,7 @@
 
 mod application;
 mod clients;
+mod cluster;
 mod coexisting;
 mod connecting;
 mod copies;

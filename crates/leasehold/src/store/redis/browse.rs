@@ -31,10 +31,10 @@ const SCAN_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOKED_AT_ONCE: usize = 1_000;
 
 impl Browse for RedisStore {
-    /// The server has no list of locks, so a listing reads every key of its database once and
-    /// returns one page. It stops after 50 million keys or 10 seconds. It finds locks with a
-    /// companion key of ours, such as a fencing counter or a line. Other locks are found only by
-    /// their full name.
+    /// A server has no list of locks, so a listing reads each key of its database once and returns
+    /// one page, of all primaries of a cluster one by one. It stops after 50 million keys or 10
+    /// seconds. It finds locks with a companion key of ours, such as a fencing counter or a line.
+    /// Other locks are found only by their full name.
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let shared = Arc::clone(&self.shared);
         let pattern = pattern.to_owned();
@@ -50,7 +50,7 @@ impl Browse for RedisStore {
             return Box::pin(ready(Err(refused)));
         }
         let step = Scripted::new(Step::Evict { key: key.clone(), seen });
-        let answer = shared.asks.submit(LIMIT, step.on(&shared.terms));
+        let answer = shared.servers.asks().submit(LIMIT, step.on(&shared.terms));
         Box::pin(async move {
             let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
             let answered = reply::evicted(&key, &answer)?;
@@ -72,52 +72,55 @@ impl Shared {
         Ok(Page::new(self.living(named.into_iter().collect()).await?, None))
     }
 
-    /// Returns the matching names after the cursor. Reads every key of the database once.
+    /// Returns the matching names after the cursor. Reads every key of every server once.
     async fn scan(&self, pattern: &str, cursor: Option<&Key>) -> Result<Page, Error> {
         let glob = glob(pattern);
         let begun = self.host.now();
         let mut listed = BTreeSet::new();
         let mut stopped = None;
-        let mut position = b"0".to_vec();
         let is_over = || self.host.now().since(begun) >= SCAN_TIME_MAX;
-        'scan: for step in 1.. {
-            let scan = Command::new("SCAN").arg(&position).arg("MATCH").arg(&glob);
-            let scan = scan.arg("COUNT").number(SCAN_STEP);
-            let answer = self.asks.submit(LIMIT, Box::new(Plain(scan))).await?;
-            let (next, found) = scanned(answer).ok_or_else(strange_scan)?;
-            let names = found.iter().filter_map(|companion| {
-                let key = keys::lock_of(str::from_utf8(companion).ok()?)?;
-                let is_asked_for = matches_pattern(pattern, key.as_str())
-                    && cursor.is_none_or(|cursor| key > *cursor);
-                (is_asked_for && !listed.contains(&key)).then_some(key)
-            });
-            let names = Vec::from_iter(names.collect::<BTreeSet<Key>>());
-            for names in names.chunks(LOOKED_AT_ONCE) {
-                listed.extend(self.living(names.to_vec()).await?);
-                while listed.len() > LISTING_KEYS_MAX {
-                    listed.pop_last();
-                    stopped = Some(Stopped::Names(LISTING_KEYS_MAX));
+        let mut steps = 1..;
+        'scan: for server in self.servers.each() {
+            let mut position = b"0".to_vec();
+            for step in steps.by_ref() {
+                let scan = Command::new("SCAN").arg(&position).arg("MATCH").arg(&glob);
+                let scan = scan.arg("COUNT").number(SCAN_STEP);
+                let answer = server.asks.submit(LIMIT, Box::new(Plain(scan))).await?;
+                let (next, found) = scanned(answer).ok_or_else(strange_scan)?;
+                let names = found.iter().filter_map(|companion| {
+                    let key = keys::lock_of(str::from_utf8(companion).ok()?)?;
+                    let is_asked_for = matches_pattern(pattern, key.as_str())
+                        && cursor.is_none_or(|cursor| key > *cursor);
+                    (is_asked_for && !listed.contains(&key)).then_some(key)
+                });
+                let names = Vec::from_iter(names.collect::<BTreeSet<Key>>());
+                for names in names.chunks(LOOKED_AT_ONCE) {
+                    listed.extend(self.living(names.to_vec()).await?);
+                    while listed.len() > LISTING_KEYS_MAX {
+                        listed.pop_last();
+                        stopped = Some(Stopped::Names(LISTING_KEYS_MAX));
+                    }
+                    // A server may send any number of names at once.
+                    if is_over() {
+                        stopped = Some(Stopped::Time(SCAN_TIME_MAX));
+                        break 'scan;
+                    }
                 }
-                // A server may send any number of names at once.
+                if next == b"0" {
+                    break;
+                }
+                position = next;
+                if step >= SCAN_STEPS_MAX {
+                    stopped = Some(Stopped::Keys(SCAN_STEP * SCAN_STEPS_MAX));
+                    break 'scan;
+                }
                 if is_over() {
                     stopped = Some(Stopped::Time(SCAN_TIME_MAX));
                     break 'scan;
                 }
+                // A server that answers at once must not block the rest of the runtime.
+                give_way().await;
             }
-            if next == b"0" {
-                break;
-            }
-            position = next;
-            if step == SCAN_STEPS_MAX {
-                stopped = Some(Stopped::Keys(SCAN_STEP * SCAN_STEPS_MAX));
-                break;
-            }
-            if is_over() {
-                stopped = Some(Stopped::Time(SCAN_TIME_MAX));
-                break;
-            }
-            // A server that answers at once must not block the rest of the runtime.
-            give_way().await;
         }
         Ok(Page { stopped, ..Page::new(listed.into_iter().collect(), None) })
     }
@@ -125,7 +128,8 @@ impl Shared {
     /// The names that somebody holds or waits for.
     async fn living(&self, names: Vec<Key>) -> Result<Vec<Key>, Error> {
         let looks = names.into_iter().map(|key| {
-            let answer = self.asks.submit(LIMIT, Scripted::new(Step::Living(key.clone())));
+            let answer =
+                self.servers.asks().submit(LIMIT, Scripted::new(Step::Living(key.clone())));
             async move {
                 let living = match answer.await {
                     Ok(answer) => reply::living(&key, &answer)?,

@@ -11,7 +11,7 @@ use super::tls::Tls;
 use super::url::{Address, Endpoint};
 use crate::core::error::Error;
 
-/// Opens connections to one Redis or Valkey server.
+/// Opens connections to one Redis or Valkey server, or to the nodes of a cluster.
 ///
 /// It uses RESP2, or RESP3 for messages if the server allows it. Besides the rights for the
 /// requests of the store, it needs only these:
@@ -19,6 +19,7 @@ use crate::core::error::Error;
 /// - `AUTH` for a login
 /// - `SELECT` for a database other than 0
 /// - `ROLE` if sentinels name the server
+/// - `CLUSTER SLOTS`, `CLUSTER INFO` and `ASKING` for a cluster
 /// - `INFO` for strict terms, and for a majority of replicas
 /// - `WAIT` or `WAITAOF` for copies
 ///
@@ -30,6 +31,7 @@ use crate::core::error::Error;
 /// | `redis://[[user]:password@]host[:port][/db][?strict=yes]` | TCP; default `:6379/0` |
 /// | `rediss://…[?ca=PATH][&cert=PATH&key=PATH]` | the same with TLS (feature `tls`) |
 /// | `redis+sentinel://[[user]:password@]host1,host2,host3/primary[/db]` | the current primary of that name |
+/// | `redis+cluster://[[user]:password@]host1,host2` | the node of a cluster that has the slot of the lock |
 /// | `unix:/path[?db=N][&strict=yes]` | a socket of this machine |
 /// | `unix://[user]:password@/path[?db=N]` | the same, with a login |
 ///
@@ -60,6 +62,8 @@ enum Server {
     There(Option<Tls>),
     /// Wherever the sentinels say.
     Named(Sentinels, Option<Tls>),
+    /// At the nodes of a cluster.
+    Nodes(Option<Tls>),
 }
 
 impl RedisConnector {
@@ -74,6 +78,7 @@ impl RedisConnector {
         let tls = address.tls.as_ref().map(Tls::new).transpose()?;
         let server = match &address.endpoint {
             Endpoint::Sentinel(address) => Server::Named(Sentinels::new(address)?, tls),
+            Endpoint::Cluster(_) => Server::Nodes(tls),
             Endpoint::Tcp(..) | Endpoint::Unix(_) => Server::There(tls),
         };
         Ok(Self { address: Arc::new(address), server })
@@ -99,7 +104,7 @@ impl RedisConnector {
     pub(super) fn sentinels(&self) -> Option<&Sentinels> {
         match &self.server {
             Server::Named(sentinels, _) => Some(sentinels),
-            Server::There(_) => None,
+            Server::There(_) | Server::Nodes(_) => None,
         }
     }
 
@@ -129,9 +134,27 @@ impl Connector for RedisConnector {
                     open_tcp(host, *port, tls.as_ref()).await
                 }
                 (Server::There(_), Endpoint::Unix(path)) => open_unix(path).await,
-                (Server::There(_), Endpoint::Sentinel(_)) => unreachable!("sentinels name it"),
+                (Server::Nodes(tls), Endpoint::Cluster(seeds)) => {
+                    let (host, port) = &seeds[0];
+                    open_tcp(host, *port, tls.as_ref()).await
+                }
+                (Server::There(_) | Server::Nodes(_), _) => unreachable!("each has its own"),
             }
         })
+    }
+
+    fn seeds(&self) -> Vec<(String, u16)> {
+        match &self.address.endpoint {
+            Endpoint::Cluster(seeds) => seeds.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn node(&self, host: &str, port: u16) -> Option<Arc<dyn Connector>> {
+        let Server::Nodes(tls) = &self.server else { return None };
+        let mut address = Address::clone(&self.address);
+        address.endpoint = Endpoint::Tcp(host.to_owned(), port);
+        Some(Arc::new(Self { address: Arc::new(address), server: Server::There(tls.clone()) }))
     }
 
     fn label(&self) -> String {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -45,6 +46,19 @@ pub trait Connector: Send + Sync + 'static {
     /// terms.
     fn access(&self) -> Access {
         Access::default()
+    }
+
+    /// The nodes of a cluster that are asked first, as hosts and ports. Default: none, because this
+    /// is one server.
+    fn seeds(&self) -> Vec<(String, u16)> {
+        Vec::new()
+    }
+
+    /// A connector to the node of the cluster at this host and port, with the same login. Default:
+    /// `None`, because this is one server.
+    fn node(&self, host: &str, port: u16) -> Option<Arc<dyn Connector>> {
+        let _no_cluster = (host, port);
+        None
     }
 }
 

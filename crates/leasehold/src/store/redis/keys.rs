@@ -70,7 +70,6 @@ impl<'a> Keys<'a> {
 
     /// Whether all keys hash to the same slot of a cluster. Only unusual names with a `}` but
     /// without a hash tag do not.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only a cluster has slots"))]
     pub(super) fn one_slot(self) -> bool {
         self.before.is_empty() || !self.lock.contains('}')
     }
@@ -103,6 +102,42 @@ pub(super) fn add_record(command: Command, client: &ClientId) -> Command {
     command.joined(&[RECORD, client.as_str()])
 }
 
+/// The slot of a client's record in a cluster.
+pub(super) fn record_slot(client: &ClientId) -> u16 {
+    slot(&[RECORD, client.as_str()].concat())
+}
+
+/// The slot of a key in a cluster: CRC16 (XMODEM) of its hash tag, modulo 16384.
+///
+/// Source: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>
+pub(super) fn slot(name: &str) -> u16 {
+    let tag = hash_tag(name).unwrap_or(name);
+    let crc = tag
+        .bytes()
+        .fold(0_u16, |crc, byte| (crc << 8) ^ CRC16[usize::from((crc >> 8) ^ u16::from(byte))]);
+    crc % SLOTS
+}
+
+/// How many slots a cluster has.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// The CRC16 of each byte.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
 /// The part of a name that decides its slot, if it is not the whole name.
 fn hash_tag(name: &str) -> Option<&str> {
     let (tag, _) = name.split_once('{')?.1.split_once('}')?;
@@ -126,17 +161,6 @@ mod tests {
         let key = Key::new(name).expect(name);
         let command = Keys::of(&key).add_to(Command::new("X"));
         command.args().skip(2).map(|key| String::from_utf8_lossy(key).into_owned()).collect()
-    }
-
-    /// The rule of Redis Cluster: CRC16 (XMODEM) of the tag, modulo 16384.
-    fn slot(name: &str) -> u16 {
-        let tag = hash_tag(name).unwrap_or(name);
-        let crc = tag.bytes().fold(0_u16, |crc, byte| {
-            (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
-                if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
-            })
-        });
-        crc % 16_384
     }
 
     /// The slots that a lock is kept in.

@@ -1,4 +1,4 @@
-//! Leases on a Redis or Valkey server.
+//! Leases on a Redis or Valkey server, or on a cluster.
 //!
 //! A lock is a string key that holds an owner token and has an expiry. Most other clients use the
 //! same recipe, so they exclude our clients correctly. Everything else is in companion keys: the
@@ -9,6 +9,7 @@
 #[cfg(feature = "redis-crate")]
 mod application;
 mod browse;
+mod cluster;
 mod codec;
 mod connect;
 mod connector;
@@ -20,6 +21,7 @@ mod options;
 mod records;
 mod scripts;
 mod sentinel;
+mod servers;
 mod sockets;
 mod terms;
 #[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
@@ -43,14 +45,12 @@ pub use connect::RedisConnector;
 pub use connector::{Access, Connector, Opening, Stream};
 pub use terms::{Copies, Replicas, Strict, Terms};
 
-use self::hints::Hints;
 use self::records::Records;
 use self::scripts::reply::{self, Set};
 use self::scripts::scripted::{Scripted, Step};
+use self::servers::Servers;
 use self::terms::copies::{Reply, Shortfall, Spent};
 use self::terms::quarantine;
-use self::wire::Wire;
-use self::wire::serving::Home;
 use super::{
     Acquired, Afterwards, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line,
     OnRelease, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
@@ -66,12 +66,12 @@ use crate::process::Process;
 /// The time limit of requests that have no ttl.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Leases on one Redis or Valkey server. Clones share its connections.
+/// Leases on one Redis or Valkey server, or on a cluster of them. Clones share its connections.
 ///
 /// Acquires and releases share one connection and keep their order, so a client never meets its own
 /// old lease. Renewals have a second connection, which the first renewal opens. It is served by a
 /// thread that no user task can block. Hints arrive on a third connection, opened for the first
-/// waiter.
+/// waiter. On a cluster, each node that keeps locks of this client has connections of its own.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), leasehold::Error> {
@@ -97,9 +97,7 @@ struct Shared {
     host: Arc<dyn Host>,
     label: String,
     terms: Terms,
-    asks: Wire,
-    renewals: Wire,
-    hints: Arc<Hints>,
+    servers: Servers,
     records: Records,
     spent: Spent,
     /// Whether the missing right to publish was logged.
@@ -145,14 +143,11 @@ impl RedisStore {
     /// may be down at first, for example as a node of a [`Quorum`](crate::store::Quorum).
     pub fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
         let connector: Arc<dyn Connector> = Arc::new(connector);
-        let wire = |home| Wire::new(Arc::clone(&host), Arc::clone(&connector), home);
         let shared = Shared {
             process: Process::this(),
             label: connector.label(),
             terms: connector.access().terms,
-            asks: wire(Home::Asker),
-            renewals: wire(Home::Host),
-            hints: Hints::new(Arc::clone(&host), Arc::clone(&connector)),
+            servers: Servers::new(&host, &connector),
             records: Records::new(Arc::clone(&host)),
             host,
             told_of_mute: AtomicBool::new(false),
@@ -168,7 +163,7 @@ impl RedisStore {
 
     /// Connects, unless there is a connection already.
     pub(crate) async fn reach(&self) -> Result<(), Error> {
-        self.shared.asks.connect().await
+        self.shared.servers.connect().await
     }
 }
 
@@ -182,11 +177,11 @@ impl RedisStore {
         let shared = Arc::clone(&self.shared);
         let limit = command_limit(ask.ttl);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
-            shared.records.write_if_due(client, &shared.asks);
+            shared.records.write_if_due(client, shared.servers.asks());
         }
         let ask = Ask { note: None, line: Line::None, ..ask };
         let request = Scripted::ask(ask.clone()).on(&terms);
-        let reply = shared.asks.submit_to_confirm(limit, request);
+        let reply = shared.servers.asks().submit_to_confirm(limit, request);
         async move {
             let key = ask.key.clone();
             let named = |error: Error| error.with_name(key.as_str());
@@ -202,7 +197,7 @@ impl RedisStore {
                 // ttl, so ask again with the script.
                 Set::Before => {
                     let again = Scripted::new(Step::Acquire(ask)).on(&terms);
-                    let again = shared.asks.submit_to_confirm(limit, again);
+                    let again = shared.servers.asks().submit_to_confirm(limit, again);
                     reply = again.await.map_err(named)?;
                 }
                 Set::Scripted => {}
@@ -215,14 +210,15 @@ impl RedisStore {
 }
 
 impl Shared {
-    /// Refuses to work in a forked copy of the process.
+    /// Refuses to work in a forked copy of the process, and names that a cluster cannot keep.
     fn check_here(&self, key: &Key) -> Result<(), Error> {
-        self.process.check().map_err(|error| error.with_name(key.as_str()))
+        self.process.check().map_err(|error| error.with_name(key.as_str()))?;
+        self.servers.check(key)
     }
 
     /// Looks whether the server is quarantined. Only a strict server can be.
     fn quarantine(&self) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
-        let looking = self.terms.strict.map(|strict| quarantine::look(strict, &self.asks));
+        let looking = self.terms.strict.map(|strict| quarantine::look(strict, self.servers.asks()));
         async move {
             match looking {
                 Some(looking) => looking.await,
@@ -245,7 +241,7 @@ impl Shared {
         let key = lease.key.clone();
         self.spent.add(key.clone(), lease.owner.clone());
         let release = Scripted::new(Step::Release(lease, OnRelease::Free)).on(&self.terms);
-        let released = self.asks.submit(limit, release).await;
+        let released = self.servers.asks().submit(limit, release).await;
         match released.and_then(|answer| reply::released(&key, &answer)) {
             Ok(_) => {
                 let error = shortfall.granted().with_name(key.as_str());
@@ -305,13 +301,13 @@ impl Store for RedisStore {
         }
         let shared = Arc::clone(&self.shared);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
-            shared.records.write_if_due(client, &shared.asks);
+            shared.records.write_if_due(client, shared.servers.asks());
         }
         let key = ask.key.clone();
         let inbox = ask.line.place().map(|place| place.inbox.clone());
         let limit = command_limit(ask.ttl);
         let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: ask.claim };
-        let reply = shared.asks.submit_to_confirm(limit, Scripted::ask(ask).on(&terms));
+        let reply = shared.servers.asks().submit_to_confirm(limit, Scripted::ask(ask).on(&terms));
         Either::Right(async move {
             let reply = reply.await.map_err(|error| error.with_name(key.as_str()))?;
             let mut answered = reply::acquired(&key, &reply.value)?;
@@ -319,17 +315,15 @@ impl Store for RedisStore {
                 shared.confirmed(answered.answer, reply.confirmed, lease, limit).await?;
             match (&answered.answer, &inbox) {
                 (Acquired::Refused(Refusal { why: Why::Taken, .. }), Some(inbox)) => {
-                    shared.hints.listen(inbox);
-                    if answered.is_first_behind_a_foreigner {
-                        shared.hints.track(&key, inbox);
-                    }
+                    let behind_a_foreigner = answered.is_first_behind_a_foreigner;
+                    shared.servers.await_turn(&key, inbox, behind_a_foreigner);
                 }
-                (Acquired::Granted { .. }, Some(_)) => shared.hints.granted(&key),
+                (Acquired::Granted { .. }, Some(_)) => shared.servers.granted(&key),
                 (Acquired::Refused(_), _) | (_, None) => {}
             }
             shared.notice_muteness(answered.hints_denied);
             if let Some(holder) = &answered.holder {
-                shared.hints.send(holder, Hint::Wanted { key });
+                shared.servers.send(holder, Hint::Wanted { key });
             }
             Ok(answered.answer)
         })
@@ -349,12 +343,12 @@ impl Store for RedisStore {
         if shared.terms.copies.is_any() && shared.spent.look(key, &renewal.lease.owner).is_some() {
             return Either::Left(ready(Ok(Renewed::Lost)));
         }
-        shared.records.refresh_if_due(&renewal.lease.owner, &shared.renewals);
+        shared.records.refresh_if_due(&renewal.lease.owner, shared.servers.renewals());
         let key = renewal.lease.key.clone();
         let is_plain = renewal.lease.claim == Claim::Plain;
         let limit = command_limit(renewal.ttl);
         let request = Scripted::new(Step::Renew(renewal)).on(&shared.terms);
-        let reply = shared.renewals.submit_to_confirm(limit, request);
+        let reply = shared.servers.renewals().submit_to_confirm(limit, request);
         Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let Reply { value, confirmed } = reply.await.map_err(named)?;
@@ -388,7 +382,7 @@ impl Store for RedisStore {
             return Either::Left(ready(Err(refused)));
         }
         let step = Scripted::new(Step::Release(lease, on_release)).on(&shared.terms);
-        let reply = shared.asks.submit_to_confirm(LIMIT, step);
+        let reply = shared.servers.asks().submit_to_confirm(LIMIT, step);
         Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let Reply { value, confirmed } = reply.await.map_err(named)?;
@@ -407,26 +401,26 @@ impl Store for RedisStore {
             return Either::Left(ready(Err(refused)));
         }
         let step = Step::Inspect(key.clone());
-        let answer = shared.asks.submit(LIMIT, Scripted::new(step));
+        let answer = shared.servers.asks().submit(LIMIT, Scripted::new(step));
         let quarantine = shared.quarantine();
         Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let mut snapshot = reply::inspected(&key, &answer.await.map_err(named)?)?;
             snapshot.quarantine = quarantine.await.map_err(named)?;
-            shared.records.fill_in(&mut snapshot, &shared.asks).await.map_err(named)?;
+            shared.records.fill_in(&mut snapshot, shared.servers.asks()).await.map_err(named)?;
             Ok(snapshot)
         })
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
         if self.shared.process.is_this() {
-            self.shared.hints.watch(inbox.clone(), sink);
+            self.shared.servers.watch(inbox.clone(), sink);
         }
     }
 
     fn listen(&self, inbox: &ClientId) {
         if self.shared.process.is_this() {
-            self.shared.hints.listen(inbox);
+            self.shared.servers.listen(inbox);
         }
     }
 

@@ -8,10 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
+
 use super::LIMIT;
 use super::codec::command::{Command, Value};
-use super::keys::add_record;
-use super::wire::{Plain, Wire};
+use super::keys::{add_record, record_slot};
+use super::servers::Lane;
+use super::wire::known::Known;
+use super::wire::{Plain, Request};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken, client_of};
@@ -46,7 +50,7 @@ impl Records {
     }
 
     /// Writes a record if it is new or was written long ago. It is sent before any later request.
-    pub(super) fn write_if_due(&self, record: &Arc<ClientRecord>, wire: &Wire) {
+    pub(super) fn write_if_due(&self, record: &Arc<ClientRecord>, lane: Lane<'_>) {
         let mut clients = lock(&self.clients);
         if !clients.contains_key(&record.id) {
             if clients.len() == CLIENTS_MAX {
@@ -60,18 +64,18 @@ impl Records {
         if client.record != *record {
             *client = Client { record: Arc::clone(record), written: None };
         }
-        self.write(client, wire);
+        self.write(client, lane);
     }
 
     /// Writes the record of a holder again if it was written long ago.
-    pub(super) fn refresh_if_due(&self, owner: &OwnerToken, wire: &Wire) {
+    pub(super) fn refresh_if_due(&self, owner: &OwnerToken, lane: Lane<'_>) {
         if self.host.now() < Moment::from_nanos(self.due.load(Ordering::Acquire)) {
             return;
         }
         let Some(id) = owner.client() else { return };
         let mut clients = lock(&self.clients);
         if let Some(client) = clients.get_mut(&id) {
-            self.write(client, wire);
+            self.write(client, lane);
         }
         let due = clients
             .values()
@@ -79,14 +83,15 @@ impl Records {
         self.due.store(due.min().unwrap_or(0), Ordering::Release);
     }
 
-    fn write(&self, client: &mut Client, wire: &Wire) {
+    fn write(&self, client: &mut Client, lane: Lane<'_>) {
         let now = self.host.now();
         let is_due = client.written.is_none_or(|written| now.since(written) >= REFRESH_EVERY);
         if !is_due || self.denied.load(Ordering::Relaxed) {
             return;
         }
         client.written = Some(now);
-        let written = wire.submit(LIMIT, Box::new(Plain(set_record(&client.record))));
+        let written =
+            lane.submit(LIMIT, Recorded::request(&client.record.id, set_record(&client.record)));
         let id = client.record.id.clone();
         let (clients, denied) = (Arc::clone(&self.clients), Arc::clone(&self.denied));
         let due = Arc::clone(&self.due);
@@ -106,18 +111,50 @@ impl Records {
     }
 
     /// Adds the records of the clients in a snapshot.
-    pub(super) async fn fill_in(&self, snapshot: &mut Snapshot, wire: &Wire) -> Result<(), Error> {
+    pub(super) async fn fill_in(
+        &self,
+        snapshot: &mut Snapshot,
+        lane: Lane<'_>,
+    ) -> Result<(), Error> {
         let clients = clients_of(snapshot);
         if clients.is_empty() {
             return Ok(());
         }
-        match wire.submit(LIMIT, Box::new(Plain(get_records(&clients)))).await {
+        let records = if lane.has_all_slots() {
+            lane.submit(LIMIT, Box::new(Plain(get_records(&clients)))).await
+        } else {
+            let get = |id| lane.submit(LIMIT, Recorded::request(id, get_record(id)));
+            try_join_all(clients.iter().map(get)).await.map(Value::Array)
+        };
+        match records {
             Ok(records) => attach_records(snapshot, &clients, &records),
             // A user who may inspect locks may lack the right to read the records.
             Err(error) if error.kind() == ErrorKind::Denied => {}
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+}
+
+/// A request about the record of one client.
+struct Recorded {
+    command: Command,
+    slot: u16,
+}
+
+impl Recorded {
+    fn request(id: &ClientId, command: Command) -> Box<dyn Request> {
+        Box::new(Self { command, slot: record_slot(id) })
+    }
+}
+
+impl Request for Recorded {
+    fn command(&mut self, _known: &mut Known) -> Command {
+        self.command.clone()
+    }
+
+    fn slot(&self) -> Option<u16> {
+        Some(self.slot)
     }
 }
 
@@ -151,6 +188,10 @@ fn clients_of(snapshot: &Snapshot) -> Vec<ClientId> {
 /// The command that reads the records of `clients`, which must not be empty.
 fn get_records(clients: &[ClientId]) -> Command {
     clients.iter().fold(Command::new("MGET"), add_record)
+}
+
+fn get_record(client: &ClientId) -> Command {
+    add_record(Command::new("GET"), client)
 }
 
 /// Adds the records to the snapshot. Missing or invalid records are left out.

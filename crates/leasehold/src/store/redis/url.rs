@@ -29,8 +29,8 @@ use crate::core::error::{Error, ErrorKind};
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// The most sentinels in one URL. Each is asked at the same time.
-const SENTINELS_MAX: usize = 16;
+/// The most sentinels, or nodes of a cluster, in one URL. All sentinels are asked at the same time.
+const PLACES_MAX: usize = 16;
 
 /// The longest path of a socket that systems accept, in bytes. The end mark takes one of 108.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -53,6 +53,8 @@ pub(super) enum Endpoint {
     Unix(PathBuf),
     /// Whatever these sentinels name.
     Sentinel(Box<SentinelAddress>),
+    /// The cluster of these nodes.
+    Cluster(Vec<(String, u16)>),
 }
 
 impl Endpoint {
@@ -63,6 +65,7 @@ impl Endpoint {
                 let is_shared = |place| other.sentinels.contains(place);
                 one.primary == other.primary && one.sentinels.iter().any(is_shared)
             }
+            (Self::Cluster(one), Self::Cluster(other)) => one.iter().any(|it| other.contains(it)),
             (one, other) => one == other,
         }
     }
@@ -98,14 +101,14 @@ impl Address {
             "unix" => unix(rest),
             "redis+sentinel" => sentinel(rest, false),
             "rediss+sentinel" => sentinel(rest, true),
-            "redis+cluster" => Err("Cluster is not in this build, name one server by `redis://`"),
+            "redis+cluster" => cluster(rest, false),
+            "rediss+cluster" => cluster(rest, true),
             _ => Err("begin it with `redis://`, `rediss://` or `unix:`"),
         };
         read.map_err(|reason| {
             let shown = match scheme.as_str() {
-                "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster" => {
-                    scheme + "://…"
-                }
+                "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+                | "rediss+cluster" => scheme + "://…",
                 "unix" => scheme + ":…",
                 _ => "…".to_owned(),
             };
@@ -124,11 +127,12 @@ impl Address {
                 let place = host_and_port_text(host, *port);
                 self.with_options(format!("{scheme}://{place}/{db}"), "")
             }
+            Endpoint::Cluster(seeds) => {
+                self.with_options(format!("{scheme}+cluster://{}", places_text(seeds)), "")
+            }
             Endpoint::Sentinel(address) => {
                 let SentinelAddress { sentinels, primary, .. } = &**address;
-                let sentinels: Vec<_> =
-                    sentinels.iter().map(|(host, port)| host_and_port_text(host, *port)).collect();
-                let (sentinels, primary) = (sentinels.join(","), primary.escape_debug());
+                let (sentinels, primary) = (places_text(sentinels), primary.escape_debug());
                 self.with_options(format!("{scheme}+sentinel://{sentinels}/{primary}/{db}"), "")
             }
             Endpoint::Unix(path) => {
@@ -156,6 +160,12 @@ impl fmt::Debug for Address {
 /// A host and a port, as they are written in a URL.
 pub(super) fn host_and_port_text(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn places_text(places: &[(String, u16)]) -> String {
+    let places: Vec<_> =
+        places.iter().map(|(host, port)| host_and_port_text(host, *port)).collect();
+    places.join(",")
 }
 
 /// Reads the part after `redis:` or `rediss:`.
@@ -194,16 +204,8 @@ fn sentinel(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
     const FORM: &str = "write `redis+sentinel://HOST1,HOST2,HOST3/NAME/DB`, where NAME is what the \
                         sentinels call the primary";
     let (authority, tail) = split_authority(rest.strip_prefix("//").ok_or(FORM)?)?;
-    let (credentials, places) = match authority.rsplit_once('@') {
-        Some((credentials, places)) => (Some(credentials), places),
-        None => (None, authority),
-    };
-    let (username, password) = credentials.map_or(Ok((None, None)), userinfo)?;
-    let sentinels = places.split(',').map(|place| host_and_port(place, DEFAULT_SENTINEL_PORT));
-    let sentinels: Vec<_> = sentinels.collect::<Result<_, _>>()?;
-    if sentinels.len() > SENTINELS_MAX {
-        return Err("it names more than 16 sentinels");
-    }
+    let (login, sentinels) = login_and_places(authority, DEFAULT_SENTINEL_PORT)?;
+    let (username, password) = login;
     let (path, options) = split_options(tail);
     let path = path.strip_prefix('/').unwrap_or_default();
     let (primary, db) = path.split_once('/').unwrap_or((path, ""));
@@ -229,6 +231,54 @@ fn sentinel(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
     let address = SentinelAddress { sentinels, access: login, tls: of_sentinels, primary };
     let access = Access { username, password, db, terms, primary: true };
     Ok(Address { endpoint: Endpoint::Sentinel(Box::new(address)), tls: of_servers, access })
+}
+
+/// Reads the part after `redis+cluster:` or `rediss+cluster:`.
+fn cluster(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
+    const FORM: &str = "write `redis+cluster://HOST1:PORT1,HOST2:PORT2`";
+    let (authority, tail) = split_authority(rest.strip_prefix("//").ok_or(FORM)?)?;
+    let ((username, password), seeds) = login_and_places(authority, DEFAULT_PORT)?;
+    let (path, options) = split_options(tail);
+    if !matches!(path, "" | "/" | "/0") {
+        return Err("a cluster has only the database 0; end the hosts without a path");
+    }
+    let Options { db: None, terms, tls, sentinels } = read_options(options)? else {
+        return Err("there is no option `db` here, a cluster has only the database 0");
+    };
+    no_sentinels(&sentinels)?;
+    if terms.strict.is_some() {
+        return Err("`strict` is not for a cluster: what a server may have forgotten is noted on \
+                    that server, and slots move; use `redis+sentinel://` or a quorum");
+    }
+    if terms.copies.is_any() {
+        return Err(
+            "`replicas` and `fsync` are not for a cluster yet: a request may be served by \
+                    another node than the one that is asked for copies; leave them out",
+        );
+    }
+    if !with_tls && tls != TlsOptions::default() {
+        return Err("`ca`, `cert`, `key` and `tls_name` are for TLS; write `rediss+cluster://`");
+    }
+    let access = Access { username, password, db: 0, terms, primary: false };
+    Ok(Address { endpoint: Endpoint::Cluster(seeds), tls: with_tls.then_some(tls), access })
+}
+
+/// A user and a password, and hosts with their ports.
+type LoginAndPlaces = ((Option<String>, Option<String>), Vec<(String, u16)>);
+
+/// Reads user and password, and hosts with commas between them.
+fn login_and_places(authority: &str, port: u16) -> Result<LoginAndPlaces, &'static str> {
+    let (credentials, places) = match authority.rsplit_once('@') {
+        Some((credentials, places)) => (Some(credentials), places),
+        None => (None, authority),
+    };
+    let login = credentials.map_or(Ok((None, None)), userinfo)?;
+    let places = places.split(',').map(|place| host_and_port(place, port));
+    let places: Vec<_> = places.collect::<Result<_, _>>()?;
+    if places.len() > PLACES_MAX {
+        return Err("it names more than 16 hosts");
+    }
+    Ok((login, places))
 }
 
 fn no_sentinels(options: &SentinelOptions) -> Result<(), &'static str> {

@@ -267,6 +267,7 @@ pub(crate) fn place(connector: &RedisConnector) -> Place {
     let address = connector.address();
     let (hosts, has_sentinels) = match &address.endpoint {
         Endpoint::Tcp(host, _) => (vec![host.clone()], false),
+        Endpoint::Cluster(seeds) => (seeds.iter().map(|(host, _)| host.clone()).collect(), false),
         Endpoint::Unix(_) => (Vec::new(), false),
         Endpoint::Sentinel(sentinels) => {
             (sentinels.sentinels.iter().map(|(host, _)| host.clone()).collect(), true)

@@ -31,7 +31,7 @@ use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::host::{Host, random_u32};
 use crate::store::sinks::Sinks;
-use crate::store::{Hint, HintSink, within};
+use crate::store::{Hint, within};
 
 /// The time limit for connecting, and for each subscription.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ pub(super) struct Hints {
     connector: Arc<dyn Connector>,
     /// Whether every message that hands a key over needs to be confirmed.
     confirms: bool,
-    sinks: Sinks,
+    sinks: Arc<Sinks>,
     state: Mutex<State>,
     /// Wakes the task: there is a new inbox or a key to track, or the store is gone.
     news: Arc<Notify>,
@@ -95,25 +95,30 @@ enum Listening {
 }
 
 impl Hints {
-    pub(super) fn new(host: Arc<dyn Host>, connector: Arc<dyn Connector>) -> Arc<Self> {
+    pub(super) fn new(
+        host: Arc<dyn Host>,
+        connector: Arc<dyn Connector>,
+        sinks: Arc<Sinks>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             host,
             confirms: connector.access().terms.confirm,
             connector,
-            sinks: Sinks::default(),
+            sinks,
             state: Mutex::default(),
             news: Arc::new(Notify::new()),
             has_tracked: AtomicBool::new(false),
         })
     }
 
-    pub(super) fn watch(&self, inbox: ClientId, sink: Weak<dyn HintSink>) {
-        self.sinks.watch(inbox, sink);
+    /// Whether the messages for `inbox` are subscribed to, or will be.
+    pub(super) fn listens(&self, inbox: &ClientId) -> bool {
+        self.state().inboxes.contains_key(inbox)
     }
 
-    /// Passes a hint to a client of this process.
-    pub(super) fn send(&self, inbox: &ClientId, hint: Hint) {
-        self.sinks.send(inbox, hint);
+    /// The inboxes whose messages are subscribed to, or will be.
+    pub(super) fn inboxes(&self) -> Vec<ClientId> {
+        self.state().inboxes.keys().cloned().collect()
     }
 
     /// Subscribes to the messages for `inbox`. Once that is done, the inbox is told `Missed`.

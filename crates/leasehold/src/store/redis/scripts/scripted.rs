@@ -6,6 +6,7 @@ use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::store::redis::codec::command::{Command, Value};
+use crate::store::redis::keys::slot;
 use crate::store::redis::terms::copies::Confirmation;
 use crate::store::redis::terms::{Copies, Strict, Terms};
 use crate::store::redis::wire::known::{Known, PlainAsk, ServerProcess};
@@ -36,6 +37,10 @@ impl Step {
             Self::Inspect(key) => Call::Inspect { key },
             Self::Living(key) => Call::Living { key },
         }
+    }
+
+    fn key(&self) -> &Key {
+        self.call(false, None, false).key()
     }
 
     /// The ttl of the lease that the step may grant.
@@ -198,6 +203,10 @@ impl Request for Scripted {
 
     fn teaches(&self) -> bool {
         self.cold || self.plain == Plain::ByScript
+    }
+
+    fn slot(&self) -> Option<u16> {
+        Some(slot(self.step.key().as_str()))
     }
 }
 

@@ -11,8 +11,9 @@ use crate::store::Quarantine;
 use crate::store::redis::codec::command::{Command, Value};
 use crate::store::redis::scripts::reasons::no_epoch;
 use crate::store::redis::scripts::reply;
+use crate::store::redis::servers::Lane;
 use crate::store::redis::wire::known::Known;
-use crate::store::redis::wire::{Plain, Request, Retry, Wire};
+use crate::store::redis::wire::{Plain, Request, Retry};
 use crate::store::redis::{LIMIT, keys};
 
 /// Returns the quarantine of the server, if there is one. If the server forgot its leases and no
@@ -20,7 +21,7 @@ use crate::store::redis::{LIMIT, keys};
 /// returned.
 pub(in crate::store::redis) fn look(
     strict: Strict,
-    asks: &Wire,
+    asks: Lane<'_>,
 ) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
     let heard = Arc::<Mutex<Heard>>::default();
     let epoch = Epoch { heard: Arc::clone(&heard) };

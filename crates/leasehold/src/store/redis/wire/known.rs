@@ -109,6 +109,11 @@ impl Known {
         self.warm.contains(key)
     }
 
+    /// The server may keep other keys than before.
+    pub(in crate::store::redis) fn forget_counters(&mut self) {
+        self.warm.clear();
+    }
+
     /// The fencing counter of a key was raised.
     pub(in crate::store::redis) fn warmed(&mut self, key: &Key) {
         if self.is_unsteady {

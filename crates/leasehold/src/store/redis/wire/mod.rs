@@ -21,6 +21,7 @@
 pub(super) mod handshake;
 pub(super) mod known;
 pub(super) mod pipeline;
+pub(super) mod redirect;
 pub(super) mod serving;
 mod state;
 mod ticks;
@@ -31,6 +32,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::known::Known;
+use self::redirect::{Passed, Redirect};
 use self::serving::Home;
 use self::state::{Sending, Sent, Shared, Submitted};
 use super::codec::command::{Command, NoAnswer, Value};
@@ -79,6 +81,20 @@ pub(super) trait Request: Send + 'static {
     fn teaches(&self) -> bool {
         false
     }
+
+    /// The slot of the keys, if it is about keys of one slot.
+    fn slot(&self) -> Option<u16> {
+        None
+    }
+
+    /// Receives the refusals instead of [`was_refused`](Self::was_refused), in the order of the
+    /// answers. `None` if only this server can serve the request.
+    fn redirect(&self) -> Option<Arc<dyn Redirect>> {
+        None
+    }
+
+    /// There was no answer in time, wherever the request is now.
+    fn was_late(&self) {}
 }
 
 /// Whether a refused request is sent again.
@@ -144,6 +160,26 @@ impl Wire {
             submitted?;
             answer.take(limit).await
         }
+    }
+
+    /// Sends a request that another server refused, before this returns, or queues it.
+    pub(super) fn pass(&self, passed: Passed) {
+        self.shared.pass(passed);
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_open(&self) -> bool {
+        self.shared.is_open()
+    }
+
+    /// Forgets for which keys the counter was raised on the connection.
+    pub(super) fn forget_counters(&self) {
+        self.shared.forget_counters();
+    }
+
+    /// A request that was passed here was not answered in time.
+    pub(super) fn suspect(&self) {
+        self.shared.suspect_now();
     }
 
     /// Connects, unless there is a connection already.
@@ -235,6 +271,7 @@ impl Answer {
                 Some(Err(failed)) => failed,
                 None => {
                     self.shared.suspect(sent.generation);
+                    sent.request.was_late();
                     return Err(unanswered(limit));
                 }
             };
@@ -283,6 +320,7 @@ impl Answer {
             self.shared.note_answer(answer.as_ref());
             if answer.is_none() {
                 self.shared.suspect(sent.generation);
+                sent.request.was_late();
                 let _answer = (&mut sent.reply).await;
             }
         }

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::handshake::{ServerFacts, handshake_on_terms};
 use super::known::{Known, ServerProcess};
+use super::redirect::{Answering, Redirect};
 use crate::core::error::Error;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};
@@ -75,11 +76,30 @@ pub(in crate::store::redis) struct Pipeline {
 struct State {
     /// Requests that are not written yet.
     out: Vec<u8>,
-    /// The callers that wait for answers, the first one first.
-    waiting: VecDeque<oneshot::Sender<Reply>>,
+    /// The requests that wait for answers, the first one first.
+    waiting: VecDeque<Waiting>,
     /// Wakes the task that does the I/O while it has nothing to write.
     writer: Option<Waker>,
     ended: bool,
+}
+
+/// A request without an answer.
+struct Waiting {
+    answering: Answering,
+    /// `None` if only this server can serve it.
+    redirect: Option<Arc<dyn Redirect>>,
+}
+
+impl Waiting {
+    fn answer(self, answer: Reply) {
+        match (self.redirect, answer) {
+            (Some(redirect), Err(refused @ NoAnswer::Refused { .. })) => {
+                redirect.was_refused(refused, self.answering);
+            }
+            // A caller that gave up needs no answer.
+            (_, answer) => drop(self.answering.send(answer)),
+        }
+    }
 }
 
 impl Pipeline {
@@ -105,20 +125,32 @@ impl Pipeline {
     /// Sends a request. It is in the queue of the connection when this returns, so requests reach
     /// the server in the order of these calls. Dropping the future does not take it back.
     pub(in crate::store::redis) fn submit(&self, command: &Command) -> Pending {
-        let (sender, answer) = oneshot::channel();
+        let (answering, answer) = oneshot::channel();
+        self.submit_for(command, answering, None);
+        Pending(answer)
+    }
+
+    /// Like [`submit`](Self::submit), but the answer goes to `answering`, and a refusal to
+    /// `redirect`.
+    pub(super) fn submit_for(
+        &self,
+        command: &Command,
+        answering: Answering,
+        redirect: Option<Arc<dyn Redirect>>,
+    ) {
         let mut state = self.state();
         if state.ended {
-            let _waits = sender.send(Err(NoAnswer::NotSent { reason: "it had ended".to_owned() }));
-            return Pending(answer);
+            let _gone =
+                answering.send(Err(NoAnswer::NotSent { reason: "it had ended".to_owned() }));
+            return;
         }
         codec::write(command, &mut state.out);
-        state.waiting.push_back(sender);
+        state.waiting.push_back(Waiting { answering, redirect });
         let writer = state.writer.take();
         drop(state);
         if let Some(writer) = writer {
             writer.wake();
         }
-        Pending(answer)
     }
 }
 
@@ -226,8 +258,7 @@ impl Mover {
             // Lock for each answer, because a woken caller may submit its next request at once.
             let waiting = self.pipeline.state().waiting.pop_front();
             let waiting = waiting.ok_or(Invalid::NotTheProtocol)?;
-            // A caller that gave up needs no answer.
-            let _gone = waiting.send(Frame::answer(frame));
+            waiting.answer(Frame::answer(frame));
         }
         Ok(())
     }
@@ -241,8 +272,7 @@ impl Drop for Mover {
         (state.out, state.writer) = (Vec::new(), None);
         drop(state);
         for waiting in waiting {
-            // A caller that gave up needs no answer.
-            let _gone = waiting.send(Err(broken(self.why.as_deref())));
+            waiting.answer(Err(broken(self.why.as_deref())));
         }
     }
 }

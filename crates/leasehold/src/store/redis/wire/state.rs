@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::known::Known;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pending, Pipeline};
+use super::redirect::Passed;
 use super::serving::{Home, Serving};
 use super::ticks::Ticks;
 use super::{CONNECT_LIMIT, Request, Retry, connection_lost};
@@ -90,9 +91,9 @@ impl Phase {
 }
 
 /// A request that waits for the connection.
-struct Queued {
-    request: Box<dyn Request>,
-    sent: oneshot::Sender<Result<Sent, Error>>,
+enum Queued {
+    Ours { request: Box<dyn Request>, sent: oneshot::Sender<Result<Sent, Error>> },
+    Passed(Passed),
 }
 
 /// A request that was sent.
@@ -151,7 +152,7 @@ impl Shared {
             // unknown outcomes.
             Phase::Open { probing: Some(queue), .. } | Phase::Connecting { queue, .. } => {
                 let (sent, receiver) = oneshot::channel();
-                queue.push_back(Queued { request, sent });
+                queue.push_back(Queued::Ours { request, sent });
                 Submitted::Queued(receiver)
             }
             Phase::Closed { not_before, why: Some(why) } if self.host.now() < *not_before => {
@@ -159,10 +160,44 @@ impl Shared {
             }
             Phase::Closed { .. } => {
                 let (sent, receiver) = oneshot::channel();
-                self.connect(state, VecDeque::from([Queued { request, sent }]));
+                self.connect(state, VecDeque::from([Queued::Ours { request, sent }]));
                 Submitted::Queued(receiver)
             }
         }
+    }
+
+    /// Sends or queues a request that another server refused, in the order of all requests.
+    pub(super) fn pass(self: &Arc<Self>, passed: Passed) {
+        let mut state = self.state();
+        match &mut state.phase {
+            Phase::Open { pipeline, probing: None, .. } => passed.send(pipeline),
+            Phase::Open { probing: Some(queue), .. } | Phase::Connecting { queue, .. } => {
+                queue.push_back(Queued::Passed(passed));
+            }
+            Phase::Closed { not_before, why: Some(why) } if self.host.now() < *not_before => {
+                let why = why.clone();
+                drop(state);
+                passed.refuse(&why);
+            }
+            Phase::Closed { .. } => self.connect(state, VecDeque::from([Queued::Passed(passed)])),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state().phase, Phase::Open { .. })
+    }
+
+    /// Forgets for which keys the counter was raised on this connection.
+    pub(super) fn forget_counters(&self) {
+        if let Phase::Open { known, .. } = &mut self.state().phase {
+            known.forget_counters();
+        }
+    }
+
+    /// A request that was passed here was not answered in time.
+    pub(super) fn suspect_now(self: &Arc<Self>) {
+        let generation = self.state().generation;
+        self.suspect(generation);
     }
 
     /// Starts another connection for queued requests.
@@ -319,11 +354,15 @@ impl Shared {
     }
 
     fn send_all(pipeline: &Pipeline, known: &mut Known, queue: VecDeque<Queued>, generation: u64) {
-        for Queued { request, sent: sender } in queue {
-            // This caller gave up and was told that no request was sent.
-            if !sender.is_closed() {
-                // A caller that has just given up needs no answer.
-                let _gone = sender.send(Ok(send(pipeline, known, request, generation)));
+        for queued in queue {
+            match queued {
+                Queued::Passed(passed) => passed.send(pipeline),
+                // This caller gave up and was told that no request was sent.
+                Queued::Ours { sent, .. } if sent.is_closed() => {}
+                Queued::Ours { request, sent } => {
+                    // A caller that has just given up needs no answer.
+                    let _gone = sent.send(Ok(send(pipeline, known, request, generation)));
+                }
             }
         }
     }
@@ -345,9 +384,12 @@ impl Shared {
         let closed = Phase::Closed { not_before, why: Some(why.clone()) };
         if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, closed) {
             drop(state);
-            for Queued { sent, .. } in queue {
-                // A caller that gave up needs no answer.
-                let _gone = sent.send(Err(why.clone()));
+            for queued in queue {
+                match queued {
+                    Queued::Passed(passed) => passed.refuse(why),
+                    // A caller that gave up needs no answer.
+                    Queued::Ours { sent, .. } => drop(sent.send(Err(why.clone()))),
+                }
             }
         }
     }
@@ -439,7 +481,9 @@ fn send(
 ) -> Sent {
     let command = request.command(known);
     let confirmation = request.confirmation(known);
-    let answer = pipeline.submit(&command);
+    let (answering, answer) = oneshot::channel();
+    pipeline.submit_for(&command, answering, request.redirect());
+    let answer = Pending(answer);
     let confirming = confirmation.map(|asked| (asked, pipeline.submit(&asked.command())));
     Sent { request, reply: Replying::new(answer, confirming), generation }
 }

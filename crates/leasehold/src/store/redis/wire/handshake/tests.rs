@@ -134,7 +134,7 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
         "-ERR SELECT is not allowed in cluster mode",
         ErrorKind::Config,
         "Cluster",
-        "standalone server",
+        "write `redis+cluster://`",
     ),
     (
         "redis://h/9",

@@ -1,0 +1,136 @@
+//! The way of one request through the nodes of a cluster.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::map::{Refused, refused};
+use super::{Cluster, Lane, Member};
+use crate::core::moment::Moment;
+use crate::store::redis::codec::command::{Command, NoAnswer, Value};
+use crate::store::redis::servers::Way;
+use crate::store::redis::wire::known::Known;
+use crate::store::redis::wire::redirect::{Answering, Passed, Redirect};
+use crate::store::redis::wire::{Request, Retry};
+
+/// A request on its way. It keeps the cluster until it is answered.
+pub(super) struct Journey {
+    pub(super) cluster: Arc<Cluster>,
+    way: Way,
+    /// `None` if any node can serve it.
+    pub(super) lane: Option<Lane>,
+    /// After this, nobody expects an answer, and the request is not sent again.
+    pub(super) deadline: Moment,
+    leg: Mutex<Leg>,
+}
+
+/// Where a request is.
+struct Leg {
+    request: Box<dyn Request>,
+    at: Member,
+    /// How often it was redirected since it last paused.
+    hops: u32,
+    redirected: bool,
+}
+
+impl Journey {
+    pub(super) fn new(
+        cluster: &Arc<Cluster>,
+        (way, lane): (Way, Option<Lane>),
+        deadline: Moment,
+        request: Box<dyn Request>,
+        at: Member,
+    ) -> Self {
+        let leg = Leg { request, at, hops: 0, redirected: false };
+        Self { cluster: Arc::clone(cluster), way, lane, deadline, leg: Mutex::new(leg) }
+    }
+
+    fn leg(&self) -> MutexGuard<'_, Leg> {
+        // Each change is complete at once.
+        self.leg.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more redirection since the last pause.
+    pub(super) fn hop(&self) -> u32 {
+        let mut leg = self.leg();
+        leg.hops += 1;
+        leg.hops
+    }
+
+    /// Sends the request to another node, after all that was sent there before.
+    pub(super) fn go(self: Arc<Self>, to: Member, asking: bool, answering: Answering) {
+        let mut leg = self.leg();
+        leg.redirected = true;
+        // The old node may go with its last handle, so not under the lock.
+        let left = mem::replace(&mut leg.at, to.clone());
+        drop(leg);
+        let way = self.way;
+        to.node.wire(way).pass(Passed { request: self, answering, asking });
+        drop(left);
+    }
+
+    pub(super) fn rest(&self) {
+        self.leg().hops = 0;
+    }
+}
+
+impl Drop for Journey {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane {
+            self.cluster.arrived(lane);
+        }
+    }
+}
+
+impl Redirect for Journey {
+    fn command(&self) -> Command {
+        // In full, since another node may lack the script.
+        self.leg().request.command(&mut Known::default())
+    }
+
+    fn was_refused(self: Arc<Self>, refusal: NoAnswer, answering: Answering) {
+        let from = Arc::clone(&self.leg().at.place);
+        let meaning = match &refusal {
+            NoAnswer::Refused { code, text } => refused(code, text, &from),
+            NoAnswer::NotSent { .. } | NoAnswer::Broken { .. } => Refused::Here,
+        };
+        let cluster = Arc::clone(&self.cluster);
+        cluster.redirect(self, meaning, refusal, answering);
+    }
+}
+
+/// The request on its first wire, which watches its limit and keeps it if the caller is gone.
+pub(super) struct Routed(pub(super) Arc<Journey>);
+
+impl Request for Routed {
+    fn command(&mut self, known: &mut Known) -> Command {
+        self.0.leg().request.command(known)
+    }
+
+    fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
+        self.0.leg().request.was_refused(known, code, text)
+    }
+
+    fn was_answered(&mut self, known: &mut Known, answer: &Value) {
+        self.0.leg().request.was_answered(known, answer);
+    }
+
+    fn teaches(&self) -> bool {
+        let leg = self.0.leg();
+        // An answer of another node says nothing about the server of the first wire.
+        !leg.redirected && leg.request.teaches()
+    }
+
+    fn redirect(&self) -> Option<Arc<dyn Redirect>> {
+        Some(Arc::clone(&self.0) as Arc<dyn Redirect>)
+    }
+
+    fn was_late(&self) {
+        let at = {
+            let leg = self.0.leg();
+            leg.redirected.then(|| leg.at.clone())
+        };
+        if let Some(at) = at {
+            at.node.wire(self.0.way).suspect();
+        }
+    }
+}

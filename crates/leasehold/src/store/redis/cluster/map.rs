@@ -1,0 +1,248 @@
+//! Which node of a cluster has which slot, and what nodes say about that.
+
+use crate::store::redis::codec::command::Value;
+use crate::store::redis::keys::SLOTS;
+
+/// The host and the port of a node.
+pub(in crate::store::redis) type Place = (String, u16);
+
+/// The most nodes of a cluster. Redis recommends at most so many.
+const NODES_MAX: usize = 1_000;
+
+/// The number of no node.
+const NOBODY: u16 = u16::MAX;
+
+/// The primaries of a cluster and their slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Map {
+    places: Vec<Place>,
+    /// For each slot, the number of its node.
+    owners: Vec<u16>,
+}
+
+impl Map {
+    /// Nodes whose slots are not known yet.
+    pub(super) fn of_seeds(places: Vec<Place>) -> Self {
+        Self { places, owners: vec![NOBODY; usize::from(SLOTS)] }
+    }
+
+    /// Reads the answer to `CLUSTER SLOTS` of the node at `asked`. `None` if it is no such answer.
+    pub(super) fn read(answer: &Value, asked: &Place) -> Option<Self> {
+        let Value::Array(ranges) = answer else { return None };
+        let mut map = Self::of_seeds(Vec::new());
+        for range in ranges {
+            let Value::Array(parts) = range else { return None };
+            let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &parts[..]
+            else {
+                return None;
+            };
+            let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+            let number = map.number_of(place(primary, asked)?)?;
+            map.owners.get_mut(usize::from(first)..=usize::from(last))?.fill(number);
+        }
+        Some(map)
+    }
+
+    pub(super) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Whether no node has any slot.
+    pub(super) fn is_empty(&self) -> bool {
+        self.owners.iter().all(|owner| *owner == NOBODY)
+    }
+
+    /// The number of the node that has this slot.
+    pub(super) fn owner(&self, slot: u16) -> Option<usize> {
+        let owner = self.owners.get(usize::from(slot)).copied()?;
+        (owner != NOBODY).then_some(usize::from(owner))
+    }
+
+    /// Gives a slot to a node.
+    pub(super) fn assign(&mut self, slot: u16, node: usize) {
+        if let (Some(owner), Ok(node)) = (self.owners.get_mut(usize::from(slot)), node.try_into()) {
+            *owner = node;
+        }
+    }
+
+    /// The number of the node at this place, which is added if it is new. `None` if there are too
+    /// many.
+    pub(super) fn number_of(&mut self, place: Place) -> Option<u16> {
+        let known = self.places.iter().position(|known| *known == place);
+        let number = known.unwrap_or(self.places.len());
+        if number == NODES_MAX {
+            return None;
+        }
+        if known.is_none() {
+            self.places.push(place);
+        }
+        number.try_into().ok()
+    }
+}
+
+/// Reads host and port. A node that does not know its own address leaves the host out: it is where
+/// it was asked.
+fn place(primary: &[Value], asked: &Place) -> Option<Place> {
+    let [host, Value::Int(port), ..] = primary else { return None };
+    let host = match host {
+        Value::Nil => "",
+        Value::Bytes(host) => str::from_utf8(host).ok()?,
+        _ => return None,
+    };
+    Some((host_or(host, asked), u16::try_from(*port).ok().filter(|port| *port != 0)?))
+}
+
+fn host_or(host: &str, asked: &Place) -> String {
+    if matches!(host, "" | "?") { asked.0.clone() } else { host.to_owned() }
+}
+
+/// The epoch in the answer to `CLUSTER INFO`. It rises with each failover.
+pub(super) fn epoch(answer: &Value) -> Option<u64> {
+    let Value::Bytes(text) = answer else { return None };
+    let text = str::from_utf8(text).ok()?;
+    let epoch = text.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+    epoch?.trim_end().parse().ok()
+}
+
+/// What a refusal means for the way of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The slot is at this node now.
+    Moved(u16, Place),
+    /// This request is for that node, with `ASKING`. The slot is still here.
+    Ask(Place),
+    /// The slot is on its way: some keys of the lock are here, others there.
+    Again,
+    /// The request is refused, and the map may be wrong.
+    Stale,
+    /// The request is refused.
+    Here,
+}
+
+/// Reads a refusal of the node at `asked`.
+pub(super) fn refused(code: &str, text: &str, asked: &Place) -> Refused {
+    let redirection = || {
+        let (slot, place) = text.split_once(' ')?.1.split_once(' ')?;
+        let (host, port) = place.split_once(' ').unwrap_or((place, "")).0.rsplit_once(':')?;
+        let port = port.parse().ok().filter(|port| *port != 0)?;
+        let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
+        Some((slot, (host_or(host, asked), port)))
+    };
+    match (code, redirection) {
+        ("MOVED", read) => {
+            read().map_or(Refused::Stale, |(slot, place)| Refused::Moved(slot, place))
+        }
+        ("ASK", read) => read().map_or(Refused::Stale, |(_, place)| Refused::Ask(place)),
+        ("TRYAGAIN", _) => Refused::Again,
+        ("CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING", _) => Refused::Stale,
+        _ => Refused::Here,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> Place {
+        ("h".to_owned(), 7)
+    }
+
+    fn bytes(text: &str) -> Value {
+        Value::Bytes(text.into())
+    }
+
+    fn range(first: i64, last: i64, nodes: Vec<Value>) -> Value {
+        Value::Array([vec![Value::Int(first), Value::Int(last)], nodes].concat())
+    }
+
+    fn node(host: Value, port: i64) -> Value {
+        Value::Array(vec![host, Value::Int(port), bytes("id"), Value::Array(vec![])])
+    }
+
+    #[test]
+    fn a_map_has_the_primary_of_each_slot() {
+        let (a, b) = (node(bytes("::1"), 1), node(Value::Nil, 2));
+        let answer = Value::Array(vec![
+            range(0, 99, vec![a.clone(), node(bytes("replica"), 9)]),
+            range(200, 16_383, vec![b]),
+            range(100, 100, vec![a]),
+        ]);
+        let map = Map::read(&answer, &asked()).expect("a map");
+        assert_eq!(map.places(), [("::1".to_owned(), 1), ("h".to_owned(), 2)]);
+        let owners = [0, 99, 100, 101, 199, 200, 16_383, 16_384].map(|slot| map.owner(slot));
+        let (a, b) = (Some(0), Some(1));
+        assert_eq!(owners, [a, a, a, None, None, b, b, None]);
+        assert!(!map.is_empty());
+        assert!(Map::read(&Value::Array(vec![]), &asked()).expect("a map").is_empty());
+    }
+
+    #[test]
+    fn a_slot_that_moved_has_another_node() {
+        let mut map = Map::of_seeds(vec![asked()]);
+        assert_eq!(map.owner(5), None);
+        let new = map.number_of(("i".to_owned(), 7)).expect("there is room");
+        map.assign(5, usize::from(new));
+        assert_eq!((map.owner(5), map.owner(6)), (Some(1), None));
+        assert_eq!(map.number_of(asked()), Some(0), "each node once");
+        map.assign(SLOTS, 0);
+        for number in 2..NODES_MAX {
+            assert!(map.number_of((number.to_string(), 1)).is_some());
+        }
+        assert_eq!(map.number_of(("one more".to_owned(), 1)), None);
+    }
+
+    #[test]
+    fn what_is_no_map_is_refused() {
+        let a = || node(bytes("a"), 1);
+        for torn in [
+            Value::Nil,
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![range(0, 1, vec![])]),
+            Value::Array(vec![range(0, 16_384, vec![a()])]),
+            Value::Array(vec![range(-1, 5, vec![a()])]),
+            Value::Array(vec![range(5, 3, vec![a()])]),
+            Value::Array(vec![range(0, 1, vec![node(bytes("a"), 0)])]),
+            Value::Array(vec![range(0, 1, vec![node(bytes("a"), 65_536)])]),
+            Value::Array(vec![range(0, 1, vec![node(Value::Int(1), 1)])]),
+            Value::Array(vec![range(0, 1, vec![Value::Array(vec![bytes("a")])])]),
+        ] {
+            assert_eq!(Map::read(&torn, &asked()), None, "{torn:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_where_the_request_belongs() {
+        let place = |host: &str, port| (host.to_owned(), port);
+        let table = [
+            ("MOVED 3999 127.0.0.1:6381", Refused::Moved(3999, place("127.0.0.1", 6381))),
+            ("MOVED 0 ::1:6381", Refused::Moved(0, place("::1", 6381))),
+            ("MOVED 1 :6381", Refused::Moved(1, place("h", 6381))),
+            ("MOVED 1 ?:6381", Refused::Moved(1, place("h", 6381))),
+            ("MOVED 1 a.b:6381 more", Refused::Moved(1, place("a.b", 6381))),
+            ("ASK 3999 127.0.0.1:6381", Refused::Ask(place("127.0.0.1", 6381))),
+            ("MOVED", Refused::Stale),
+            ("MOVED 16384 a:1", Refused::Stale),
+            ("MOVED 1 a:0", Refused::Stale),
+            ("MOVED 1 a:65536", Refused::Stale),
+            ("ASK 1 a", Refused::Stale),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Refused::Again),
+            ("CLUSTERDOWN Hash slot not served", Refused::Stale),
+            ("LOADING Redis is loading", Refused::Stale),
+            ("NOSCRIPT No matching script", Refused::Here),
+            ("", Refused::Here),
+        ];
+        for (text, expected) in table {
+            let code = text.split(' ').next().unwrap_or_default();
+            assert_eq!(refused(code, text, &asked()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_epoch_is_a_line_of_its_own() {
+        let text = "cluster_enabled:1\r\ncluster_current_epoch:12\r\ncluster_my_epoch:3\r\n";
+        assert_eq!(epoch(&bytes(text)), Some(12));
+        assert_eq!(epoch(&bytes("cluster_my_epoch:3\r\n")), None);
+        assert_eq!(epoch(&bytes("cluster_current_epoch:x\r\n")), None);
+        assert_eq!(epoch(&Value::Nil), None);
+    }
+}

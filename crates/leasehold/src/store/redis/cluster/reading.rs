@@ -1,0 +1,205 @@
+//! Reads the map of the slots: at first, when it may be wrong, and from time to time.
+//!
+//! One node after the other is asked until one answers, the next one as soon as the last one has
+//! failed or is slow. A node that was cut off from the others has an old map. So an answer with an
+//! older epoch than before counts only if no node has a newer one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::Notify;
+
+use super::map::{Map, epoch};
+use super::{Cluster, Member};
+use crate::core::error::{Error, ErrorKind};
+use crate::host::Host;
+use crate::store::redis::LIMIT;
+use crate::store::redis::codec::command::Command;
+use crate::store::redis::servers::Way;
+use crate::store::redis::url::host_and_port_text;
+use crate::store::redis::wire::Plain;
+
+/// How often the map is read while it is used.
+const READ_EVERY: Duration = Duration::from_secs(5);
+
+/// The shortest time between two readings.
+const READ_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a node may take before another one is asked, too.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// What one node said.
+type Said = (Member, Result<(Option<u64>, Map), Error>);
+
+impl Cluster {
+    /// Starts the task that reads the map again, once.
+    pub(super) fn watch_over(self: &Arc<Self>) {
+        self.watched.get_or_init(|| {
+            let (host, stale) = (Arc::clone(&self.host), Arc::clone(&self.stale));
+            self.host.spawn(Box::pin(watch_over(Arc::downgrade(self), host, stale)));
+        });
+    }
+
+    /// Reads the map. Callers at the same time share one reading.
+    pub(super) async fn read(&self, way: Way) -> Result<(), Error> {
+        let begun = self.host.now();
+        let _alone = self.reading.lock().await;
+        if self.state().read.is_some_and(|read| read > begun) {
+            return Ok(());
+        }
+        let known = self.state().epoch;
+        let mut left = self.candidates();
+        let mut asked = FuturesUnordered::new();
+        let (mut failures, mut older) = (Vec::new(), None::<(u64, Map)>);
+        while let Some(next) = left.pop_front() {
+            asked.push(ask(next, way));
+            let slow = self.host.sleep_until(self.host.now() + SLOW);
+            tokio::pin!(slow);
+            loop {
+                let (member, said) = tokio::select! {
+                    biased;
+                    Some(said) = asked.next() => said,
+                    () = &mut slow, if !left.is_empty() => break,
+                    else => break,
+                };
+                let said = said.map(|(epoch, map)| (epoch.unwrap_or(known), map));
+                match said {
+                    Ok((epoch, map)) if epoch >= known => {
+                        self.adopt(epoch, map, &member);
+                        return Ok(());
+                    }
+                    Ok(said) => older = older.filter(|older| older.0 > said.0).or(Some(said)),
+                    Err(error) => failures.push((member, error)),
+                }
+                if !left.is_empty() {
+                    break;
+                }
+            }
+        }
+        let mut state = self.state();
+        state.first = state.first.wrapping_add(1);
+        let first = state.anybody();
+        drop(state);
+        let (epoch, map) = older.ok_or_else(|| no_map(&failures))?;
+        self.adopt(epoch, map, &first);
+        Ok(())
+    }
+
+    /// The nodes to ask: those of the map, then the seeds.
+    fn candidates(&self) -> VecDeque<Member> {
+        let state = self.state();
+        let (before, after) = state.members.split_at(state.first % state.members.len());
+        let mut candidates: VecDeque<_> = after.iter().chain(before).cloned().collect();
+        drop(state);
+        for seed in self.connector.seeds() {
+            if candidates.iter().all(|known| *known.place != seed) {
+                candidates.push_back(self.member(seed));
+            }
+        }
+        candidates
+    }
+
+    /// Uses a map. Nodes that are in both maps stay connected. `by` is asked first next time.
+    fn adopt(&self, epoch: u64, map: Map, by: &Member) {
+        let mut state = self.state();
+        (state.read, state.epoch, state.used) = (Some(self.host.now()), epoch, false);
+        let keep = |members: &[Member]| members.iter().position(|it| it.place == by.place);
+        if map == state.map {
+            state.first = keep(&state.members).unwrap_or(state.first);
+            return;
+        }
+        let members = map.places().iter().map(|place| {
+            let known = state.members.iter().find(|known| *known.place == *place);
+            known.cloned().unwrap_or_else(|| self.member(place.clone()))
+        });
+        let members: Vec<_> = members.collect();
+        members.iter().for_each(Member::forget_counters);
+        state.first = keep(&members).unwrap_or_default();
+        let old = std::mem::replace(&mut state.members, members);
+        state.map = map;
+        drop(state);
+        // A holder that only listens for others must go on listening.
+        for gone in old.iter().filter(|old| !self.has(old)) {
+            gone.node.hints.inboxes().iter().for_each(|inbox| self.listen(inbox));
+        }
+    }
+
+    fn has(&self, member: &Member) -> bool {
+        self.state().members.iter().any(|known| Arc::ptr_eq(&known.node, &member.node))
+    }
+}
+
+/// Reads the map when it may be wrong, and from time to time while it is used.
+async fn watch_over(cluster: Weak<Cluster>, host: Arc<dyn Host>, stale: Arc<Notify>) {
+    loop {
+        let due = host.sleep_until(host.now() + READ_EVERY);
+        let is_stale = tokio::select! {
+            biased;
+            () = stale.notified() => true,
+            () = due => false,
+        };
+        let Some(cluster) = cluster.upgrade() else { return };
+        let is_used = cluster.state().used;
+        if (is_stale || is_used)
+            && let Err(error) = cluster.read(Way::Renewals).await
+        {
+            tracing::debug!(%error, "no node says which node has which slot");
+        }
+        drop(cluster);
+        host.sleep_until(host.now() + READ_AGAIN).await;
+    }
+}
+
+/// Asks one node for its map.
+async fn ask(member: Member, way: Way) -> Said {
+    let wire = member.node.wire(way);
+    let cluster = |question| Box::new(Plain(Command::new("CLUSTER").arg(question)));
+    let slots = wire.submit(LIMIT, cluster("SLOTS"));
+    let info = wire.submit(LIMIT, cluster("INFO"));
+    let said = match slots.await {
+        // The right to this is of use, but not needed.
+        Ok(slots) => Ok((slots, info.await.ok().as_ref().and_then(epoch))),
+        Err(error) => Err(error),
+    };
+    let said = said.and_then(|(slots, epoch)| match Map::read(&slots, &member.place) {
+        Some(map) if map.is_empty() => Err(no_slots()),
+        Some(map) => Ok((epoch, map)),
+        None => Err(strange()),
+    });
+    (member, said)
+}
+
+fn no_slots() -> Error {
+    let message = "this node knows no slots of its cluster; no request was sent; create the \
+                   cluster (`redis-cli --cluster create`), or let the node join it";
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+fn strange() -> Error {
+    let message = "the answer to CLUSTER SLOTS is not understood; no request was sent; check that \
+                   this is a Redis or Valkey server";
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// The error if no node has a map.
+fn no_map(failures: &[(Member, Error)]) -> Error {
+    if let [(_, error)] = failures {
+        return error.clone();
+    }
+    let is_all = |kind| failures.iter().all(|(_, error)| error.kind() == kind);
+    let kinds = [ErrorKind::Denied, ErrorKind::Config, ErrorKind::Unsupported];
+    let kind = kinds.into_iter().find(|kind| is_all(*kind)).unwrap_or(ErrorKind::Unavailable);
+    let said = failures.iter().map(|(member, error)| {
+        let (host, port) = &*member.place;
+        format!("{}: {error}", host_and_port_text(host, *port))
+    });
+    let said: Vec<_> = said.collect();
+    let message = format!(
+        "no node of the cluster says which node has which slot; no request was sent; see what they \
+         say: {}",
+        said.join(" | ")
+    );
+    Error::new(kind, message)
+}

@@ -1,0 +1,200 @@
+//! The servers that keep the locks: one, or the nodes of a cluster.
+
+use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::Either;
+
+use super::cluster::Cluster;
+use super::codec::command::Value;
+use super::connector::Connector;
+use super::hints::Hints;
+use super::keys::Keys;
+use super::terms::copies::Reply;
+use super::wire::serving::Home;
+use super::wire::{Request, Wire};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::ClientId;
+use crate::host::Host;
+use crate::store::sinks::Sinks;
+use crate::store::{Hint, HintSink};
+
+/// The connections to one server.
+pub(super) struct Node {
+    pub(super) asks: Wire,
+    pub(super) renewals: Wire,
+    pub(super) hints: Arc<Hints>,
+}
+
+/// Which connection a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Way {
+    Asks,
+    Renewals,
+}
+
+impl Node {
+    pub(super) fn new(
+        host: &Arc<dyn Host>,
+        connector: &Arc<dyn Connector>,
+        sinks: &Arc<Sinks>,
+    ) -> Arc<Self> {
+        let wire = |home| Wire::new(Arc::clone(host), Arc::clone(connector), home);
+        let hints = Hints::new(Arc::clone(host), Arc::clone(connector), Arc::clone(sinks));
+        Arc::new(Self { asks: wire(Home::Asker), renewals: wire(Home::Host), hints })
+    }
+
+    pub(super) const fn wire(&self, way: Way) -> &Wire {
+        match way {
+            Way::Asks => &self.asks,
+            Way::Renewals => &self.renewals,
+        }
+    }
+}
+
+/// All servers of a store.
+pub(super) struct Servers {
+    sinks: Arc<Sinks>,
+    which: Which,
+}
+
+enum Which {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
+}
+
+impl Servers {
+    pub(super) fn new(host: &Arc<dyn Host>, connector: &Arc<dyn Connector>) -> Self {
+        let sinks = Arc::<Sinks>::default();
+        let which = if connector.seeds().is_empty() {
+            Which::One(Node::new(host, connector, &sinks))
+        } else {
+            Which::Cluster(Cluster::new(host, connector, &sinks))
+        };
+        Self { sinks, which }
+    }
+
+    /// Acquires, releases, and everything else that must keep its order.
+    pub(super) const fn asks(&self) -> Lane<'_> {
+        Lane { servers: self, way: Way::Asks }
+    }
+
+    /// Renewals.
+    pub(super) const fn renewals(&self) -> Lane<'_> {
+        Lane { servers: self, way: Way::Renewals }
+    }
+
+    /// Connects, unless there is a connection already.
+    pub(super) async fn connect(&self) -> Result<(), Error> {
+        match &self.which {
+            Which::One(node) => node.asks.connect().await,
+            Which::Cluster(cluster) => cluster.connect().await,
+        }
+    }
+
+    /// Refuses a name whose keys cannot be in one slot of a cluster.
+    pub(super) fn check(&self, key: &Key) -> Result<(), Error> {
+        match &self.which {
+            Which::Cluster(_) if !Keys::of(key).one_slot() => Err(scattered(key)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Each server that keeps locks.
+    pub(super) fn each(&self) -> Vec<Arc<Node>> {
+        match &self.which {
+            Which::One(node) => vec![Arc::clone(node)],
+            Which::Cluster(cluster) => cluster.each(),
+        }
+    }
+
+    /// The server that keeps this lock.
+    fn node_of(&self, key: &Key) -> Arc<Node> {
+        match &self.which {
+            Which::One(node) => Arc::clone(node),
+            Which::Cluster(cluster) => cluster.node_of(key),
+        }
+    }
+
+    pub(super) fn watch(&self, inbox: ClientId, sink: Weak<dyn HintSink>) {
+        self.sinks.watch(inbox, sink);
+    }
+
+    /// Passes a hint to a client of this process.
+    pub(super) fn send(&self, inbox: &ClientId, hint: Hint) {
+        self.sinks.send(inbox, hint);
+    }
+
+    /// Subscribes to the messages for `inbox`. Every node of a cluster gets all of them.
+    pub(super) fn listen(&self, inbox: &ClientId) {
+        match &self.which {
+            Which::One(node) => node.hints.listen(inbox),
+            Which::Cluster(cluster) => cluster.listen(inbox),
+        }
+    }
+
+    /// Subscribes to the messages for a waiter, at the server that keeps the lock. Also to changes
+    /// of the key, if the waiter is the first one behind a holder with other client software.
+    pub(super) fn await_turn(&self, key: &Key, inbox: &ClientId, behind_a_foreigner: bool) {
+        let node = self.node_of(key);
+        node.hints.listen(inbox);
+        if behind_a_foreigner {
+            node.hints.track(key, inbox);
+        }
+    }
+
+    /// A waiter of this process has got the lock.
+    pub(super) fn granted(&self, key: &Key) {
+        match &self.which {
+            Which::One(node) => node.hints.granted(key),
+            Which::Cluster(cluster) => cluster.node_of(key).hints.granted(key),
+        }
+    }
+}
+
+/// The way of requests that keep their order for each lock.
+#[derive(Clone, Copy)]
+pub(super) struct Lane<'a> {
+    servers: &'a Servers,
+    way: Way,
+}
+
+impl Lane<'_> {
+    /// Like [`Wire::submit`], to the server that has the slot of the request.
+    pub(super) fn submit(
+        self,
+        limit: Duration,
+        request: Box<dyn Request>,
+    ) -> impl Future<Output = Result<Value, Error>> + Send + 'static + use<> {
+        let reply = self.submit_to_confirm(limit, request);
+        async move { Ok(reply.await?.value) }
+    }
+
+    /// Like [`Wire::submit_to_confirm`], to the server that has the slot of the request.
+    pub(super) fn submit_to_confirm(
+        self,
+        limit: Duration,
+        request: Box<dyn Request>,
+    ) -> impl Future<Output = Result<Reply, Error>> + Send + 'static + use<> {
+        match &self.servers.which {
+            Which::One(node) => Either::Left(node.wire(self.way).submit_to_confirm(limit, request)),
+            Which::Cluster(cluster) => Either::Right(cluster.submit(self.way, limit, request)),
+        }
+    }
+
+    /// Whether one request may read keys of several slots.
+    pub(super) const fn has_all_slots(self) -> bool {
+        matches!(self.servers.which, Which::One(_))
+    }
+}
+
+fn scattered(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Config,
+        "a cluster cannot keep the parts of this lock together: the name has a `}` that does not \
+         end a hash tag such as `{user:1}`; no request was sent; choose a name without braces",
+    )
+    .with_name(key.as_str())
+}

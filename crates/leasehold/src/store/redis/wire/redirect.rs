@@ -1,0 +1,51 @@
+//! Requests of a cluster, which another node may have to serve.
+//!
+//! The answers of a connection arrive in the order of its requests. In the same order, refused
+//! requests are passed to the wire of another node, by the task that reads the answers. So requests
+//! keep their order, and no caller has to be there.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::pipeline::Pipeline;
+use crate::core::error::Error;
+use crate::store::redis::codec::command::{Command, NoAnswer, Value};
+
+/// Where the answer to a request goes.
+pub(in crate::store::redis) type Answering = oneshot::Sender<Result<Value, NoAnswer>>;
+
+/// A request that another server may have to serve.
+pub(in crate::store::redis) trait Redirect: Send + Sync {
+    /// The command for a server of which nothing is known.
+    fn command(&self) -> Command;
+
+    /// A server refused the request. Passes it to another server, or passes the refusal on. Called
+    /// in the order of the answers, and without any lock of the wire.
+    fn was_refused(self: Arc<Self>, refused: NoAnswer, answering: Answering);
+}
+
+/// A request that a server refused, on its way to another one.
+pub(in crate::store::redis) struct Passed {
+    pub(in crate::store::redis) request: Arc<dyn Redirect>,
+    pub(in crate::store::redis) answering: Answering,
+    /// Whether `ASKING` comes directly before it.
+    pub(in crate::store::redis) asking: bool,
+}
+
+impl Passed {
+    /// The caller prevents that anything comes between both commands.
+    pub(super) fn send(self, pipeline: &Pipeline) {
+        if self.asking {
+            drop(pipeline.submit(&Command::new("ASKING")));
+        }
+        let command = self.request.command();
+        pipeline.submit_for(&command, self.answering, Some(self.request));
+    }
+
+    /// There is no connection to the other server.
+    pub(super) fn refuse(self, why: &Error) {
+        // A caller that gave up needs no answer.
+        let _gone = self.answering.send(Err(NoAnswer::NotSent { reason: why.to_string() }));
+    }
+}
