@@ -390,6 +390,7 @@ fn a_command_line_that_makes_no_sense_is_refused() {
         (&["doctor", "name"], 64),
         (&["doctor", "--ttl", "25h"], 78),
         (&["doctor", "--url", "redis://h:x"], 78),
+        (&["doctor", "--url", "redis+cluster://h"], 78),
         (&["doctor", "--url", "redis://h", "--print-acl", "a b"], 78),
     ] {
         let mut command = world.bare();

@@ -30,6 +30,8 @@ use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::Named;
 #[cfg(feature = "redis")]
+use crate::store::redis::Connector as _;
+#[cfg(feature = "redis")]
 use crate::store::redis::examine::{Facts, Patient};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite;
@@ -49,8 +51,9 @@ const PRIVATE: Subject =
 ///
 /// # Errors
 ///
-/// [`Config`](ErrorKind::Config) for a URL or a ttl that cannot be used. A store that cannot be
-/// reached is a failed check, not an error.
+/// [`Config`](ErrorKind::Config) for a URL or a ttl that cannot be used, and
+/// [`Unsupported`](ErrorKind::Unsupported) for a cluster. A store that cannot be reached is a
+/// failed check, not an error.
 ///
 /// # Cancel safety
 ///
@@ -66,6 +69,12 @@ pub async fn diagnose(
     if named.is_empty() {
         let message = "no store is named; no request was sent; name one by its URL";
         return Err(Error::new(ErrorKind::Config, message));
+    }
+    #[cfg(feature = "redis")]
+    if named.iter().any(|named| matches!(named, Named::Redis(it) if !it.seeds().is_empty())) {
+        let message = "the nodes of a cluster cannot be examined; no request was sent; look at \
+                       `maxmemory-policy`, `appendonly` and `cluster-node-timeout` of each node";
+        return Err(Error::new(ErrorKind::Unsupported, message));
     }
     host.start()?;
     let found = examine(named, &canary(namespace, &*host), &host).await;

@@ -42,7 +42,7 @@ pub(super) fn writes(facts: &Facts) -> Check {
         "MISCONF" => "free the disk of the server, see its log, and run BGSAVE",
         "READONLY" => "name the primary in the URL",
         "NOREPLICAS" => "bring the replicas back that `min-replicas-to-write` demands",
-        "CLUSTERDOWN" | "MOVED" | "ASK" => "use a server outside of a cluster",
+        "CLUSTERDOWN" | "MOVED" | "ASK" => "name the cluster as `redis+cluster://HOST,HOST`",
         _ => "read the log of the server",
     };
     WRITES.fail(format!("the server refused a write: {text}"), remedy)

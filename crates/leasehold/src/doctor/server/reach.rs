@@ -149,10 +149,9 @@ pub(super) fn role(facts: &Facts) -> Check {
 pub(super) fn mode(facts: &Facts) -> Check {
     let of_hello = facts.hello.as_ref().ok().and_then(|hello| hello.text("mode"));
     match (of_hello.or_else(|| facts.text("redis_mode")), &facts.hello) {
-        // A client for clusters would examine the other nodes from here.
         (Some("cluster"), _) => MODE.fail(
             "the server is a node of a cluster, and the URL names it as a single server",
-            "use a server outside of a cluster, alone or behind sentinels",
+            "name the cluster as `redis+cluster://HOST,HOST`",
         ),
         (Some("sentinel"), _) => MODE.fail(
             "this is a sentinel, which keeps no data",

@@ -133,7 +133,7 @@ fn a_server_that_is_the_wrong_one_is_named() {
             |it| it.hello = Ok(Info::default().with("mode", "cluster")),
             "mode",
             Fail,
-            "outside of a cluster",
+            "redis+cluster://",
         ),
         (
             |it| it.hello = Ok(Info::default().with("mode", "sentinel")),

@@ -1,8 +1,6 @@
 //! Examines one server: asks everything that its user may ask, and tries what locks rely on with
 //! keys of its own. It judges nothing. Each question that the server refuses leaves a
 //! [`Gap`](facts::Gap).
-//!
-//! A connection to a cluster would be examined here too, node by node.
 
 mod canaries;
 mod facts;
