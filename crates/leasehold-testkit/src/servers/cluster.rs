@@ -106,6 +106,26 @@ impl Cluster {
         ClusterBuilder { node, replicas: true, tls: false }
     }
 
+    /// A cluster of one node, which has all slots and a [clock](RedisServer::clock).
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    #[must_use]
+    pub fn of_one_node() -> RedisServer {
+        let node = RedisServer::builder().config("cluster-enabled", "yes").with_clock().start();
+        let slots: Vec<_> = (0..SLOTS).map(|slot| slot.to_string()).collect();
+        let add = ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()];
+        node.command(&[add.as_slice(), &slots].concat());
+        // A new node waits for two seconds before it serves anybody.
+        node.clock().step_by(3_000_000);
+        until("the node serves its slots", || {
+            field(&node, "cluster_state").as_deref() == Some("ok")
+        });
+        node.clock().run_free();
+        node
+    }
+
     /// The URL of the cluster by its first three nodes, without a login.
     #[must_use]
     pub fn url(&self) -> String {

@@ -9,4 +9,5 @@ leasehold_testkit::conformance_tests!(redis, (stores::redis));
 leasehold_testkit::conformance_tests!(tls, (stores::tls));
 leasehold_testkit::conformance_tests!(strict, (stores::strict));
 leasehold_testkit::conformance_tests!(copies, (stores::copies));
+leasehold_testkit::conformance_tests!(cluster, (stores::cluster));
 leasehold_testkit::conformance_tests!(quorum, (stores::quorum));

@@ -16,7 +16,7 @@ use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
 use leasehold_testkit::protocol::{Answer, Between, Command, Onlooker, Value};
-use leasehold_testkit::servers::{Authority, RedisServer, ServerOutside, pool};
+use leasehold_testkit::servers::{Authority, Cluster, RedisServer, ServerOutside, pool};
 
 pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
     let store = MemoryStore::new(host.clone());
@@ -58,6 +58,19 @@ pub(crate) fn tls(host: &Arc<VirtualHost>) -> Opener {
         let connector = RedisConnector::new(&url).expect("a URL of a server");
         let opening = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
         Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
+    })
+}
+
+/// A store on a cluster of one node.
+pub(crate) fn cluster(host: &Arc<VirtualHost>) -> Opener {
+    let outside = ServerOutside::new(Box::new(Cluster::of_one_node()));
+    host.attach(outside.clone());
+    let host: Arc<dyn Host> = host.clone();
+    Box::new(move || {
+        let url = outside.server().url().replace("redis:", "redis+cluster:");
+        let connector = RedisConnector::new(&url).expect("a URL of a cluster");
+        let opening = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
+        Box::pin(async move { AnyStore::new(opening.await.expect("the node is there")) })
     })
 }
 

@@ -43,6 +43,32 @@ impl<C: Connector> Connector for Watched<C> {
     fn access(&self) -> Access {
         self.connector.access()
     }
+
+    fn seeds(&self) -> Vec<(String, u16)> {
+        self.connector.seeds()
+    }
+
+    fn node(&self, host: &str, port: u16) -> Option<Arc<dyn Connector>> {
+        let node = Node(self.connector.node(host, port)?);
+        Some(Arc::new(Watched::new(node, Arc::clone(&self.outside))))
+    }
+}
+
+/// A node of a cluster, which is one server too.
+struct Node(Arc<dyn Connector>);
+
+impl Connector for Node {
+    fn open(&self) -> Opening {
+        self.0.open()
+    }
+
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn access(&self) -> Access {
+        self.0.access()
+    }
 }
 
 impl<C> fmt::Debug for Watched<C> {

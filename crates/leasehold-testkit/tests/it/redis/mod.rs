@@ -3,6 +3,7 @@
 mod application;
 mod clients;
 mod cluster;
+mod cluster_order;
 mod coexisting;
 mod connecting;
 mod copies;

@@ -80,7 +80,7 @@ impl Shared {
         let mut stopped = None;
         let is_over = || self.host.now().since(begun) >= SCAN_TIME_MAX;
         let mut steps = 1..;
-        'scan: for server in self.servers.each() {
+        'scan: for server in self.servers.each().await? {
             let mut position = b"0".to_vec();
             for step in steps.by_ref() {
                 let scan = Command::new("SCAN").arg(&position).arg("MATCH").arg(&glob);

@@ -103,10 +103,10 @@ impl Servers {
     }
 
     /// Each server that keeps locks.
-    pub(super) fn each(&self) -> Vec<Arc<Node>> {
+    pub(super) async fn each(&self) -> Result<Vec<Arc<Node>>, Error> {
         match &self.which {
-            Which::One(node) => vec![Arc::clone(node)],
-            Which::Cluster(cluster) => cluster.each(),
+            Which::One(node) => Ok(vec![Arc::clone(node)]),
+            Which::Cluster(cluster) => cluster.each().await,
         }
     }
 

@@ -340,8 +340,9 @@ impl Cluster {
     }
 
     /// The primaries.
-    pub(super) fn each(&self) -> Vec<Arc<Node>> {
-        self.state().members.iter().map(|member| Arc::clone(&member.node)).collect()
+    pub(super) async fn each(self: &Arc<Self>) -> Result<Vec<Arc<Node>>, Error> {
+        self.connect().await?;
+        Ok(self.state().members.iter().map(|member| Arc::clone(&member.node)).collect())
     }
 
     /// The node that has the slot of this lock, as far as is known.
