@@ -123,7 +123,14 @@ impl Records {
         let records = if lane.has_all_slots() {
             lane.submit(LIMIT, Box::new(Plain(get_records(&clients)))).await
         } else {
-            let get = |id| lane.submit(LIMIT, Recorded::request(id, get_record(id)));
+            let get = async |id| {
+                let record = lane.submit(LIMIT, Recorded::request(id, get_record(id))).await;
+                match record {
+                    // Its node is away, and that need not be the node of the lock.
+                    Err(error) if error.is_retryable() => Ok(Value::Nil),
+                    record => record,
+                }
+            };
             try_join_all(clients.iter().map(get)).await.map(Value::Array)
         };
         match records {

@@ -138,7 +138,9 @@ impl Address {
             Endpoint::Unix(path) => {
                 let path = path.to_string_lossy();
                 let db = if db == 0 { String::new() } else { format!("db={db}") };
-                self.with_options(format!("unix:{}", path.escape_debug()), &db)
+                // After two slashes comes a login.
+                let login = if path.starts_with("//") { "//" } else { "" };
+                self.with_options(format!("unix:{login}{}", path.escape_debug()), &db)
             }
         }
     }

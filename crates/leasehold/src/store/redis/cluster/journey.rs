@@ -9,7 +9,7 @@ use crate::core::moment::Moment;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::servers::Way;
 use crate::store::redis::wire::known::Known;
-use crate::store::redis::wire::redirect::{Answering, Passed, Redirect};
+use crate::store::redis::wire::redirect::{Answering, Passed, Redirect, Unsent};
 use crate::store::redis::wire::{Request, Retry};
 
 /// A request on its way. It keeps the cluster until it is answered.
@@ -27,8 +27,12 @@ pub(super) struct Journey {
 struct Leg {
     request: Box<dyn Request>,
     at: Member,
+    /// Whether it counts as under way there.
+    counts: bool,
     /// How often it was redirected since it last paused.
     hops: u32,
+    /// How often it has paused.
+    pauses: u32,
     redirected: bool,
 }
 
@@ -40,13 +44,35 @@ impl Journey {
         request: Box<dyn Request>,
         at: Member,
     ) -> Self {
-        let leg = Leg { request, at, hops: 0, redirected: false };
+        let leg = Leg { request, at, counts: false, hops: 0, pauses: 0, redirected: false };
         Self { cluster: Arc::clone(cluster), way, lane, deadline, leg: Mutex::new(leg) }
     }
 
     fn leg(&self) -> MutexGuard<'_, Leg> {
         // Each change is complete at once.
         self.leg.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is under way from now on.
+    pub(super) fn departs(&self) {
+        self.count(true);
+    }
+
+    /// It is not under way any more, for now.
+    pub(super) fn stops(&self) {
+        self.count(false);
+    }
+
+    fn count(&self, counts: bool) {
+        let mut leg = self.leg();
+        let counted = mem::replace(&mut leg.counts, counts);
+        let node = Arc::clone(&leg.at.node);
+        drop(leg);
+        match self.lane {
+            Some(lane) if counts && !counted => self.cluster.departed(lane, &node),
+            Some(lane) if counted && !counts => self.cluster.arrived(lane, &node),
+            _ => {}
+        }
     }
 
     /// Counts one more redirection since the last pause.
@@ -56,28 +82,48 @@ impl Journey {
         leg.hops
     }
 
-    /// Sends the request to another node, after all that was sent there before.
-    pub(super) fn go(self: Arc<Self>, to: Member, asking: bool, answering: Answering) {
+    /// How often it has paused so far.
+    pub(super) fn pauses(&self) -> u32 {
+        self.leg().pauses
+    }
+
+    /// It has paused.
+    pub(super) fn rest(&self) {
+        let mut leg = self.leg();
+        leg.pauses += 1;
+        leg.hops = 0;
+    }
+
+    /// Sends the request to another node, after all that was sent there before. Returns it if that
+    /// is not possible.
+    pub(super) fn go(
+        self: Arc<Self>,
+        to: Member,
+        asking: bool,
+        answering: Answering,
+    ) -> Option<Unsent> {
+        self.stops();
+        let node = Arc::clone(&to.node);
         let mut leg = self.leg();
         leg.redirected = true;
         // The old node may go with its last handle, so not under the lock.
-        let left = mem::replace(&mut leg.at, to.clone());
+        let left = mem::replace(&mut leg.at, to);
         drop(leg);
+        // Requests behind `ASKING` keep their order at their node. New ones still go to the owner,
+        // which sends them there too.
+        if !asking {
+            self.departs();
+        }
         let way = self.way;
-        to.node.wire(way).pass(Passed { request: self, answering, asking });
+        let unsent = node.wire(way).pass(Passed { request: self, answering, asking });
         drop(left);
-    }
-
-    pub(super) fn rest(&self) {
-        self.leg().hops = 0;
+        unsent
     }
 }
 
 impl Drop for Journey {
     fn drop(&mut self) {
-        if let Some(lane) = self.lane {
-            self.cluster.arrived(lane);
-        }
+        self.stops();
     }
 }
 
@@ -85,6 +131,10 @@ impl Redirect for Journey {
     fn command(&self) -> Command {
         // In full, since another node may lack the script.
         self.leg().request.command(&mut Known::default())
+    }
+
+    fn deadline(&self) -> Moment {
+        self.deadline
     }
 
     fn was_refused(self: Arc<Self>, refusal: NoAnswer, answering: Answering) {

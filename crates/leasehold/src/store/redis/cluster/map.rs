@@ -37,8 +37,11 @@ impl Map {
                 return None;
             };
             let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-            let number = map.number_of(place(primary, asked)?)?;
-            map.owners.get_mut(usize::from(first)..=usize::from(last))?.fill(number);
+            let owners = map.owners.get(usize::from(first)..=usize::from(last))?.len();
+            // A node that the others cannot name does not make their slots unknown.
+            let Some(place) = place(primary, asked)? else { continue };
+            let number = map.number_of(place)?;
+            map.owners[usize::from(first)..][..owners].fill(number);
         }
         Some(map)
     }
@@ -80,20 +83,39 @@ impl Map {
     }
 }
 
-/// Reads host and port. A node that does not know its own address leaves the host out: it is where
-/// it was asked.
-fn place(primary: &[Value], asked: &Place) -> Option<Place> {
-    let [host, Value::Int(port), ..] = primary else { return None };
+/// Reads the host and the port of a node; `Some(None)` if the node that was asked does not know
+/// them, and `None` if it is no such answer.
+///
+/// Without a host, the node is where the asked one was asked. With `?` for the host, it announces
+/// no name, and its address is behind its id.
+fn place(primary: &[Value], asked: &Place) -> Option<Option<Place>> {
+    let [host, Value::Int(port), rest @ ..] = primary else { return None };
     let host = match host {
-        Value::Nil => "",
-        Value::Bytes(host) => str::from_utf8(host).ok()?,
+        Value::Nil => Some(""),
+        Value::Bytes(host) if host == b"?" => match rest {
+            [_, Value::Array(more), ..] => address_in(more),
+            _ => None,
+        },
+        Value::Bytes(host) => str::from_utf8(host).ok(),
         _ => return None,
     };
-    Some((host_or(host, asked), u16::try_from(*port).ok().filter(|port| *port != 0)?))
+    let port = u16::try_from(*port).ok()?;
+    Some(host.and_then(|host| place_of(host, port, asked)))
 }
 
-fn host_or(host: &str, asked: &Place) -> String {
-    if matches!(host, "" | "?") { asked.0.clone() } else { host.to_owned() }
+/// The address in pairs of names and values.
+fn address_in(pairs: &[Value]) -> Option<&str> {
+    let mut pairs = pairs.chunks_exact(2);
+    let address = pairs.find(|pair| pair[0] == Value::Bytes(b"ip".to_vec()))?;
+    let Value::Bytes(address) = &address[1] else { return None };
+    str::from_utf8(address).ok().filter(|address| !address.is_empty())
+}
+
+/// The place, if both parts can be used.
+fn place_of(host: &str, port: u16, asked: &Place) -> Option<Place> {
+    let is_host = host.bytes().all(|it| it.is_ascii_alphanumeric() || b"-._:%".contains(&it));
+    let host = if host.is_empty() { asked.0.clone() } else { host.to_owned() };
+    (is_host && port != 0).then_some((host, port))
 }
 
 /// The epoch in the answer to `CLUSTER INFO`. It rises with each failover.
@@ -113,6 +135,8 @@ pub(super) enum Refused {
     Ask(Place),
     /// The slot is on its way: some keys of the lock are here, others there.
     Again,
+    /// The slot is at another node, which this one cannot name.
+    Unnamed,
     /// The request is refused, and the map may be wrong.
     Stale,
     /// The request is refused.
@@ -124,15 +148,14 @@ pub(super) fn refused(code: &str, text: &str, asked: &Place) -> Refused {
     let redirection = || {
         let (slot, place) = text.split_once(' ')?.1.split_once(' ')?;
         let (host, port) = place.split_once(' ').unwrap_or((place, "")).0.rsplit_once(':')?;
-        let port = port.parse().ok().filter(|port| *port != 0)?;
         let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
-        Some((slot, (host_or(host, asked), port)))
+        Some((slot, place_of(host, port.parse().ok()?, asked)?))
     };
     match (code, redirection) {
         ("MOVED", read) => {
-            read().map_or(Refused::Stale, |(slot, place)| Refused::Moved(slot, place))
+            read().map_or(Refused::Unnamed, |(slot, place)| Refused::Moved(slot, place))
         }
-        ("ASK", read) => read().map_or(Refused::Stale, |(_, place)| Refused::Ask(place)),
+        ("ASK", read) => read().map_or(Refused::Unnamed, |(_, place)| Refused::Ask(place)),
         ("TRYAGAIN", _) => Refused::Again,
         ("CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING", _) => Refused::Stale,
         _ => Refused::Here,
@@ -177,6 +200,25 @@ mod tests {
     }
 
     #[test]
+    fn a_node_without_a_name_is_at_its_address() {
+        let named = |more: Vec<Value>| {
+            Value::Array(vec![bytes("?"), Value::Int(7), bytes("id"), Value::Array(more)])
+        };
+        let ip = vec![bytes("x"), bytes("y"), bytes("ip"), bytes("10.0.0.2")];
+        let answer = Value::Array(vec![
+            range(0, 0, vec![named(ip)]),
+            range(1, 1, vec![named(vec![])]),
+            range(2, 2, vec![node(bytes("a"), 0)]),
+            range(3, 3, vec![node(bytes("a\u{1b}"), 1)]),
+            range(4, 4, vec![node(bytes("b"), 1)]),
+        ]);
+        let map = Map::read(&answer, &asked()).expect("a map");
+        assert_eq!(map.places(), [("10.0.0.2".to_owned(), 7), ("b".to_owned(), 1)]);
+        let owners = [0, 1, 2, 3, 4].map(|slot| map.owner(slot));
+        assert_eq!(owners, [Some(0), None, None, None, Some(1)]);
+    }
+
+    #[test]
     fn a_slot_that_moved_has_another_node() {
         let mut map = Map::of_seeds(vec![asked()]);
         assert_eq!(map.owner(5), None);
@@ -201,7 +243,6 @@ mod tests {
             Value::Array(vec![range(0, 16_384, vec![a()])]),
             Value::Array(vec![range(-1, 5, vec![a()])]),
             Value::Array(vec![range(5, 3, vec![a()])]),
-            Value::Array(vec![range(0, 1, vec![node(bytes("a"), 0)])]),
             Value::Array(vec![range(0, 1, vec![node(bytes("a"), 65_536)])]),
             Value::Array(vec![range(0, 1, vec![node(Value::Int(1), 1)])]),
             Value::Array(vec![range(0, 1, vec![Value::Array(vec![bytes("a")])])]),
@@ -217,14 +258,15 @@ mod tests {
             ("MOVED 3999 127.0.0.1:6381", Refused::Moved(3999, place("127.0.0.1", 6381))),
             ("MOVED 0 ::1:6381", Refused::Moved(0, place("::1", 6381))),
             ("MOVED 1 :6381", Refused::Moved(1, place("h", 6381))),
-            ("MOVED 1 ?:6381", Refused::Moved(1, place("h", 6381))),
+            ("MOVED 1 ?:6381", Refused::Unnamed),
+            ("MOVED 1 a\u{1b}[31m:6381", Refused::Unnamed),
             ("MOVED 1 a.b:6381 more", Refused::Moved(1, place("a.b", 6381))),
             ("ASK 3999 127.0.0.1:6381", Refused::Ask(place("127.0.0.1", 6381))),
-            ("MOVED", Refused::Stale),
-            ("MOVED 16384 a:1", Refused::Stale),
-            ("MOVED 1 a:0", Refused::Stale),
-            ("MOVED 1 a:65536", Refused::Stale),
-            ("ASK 1 a", Refused::Stale),
+            ("MOVED", Refused::Unnamed),
+            ("MOVED 16384 a:1", Refused::Unnamed),
+            ("MOVED 1 a:0", Refused::Unnamed),
+            ("MOVED 1 a:65536", Refused::Unnamed),
+            ("ASK 1 a", Refused::Unnamed),
             ("TRYAGAIN Multiple keys request during rehashing of slot", Refused::Again),
             ("CLUSTERDOWN Hash slot not served", Refused::Stale),
             ("LOADING Redis is loading", Refused::Stale),

@@ -5,55 +5,45 @@
 //! | `MOVED` | goes to the named node at once | the slot has moved; all of it is read again |
 //! | `ASK` | goes to the named node, behind `ASKING` | stays |
 //! | `TRYAGAIN` | pauses, and goes to the node of its slot | stays |
+//! | `MOVED` or `ASK` without an address | pauses, and goes to the node of its slot | is read again |
 //! | `CLUSTERDOWN`, `READONLY`, `LOADING` | is refused | is read again |
 //!
 //! No node has done anything in these cases, so no request takes effect twice. A request is sent
 //! again only within its limit.
 //!
-//! **Requests for one lock keep their order.** Nodes answer in order, and refused requests are
-//! passed on in the order of the answers. While some requests for a slot pause, later ones queue
-//! behind them. If the slot has moved while requests for it were under way, later ones take the
-//! same way as those. Only if a node fails, nothing is known of its requests, and their order may
-//! change.
+//! Requests for one lock keep their order, see [`order`].
 //!
 //! Source: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>
 
 mod journey;
 mod map;
+mod order;
 mod reading;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::Future;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::Either;
 use tokio::sync::Notify;
 
 use self::journey::{Journey, Routed};
-use self::map::{Map, Place, Refused};
-use super::codec::command::NoAnswer;
+use self::map::{Map, Place};
+use self::order::{Queue, UnderWay};
+use self::reading::{READ_EVERY, Reading};
 use super::connector::Connector;
 use super::keys::slot;
 use super::servers::{Node, Way};
 use super::terms::copies::Reply;
 use super::wire::Request;
-use super::wire::redirect::Answering;
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::host::Host;
 use crate::store::sinks::Sinks;
-
-/// How long requests pause whose slot is on its way.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// How often a request is redirected without a pause. Nodes may disagree about a slot for a while.
-const HOPS_MAX: u32 = 5;
-
-/// How long requests take the old way after a slot has moved, at most. By then, each earlier
-/// request was answered or has reached its limit.
-const OLD_WAY: Duration = Duration::from_secs(1);
 
 /// The requests that keep their order: one way, one slot.
 type Lane = (Way, u16);
@@ -66,8 +56,8 @@ pub(super) struct Cluster {
     state: Mutex<State>,
     /// The last lock, under which nothing else is locked and nothing is dropped.
     under_way: Mutex<HashMap<Lane, UnderWay>>,
-    /// Only one task at a time reads the map.
-    reading: tokio::sync::Mutex<()>,
+    /// The reading of the map that is under way.
+    reading: Mutex<Option<Reading>>,
     /// Wakes the task that reads the map.
     stale: Arc<Notify>,
     watched: OnceLock<()>,
@@ -84,7 +74,9 @@ struct State {
     first: usize,
     /// Whether there was a request since the map was read.
     used: bool,
-    paused: HashMap<Lane, VecDeque<Paused>>,
+    /// Former members that requests may still be on their way to.
+    gone: Vec<(Arc<Place>, Weak<Node>)>,
+    queues: HashMap<Lane, Queue>,
 }
 
 /// A node at its place.
@@ -92,23 +84,6 @@ struct State {
 struct Member {
     place: Arc<Place>,
     node: Arc<Node>,
-}
-
-/// A request whose slot is on its way.
-struct Paused {
-    journey: Arc<Journey>,
-    refusal: NoAnswer,
-    answering: Answering,
-}
-
-/// The requests of a lane that have no answer yet.
-struct UnderWay {
-    count: usize,
-    /// The node that they were sent to.
-    place: Arc<Place>,
-    node: Weak<Node>,
-    /// Since when the slot is at another node.
-    moved: Option<Moment>,
 }
 
 impl Cluster {
@@ -128,10 +103,11 @@ impl Cluster {
                 read: None,
                 first: 0,
                 used: false,
-                paused: HashMap::new(),
+                gone: Vec::new(),
+                queues: HashMap::new(),
             }),
             under_way: Mutex::default(),
-            reading: tokio::sync::Mutex::default(),
+            reading: Mutex::default(),
             stale: Arc::new(Notify::new()),
             watched: OnceLock::new(),
         };
@@ -160,11 +136,25 @@ impl Cluster {
     ) -> impl Future<Output = Result<Reply, Error>> + Send + 'static + use<> {
         self.watch_over();
         let lane = request.slot().map(|slot| (way, slot));
-        let member = self.choose(lane);
-        let node = Arc::clone(&member.node);
+        let owner = self.choose(lane);
+        let waits = lane.is_some_and(|lane| self.must_wait(lane, &owner));
+        let node = Arc::clone(&owner.node);
         let deadline = self.host.now() + limit;
-        let journey = Arc::new(Journey::new(self, (way, lane), deadline, request, member));
-        let reply = node.wire(way).submit_to_confirm(limit, Box::new(Routed(journey)));
+        let journey = Arc::new(Journey::new(self, (way, lane), deadline, request, owner));
+        let routed = Box::new(Routed(Arc::clone(&journey)));
+        let reply = match lane.filter(|_| waits) {
+            Some(lane) => {
+                let (answering, reply) = node.wire(way).submit_later(limit, routed);
+                if let Some(answering) = answering {
+                    self.hold(lane, journey, answering);
+                }
+                Either::Left(reply)
+            }
+            None => {
+                journey.departs();
+                Either::Right(node.wire(way).submit_to_confirm(limit, routed))
+            }
+        };
         let stale = Arc::clone(&self.stale);
         async move {
             let reply = reply.await;
@@ -175,134 +165,21 @@ impl Cluster {
         }
     }
 
-    /// The node for the next request, which counts as under way.
+    /// The node for the next request.
     fn choose(&self, lane: Option<Lane>) -> Member {
-        let mut state = self.state();
-        state.used = true;
-        let owner = match lane {
-            Some((_, slot)) => state.owner(slot),
-            None => state.anybody(),
-        };
-        drop(state);
-        let Some(lane) = lane else { return owner };
-        // Nothing is dropped or asked under the lock.
-        let old = self.old_way(lane, &owner);
-        let chosen = match old {
-            Some(old) if old.node.wire(lane.0).is_open() => old,
-            _ => owner,
-        };
-        let mut under_way = self.under_way();
-        let entry = under_way.entry(lane).or_insert_with(|| UnderWay::at(&chosen));
-        if entry.place != chosen.place || entry.node.as_ptr() != Arc::as_ptr(&chosen.node) {
-            *entry = UnderWay { count: entry.count, ..UnderWay::at(&chosen) };
-        }
-        entry.count += 1;
-        chosen
-    }
-
-    /// The node that earlier requests were sent to, if it is another one, and they are not all
-    /// answered.
-    fn old_way(&self, lane: Lane, owner: &Member) -> Option<Member> {
         let now = self.host.now();
-        let mut under_way = self.under_way();
-        let entry = under_way.get_mut(&lane)?;
-        if entry.place == owner.place {
-            entry.moved = None;
-            return None;
-        }
-        let moved = *entry.moved.get_or_insert(now);
-        if now.since(moved) >= OLD_WAY {
-            entry.moved = None;
-            return None;
-        }
-        let node = entry.node.upgrade()?;
-        Some(Member { place: Arc::clone(&entry.place), node })
-    }
-
-    /// A request of the lane has its answer, or will never have one.
-    fn arrived(&self, lane: Lane) {
-        let mut under_way = self.under_way();
-        if let Some(entry) = under_way.get_mut(&lane) {
-            entry.count -= 1;
-            if entry.count == 0 {
-                under_way.remove(&lane);
-            }
-        }
-    }
-
-    /// Decides about a request that a node refused. All under one lock, so that requests which
-    /// paused and others keep their order.
-    fn redirect(
-        self: &Arc<Self>,
-        journey: Arc<Journey>,
-        meaning: Refused,
-        refusal: NoAnswer,
-        answering: Answering,
-    ) {
         let mut state = self.state();
-        if let Refused::Moved(slot, place) = &meaning {
-            self.assign(&mut state, *slot, place);
-        }
-        if matches!(meaning, Refused::Moved(..) | Refused::Stale) {
+        // Nobody has watched the map while it was not used. Meanwhile another node may have granted
+        // locks and be a replica again.
+        let is_unwatched = state.read.is_none_or(|read| now.since(read) > READ_EVERY);
+        if !mem::replace(&mut state.used, true) && is_unwatched {
+            state.members.iter().for_each(Member::forget_counters);
             self.stale.notify_one();
         }
-        let lane = match (&meaning, journey.lane) {
-            (Refused::Moved(..) | Refused::Ask(_) | Refused::Again, Some(lane)) => lane,
-            (Refused::Stale | Refused::Here, _) | (_, None) => {
-                drop(state);
-                return answer(answering, refusal);
-            }
-        };
-        let left = journey.deadline.since(self.host.now());
-        let paused = Paused { journey, refusal, answering };
-        if let Some(queue) = state.paused.get_mut(&lane) {
-            return queue.push_back(paused);
+        match lane {
+            Some((_, slot)) => state.owner(slot),
+            None => state.anybody(),
         }
-        let to = match meaning {
-            Refused::Moved(_, place) => self.find(&mut state, place).map(|to| (to, false)),
-            Refused::Ask(place) => self.find(&mut state, place).map(|to| (to, true)),
-            _ => None,
-        };
-        match to {
-            _ if left.is_zero() => {
-                drop(state);
-                paused.refuse();
-            }
-            Some((to, asking)) if paused.journey.hop() <= HOPS_MAX => {
-                paused.journey.go(to, asking, paused.answering);
-            }
-            _ => {
-                state.paused.insert(lane, VecDeque::from([paused]));
-                drop(state);
-                let (cluster, sleep) = (Arc::clone(self), self.pause());
-                self.host.spawn(Box::pin(async move {
-                    sleep.await;
-                    cluster.go_on(lane);
-                }));
-            }
-        }
-    }
-
-    /// Sends all requests of the lane that paused, in order.
-    fn go_on(&self, lane: Lane) {
-        let now = self.host.now();
-        let mut late = Vec::new();
-        let mut state = self.state();
-        for paused in state.paused.remove(&lane).unwrap_or_default() {
-            if paused.journey.deadline.since(now) <= PAUSE {
-                late.push(paused);
-                continue;
-            }
-            paused.journey.rest();
-            let to = state.owner(lane.1);
-            paused.journey.go(to, false, paused.answering);
-        }
-        drop(state);
-        late.into_iter().for_each(Paused::refuse);
-    }
-
-    fn pause(&self) -> crate::host::Sleep {
-        self.host.sleep_until(self.host.now() + PAUSE)
     }
 
     /// The slot is at this place now.
@@ -315,9 +192,11 @@ impl Cluster {
         if let Some(before) = before.and_then(|before| state.members.get(before)) {
             before.forget_counters();
         }
-        if self.find(state, place.clone()).is_some()
+        if let Some(owner) = self.find(state, place.clone())
             && let Some(number) = state.map.number_of(place.clone())
         {
+            // It may have had the slot before.
+            owner.forget_counters();
             state.map.assign(slot, usize::from(number));
         }
     }
@@ -326,11 +205,13 @@ impl Cluster {
     fn find(&self, state: &mut State, place: Place) -> Option<Member> {
         let number = usize::from(state.map.number_of(place.clone())?);
         if number == state.members.len() {
-            state.members.push(self.member(place));
+            let member = state.former(&place).unwrap_or_else(|| self.member(place));
+            state.members.push(member);
         }
         state.members.get(number).cloned()
     }
 
+    /// A node at a place that was not known before.
     fn member(&self, place: Place) -> Member {
         let (host, port) = &place;
         let connector = self.connector.node(host, *port);
@@ -378,12 +259,12 @@ impl State {
     fn anybody(&self) -> Member {
         self.members[self.first % self.members.len()].clone()
     }
-}
 
-impl UnderWay {
-    fn at(member: &Member) -> Self {
-        let (place, node) = (Arc::clone(&member.place), Arc::downgrade(&member.node));
-        Self { count: 0, place, node, moved: None }
+    /// The node at this place, if it is no member any more and requests are on their way to it.
+    /// With a second connection to one place, requests could overtake each other.
+    fn former(&self, place: &Place) -> Option<Member> {
+        let (place, node) = self.gone.iter().find(|(known, _)| **known == *place)?;
+        Some(Member { place: Arc::clone(place), node: node.upgrade()? })
     }
 }
 
@@ -392,22 +273,6 @@ impl Member {
         self.node.asks.forget_counters();
         self.node.renewals.forget_counters();
     }
-}
-
-impl Paused {
-    /// Its time is over. Nothing was done.
-    fn refuse(self) {
-        let text = match self.refusal {
-            NoAnswer::Refused { text, .. } => text,
-            NoAnswer::NotSent { reason } | NoAnswer::Broken { reason } => reason,
-        };
-        answer(self.answering, NoAnswer::Refused { code: "TRYAGAIN".to_owned(), text });
-    }
-}
-
-fn answer(answering: Answering, refusal: NoAnswer) {
-    // A caller that gave up needs no answer.
-    let _gone = answering.send(Err(refusal));
 }
 
 impl Drop for Cluster {

@@ -5,11 +5,11 @@
 //! older epoch than before counts only if no node has a newer one.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::map::{Map, epoch};
 use super::{Cluster, Member};
@@ -19,16 +19,19 @@ use crate::store::redis::LIMIT;
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::servers::Way;
 use crate::store::redis::url::host_and_port_text;
-use crate::store::redis::wire::Plain;
+use crate::store::redis::wire::{Plain, connection_lost};
 
 /// How often the map is read while it is used.
-const READ_EVERY: Duration = Duration::from_secs(5);
+pub(super) const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// The shortest time between two readings.
 const READ_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a node may take before another one is asked, too.
 const SLOW: Duration = Duration::from_millis(100);
+
+/// A reading of the map, and how it ends.
+pub(super) type Reading = watch::Receiver<Option<Result<(), Error>>>;
 
 /// What one node said.
 type Said = (Member, Result<(Option<u64>, Map), Error>);
@@ -42,13 +45,35 @@ impl Cluster {
         });
     }
 
-    /// Reads the map. Callers at the same time share one reading.
-    pub(super) async fn read(&self, way: Way) -> Result<(), Error> {
-        let begun = self.host.now();
-        let _alone = self.reading.lock().await;
-        if self.state().read.is_some_and(|read| read > begun) {
-            return Ok(());
+    /// Reads the map. Callers at the same time share one reading, and its failure.
+    pub(super) async fn read(self: &Arc<Self>, way: Way) -> Result<(), Error> {
+        let mut reading = self.reading(way);
+        let ended = reading.wait_for(Option::is_some).await;
+        ended.ok().and_then(|ended| ended.clone()).unwrap_or_else(|| Err(connection_lost()))
+    }
+
+    /// The reading that is under way, or a new one. It is a task of its own, so that no caller that
+    /// waits for something else holds the others up.
+    fn reading(self: &Arc<Self>, way: Way) -> Reading {
+        let (done, new) = watch::channel(None);
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        // It has no sender if its task was dropped.
+        if let Some(reading) = reading.as_ref().filter(|reading| reading.has_changed().is_ok()) {
+            return reading.clone();
         }
+        *reading = Some(new.clone());
+        drop(reading);
+        let cluster = Arc::clone(self);
+        self.host.spawn(Box::pin(async move {
+            let ended = cluster.read_alone(way).await;
+            *cluster.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            // Nobody waits any more, perhaps.
+            let _gone = done.send(Some(ended));
+        }));
+        new
+    }
+
+    async fn read_alone(&self, way: Way) -> Result<(), Error> {
         let known = self.state().epoch;
         let mut left = self.candidates();
         let mut asked = FuturesUnordered::new();
@@ -104,21 +129,34 @@ impl Cluster {
     /// Uses a map. Nodes that are in both maps stay connected. `by` is asked first next time.
     fn adopt(&self, epoch: u64, map: Map, by: &Member) {
         let mut state = self.state();
+        let has_failed_over = epoch != state.epoch;
         (state.read, state.epoch, state.used) = (Some(self.host.now()), epoch, false);
         let keep = |members: &[Member]| members.iter().position(|it| it.place == by.place);
         if map == state.map {
             state.first = keep(&state.members).unwrap_or(state.first);
+            // Perhaps there and back: a replica without the last grants was the primary meanwhile.
+            if has_failed_over {
+                state.members.iter().for_each(Member::forget_counters);
+            }
             return;
         }
         let members = map.places().iter().map(|place| {
             let known = state.members.iter().find(|known| *known.place == *place);
-            known.cloned().unwrap_or_else(|| self.member(place.clone()))
+            let known = known.cloned().or_else(|| state.former(place));
+            known.unwrap_or_else(|| self.member(place.clone()))
         });
         let members: Vec<_> = members.collect();
         members.iter().for_each(Member::forget_counters);
         state.first = keep(&members).unwrap_or_default();
         let old = std::mem::replace(&mut state.members, members);
         state.map = map;
+        let former = old.iter().map(|it| (Arc::clone(&it.place), Arc::downgrade(&it.node)));
+        let mut gone: Vec<_> = std::mem::take(&mut state.gone).into_iter().chain(former).collect();
+        gone.retain(|(_, node)| {
+            let is_member = state.members.iter().any(|it| Arc::as_ptr(&it.node) == node.as_ptr());
+            node.strong_count() > 0 && !is_member
+        });
+        state.gone = gone;
         drop(state);
         // A holder that only listens for others must go on listening.
         for gone in old.iter().filter(|old| !self.has(old)) {

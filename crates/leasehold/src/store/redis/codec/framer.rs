@@ -9,7 +9,8 @@ use std::fmt;
 pub(in crate::store::redis) const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The most values in one answer. Each takes about 50 bytes of memory, but only three on the wire.
-const ANSWER_VALUES_MAX: usize = 1 << 16;
+/// The map of a cluster may have a range of 24 values for each of its 16 384 slots.
+const ANSWER_VALUES_MAX: usize = 1 << 19;
 
 /// How deep arrays may be nested.
 const DEPTH_MAX: usize = 8;
@@ -229,7 +230,7 @@ mod tests {
             ("$9223372036854775807\r\n", 0, Some(TooLong)),
             ("$99999999999999999999999\r\n", 0, Some(TooLong)),
             ("$-99999999999999999999999\r\n", 0, Some(NotTheProtocol)),
-            ("*65536\r\n", 0, Some(TooLong)),
+            ("*524288\r\n", 0, Some(TooLong)),
             ("*2\r\n*40000\r\n", 0, None),
             (&deeper, 0, Some(TooLong)),
         ];
@@ -252,8 +253,8 @@ mod tests {
             (b"%0\r\n", Ok(Some(4))),
             (b"|1\r\n", Err(Invalid::NotTheProtocol)),
             (b"~1\r\n", Err(Invalid::NotTheProtocol)),
-            (b"%40000\r\n", Err(Invalid::TooLong)),
-            (b">70000\r\n", Err(Invalid::TooLong)),
+            (b"%300000\r\n", Err(Invalid::TooLong)),
+            (b">600000\r\n", Err(Invalid::TooLong)),
         ];
         for (bytes, expected) in table {
             let followed = Framer::new(true, ANSWER_BYTES_MAX).follow(bytes);
@@ -266,7 +267,7 @@ mod tests {
         let line = [b"+".to_vec(), vec![b'x'; ANSWER_BYTES_MAX]].concat();
         assert_eq!(followed(&line, 4096), (0, Some(Invalid::TooLong)));
         assert_eq!(followed(&line[..ANSWER_BYTES_MAX], 4096), (0, None));
-        let arrays = "*2\r\n*30000\r\n".to_owned() + &":1\r\n".repeat(30_000) + "*40000\r\n";
+        let arrays = "*2\r\n*300000\r\n".to_owned() + &":1\r\n".repeat(300_000) + "*400000\r\n";
         assert_eq!(followed(arrays.as_bytes(), 4096), (0, Some(Invalid::TooLong)));
         let many = ":1\r\n".repeat(ANSWER_VALUES_MAX + 1);
         assert_eq!(followed(many.as_bytes(), 4096), (many.len(), None), "answers of their own");

@@ -21,6 +21,7 @@
 pub(super) mod handshake;
 pub(super) mod known;
 pub(super) mod pipeline;
+mod queue;
 pub(super) mod redirect;
 pub(super) mod serving;
 mod state;
@@ -32,17 +33,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::known::Known;
-use self::redirect::{Passed, Redirect};
+use self::pipeline::Pending;
+use self::queue::{Sending, Sent};
+use self::redirect::{Answering, Passed, Redirect, Unsent};
 use self::serving::Home;
-use self::state::{Sending, Sent, Shared, Submitted};
+use self::state::{Shared, Submitted};
 use super::codec::command::{Command, NoAnswer, Value};
 use super::connector::Connector;
 use super::error;
-use super::terms::copies::{Confirmation, Reply};
+use super::terms::copies::{Confirmation, Reply, Replying};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::unanswered;
+use tokio::sync::oneshot;
 
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -148,9 +152,7 @@ impl Wire {
         limit: Duration,
         request: Box<dyn Request>,
     ) -> impl Future<Output = Result<Reply, Error>> + Send + 'static + use<> {
-        let deadline = self.shared.host.now() + limit;
-        let in_flight = InFlight::begin(&self.shared);
-        let mut answer = Answer::new(&self.shared, deadline);
+        let (in_flight, mut answer) = self.begin(limit);
         let submitted = match &in_flight {
             Some(_) => answer.submit(request),
             None => Err(too_many()),
@@ -162,9 +164,32 @@ impl Wire {
         }
     }
 
-    /// Sends a request that another server refused, before this returns, or queues it.
-    pub(super) fn pass(&self, passed: Passed) {
-        self.shared.pass(passed);
+    /// Like [`submit_to_confirm`](Self::submit_to_confirm), but sends nothing: who has the sender
+    /// of the answer [passes](Self::pass) the request on. `None` if too many requests wait.
+    pub(super) fn submit_later(
+        &self,
+        limit: Duration,
+        request: Box<dyn Request>,
+    ) -> (Option<Answering>, impl Future<Output = Result<Reply, Error>> + Send + 'static + use<>)
+    {
+        let (in_flight, mut answer) = self.begin(limit);
+        let answering = in_flight.is_some().then(|| answer.wait_for_another(request));
+        let reply = async move {
+            let Some(_in_flight) = in_flight else { return Err(too_many()) };
+            answer.take(limit).await
+        };
+        (answering, reply)
+    }
+
+    fn begin(&self, limit: Duration) -> (Option<InFlight>, Answer) {
+        let deadline = self.shared.host.now() + limit;
+        (InFlight::begin(&self.shared), Answer::new(&self.shared, deadline))
+    }
+
+    /// Sends a request that another server refused, before this returns, or queues it. Returns it
+    /// if there is no connection.
+    pub(super) fn pass(&self, passed: Passed) -> Option<Unsent> {
+        self.shared.pass(passed)
     }
 
     /// Whether there is a connection.
@@ -239,6 +264,15 @@ impl Answer {
             Submitted::Refused(error) => return Err(error),
         });
         Ok(())
+    }
+
+    /// Waits for a request that somebody else sends.
+    fn wait_for_another(&mut self, request: Box<dyn Request>) -> Answering {
+        let (answering, answer) = oneshot::channel();
+        let reply = Replying::new(Pending(answer), None);
+        let generation = self.shared.generation();
+        self.waiting = Some(Waiting::Reply(Sent { request, reply, generation }));
+        answering
     }
 
     async fn take(&mut self, limit: Duration) -> Result<Reply, Error> {
@@ -346,7 +380,7 @@ impl Drop for Answer {
     }
 }
 
-fn connection_lost() -> Error {
+pub(super) fn connection_lost() -> Error {
     Error::new(
         ErrorKind::Unavailable,
         "the connection ended too early; no request was sent; try again",

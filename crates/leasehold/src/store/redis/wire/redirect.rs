@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::pipeline::Pipeline;
 use crate::core::error::Error;
+use crate::core::moment::Moment;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 
 /// Where the answer to a request goes.
@@ -19,6 +20,9 @@ pub(in crate::store::redis) type Answering = oneshot::Sender<Result<Value, NoAns
 pub(in crate::store::redis) trait Redirect: Send + Sync {
     /// The command for a server of which nothing is known.
     fn command(&self) -> Command;
+
+    /// After this, nobody expects an answer.
+    fn deadline(&self) -> Moment;
 
     /// A server refused the request. Passes it to another server, or passes the refusal on. Called
     /// in the order of the answers, and without any lock of the wire.
@@ -44,8 +48,21 @@ impl Passed {
     }
 
     /// There is no connection to the other server.
-    pub(super) fn refuse(self, why: &Error) {
+    pub(super) const fn unsent(self, why: Error) -> Unsent {
+        Unsent { passed: self, why }
+    }
+}
+
+/// A request that could not be passed on. Its caller is told when no lock is held.
+pub(in crate::store::redis) struct Unsent {
+    passed: Passed,
+    why: Error,
+}
+
+impl Unsent {
+    pub(in crate::store::redis) fn refuse(self) {
         // A caller that gave up needs no answer.
-        let _gone = self.answering.send(Err(NoAnswer::NotSent { reason: why.to_string() }));
+        let reason = self.why.to_string();
+        let _gone = self.passed.answering.send(Err(NoAnswer::NotSent { reason }));
     }
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::known::Known;
-use super::pipeline::{Pending, Pipeline};
-use super::redirect::Passed;
+use super::pipeline::Pipeline;
+use super::queue::{Queued, Sending, Sent, refuse_all, send, send_all};
+use super::redirect::{Passed, Unsent};
 use super::serving::{Home, Serving};
 use super::ticks::Ticks;
 use super::{CONNECT_LIMIT, Request, Retry, connection_lost};
@@ -20,7 +21,7 @@ use crate::host::{Host, random_u32};
 use crate::store::redis::LIMIT;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::connector::Connector;
-use crate::store::redis::terms::copies::{Reply, Replying, WITHIN_MAX};
+use crate::store::redis::terms::copies::{Reply, WITHIN_MAX};
 use crate::store::within;
 
 /// How long a probe waits for its answer.
@@ -90,22 +91,6 @@ impl Phase {
     const CLOSED: Self = Self::Closed { not_before: Moment::from_nanos(0), why: None };
 }
 
-/// A request that waits for the connection.
-enum Queued {
-    Ours { request: Box<dyn Request>, sent: oneshot::Sender<Result<Sent, Error>> },
-    Passed(Passed),
-}
-
-/// A request that was sent.
-pub(super) struct Sent {
-    pub(super) request: Box<dyn Request>,
-    pub(super) reply: Replying,
-    pub(super) generation: u64,
-}
-
-/// The future of a queued request. It fails if no connection is made.
-pub(super) type Sending = oneshot::Receiver<Result<Sent, Error>>;
-
 /// The first step of a request.
 pub(super) enum Submitted {
     Sent(Sent),
@@ -166,8 +151,9 @@ impl Shared {
         }
     }
 
-    /// Sends or queues a request that another server refused, in the order of all requests.
-    pub(super) fn pass(self: &Arc<Self>, passed: Passed) {
+    /// Sends or queues a request that another server refused, in the order of all requests. Returns
+    /// it if there is no connection.
+    pub(super) fn pass(self: &Arc<Self>, passed: Passed) -> Option<Unsent> {
         let mut state = self.state();
         match &mut state.phase {
             Phase::Open { pipeline, probing: None, .. } => passed.send(pipeline),
@@ -175,12 +161,16 @@ impl Shared {
                 queue.push_back(Queued::Passed(passed));
             }
             Phase::Closed { not_before, why: Some(why) } if self.host.now() < *not_before => {
-                let why = why.clone();
-                drop(state);
-                passed.refuse(&why);
+                return Some(passed.unsent(why.clone()));
             }
             Phase::Closed { .. } => self.connect(state, VecDeque::from([Queued::Passed(passed)])),
         }
+        None
+    }
+
+    /// The number of the latest connection.
+    pub(super) fn generation(&self) -> u64 {
+        self.state().generation
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -324,7 +314,9 @@ impl Shared {
         let Phase::Open { pipeline, known, probing, kill, .. } = &mut state.phase else { return };
         if alive {
             let queue = probing.take().unwrap_or_default();
-            Self::send_all(pipeline, known, queue, probed);
+            let late = send_all(queue, pipeline, known, (probed, self.host.now()));
+            drop(state);
+            late.into_iter().for_each(Unsent::refuse);
             return;
         }
         kill.notify_one();
@@ -346,25 +338,14 @@ impl Shared {
             return;
         }
         state.delays.reset();
+        let mut late = Vec::new();
         if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, Phase::CLOSED)
         {
-            Self::send_all(&pipeline, &mut known, queue, generation);
+            late = send_all(queue, &pipeline, &mut known, (generation, self.host.now()));
         }
         state.phase = Phase::Open { since: self.host.now(), pipeline, known, kill, probing: None };
-    }
-
-    fn send_all(pipeline: &Pipeline, known: &mut Known, queue: VecDeque<Queued>, generation: u64) {
-        for queued in queue {
-            match queued {
-                Queued::Passed(passed) => passed.send(pipeline),
-                // This caller gave up and was told that no request was sent.
-                Queued::Ours { sent, .. } if sent.is_closed() => {}
-                Queued::Ours { request, sent } => {
-                    // A caller that has just given up needs no answer.
-                    let _gone = sent.send(Ok(send(pipeline, known, request, generation)));
-                }
-            }
-        }
+        drop(state);
+        late.into_iter().for_each(Unsent::refuse);
     }
 
     /// The connection could not be made, or its task is gone.
@@ -384,13 +365,7 @@ impl Shared {
         let closed = Phase::Closed { not_before, why: Some(why.clone()) };
         if let Phase::Connecting { queue, .. } = std::mem::replace(&mut state.phase, closed) {
             drop(state);
-            for queued in queue {
-                match queued {
-                    Queued::Passed(passed) => passed.refuse(why),
-                    // A caller that gave up needs no answer.
-                    Queued::Ours { sent, .. } => drop(sent.send(Err(why.clone()))),
-                }
-            }
+            refuse_all(queue, why);
         }
     }
 
@@ -471,19 +446,4 @@ impl Drop for Shared {
             kill.notify_one();
         }
     }
-}
-
-fn send(
-    pipeline: &Pipeline,
-    known: &mut Known,
-    mut request: Box<dyn Request>,
-    generation: u64,
-) -> Sent {
-    let command = request.command(known);
-    let confirmation = request.confirmation(known);
-    let (answering, answer) = oneshot::channel();
-    pipeline.submit_for(&command, answering, request.redirect());
-    let answer = Pending(answer);
-    let confirming = confirmation.map(|asked| (asked, pipeline.submit(&asked.command())));
-    Sent { request, reply: Replying::new(answer, confirming), generation }
 }
