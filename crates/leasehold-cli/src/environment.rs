@@ -65,16 +65,26 @@ impl Unknown {
 /// The variables among `names` that begin with our prefix but are not read by anything.
 pub(crate) fn unknown(names: impl IntoIterator<Item = OsString>) -> Vec<Unknown> {
     let names = names.into_iter().map(|name| name.to_string_lossy().into_owned());
-    let is_strange = |name: &String| {
-        name.starts_with(PREFIX)
-            && !KNOWN.contains(&&**name)
-            && !OF_TESTS.iter().any(|ours| name.starts_with(ours))
+    let strange = |name: String| {
+        if !name.starts_with(PREFIX) {
+            return misspelt_prefix(&name).map(|meant| Unknown { name, meant: Some(meant) });
+        }
+        let is_known =
+            KNOWN.contains(&&*name) || OF_TESTS.iter().any(|ours| name.starts_with(ours));
+        (!is_known).then(|| Unknown { meant: nearest(&name), name })
     };
-    names
-        .filter(is_strange)
-        .take(SHOWN_MAX)
-        .map(|name| Unknown { meant: nearest(&name), name })
-        .collect()
+    names.filter_map(strange).take(SHOWN_MAX).collect()
+}
+
+/// The known name that differs only by a mistake in the prefix, as in `LEASHOLD_URL`.
+fn misspelt_prefix(name: &str) -> Option<&'static str> {
+    let upper = name.to_ascii_uppercase();
+    let letters = |text: &str| text.chars().take(COMPARED_MAX).collect::<Vec<_>>();
+    KNOWN.into_iter().find(|known| {
+        let rest = &known[PREFIX.len()..];
+        let prefix = upper.strip_suffix(rest).filter(|prefix| prefix.ends_with('_'));
+        prefix.is_some_and(|prefix| distance(&letters(prefix), &letters(PREFIX)) <= 2)
+    })
 }
 
 /// The known name that was probably meant. That is the nearest one if it is near enough, else a
@@ -132,6 +142,10 @@ mod tests {
             ("LEASEHOLD_TTL", Some(TTL_MS)),
             ("LEASEHOLD_STORE_URL", Some(URL)),
             ("LEASEHOLD_REDIS_URI", Some(URL)),
+            ("LEASHOLD_URL", Some(URL)),
+            ("LEASE_HOLD_URL_FILE", Some(URL_FILE)),
+            ("leasehold_url", Some(URL)),
+            ("LAESEHOLD_TOKEN", Some(TOKEN)),
             ("LEASEHOLD_HOST", None),
             ("LEASEHOLD_PASSWORD", None),
             ("LEASEHOLD_", None),
@@ -144,7 +158,9 @@ mod tests {
 
     #[test]
     fn what_is_read_and_what_is_not_ours_is_no_mistake() {
-        let ours = KNOWN.into_iter().chain(["LEASEHOLD_TEST_SERVER", "PATH", "MY_LEASEHOLD_URI"]);
+        let others =
+            ["LEASEHOLD_TEST_SERVER", "PATH", "MY_LEASEHOLD_URI", "HOUSEHOLD_URL", "URL", "_URL"];
+        let ours = KNOWN.into_iter().chain(others);
         assert_eq!(unknown(ours.map(OsString::from)), []);
         let many = (0..1_000).map(|number| OsString::from(format!("LEASEHOLD_N{number}")));
         assert_eq!(unknown(many).len(), SHOWN_MAX);

@@ -134,9 +134,12 @@ async fn ask(
     answer
 }
 
+/// How long a look at the holder may take. A quorum waits for a silent node for a second.
+const LOOK: Duration = Duration::from_millis(1_500);
+
 /// The state of the lock, if the store answers in time.
 async fn look(client: &Client, name: &str) -> Option<Snapshot> {
-    tokio::time::timeout(DRAIN, client.inspect(name)).await.ok()?.ok()
+    tokio::time::timeout(LOOK, client.inspect(name)).await.ok()?.ok()
 }
 
 /// The failure for a quarantined store, if it is quarantined, with advice.

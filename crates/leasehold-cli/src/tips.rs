@@ -72,6 +72,14 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
             }
             tip
         }
+        ErrorKind::MissingRequiredArgument => match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::Strings(missing))
+                if missing.iter().any(|it| it.starts_with("--token")) =>
+            {
+                Some("to end the lease whoever holds it, write --force instead".to_owned())
+            }
+            _ => None,
+        },
         _ => None,
     };
     if let Some(tip) = tip {
@@ -138,6 +146,7 @@ mod tests {
             ("leasehold lock x", "`leasehold run NAME -- CMD` holds"),
             ("leasehold list", "`leasehold ls`"),
             ("leasehold relase x", "'release'"),
+            ("leasehold unlock x --why y", "write --force instead"),
         ] {
             let said = said(line);
             assert!(said.contains(tip), "{line}: {said}");

@@ -202,7 +202,6 @@ impl Error {
     }
 
     /// Puts the name of the store in front of the message.
-    #[cfg(feature = "redis")]
     #[must_use]
     pub(crate) fn at(mut self, store: &str) -> Self {
         let inner = Arc::make_mut(&mut self.inner);

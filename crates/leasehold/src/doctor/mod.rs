@@ -65,7 +65,7 @@ pub async fn diagnose(
     host: Arc<dyn Host>,
 ) -> Result<Diagnosis, Error> {
     let ttl = Ttl::new(ttl)?;
-    let named = urls.iter().map(|url| Named::of(url.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    let named = Named::of_all(urls)?;
     if named.is_empty() {
         let message = "no store is named; no request was sent; name one by its URL";
         return Err(Error::new(ErrorKind::Config, message));
@@ -110,8 +110,15 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
             Named::Memory(_) => found.private += 1,
             #[cfg(feature = "redis")]
             Named::Redis(connector) => {
-                let canary = format!("{canary}:{}", patients.len());
-                patients.push(Patient::new(connector, Arc::clone(host), ends, canary));
+                let number = patients.len() + 1;
+                let canary = format!("{canary}:{number}");
+                let mut patient = Patient::new(connector, Arc::clone(host), ends, canary);
+                let label = &mut patient.facts.place.label;
+                if patients.iter().any(|it: &Patient| it.facts.place.label == *label) {
+                    // Otherwise its checks could not be told from those of the other.
+                    label.push_str(&format!(" (URL {number})"));
+                }
+                patients.push(patient);
             }
             #[cfg(feature = "sqlite")]
             Named::File(path) => {

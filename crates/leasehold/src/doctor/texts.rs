@@ -19,7 +19,7 @@ pub(super) fn span(span: Duration) -> String {
 /// A number of bytes for people.
 pub(super) fn bytes(bytes: u64) -> String {
     match bytes {
-        0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        0..0xA0_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
         _ => format!("{} MiB", bytes >> 20),
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         {
             assert_eq!(span(Duration::from_micros(micros)), text);
         }
-        assert_eq!((bytes(1), bytes(5 << 20)), ("1 KiB".to_owned(), "5 MiB".to_owned()));
+        assert_eq!([1, 5 << 20, 50 << 20].map(bytes), ["1 KiB", "5120 KiB", "50 MiB"]);
     }
 
     #[test]

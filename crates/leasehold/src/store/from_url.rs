@@ -48,7 +48,7 @@ const SCHEMES: &[&str] = &[
 /// [`ErrorKind::Config`] for a URL that cannot be understood, or the error of the store when it is
 /// opened.
 pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error> {
-    match Opened::from_url(url, host)? {
+    match Opened::of(Named::of(url)?, host)? {
         #[cfg(feature = "redis")]
         Opened::Redis(store, _) => {
             store.reach().await?;
@@ -68,8 +68,8 @@ pub async fn quorum_from_urls(
     urls: &[impl AsRef<str>],
     host: Arc<dyn Host>,
 ) -> Result<AnyStore, Error> {
-    let open = |url: &str| Opened::from_url(url, Arc::clone(&host));
-    let opened = urls.iter().map(|url| open(url.as_ref())).collect::<Result<Vec<_>, Error>>()?;
+    let open = |named| Opened::of(named, Arc::clone(&host));
+    let opened = Named::of_all(urls)?.into_iter().map(open).collect::<Result<Vec<_>, Error>>()?;
     #[cfg(feature = "redis")]
     {
         check_strictness(&opened)?;
@@ -140,8 +140,8 @@ enum Opened {
 }
 
 impl Opened {
-    fn from_url(url: &str, host: Arc<dyn Host>) -> Result<Self, Error> {
-        Ok(match Named::of(url)? {
+    fn of(named: Named, host: Arc<dyn Host>) -> Result<Self, Error> {
+        Ok(match named {
             Named::Memory(None) => Self::Here(AnyStore::new(MemoryStore::new(host))),
             Named::Memory(Some(name)) => {
                 Self::Here(AnyStore::new(MemoryStore::shared(&name, host)))
@@ -168,6 +168,19 @@ pub(crate) enum Named {
 }
 
 impl Named {
+    /// Reads some URLs. An error says which one it is about.
+    pub(crate) fn of_all(urls: &[impl AsRef<str>]) -> Result<Vec<Self>, Error> {
+        let all = urls.len();
+        let read = |(number, url): (usize, &_)| {
+            let read = Self::of(AsRef::as_ref(url));
+            read.map_err(|error| match all {
+                1 => error,
+                _ => error.at(&format!("URL {} of {all}", number + 1)),
+            })
+        };
+        urls.iter().enumerate().map(read).collect()
+    }
+
     /// Reads a URL.
     pub(crate) fn of(url: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = url.split_once(':') else {
@@ -321,6 +334,17 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Config);
             let text = error.to_string();
             assert!(text.contains("two votes") && !text.contains("secret"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_url_of_several_that_is_not_understood_is_counted() {
+        for (urls, says) in
+            [(&["memory:", "sqlite:", "memory:"][..], "URL 2 of 3: "), (&["x"], "the store URL")]
+        {
+            let error = quorum_from_urls(urls, SystemHost::shared()).await.expect_err("a URL");
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().starts_with(says), "{error}");
         }
     }
 

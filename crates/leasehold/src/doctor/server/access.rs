@@ -62,7 +62,13 @@ pub(super) fn clients(facts: &Facts) -> Check {
     };
     let evidence = format!("{now} of {max} clients are connected");
     if now.saturating_mul(100) > max.saturating_mul(80) {
-        CLIENTS.warn(evidence, format!("CONFIG SET maxclients {}", max.saturating_mul(2)))
+        CLIENTS.warn(
+            evidence,
+            format!(
+                "CONFIG SET maxclients {}, and write it into the server's configuration",
+                max.saturating_mul(2)
+            ),
+        )
     } else {
         CLIENTS.ok(evidence)
     }

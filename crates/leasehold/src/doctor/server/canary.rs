@@ -38,7 +38,7 @@ pub(super) fn writes(facts: &Facts) -> Check {
         return unanswered(WRITES, gap, facts.user(), "SET");
     };
     let remedy = match code.as_str() {
-        "OOM" => "CONFIG SET maxmemory to more, or remove data",
+        "OOM" => "CONFIG SET maxmemory to more, also in the server's configuration, or remove data",
         "MISCONF" => "free the disk of the server, see its log, and run BGSAVE",
         "READONLY" => "name the primary in the URL",
         "NOREPLICAS" => "bring the replicas back that `min-replicas-to-write` demands",

@@ -68,7 +68,10 @@ pub(super) fn memory(facts: &Facts) -> Check {
     let percent = used.saturating_mul(100) / max;
     let evidence = format!("{} of {} used, {percent} %", bytes(used), bytes(max));
     if percent > 80 {
-        MEMORY.warn(evidence, "CONFIG SET maxmemory to more, or remove data")
+        MEMORY.warn(
+            evidence,
+            "CONFIG SET maxmemory to more, also in the server's configuration, or remove data",
+        )
     } else {
         MEMORY.ok(evidence)
     }
@@ -89,7 +92,10 @@ pub(super) fn persistence(facts: &Facts) -> Check {
             };
             let evidence = format!("there is an append-only file{how}{confirmed}");
             if appendfsync == Some("no") && !is_strict {
-                return PERSISTENCE.warn(evidence, "CONFIG SET appendfsync everysec");
+                return PERSISTENCE.warn(
+                    evidence,
+                    "CONFIG SET appendfsync everysec, and write it into the server's configuration",
+                );
             }
             PERSISTENCE.ok(evidence)
         }

@@ -75,7 +75,8 @@ pub(super) fn min_replicas(facts: &Facts) -> Option<Check> {
             .ok(format!("`min-replicas-to-write` is set; replicas that are near enough: {good}")),
         None => MIN_REPLICAS.warn(
             format!("replicas: {count}; `min-replicas-to-write` is not set"),
-            "CONFIG SET min-replicas-to-write 1, and CONFIG SET min-replicas-max-lag 10",
+            "CONFIG SET min-replicas-to-write 1, CONFIG SET min-replicas-max-lag 10, and write \
+             both into the server's configuration",
         ),
     })
 }

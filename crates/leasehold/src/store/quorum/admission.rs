@@ -243,7 +243,7 @@ impl<S> Drop for Trying<S> {
 
 /// The state of a node that has not been tried yet.
 pub(super) fn not_tried() -> Error {
-    Error::new(ErrorKind::Unavailable, "it was not reached yet; no request was sent")
+    Error::new(ErrorKind::Unavailable, "it has not answered yet; it was not asked for a lock")
 }
 
 /// The error if the probe lease is gone too early: the node was slow, or this process was stopped.

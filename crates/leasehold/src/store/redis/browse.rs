@@ -167,7 +167,7 @@ fn scanned(answer: Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
 }
 
 /// A server pattern for the companions of matching locks. It may match more.
-fn glob(pattern: &str) -> String {
+pub(super) fn glob(pattern: &str) -> String {
     let mut glob = String::from("*");
     for character in pattern.chars() {
         match character {

@@ -140,7 +140,16 @@ const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` bet
 
 const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
 
-const UNKNOWN: &str = "there is no such option; the options are `strict`, `replicas`, `fsync`, \
+/// Which option of a URL there is none of, from 1, if there are several. Its name is not shown: it
+/// may be a part of a password.
+pub(super) fn unknown_in(url: &str) -> Option<usize> {
+    let options: Vec<_> = url.split_once('?')?.1.split('&').collect();
+    let is_unknown = |option: &&str| Options::parse(option).is_err_and(|reason| reason == UNKNOWN);
+    let unknown = options.iter().position(is_unknown).filter(|_| options.len() > 1)?;
+    Some(unknown + 1)
+}
+
+pub(super) const UNKNOWN: &str = "there is no such option; the options are `strict`, `replicas`, `fsync`, \
                        `confirm`, `db` for a socket, `ca`, `cert`, `key` and `tls_name` for \
                        TLS, and `sentinel_user`, `sentinel_password` and `sentinel_tls`; write \
                        user and password of a server as `USER:PASSWORD@` before the host or the \

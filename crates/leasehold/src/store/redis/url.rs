@@ -23,7 +23,7 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use super::connector::Access;
-use super::options::{Options, SentinelOptions, TlsOptions, decode};
+use super::options::{Options, SentinelOptions, TlsOptions, UNKNOWN, decode, unknown_in};
 use crate::core::error::{Error, ErrorKind};
 
 const DEFAULT_PORT: u16 = 6379;
@@ -112,8 +112,11 @@ impl Address {
                 "unix" => scheme + ":…",
                 _ => "…".to_owned(),
             };
-            let message =
-                format!("the store URL `{shown}` is not understood: {reason}; no request was sent");
+            let unknown = unknown_in(url).filter(|_| reason == UNKNOWN);
+            let option = unknown.map(|number| format!("option {number}: ")).unwrap_or_default();
+            let message = format!(
+                "the store URL `{shown}` is not understood: {option}{reason}; no request was sent"
+            );
             Error::new(ErrorKind::Config, message)
         })
     }

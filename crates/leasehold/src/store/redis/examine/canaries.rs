@@ -7,6 +7,7 @@ use super::facts::{Answer, Expiry, Gap, Leftovers, Reading, Release};
 use super::line::Line;
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::store::redis::browse::glob;
 use crate::store::redis::codec::command::{Command, Value};
 use crate::store::redis::connector::Connector;
 use crate::store::redis::keys;
@@ -121,12 +122,13 @@ pub(super) async fn message(
     }
 }
 
-/// Looks at a sample of the locks in the database.
-pub(super) async fn leftovers(line: &mut Line) -> Answer<Leftovers> {
+/// Looks at a sample of the locks in the database whose names begin with `prefix`.
+pub(super) async fn leftovers(line: &mut Line, prefix: &str) -> Answer<Leftovers> {
+    let pattern = glob(prefix);
     let mut names = std::collections::BTreeSet::new();
     let mut cursor = b"0".to_vec();
     for _ in 0..SCAN_STEPS {
-        let scan = Command::new("SCAN").arg(&cursor).arg("MATCH").arg("*:lh:*");
+        let scan = Command::new("SCAN").arg(&cursor).arg("MATCH").arg(&pattern);
         let answer = line.ask(scan.arg("COUNT").number(SCAN_COUNT)).await?;
         let Value::Array(parts) = answer else { return Err(Gap::Strange) };
         let [Value::Bytes(next), Value::Array(found)] = &parts[..] else {
@@ -136,7 +138,8 @@ pub(super) async fn leftovers(line: &mut Line) -> Answer<Leftovers> {
             Value::Bytes(key) => keys::lock_of(str::from_utf8(key).ok()?),
             _ => None,
         });
-        names.extend(locks.map(|key| key.as_str().to_owned()));
+        let of_prefix = locks.filter(|key| key.as_str().starts_with(prefix));
+        names.extend(of_prefix.map(|key| key.as_str().to_owned()));
         cursor.clone_from(next);
         if cursor == b"0" || names.len() >= LOCKS_MAX {
             break;
@@ -145,8 +148,17 @@ pub(super) async fn leftovers(line: &mut Line) -> Answer<Leftovers> {
     let names: Vec<_> = names.into_iter().take(LOCKS_MAX).collect();
     let asks: Vec<_> = names.iter().map(|name| Command::new("PTTL").arg(name)).collect();
     let mut leftovers = Leftovers::default();
+    let mut denied = None;
     for (name, left) in names.iter().zip(line.ask_all(&asks).await) {
-        match left? {
+        let left = match left {
+            // The lock of a user with keys of its own.
+            Err(gap @ Gap::DeniedKey) => {
+                denied = Some(gap);
+                continue;
+            }
+            left => left?,
+        };
+        match left {
             Value::Int(-2) => {}
             Value::Int(left) => {
                 leftovers.looked += 1;
@@ -157,5 +169,8 @@ pub(super) async fn leftovers(line: &mut Line) -> Answer<Leftovers> {
             _ => return Err(Gap::Strange),
         }
     }
-    Ok(leftovers)
+    match denied {
+        Some(gap) if leftovers.looked == 0 => Err(gap),
+        _ => Ok(leftovers),
+    }
 }

@@ -67,6 +67,11 @@ impl Patient {
         self.key("mark")
     }
 
+    /// The beginning of the names of all locks that count.
+    fn namespace(&self) -> &str {
+        self.canary.rsplit_once("leasehold:probe:").map_or("", |(namespace, _)| namespace)
+    }
+
     fn key(&self, name: &str) -> String {
         format!("{}:{name}", self.canary)
     }
@@ -178,7 +183,7 @@ impl Patient {
         let channel = format!(":lh:inbox:{}", self.canary);
         let until = (&self.host, self.ends);
         self.facts.message = canaries::message(line, &self.connector, until, &channel).await;
-        self.facts.leftovers = canaries::leftovers(line).await;
+        self.facts.leftovers = canaries::leftovers(line, self.namespace()).await;
         if let Ok(readings) = &mut self.facts.clock
             && let Ok(reading) = canaries::reading(line, &self.host).await
         {
