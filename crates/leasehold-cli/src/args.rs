@@ -122,6 +122,13 @@ Writes keys of its own, which begin with the namespace, and removes them. Takes 
 A check that the user has no right to is UNKNOWN, and names the right.
 Exit codes: 0 nothing failed, 1 a warning and --strict, 2 a check failed.";
 
+/// The end of `strict --help`.
+const STRICT_NOTES: &str = "\
+A strict server that may have forgotten its leases grants nothing new for 65 s. All clients of a
+database have to be strict, so the database itself is switched, and keeps who did it, when and why.
+A client says what it expects: `?strict=yes` in its URL, `?strict=no`, or nothing: as the database
+says. Name all servers of a quorum, each by --url. The commands may be repeated.";
+
 fn notes(more: &str) -> String {
     format!("{}\n\n{more}", duration::HELP)
 }
@@ -150,6 +157,9 @@ pub(crate) enum Command {
     /// Check that the store keeps locks safely, and say what to change
     #[command(after_help = notes(DOCTOR_NOTES))]
     Doctor(Doctor),
+    /// Switch databases of Redis or Valkey servers to strict mode, switch it off, or show its state
+    #[command(subcommand, after_help = STRICT_NOTES)]
+    Strict(Strict),
 }
 
 /// The lock that is meant.
@@ -334,6 +344,26 @@ pub(crate) struct Doctor {
     /// and do not contact the server
     #[arg(long, value_name = "PREFIX", num_args = 0..=1, default_missing_value = "")]
     pub(crate) print_acl: Option<String>,
+}
+
+/// `strict`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Strict {
+    /// Switch strict mode on
+    On(Switching),
+    /// Switch strict mode off
+    Off(Switching),
+    /// Show whether strict mode is on, who switched it, when and why, and whether the server is
+    /// quarantined
+    Status,
+}
+
+/// `strict on`, `strict off`.
+#[derive(Debug, Args)]
+pub(crate) struct Switching {
+    /// The reason, for the record in the database: one line of at most 200 characters
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
 }
 
 /// The result of reading the command line.

@@ -75,6 +75,14 @@ impl Identity {
         self
     }
 
+    /// `user@host` in one word.
+    #[cfg(feature = "redis")]
+    pub(crate) fn signature(&self) -> String {
+        let Some(Named { host, user, .. }) = &self.0 else { return "anonymous".to_owned() };
+        let is_odd = |c: char| c.is_whitespace() || c.is_control();
+        format!("{user}@{host}").replace(is_odd, "_")
+    }
+
     pub(crate) fn record(self, id: &ClientId) -> Option<ClientRecord> {
         let Named { host, user, command, ttl } = self.0?;
         // The process that connects: a fork may have copied this value.

@@ -23,6 +23,7 @@
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
 //! | check that a store keeps locks safely | [`doctor::diagnose`] |
+//! | grant nothing while a server may have forgotten its leases | [`strict::switch`] |
 //! | end the program | [`Client::shutdown`] |
 //! | write a store of your own | [`store::Store`], [`store::InOrder`], [`Client::with_store`] |
 //!
@@ -113,6 +114,8 @@ pub mod core;
 pub mod doctor;
 pub mod host;
 pub mod store;
+#[cfg(feature = "redis")]
+pub mod strict;
 
 mod client;
 mod guard;

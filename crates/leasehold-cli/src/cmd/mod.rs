@@ -8,6 +8,7 @@ pub(crate) mod ls;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run;
+pub(crate) mod strict;
 pub(crate) mod unlock;
 
 use leasehold::{Client, ErrorKind, OwnerToken};

@@ -172,7 +172,9 @@ fn a_server_without_a_file_and_without_a_password_is_warned_of() {
     report.finds("login", "warn", "without a password");
     assert!(report.has("does_not_survive", "a restart of the server"), "{report:#?}");
     let strict = examine(&[&format!("{}?strict=yes", server.url())], &[]);
-    strict.finds("persistence", "ok", "strict=yes");
+    strict.finds("persistence", "ok", "strict mode covers a restart");
+    // Nobody has switched the database, so clients that are not strict are not kept out.
+    strict.finds("strict", "warn", "leasehold strict on").fails_only(&[]);
     assert!(strict.has("survives", "a restart of the server"), "{strict:#?}");
 }
 

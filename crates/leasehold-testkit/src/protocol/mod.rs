@@ -80,7 +80,9 @@ impl Command {
     pub fn is_of_the_connection(&self) -> bool {
         let words: Vec<_> = self.args().collect();
         match words[..] {
-            [b"WAIT", b"0", b"1"] | [b"WAITAOF", b"1", b"0", b"1"] => true,
+            [b"WAIT", b"0", b"1"]
+            | [b"WAITAOF", b"1", b"0", b"1"]
+            | [b"HMGET", b":lh:epoch", b"switch"] => true,
             [name, ..] => {
                 let names =
                     ["AUTH", "CLIENT", "EXISTS", "HELLO", "INFO", "PING", "SELECT", "SUBSCRIBE"];
@@ -208,8 +210,8 @@ pub fn greeting(command: &Command, ids: [&str; 2]) -> Option<Vec<u8>> {
     let text = |text: String| Ok(Value::Bytes(text.into_bytes()));
     let said = match words[..] {
         [b"PING"] => text("PONG".to_owned()),
-        // Whether others are strict.
-        [b"EXISTS", b":lh:epoch"] => Ok(Value::Int(0)),
+        // Whether the database is switched to strict mode.
+        [b"HMGET", b":lh:epoch", b"switch"] => Ok(Value::Array(vec![Value::Nil])),
         [b"INFO", b"server"] => text(format!("# Server\r\nrun_id:{}\r\n", ids[0])),
         [b"INFO", b"replication"] => {
             text(format!("# Replication\r\nconnected_slaves:1\r\nmaster_replid:{}\r\n", ids[1]))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::store::redis::{Strict, Terms};
+use leasehold::store::redis::{Strict, Strictness, Terms};
 
 use super::asked::{Asked, asked, asked_plainly, hash_of, told_block};
 use super::clock::ServerClock;
@@ -135,7 +135,7 @@ impl Server {
     /// The terms on which it is used.
     pub(super) fn terms(&self) -> Terms {
         let mut terms = Terms::default();
-        terms.strict = self.strict;
+        terms.strict = self.strict.map_or(Strictness::No, Strictness::Yes);
         terms.copies = self.copies.map(Copied::terms).unwrap_or_default();
         terms
     }

@@ -22,6 +22,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     sqlite.calls_up = true;
     let mut redis = sqlite;
     redis.calls_up = false;
+    redis.strict = Some(false);
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;
     // A hand-over would be a grant by a release. A release does not check whether the server
@@ -29,6 +30,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut strict = redis;
     strict.line = false;
     let mut copies = strict;
+    strict.strict = Some(true);
     copies.reask = false;
     // Of nodes in memory. Each node would hand over to the head of its own line. A late grant of a
     // node is released.

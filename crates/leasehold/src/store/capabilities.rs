@@ -30,6 +30,10 @@ pub struct Capabilities {
     pub browse: bool,
     /// Leases and counters survive the end of every process that uses the store.
     pub durable: bool,
+    /// Whether the store grants nothing new for a while after it may have forgotten leases. A
+    /// quorum refuses a mix of nodes that say *yes* and *no*. `None` if the store does not say, or
+    /// does not know before it connects.
+    pub strict: Option<bool>,
 }
 
 impl Capabilities {
@@ -46,6 +50,7 @@ impl Capabilities {
         reach: Reach::Process,
         browse: false,
         durable: false,
+        strict: None,
     };
 }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 #[cfg(feature = "redis")]
 use super::Store as _;
+#[cfg(feature = "redis")]
+use super::redis::Strictness;
 use super::{AnyStore, MemoryStore, Quorum};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
@@ -40,7 +42,7 @@ const SCHEMES: &[&str] = &[
 /// | `memory:` | a new store in this process |
 /// | `memory:NAME` | a store that this process shares under that name |
 ///
-/// The default port is 6379, the default database 0. OPTIONS are `strict=yes`, `replicas=K` and
+/// The default port is 6379, the default database 0. OPTIONS are `strict=yes|no`, `replicas=K` and
 /// `fsync=yes`, joined by `&`; with `unix:` also `db=N`.
 ///
 /// # Errors
@@ -62,8 +64,8 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
 ///
 /// # Errors
 ///
-/// As [`from_url`] and [`Quorum::connect`]. Also [`ErrorKind::Config`] if only some of the Redis
-/// servers are strict.
+/// As [`from_url`] and [`Quorum::connect`]. Also [`ErrorKind::Config`] if one URL says
+/// `strict=yes` and another one `strict=no`.
 pub async fn quorum_from_urls(
     urls: &[impl AsRef<str>],
     host: Arc<dyn Host>,
@@ -110,22 +112,22 @@ fn check_servers(opened: &[Opened]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a mix of strict and other servers. The quorum suffers from what any node forgets, so one
-/// node that is not strict would make the others' strictness useless.
+/// Refuses URLs that contradict each other. Where a URL says nothing, the database decides, and the
+/// quorum checks the node when it admits it.
 #[cfg(feature = "redis")]
 fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
-    let servers = || {
-        opened.iter().filter_map(|opened| match opened {
-            Opened::Redis(store, _) => Some(store),
+    let find = |is_meant: fn(Strictness) -> bool| {
+        opened.iter().find_map(|opened| match opened {
+            Opened::Redis(store, connector) => is_meant(connector.terms().strict).then_some(store),
             Opened::Here(_) => None,
         })
     };
-    let strict = servers().find(|store| store.is_strict());
-    let other = servers().find(|store| !store.is_strict());
+    let strict = find(|it| matches!(it, Strictness::Yes(_)));
+    let other = find(|it| it == Strictness::No);
     let (Some(strict), Some(other)) = (strict, other) else { return Ok(()) };
     let message = format!(
         "`{}` is strict and `{}` is not, but a quorum needs one setting for all nodes; no request \
-         was sent, write `strict=yes` in all URLs or in none",
+         was sent, write the same `strict` in all URLs or in none",
         strict.label(),
         other.label()
     );
@@ -307,16 +309,18 @@ mod tests {
     #[tokio::test]
     async fn strict_and_other_servers_are_no_quorum() {
         // Nothing listens there, and no request is sent.
-        let urls = ["redis://:secret@127.0.0.1:1/0?strict=yes", "redis://:secret@127.0.0.1:2/3"];
+        let urls =
+            ["redis://:secret@127.0.0.1:1/0?strict=yes", "redis://:secret@127.0.0.1:2/3?strict=no"];
         for urls in [urls, [urls[1], urls[0]]] {
             let error = quorum_from_urls(&urls, SystemHost::shared()).await.expect_err("mixed");
             assert_eq!(error.kind(), ErrorKind::Config);
             let text = error.to_string();
             assert!(text.contains("127.0.0.1:1/0?strict=yes` is strict and"), "{text}");
-            assert!(text.contains("127.0.0.1:2/3` is not"), "{text}");
+            assert!(text.contains("127.0.0.1:2/3?strict=no` is not"), "{text}");
             assert!(!text.contains("secret"), "{text}");
         }
-        for same in [[urls[0]; 2], [urls[1]; 2]] {
+        // What a database says is not known before it answers.
+        for same in [[urls[0]; 2], [urls[1]; 2], [urls[0], "redis://127.0.0.1:3"]] {
             let error = quorum_from_urls(&same, SystemHost::shared()).await.expect_err("down");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }

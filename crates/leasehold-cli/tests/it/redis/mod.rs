@@ -11,6 +11,7 @@ mod quorum;
 mod reaching;
 mod refusing;
 mod restarting;
+mod strict;
 
 use rustix::time::{ClockId, clock_gettime};
 

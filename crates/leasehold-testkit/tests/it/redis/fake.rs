@@ -200,7 +200,8 @@ impl Fake {
 impl State {
     /// The number of requests in a handshake.
     fn greetings(&self) -> usize {
-        2 + usize::from(self.terms.strict.is_some()) + usize::from(self.terms.copies.is_any())
+        2 + 2 * usize::from(self.terms.strict.strict().is_some())
+            + usize::from(self.terms.copies.is_any())
     }
 
     fn take(&mut self, connection: usize, line: &Line, command: Command) {

@@ -31,11 +31,6 @@ const RESTART: Subject = Subject {
     why: "A server that started within the last ttl may have forgotten leases that still run.",
 };
 
-const STRICT: Subject = Subject {
-    id: "strict",
-    why: "A strict server grants nothing new while leases from before a restart may still run.",
-};
-
 /// Whether the server may drop locks for want of memory.
 pub(super) fn eviction(facts: &Facts) -> Check {
     let (Some(policy), Some(max)) = (facts.text("maxmemory_policy"), facts.number("maxmemory"))
@@ -79,7 +74,7 @@ pub(super) fn memory(facts: &Facts) -> Check {
 
 /// Whether grants reach a disk, and how fast.
 pub(super) fn persistence(facts: &Facts) -> Check {
-    let is_strict = facts.terms.strict.is_some();
+    let is_strict = facts.terms.strict.strict().is_some();
     let has_log = has_log(facts);
     let appendfsync = facts.appendfsync.as_deref().ok();
     match (has_log, &facts.fsync) {
@@ -100,14 +95,12 @@ pub(super) fn persistence(facts: &Facts) -> Check {
             PERSISTENCE.ok(evidence)
         }
         (Some(false), _) if is_strict => PERSISTENCE.ok(
-            "there is no append-only file; `strict=yes` covers a restart by granting nothing for \
-             65 s",
+            "there is no append-only file; strict mode covers a restart by granting nothing for 65 s",
         ),
         (Some(false), _) => PERSISTENCE.warn(
             "there is no append-only file: a restart forgets the leases",
-            "CONFIG SET appendonly yes, and write it into the server's configuration; or add \
-             `?strict=yes` to the URL of \
-             every client",
+            "CONFIG SET appendonly yes, and write it into the server's configuration; or \
+             `leasehold strict on`, and add `?strict=yes` to the URL of every client",
         ),
         (None, Err(gap @ Gap::Denied)) => unanswered(PERSISTENCE, gap, facts.user(), "WAITAOF"),
         (None, _) => no_info(PERSISTENCE, facts),
@@ -150,43 +143,11 @@ pub(super) fn restart(facts: &Facts, ttl: Ttl) -> Check {
         facts.text("master_replid2").is_some_and(|id| id.bytes().any(|digit| digit != b'0'));
     let before = if had_another_id { "; its replication id has changed since" } else { "" };
     let evidence = format!("the server started {} s ago{before}", uptime.as_secs());
-    if uptime < ttl.get() && facts.terms.strict.is_none() {
+    if uptime < ttl.get() && facts.terms.strict.strict().is_none() {
         let left = (ttl.get() - uptime).as_secs() + 1;
         RESTART.warn(evidence, format!("wait for {left} s before you rely on a lock"))
     } else {
         RESTART.ok(evidence)
-    }
-}
-
-/// Whether the clients agree on strictness, and whether the server is quarantined.
-pub(super) fn strict(facts: &Facts) -> Check {
-    let is_strict = facts.terms.strict.is_some();
-    let epoch = match &facts.epoch {
-        Ok(epoch) => *epoch,
-        Err(gap) if is_strict => return unanswered(STRICT, gap, facts.user(), "EXISTS"),
-        Err(_) => false,
-    };
-    match (is_strict, epoch, &facts.quarantine) {
-        (false, true, _) => STRICT.fail(
-            "the clients of this database are strict (it has the key `:lh:epoch`), and this URL \
-             is not",
-            "add `?strict=yes` to the URL",
-        ),
-        (false, false, _) => STRICT.ok("the clients of this database are not strict"),
-        (true, false, Ok(Some(left))) => STRICT.warn(
-            format!(
-                "no strict client has used this database, or it has forgotten that: the first one \
-                 waits for {}",
-                span(*left)
-            ),
-            "let a first client wait, as by `leasehold run NAME -- true`",
-        ),
-        (true, true, Ok(Some(left))) => STRICT.warn(
-            format!("the server is quarantined: it grants nothing new for {}", span(*left)),
-            "wait until the quarantine is over",
-        ),
-        (true, _, Ok(None)) => STRICT.ok("the clients are strict, and there is no quarantine"),
-        (true, _, Err(gap)) => unanswered(STRICT, gap, facts.user(), "INFO"),
     }
 }
 

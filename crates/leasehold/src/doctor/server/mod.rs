@@ -9,6 +9,7 @@ pub(super) mod nodes;
 mod reach;
 mod replicas;
 pub(super) mod rule;
+mod strict;
 #[cfg(test)]
 mod tests;
 
@@ -44,7 +45,7 @@ pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
             keeping::persistence(facts),
             keeping::saving(facts),
             keeping::restart(facts, ttl),
-            keeping::strict(facts),
+            strict::strict(facts),
             replicas::replicas(facts),
         ]);
         checks.extend(replicas::min_replicas(facts));
@@ -66,7 +67,7 @@ pub(super) fn deployment(servers: &[Facts]) -> Deployment {
     Deployment {
         has_log: all(|it| keeping::has_log(it) == Some(true)),
         is_on_disk: all(|it| it.terms.copies.fsync || it.appendfsync.as_deref() == Ok("always")),
-        is_strict: all(|it| it.terms.strict.is_some()),
+        is_strict: all(|it| it.terms.strict.strict().is_some()),
         has_failover: all(|it| it.place.has_sentinels),
         has_replicas: any(|it| it.number("connected_slaves").is_some_and(|count| count > 0)),
         evicts: any(|it| keeping::eviction(it).verdict == Verdict::Fail),

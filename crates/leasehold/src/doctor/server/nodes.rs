@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::clock::offset_us;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::span;
+use crate::store::redis::Strictness;
 use crate::store::redis::examine::Facts;
 
 const COUNT: Subject = Subject {
@@ -91,14 +92,20 @@ fn independent(servers: &[&Facts]) -> Option<Check> {
     }
 }
 
-/// Whether all URLs are strict, or none.
+/// Whether all nodes are strict, or none. A node that was not reached may be either.
 fn terms(servers: &[&Facts]) -> Option<Check> {
-    let of = |strict: bool| servers.iter().find(|it| it.terms.strict.is_some() == strict);
+    let of = |strict: bool| {
+        let is_known = |it: &&&Facts| it.terms.strict != Strictness::AsDatabase;
+        let mut known = servers.iter().filter(is_known);
+        known.find(|it| it.terms.strict.strict().is_some() == strict)
+    };
     let (Some(strict), Some(other)) = (of(true), of(false)) else {
-        return (!servers.is_empty()).then(|| TERMS.ok("all URLs agree on `strict`"));
+        return (!servers.is_empty()).then(|| TERMS.ok("all nodes are strict, or none is"));
     };
     let evidence = format!("{} is strict, and {} is not", strict.place.label, other.place.label);
-    Some(TERMS.fail(evidence, "write `strict=yes` in all URLs or in none"))
+    let remedy = "leasehold strict on, with all URLs (or `off`); and write `strict` into all URLs \
+                  or into none";
+    Some(TERMS.fail(evidence, remedy))
 }
 
 fn hosts(nodes: usize, servers: &[&Facts]) -> Option<Check> {

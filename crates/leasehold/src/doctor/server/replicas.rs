@@ -47,7 +47,7 @@ pub(super) fn replicas(facts: &Facts) -> Check {
     let evidence = format!("replicas: {count}{lag_text}{heard}");
     let is_late = confirmed.is_some_and(|it| it < count) || lag.is_some_and(|it| it > LAG_MAX);
     let is_covered =
-        facts.terms.strict.is_some() || facts.terms.copies.replicas != Replicas::Count(0);
+        facts.terms.strict.strict().is_some() || facts.terms.copies.replicas != Replicas::Count(0);
     if is_late {
         let remedy = "see the logs of the replicas and their network: `INFO replication`";
         REPLICAS.warn(evidence, remedy)

@@ -8,9 +8,10 @@ use crate::core::moment::{Moment, WallTime};
 use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Verdict};
 use crate::store::redis::examine::{
-    Expiry, Facts, Gap, Info, Leftovers, Place, Reading, Release, SentinelFacts,
+    Epoch, Expiry, Facts, Gap, Info, Leftovers, Place, Reading, Release, SentinelFacts,
 };
-use crate::store::redis::{Copies, Replicas, Strict, Terms};
+use crate::store::redis::switch::Act;
+use crate::store::redis::{Copies, Replicas, Strict, Strictness, Terms};
 
 type Change = fn(&mut Facts);
 
@@ -70,7 +71,7 @@ fn healthy() -> Facts {
         message: Ok(true),
         wait: Ok(0),
         fsync: Ok((1, millis(3))),
-        epoch: Ok(false),
+        epoch: Ok(Epoch::default()),
         leftovers: Ok(Leftovers { looked: 3, endless: Vec::new() }),
         ..Facts::unasked(place, Terms::default())
     }
@@ -256,23 +257,85 @@ fn a_server_that_does_not_keep_locks_is_named() {
         (|it| it.appendfsync = Ok("no".to_owned()), "persistence", Warn, "everysec"),
         (|it| info(it, &[("rdb_last_bgsave_status", "err")]), "saving", Warn, "bgsave"),
         (|it| info(it, &[("uptime_in_seconds", "3")]), "restart", Warn, "wait for 8 s"),
-        (|it| it.epoch = Ok(true), "strict", Fail, "?strict=yes"),
     ]);
     let unlimited: Change =
         |it| info(it, &[("maxmemory", "0"), ("maxmemory_policy", "allkeys-lru")]);
     assert_eq!(faults(unlimited), []);
-    // Strict clients survive a restart without a file.
-    let strict: Change = |it| {
-        it.terms = Strict::STANDARD.into();
-        it.fsync = Err(refused("ERR WAITAOF cannot be used without appendonly"));
-        (it.epoch, it.quarantine) = (Ok(true), Ok(None));
+}
+
+fn act(is_on: bool) -> Act {
+    Act::read(if is_on { b"on 1 anna@web" } else { b"off 1 anna@web" }).expect("a record")
+}
+
+/// What the URL expects, and whether the database is switched on. Without a file.
+fn strictly(it: &mut Facts, expected: Strictness, is_on: bool) {
+    it.expected = expected;
+    let is_strict = is_on && expected == Strictness::AsDatabase;
+    it.terms.strict = if is_strict { Strictness::Yes(Strict::STANDARD) } else { expected };
+    it.epoch = Ok(Epoch { is_used: true, act: Some(act(is_on)) });
+    it.quarantine = Ok(None);
+    it.fsync = Err(refused("ERR WAITAOF cannot be used without appendonly"));
+}
+
+const YES: Strictness = Strictness::Yes(Strict::STANDARD);
+
+#[test]
+fn a_url_that_fits_its_database_has_no_fault_and_a_restart_without_a_file_is_covered() {
+    for expected in [YES, Strictness::AsDatabase] {
+        assert_eq!(faults(|it| strictly(it, expected, true)), []);
+        let quarantined = faults(|it| {
+            strictly(it, expected, true);
+            it.quarantine = Ok(Some(millis(9_000)));
+        });
+        assert_eq!((quarantined[0].id, quarantined[0].verdict), ("strict", Verdict::Warn));
+        assert!(quarantined[0].evidence.contains("nothing new for 9000 ms"), "{quarantined:?}");
+    }
+    let said = |has_log: bool| {
+        let mut facts = healthy();
+        let fsync = facts.fsync.clone();
+        strictly(&mut facts, Strictness::AsDatabase, true);
+        if has_log {
+            facts.fsync = fsync;
+        }
+        super::strict::strict(&facts).evidence.contains("write `strict=yes` into the URL")
     };
-    assert_eq!(faults(strict), []);
-    let quarantined = faults(|it| {
-        strict(it);
-        it.quarantine = Ok(Some(millis(9_000)));
-    });
-    assert_eq!((quarantined[0].id, quarantined[0].verdict), ("strict", Warn));
+    assert_eq!([said(false), said(true)], [true, false], "the server may forget its record");
+}
+
+#[test]
+fn a_url_that_does_not_fit_its_database_is_named() {
+    use Verdict::{Fail, Unknown, Warn};
+    let with_file = |it: &mut Facts, expected, is_on| {
+        strictly(it, expected, is_on);
+        it.fsync = Ok((1, millis(3)));
+    };
+    let table: [(&dyn Fn(&mut Facts), Verdict, &str); 7] = [
+        (&|it| with_file(it, Strictness::No, true), Fail, "leasehold strict off"),
+        (&|it| with_file(it, YES, false), Warn, "leasehold strict on"),
+        (&|it| with_file(it, YES, false), Warn, "clients without `strict=yes` are not kept out"),
+        (
+            &|it| {
+                with_file(it, YES, false);
+                it.epoch = Ok(Epoch::default());
+                it.quarantine = Ok(Some(millis(65_000)));
+            },
+            Warn,
+            "let a first client wait",
+        ),
+        (&|it| it.epoch = Err(refused("WRONGTYPE no hash")), Fail, "TYPE :lh:epoch"),
+        (&|it| it.epoch = Err(Gap::DeniedKey), Unknown, "ACL SETUSER app +hmget ~:lh:epoch"),
+        (&|it| it.epoch = Err(Gap::Absent), Unknown, "HMGET"),
+    ];
+    for (change, verdict, words) in table {
+        let found = faults(change);
+        let [check] = &found[..] else { panic!("{words}: {found:?}") };
+        assert_eq!((check.id, check.verdict), ("strict", verdict), "{check:?}");
+        let remedy = check.remedy.as_deref().expect("a remedy");
+        assert!(check.evidence.contains(words) || remedy.contains(words), "{words}: {check:?}");
+    }
+    for expected in [Strictness::No, Strictness::AsDatabase] {
+        assert_eq!(faults(|it| with_file(it, expected, false)), []);
+    }
 }
 
 #[test]
@@ -383,7 +446,7 @@ fn nodes_that_are_not_independent_are_named() {
     use Verdict::{Fail, Warn};
     assert_eq!(together(|_| {}), []);
     let table: [(Change, &str, Verdict, &str); 6] = [
-        (|it| it.terms = Strict::STANDARD.into(), "same-terms", Fail, "n2 is strict, and n1"),
+        (|it| it.terms.strict = YES, "same-terms", Fail, "n2 is strict, and n1"),
         (|it| it.marks[0] = Ok(true), "independent-nodes", Fail, "a write to n1 appears at n2"),
         (|it| info(it, &[("run_id", "1")]), "independent-nodes", Fail, "are one process"),
         (|it| info(it, &[("master_replid", "3")]), "independent-nodes", Fail, "are one history"),
@@ -401,6 +464,8 @@ fn nodes_that_are_not_independent_are_named() {
         assert_eq!((check.id, check.verdict), (id, verdict));
         assert!(check.evidence.contains(words) && check.node.is_empty(), "{check:?}");
     }
+    // A node that was not reached may be as the others.
+    assert_eq!(together(|it| it.terms.strict = Strictness::AsDatabase), []);
     let size = |count| nodes::checks(count, &[])[0].verdict;
     assert_eq!([2, 3, 4, 5].map(size), [Warn, Verdict::Ok, Warn, Verdict::Ok]);
 }

@@ -5,6 +5,9 @@
 //! that vote already: a node that shows this lease too is the same store. The decision and the
 //! admission are one step, so of two nodes, one is always compared with the other.
 //!
+//! A quorum suffers from what any node forgets. One node that is not strict would make the
+//! strictness of the others useless. So a node that differs from those that vote never votes.
+//!
 //! Connecting waits until a majority may vote, and no longer for nodes that are silent. Until the
 //! first trial of a node ends, each request waits for it if its vote would decide. A node that does
 //! not answer is tried again in the background.
@@ -127,7 +130,10 @@ impl<S: Store> Shared<S> {
 
     async fn admit(&self, node: usize) {
         let standing = match self.is_same_as_another(node).await {
-            Ok(None) => Standing::Admitted,
+            Ok(None) => match self.other_strictness(node) {
+                Some(refused) => Standing::Refused(refused),
+                None => Standing::Admitted,
+            },
             Ok(Some(other)) => Standing::Refused(same_store(&self.nodes[other].label)),
             Err(error) => Standing::Candidate(error),
         };
@@ -137,6 +143,16 @@ impl<S: Store> Shared<S> {
             tracing::error!(node = self.nodes[node].label, cause = %error, "it may not vote");
         }
         self.nodes[node].stand(standing);
+    }
+
+    /// The error if this node is strict and one that votes is not, or the other way round. Called
+    /// after the node has answered, so it knows what it is.
+    fn other_strictness(&self, node: usize) -> Option<Error> {
+        let strict = |node: &Node<S>| node.store.capabilities().strict;
+        let ours = strict(&self.nodes[node])?;
+        let mut voting = self.nodes.iter().filter(|other| other.is_admitted());
+        let other = voting.find(|other| strict(other).is_some_and(|theirs| theirs != ours))?;
+        Some(mixed_strictness(ours, &other.label))
     }
 
     /// Returns another node that is the same store as this one, if there is one.
@@ -272,6 +288,18 @@ fn same_store(other: &str) -> Error {
         format!(
             "it is the same store as {other}, or a replica of it, and would vote twice; it has no \
              vote; name servers that are independent of one another"
+        ),
+    )
+}
+
+fn mixed_strictness(is_strict: bool, other: &str) -> Error {
+    let (ours, theirs) = if is_strict { ("is", "is not") } else { ("is not", "is") };
+    Error::new(
+        ErrorKind::Config,
+        format!(
+            "it {ours} strict, and {other} {theirs}; any node may forget, so a quorum has all nodes \
+             strict or none; it has no vote; switch all of them alike, by `leasehold strict on` or \
+             `off` with all URLs, and write the same `strict` into all URLs or leave it out"
         ),
     )
 }

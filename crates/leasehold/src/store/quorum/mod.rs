@@ -65,9 +65,9 @@ use crate::host::Host;
 /// next renewal. Fencing tokens rise as long as no node's counter goes back. See *Several stores*
 /// in GUARANTEES.md.
 ///
-/// All clients must name the same nodes, in any order. Nothing checks this. A Redis node with
-/// `strict=yes` in its URL notices that it has forgotten its grants. It gives no vote until all of
-/// them have expired.
+/// All clients must name the same nodes, in any order. Nothing checks this. A Redis node that is
+/// [strict](crate::strict) notices that it has forgotten its grants. It gives no vote until all of
+/// them have expired. Either all nodes are strict or none is.
 ///
 /// Every node wakes the waiters, and a waiter then asks all nodes again. The order is usually the
 /// order of arrival, but this is not promised. An even number of nodes tolerates no more failures
@@ -137,8 +137,8 @@ impl<S: Store> Quorum<S> {
     /// could be reached. `Config`, [`Denied`](ErrorKind::Denied) or
     /// [`Unsupported`](ErrorKind::Unsupported) of a single node is an error even if a majority
     /// works, because retrying does not help. A node that is found later to be the same store as
-    /// another is logged as an error and never votes. Only quorums that are given as URLs are
-    /// checked for mixing strict and other nodes.
+    /// another is logged as an error and never votes. So is a node that is strict beside one that
+    /// is not, or the other way round.
     ///
     /// # Cancel safety
     ///

@@ -34,8 +34,8 @@ const NOT_SHARED: [&[u8]; 8] =
 ///   wait of a client with a connection of its own ends within a round trip of the release.
 /// - Each grant reads the server's clock for its fencing token, because such a connection may be
 ///   made again unnoticed.
-/// - The [terms](super::Terms) are the defaults: `strict`, `replicas` and `fsync` need connections
-///   of the store's own.
+/// - The [terms](super::Terms) are the defaults: strict mode, `replicas` and `fsync` need
+///   connections of the store's own. A database that is switched to strict mode refuses it.
 /// - Time limits of the connection count too. Set its response timeout above a quarter of the ttl,
 ///   or a slow answer becomes an unknown outcome earlier than necessary.
 ///

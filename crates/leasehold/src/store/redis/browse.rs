@@ -50,7 +50,7 @@ impl Browse for RedisStore {
             return Box::pin(ready(Err(refused)));
         }
         let step = Scripted::new(Step::Evict { key: key.clone(), seen });
-        let answer = shared.servers.asks().submit(LIMIT, step.on(&shared.terms));
+        let answer = shared.servers.asks().submit(LIMIT, step.on(&shared.access.terms));
         Box::pin(async move {
             let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
             let answered = reply::evicted(&key, &answer)?;

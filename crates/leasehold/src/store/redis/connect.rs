@@ -20,7 +20,8 @@ use crate::core::error::Error;
 /// - `SELECT` for a database other than 0
 /// - `ROLE` if sentinels name the server
 /// - `CLUSTER SLOTS`, `CLUSTER INFO` and `ASKING` for a cluster
-/// - `INFO` for strict terms, and for a majority of replicas
+/// - `HMGET` to learn whether the database is switched to strict mode; it connects without that too
+/// - `INFO` for a strict client, and for a majority of replicas
 /// - `WAIT` or `WAITAOF` for copies
 ///
 /// The addresses of a host name are tried one by one, in the order that the system returns. The
@@ -28,11 +29,11 @@ use crate::core::error::Error;
 ///
 /// | URL | server |
 /// |---|---|
-/// | `redis://[[user]:password@]host[:port][/db][?strict=yes]` | TCP; default `:6379/0` |
+/// | `redis://[[user]:password@]host[:port][/db][?OPTIONS]` | TCP; default `:6379/0` |
 /// | `rediss://…[?ca=PATH][&cert=PATH&key=PATH]` | the same with TLS (feature `tls`) |
 /// | `redis+sentinel://[[user]:password@]host1,host2,host3/primary[/db]` | the current primary of that name |
 /// | `redis+cluster://[[user]:password@]host1,host2` | the node of a cluster that has the slot of the lock |
-/// | `unix:/path[?db=N][&strict=yes]` | a socket of this machine |
+/// | `unix:/path[?db=N][&OPTIONS]` | a socket of this machine |
 /// | `unix://[user]:password@/path[?db=N]` | the same, with a login |
 ///
 /// With TLS, the server's certificate must be for the host of the URL, and come from an authority
@@ -45,10 +46,14 @@ use crate::core::error::Error;
 ///
 /// | option | meaning | for |
 /// |---|---|---|
-/// | `strict=yes` | a server that may have forgotten grants nothing new for 65 s | all clients |
+/// | `strict=yes` | a server that may have forgotten grants nothing new for 65 s | each client |
+/// | `strict=no` | no such delay; a database that is switched to strict mode refuses the client | each client |
 /// | `replicas=K`, `replicas=majority` | so many replicas must confirm a grant | all clients |
 /// | `fsync=yes` | a grant must be on disk | all clients |
 /// | `confirm=yes` | a waiter asks before it believes a hand-over: one round trip | each client |
+///
+/// Without `strict`, the client is strict if the database is switched to strict mode, see
+/// [`strict`](crate::strict).
 #[derive(Clone)]
 pub struct RedisConnector {
     address: Arc<Address>,
@@ -186,9 +191,9 @@ mod tests {
         let (ours, mut server) = tokio::io::duplex(4096);
         let access = Access::default();
         let hello = async {
-            let mut words = [0; 14 + 31];
+            let mut words = [0; 14 + 42];
             server.read_exact(&mut words).await.expect("a PING, and whether others are strict");
-            server.write_all(b"+PONG\r\n:0\r\n").await.expect("the client reads");
+            server.write_all(b"+PONG\r\n*1\r\n$-1\r\n").await.expect("the client reads");
         };
         let (connected, ()) = tokio::join!(establish(Box::new(ours), &access), hello);
         let connected = connected.expect("it answers");

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::settling::Settled;
 use super::terms::Terms;
 use crate::core::error::Error;
 
@@ -129,6 +130,8 @@ pub struct Access {
     pub(super) terms: Terms,
     /// Whether the server must say that it is a primary.
     pub(super) primary: bool,
+    /// Whether the database says if it is strict.
+    pub(super) settled: Settled,
 }
 
 impl Access {
@@ -136,6 +139,13 @@ impl Access {
     #[must_use]
     pub fn on_terms(terms: Terms) -> Self {
         Self { terms, ..Self::default() }
+    }
+
+    /// The terms as far as they are known. Once a connection has asked the database, these are not
+    /// [`AsDatabase`](super::Strictness::AsDatabase) any more, and do not change.
+    pub(super) fn terms(&self) -> Terms {
+        let strict = self.settled.resolve(self.terms.strict);
+        Terms { strict, ..self.terms }
     }
 }
 

@@ -18,6 +18,9 @@ const KEYS: u64 = 1 + COMPANIONS.len() as u64;
 /// the end of the quarantine. There is one for each database.
 pub(super) const EPOCH: &str = ":lh:epoch";
 
+/// The field of it that says who switched the database to strict mode, or switched it off.
+pub(super) const SWITCH: &str = "switch";
+
 const INBOX: &str = ":lh:inbox:";
 const RECORD: &str = ":lh:client:";
 

@@ -22,7 +22,9 @@ mod records;
 mod scripts;
 mod sentinel;
 mod servers;
+mod settling;
 mod sockets;
+pub(crate) mod switch;
 mod terms;
 #[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
 mod tls;
@@ -43,20 +45,21 @@ pub use application::ApplicationConnector;
 pub use codec::fuzz_codec;
 pub use connect::RedisConnector;
 pub use connector::{Access, Connector, Opening, Stream};
-pub use terms::{Copies, Replicas, Strict, Terms};
+pub use terms::{Copies, Replicas, Strict, Strictness, Terms};
 
 use self::records::Records;
 use self::scripts::reply::{self, Set};
 use self::scripts::scripted::{Scripted, Step};
 use self::servers::Servers;
+use self::settling::Settling;
 use self::terms::copies::{Reply, Shortfall, Spent};
-use self::terms::quarantine;
+use self::terms::{no_line, quarantine};
 use super::{
     Acquired, Afterwards, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line,
     OnRelease, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
     unsupported_claim,
 };
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::token::ClientId;
 use crate::core::validity::command_limit;
@@ -96,7 +99,7 @@ struct Shared {
     process: Process,
     host: Arc<dyn Host>,
     label: String,
-    terms: Terms,
+    access: Access,
     servers: Servers,
     records: Records,
     spent: Spent,
@@ -141,12 +144,16 @@ impl RedisStore {
 
     /// Creates a store that connects with its first request, with your own connector. The server
     /// may be down at first, for example as a node of a [`Quorum`](crate::store::Quorum).
+    ///
+    /// If the database decides whether the client is strict ([`Strictness::AsDatabase`]), the store
+    /// does not know it before it connects. Until then it promises no line. A request that a strict
+    /// server must not be asked for is then refused when the connection is made.
     pub fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
-        let connector: Arc<dyn Connector> = Arc::new(connector);
+        let connector: Arc<dyn Connector> = Arc::new(Settling::new(Arc::new(connector)));
         let shared = Shared {
             process: Process::this(),
             label: connector.label(),
-            terms: connector.access().terms,
+            access: connector.access(),
             servers: Servers::new(&host, &connector),
             records: Records::new(Arc::clone(&host)),
             host,
@@ -154,11 +161,6 @@ impl RedisStore {
             spent: Spent::default(),
         };
         Self { shared: Arc::new(shared) }
-    }
-
-    /// Whether the store refuses grants for a while after its server has forgotten its leases.
-    pub(crate) fn is_strict(&self) -> bool {
-        self.shared.terms.strict.is_some()
     }
 
     /// Connects, unless there is a connection already.
@@ -210,6 +212,11 @@ impl RedisStore {
 }
 
 impl Shared {
+    /// The terms as far as they are known.
+    fn terms(&self) -> Terms {
+        self.access.terms()
+    }
+
     /// Refuses to work in a forked copy of the process, and names that a cluster cannot keep.
     fn check_here(&self, key: &Key) -> Result<(), Error> {
         self.process.check().map_err(|error| error.with_name(key.as_str()))?;
@@ -217,10 +224,18 @@ impl Shared {
     }
 
     /// Looks whether the server is quarantined. Only a strict server can be.
-    fn quarantine(&self) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
-        let looking = self.terms.strict.map(|strict| quarantine::look(strict, self.servers.asks()));
+    fn quarantine(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
+        let shared = Arc::clone(self);
+        let look = move || {
+            let strict = shared.terms().strict.strict();
+            strict.map(|strict| quarantine::look(strict, shared.servers.asks()))
+        };
+        let looking = look();
         async move {
-            match looking {
+            // The first connection may have found out meanwhile that the database is strict.
+            match looking.or_else(look) {
                 Some(looking) => looking.await,
                 None => Ok(None),
             }
@@ -240,7 +255,7 @@ impl Shared {
         };
         let key = lease.key.clone();
         self.spent.add(key.clone(), lease.owner.clone());
-        let release = Scripted::new(Step::Release(lease, OnRelease::Free)).on(&self.terms);
+        let release = Scripted::new(Step::Release(lease, OnRelease::Free)).on(&self.access.terms);
         let released = self.servers.asks().submit(limit, release).await;
         match released.and_then(|answer| reply::released(&key, &answer)) {
             Ok(_) => {
@@ -262,23 +277,15 @@ impl Shared {
     }
 }
 
-/// The error for [`Line::Join`] where a hand-over is not allowed, see [`Terms::hand_over`].
-fn no_line(key: &Key) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "with `strict`, `replicas` or `fsync` in its URL, a server does not hand locks over; no \
-         request was sent, watch the lock instead",
-    )
-    .with_name(key.as_str())
-}
-
 impl Store for RedisStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
         // A probe of a quorum uses a new name, so nobody can have held its key before the server
         // forgot. Such a request needs no terms.
-        let terms = if ask.key.is_probe() { Terms::default() } else { self.shared.terms };
-        let refused = match (&ask.line, terms.hand_over()) {
-            (Line::Join { .. }, false) => Err(no_line(&ask.key)),
+        let terms = if ask.key.is_probe() { Terms::default() } else { self.shared.terms() };
+        // Where a store does not know yet whether it is strict, its connection decides.
+        let never_hands_over = terms.strict.strict().is_some() || terms.copies.is_any();
+        let refused = match (&ask.line, never_hands_over) {
+            (Line::Join { .. }, true) => Err(no_line(&ask.key)),
             _ => terms.allow(ask.ttl, &ask.key),
         };
         let refused = self.shared.check_here(&ask.key).and(refused);
@@ -335,19 +342,21 @@ impl Store for RedisStore {
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
         let shared = &self.shared;
         let key = &renewal.lease.key;
-        let refused = shared.check_here(key).and_then(|()| shared.terms.allow(renewal.ttl, key));
+        let refused = shared.check_here(key).and_then(|()| shared.terms().allow(renewal.ttl, key));
         if let Err(refused) = refused {
             return Either::Left(ready(Err(refused)));
         }
         // Its release is on its way, by a connection of its own, and may arrive at any time.
-        if shared.terms.copies.is_any() && shared.spent.look(key, &renewal.lease.owner).is_some() {
+        if shared.access.terms.copies.is_any()
+            && shared.spent.look(key, &renewal.lease.owner).is_some()
+        {
             return Either::Left(ready(Ok(Renewed::Lost)));
         }
         shared.records.refresh_if_due(&renewal.lease.owner, shared.servers.renewals());
         let key = renewal.lease.key.clone();
         let is_plain = renewal.lease.claim == Claim::Plain;
         let limit = command_limit(renewal.ttl);
-        let request = Scripted::new(Step::Renew(renewal)).on(&shared.terms);
+        let request = Scripted::new(Step::Renew(renewal)).on(&shared.access.terms);
         let reply = shared.servers.renewals().submit_to_confirm(limit, request);
         Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());
@@ -375,13 +384,13 @@ impl Store for RedisStore {
         let shared = Arc::clone(&self.shared);
         let key = lease.key.clone();
         let refused = shared.check_here(&key).and_then(|()| match &on_release {
-            OnRelease::KeepIfAlone { ttl, .. } => shared.terms.allow(*ttl, &key),
+            OnRelease::KeepIfAlone { ttl, .. } => shared.terms().allow(*ttl, &key),
             _ => Ok(()),
         });
         if let Err(refused) = refused {
             return Either::Left(ready(Err(refused)));
         }
-        let step = Scripted::new(Step::Release(lease, on_release)).on(&shared.terms);
+        let step = Scripted::new(Step::Release(lease, on_release)).on(&shared.access.terms);
         let reply = shared.servers.asks().submit_to_confirm(LIMIT, step);
         Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());
@@ -425,15 +434,21 @@ impl Store for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let terms = self.shared.terms();
         Capabilities {
             fencing: true,
-            line: self.shared.terms.hand_over(),
+            line: terms.hand_over(),
             watching: true,
-            reask: !self.shared.terms.copies.is_any(),
+            reask: !terms.copies.is_any(),
             hints: Reach::Network,
             reach: Reach::Network,
             browse: true,
             durable: true,
+            strict: match terms.strict {
+                Strictness::AsDatabase => None,
+                Strictness::No => Some(false),
+                Strictness::Yes(_) => Some(true),
+            },
             ..Capabilities::NONE
         }
     }

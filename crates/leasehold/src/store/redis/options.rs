@@ -5,17 +5,24 @@ use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 
-use super::terms::{Copies, Replicas};
-use super::terms::{Strict, Terms};
+use super::terms::{Copies, Replicas, Strict, Strictness, Terms};
 
 /// The options of a URL.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     /// The database.
     pub(super) db: Option<String>,
     pub(super) terms: Terms,
     pub(super) tls: TlsOptions,
     pub(super) sentinels: SentinelOptions,
+}
+
+impl Default for Options {
+    /// The options of a URL that has none.
+    fn default() -> Self {
+        let (tls, sentinels) = (TlsOptions::default(), SentinelOptions::default());
+        Self { db: None, terms: Terms::AS_DATABASE, tls, sentinels }
+    }
 }
 
 /// How sentinels are reached, if not like the servers.
@@ -78,8 +85,8 @@ impl Options {
                 ("sentinel_tls", "no") => options.sentinels.tls = Some(false),
                 ("sentinel_tls", _) => return Err("`sentinel_tls` is `yes` or `no`"),
                 ("db", db) => options.db = Some(db.to_owned()),
-                ("strict", "yes") => options.terms.strict = Some(Strict::STANDARD),
-                ("strict", "no") => options.terms.strict = None,
+                ("strict", "yes") => options.terms.strict = Strictness::Yes(Strict::STANDARD),
+                ("strict", "no") => options.terms.strict = Strictness::No,
                 ("replicas", "majority") => options.terms.copies.replicas = Replicas::Majority,
                 ("replicas", count) => {
                     let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
@@ -160,8 +167,10 @@ impl Terms {
     pub(super) fn label(&self) -> String {
         let Self { strict, copies: Copies { replicas, fsync }, confirm } = self;
         let mut options = Vec::new();
-        if strict.is_some() {
-            options.push("strict=yes".to_owned());
+        match strict {
+            Strictness::AsDatabase => {}
+            Strictness::No => options.push("strict=no".to_owned()),
+            Strictness::Yes(_) => options.push("strict=yes".to_owned()),
         }
         match replicas {
             Replicas::Count(0) => {}
@@ -191,20 +200,23 @@ mod tests {
         assert_eq!(read("db=0&strict=yes").terms, strict);
         assert_eq!(read("strict=yes").terms.label(), "strict=yes");
         assert_eq!(read("strict=no").terms, Terms::default());
-        assert_eq!(Terms::default().label(), "");
-        let copies = |replicas, fsync| Terms::from(Copies::new(replicas, fsync));
+        assert_eq!(Terms::default().label(), "strict=no");
+        let silent = Terms::AS_DATABASE;
+        assert_eq!(Options::default().terms, silent);
+        assert_eq!(silent.label(), "");
+        let copies = |replicas, fsync| Terms { copies: Copies::new(replicas, fsync), ..silent };
         assert_eq!(read("replicas=2").terms, copies(Replicas::Count(2), false));
-        assert_eq!(read("replicas=0&fsync=no").terms, Terms::default());
+        assert_eq!(read("replicas=0&fsync=no").terms, silent);
         assert_eq!(read("fsync=yes").terms, copies(Replicas::Count(0), true));
         let all = read("fsync=yes&replicas=majority&strict=yes").terms;
         let copies = copies(Replicas::Majority, true);
-        assert_eq!(all, Terms { strict: Some(Strict::STANDARD), ..copies });
+        assert_eq!(all, Terms { strict: Strictness::Yes(Strict::STANDARD), ..copies });
         assert_eq!(all.label(), "strict=yes&replicas=majority&fsync=yes");
         assert_eq!(read("replicas=255").terms.label(), "replicas=255");
-        let confirmed = Terms { confirm: true, ..Terms::default() };
+        let confirmed = Terms { confirm: true, ..silent };
         assert_eq!(read("confirm=yes").terms, confirmed);
         assert_eq!(confirmed.label(), "confirm=yes");
-        assert_eq!(read("confirm=no").terms, Terms::default());
+        assert_eq!(read("confirm=no").terms, silent);
         const SWITCH: &str = "is `yes` or `no`";
         let table: [(&[&str], &str); 5] = [
             (&["", "replicas", "strict", "fsync", "strict=yes&"], NO_VALUE),

@@ -199,7 +199,7 @@ fn tcp(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
         None | Some("") => 0,
         Some(db) => database(db)?,
     };
-    let access = Access { username, password, db, terms, primary: false };
+    let access = Access { username, password, db, terms, ..Access::default() };
     let tls = with_tls.then_some(tls);
     Ok(Address { endpoint: Endpoint::Tcp(host, port), tls, access })
 }
@@ -234,7 +234,7 @@ fn sentinel(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
     let login =
         Access { username: theirs.username, password: theirs.password, ..Access::default() };
     let address = SentinelAddress { sentinels, access: login, tls: of_sentinels, primary };
-    let access = Access { username, password, db, terms, primary: true };
+    let access = Access { username, password, db, terms, primary: true, ..Access::default() };
     Ok(Address { endpoint: Endpoint::Sentinel(Box::new(address)), tls: of_servers, access })
 }
 
@@ -251,7 +251,7 @@ fn cluster(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
         return Err("there is no option `db` here, a cluster has only the database 0");
     };
     no_sentinels(&sentinels)?;
-    if terms.strict.is_some() {
+    if terms.strict.strict().is_some() {
         return Err("`strict` is not for a cluster: what a server may have forgotten is noted on \
                     that server, and slots move; use `redis+sentinel://` or a quorum");
     }
@@ -264,7 +264,7 @@ fn cluster(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
     if !with_tls && tls != TlsOptions::default() {
         return Err("`ca`, `cert`, `key` and `tls_name` are for TLS; write `rediss+cluster://`");
     }
-    let access = Access { username, password, db: 0, terms, primary: false };
+    let access = Access { username, password, db: 0, terms, ..Access::default() };
     Ok(Address { endpoint: Endpoint::Cluster(seeds), tls: with_tls.then_some(tls), access })
 }
 
@@ -333,7 +333,7 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
         );
     }
     let db = db.as_deref().map_or(Ok(0), database)?;
-    let access = Access { username, password, db, terms, primary: false };
+    let access = Access { username, password, db, terms, ..Access::default() };
     Ok(Address { endpoint: Endpoint::Unix(path.into()), tls: None, access })
 }
 

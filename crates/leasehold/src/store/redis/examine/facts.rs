@@ -7,7 +7,8 @@ use crate::core::error::Error;
 use crate::core::moment::{Moment, WallTime};
 use crate::store::redis::codec::command::Value;
 use crate::store::redis::error::shown;
-use crate::store::redis::terms::Terms;
+use crate::store::redis::switch::Act;
+use crate::store::redis::terms::{Strictness, Terms};
 
 /// The answer to a question, or why there is none.
 pub(crate) type Answer<T> = Result<T, Gap>;
@@ -37,7 +38,9 @@ pub(crate) enum Gap {
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) place: Place,
-    /// The terms of the URL.
+    /// What the URL expects of strict mode.
+    pub(crate) expected: Strictness,
+    /// The terms of a client with this URL, once the database was asked.
     pub(crate) terms: Terms,
     /// Why no connection could be used.
     pub(crate) unreached: Option<Error>,
@@ -68,8 +71,8 @@ pub(crate) struct Facts {
     pub(crate) wait: Answer<i64>,
     /// How many disks of this server confirmed the write, and how long that took.
     pub(crate) fsync: Answer<(i64, Duration)>,
-    /// Whether the clients of this database are strict.
-    pub(crate) epoch: Answer<bool>,
+    /// What the database says about strict mode.
+    pub(crate) epoch: Answer<Epoch>,
     /// How long the quarantine of a strict server will last, if there is one.
     pub(crate) quarantine: Answer<Option<Duration>>,
     pub(crate) leftovers: Answer<Leftovers>,
@@ -77,6 +80,15 @@ pub(crate) struct Facts {
     pub(crate) marks: Vec<Answer<bool>>,
     /// What each sentinel says; empty without sentinels.
     pub(crate) sentinels: Vec<SentinelFacts>,
+}
+
+/// The data in `:lh:epoch`, as far as it was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    /// Whether a strict client has used the database.
+    pub(crate) is_used: bool,
+    /// The last time that somebody switched it.
+    pub(crate) act: Option<Act>,
 }
 
 /// The way to a server, as its URL says.
@@ -185,6 +197,7 @@ impl Facts {
     pub(crate) fn unasked(place: Place, terms: Terms) -> Self {
         Self {
             place,
+            expected: terms.strict,
             terms,
             unreached: None,
             fell_silent: false,

@@ -15,16 +15,17 @@ use futures_util::future::join_all;
 
 use self::canaries::Dying;
 use self::facts::Answer;
+pub(crate) use self::facts::{Epoch, Facts, Gap, Info, Place, Reading};
 #[cfg(test)]
 pub(crate) use self::facts::{Expiry, Leftovers, Release, SentinelFacts};
-pub(crate) use self::facts::{Facts, Gap, Info, Place, Reading};
 use self::line::Line;
 use super::codec::command::{Command, Value};
 use super::connect::RedisConnector;
 use super::connector::Connector as _;
 use super::error::shown;
 use super::keys;
-use super::terms::quarantine;
+use super::switch::Act;
+use super::terms::{Strict, Strictness, quarantine};
 use super::url::Endpoint;
 use crate::core::moment::Moment;
 use crate::host::Host;
@@ -151,20 +152,39 @@ impl Patient {
         self.ask_for_epoch(line).await;
     }
 
-    /// Whether the clients are strict, and whether the server is quarantined.
+    /// Whether a client with this URL is strict, and whether the server is quarantined.
     async fn ask_for_epoch(&mut self, line: &mut Line) {
         let facts = &mut self.facts;
-        facts.epoch = canaries::exists(line, keys::EPOCH).await;
-        let (Some(strict), Some(run_id)) = (facts.terms.strict, facts.text("run_id")) else {
+        let fields = Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid");
+        let mut fields = match line.ask(fields.arg(keys::SWITCH)).await {
+            Ok(Value::Array(fields)) => Ok(fields),
+            Ok(_) => Err(Gap::Strange),
+            Err(gap) => Err(gap),
+        };
+        let act = fields.as_mut().ok().and_then(Vec::pop).and_then(|record| match record {
+            Value::Bytes(record) => Act::read(&record),
+            _ => None,
+        });
+        facts.epoch = fields.as_ref().map_err(Clone::clone).map(|fields| {
+            let is_used = fields.first().is_some_and(|run| *run != Value::Nil);
+            Epoch { is_used, act: act.clone() }
+        });
+        if facts.expected == Strictness::AsDatabase {
+            let is_on = act.is_some_and(|act| act.is_on);
+            let strict = Strictness::Yes(Strict::STANDARD);
+            facts.terms.strict = if is_on { strict } else { Strictness::No };
+        }
+        let strict = facts.terms.strict.strict();
+        let (Some(strict), Some(run_id), Ok(fields)) = (strict, facts.text("run_id"), fields)
+        else {
             return;
         };
-        let fields = Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid");
-        let replication = Command::new("INFO").arg("replication");
-        let asks = [fields, replication, Command::new("TIME")];
+        let asks = [Command::new("INFO").arg("replication"), Command::new("TIME")];
         let answers: Result<Vec<_>, _> = line.ask_all(&asks).await.into_iter().collect();
         facts.quarantine = answers.map(|answers| {
+            let fields = Value::Array(fields);
             let found =
-                quarantine::conclude(strict, Some(run_id), &answers[0], &answers[1], &answers[2]);
+                quarantine::conclude(strict, Some(run_id), &fields, &answers[0], &answers[1]);
             found.map(|quarantine| quarantine.left)
         });
     }

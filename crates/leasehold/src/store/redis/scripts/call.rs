@@ -9,8 +9,7 @@ use crate::core::line::Stance;
 use crate::core::ttl::Ttl;
 use crate::store::redis::codec::command::{Command, Digits};
 use crate::store::redis::keys::Keys;
-use crate::store::redis::terms::Strict;
-use crate::store::redis::wire::known::ServerProcess;
+use crate::store::redis::wire::known::Strictly;
 use crate::store::{Ask, Claim, LeaseId, OnRelease, PlaceTerms, Renewal, Snapshot};
 
 /// One step at one lock. `cold`: since this client last used it, the fencing counter of the key may
@@ -20,7 +19,7 @@ pub(super) enum Call<'a> {
     Acquire {
         ask: &'a Ask,
         cold: bool,
-        strictly: Option<Strictly<'a>>,
+        strictly: Option<&'a Strictly>,
     },
     Renew {
         renewal: &'a Renewal,
@@ -44,15 +43,6 @@ pub(super) enum Call<'a> {
     Living {
         key: &'a Key,
     },
-}
-
-/// How a strict request finds out whether the server has forgotten its leases.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Strictly<'a> {
-    /// The server process at the other end of the connection.
-    pub(super) process: &'a ServerProcess,
-    /// The terms that apply if it is another process than before.
-    pub(super) strict: Strict,
 }
 
 impl<'a> Call<'a> {
@@ -156,7 +146,7 @@ pub(super) fn set(ask: &Ask) -> Command {
 }
 
 /// Adds the last three arguments, which strict.lua reads.
-fn strict(command: Command, strictly: Option<Strictly<'_>>) -> Command {
+fn strict(command: Command, strictly: Option<&Strictly>) -> Command {
     let Some(Strictly { process, strict }) = strictly else { return command };
     let quarantine = strict.quarantine().as_nanos().div_ceil(1_000_000);
     let command = command.arg(&*process.run_id).arg(&*process.replid);
@@ -201,6 +191,8 @@ mod tests {
 
     use super::*;
     use crate::core::token::{ClientId, FencingToken, OwnerToken};
+    use crate::store::redis::terms::Strict;
+    use crate::store::redis::wire::known::ServerProcess;
     use crate::store::{Claim, Line, Note};
 
     fn ttl(ms: u64) -> Ttl {
@@ -324,7 +316,8 @@ mod tests {
     #[test]
     fn a_strict_ask_says_last_on_which_process_it_relies_and_never_goes_by_a_command() {
         let process = ServerProcess { run_id: "a1b2".into(), replid: "c3d4".into() };
-        let strictly = Some(Strictly { process: &process, strict: Strict::STANDARD });
+        let strictly = Strictly { process, strict: Strict::STANDARD };
+        let strictly = Some(&strictly);
         let command =
             Call::Acquire { ask: &ask(Line::None, None), cold: false, strictly }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();

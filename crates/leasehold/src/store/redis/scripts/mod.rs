@@ -72,6 +72,9 @@ pub(super) static ACQUIRE_STRICTLY: Script = script!(
 pub(super) static ACQUIRE_PLAIN_STRICTLY: Script =
     script!(9: "prelude_plain.lua", "strict.lua", "acquire_plain.lua");
 
+/// Not a step of a lock: switches strict mode.
+pub(super) static SWITCH: Script = script!(10: "switch.lua");
+
 impl Script {
     const fn new(number: u32, source: &'static str) -> Self {
         Self { source, hash: sha1_hex(source.as_bytes()), bit: 1 << number }

@@ -1,17 +1,18 @@
 //! A request that calls a script.
 
-use super::call::{Call, Strictly, set};
+use super::call::{Call, set};
 use super::reply;
+use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::store::redis::codec::command::{Command, Value};
 use crate::store::redis::keys::slot;
 use crate::store::redis::terms::copies::Confirmation;
-use crate::store::redis::terms::{Copies, Strict, Terms};
-use crate::store::redis::wire::known::{Known, PlainAsk, ServerProcess};
+use crate::store::redis::terms::{Copies, Terms, no_line};
+use crate::store::redis::wire::known::{Known, PlainAsk, Strictly};
 use crate::store::redis::wire::{Request, Retry};
-use crate::store::{Ask, Claim, LeaseId, OnRelease, Renewal};
+use crate::store::{Ask, Claim, LeaseId, Line, OnRelease, Renewal};
 
 /// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
 /// may change.
@@ -28,7 +29,7 @@ pub(in crate::store::redis) enum Step {
 }
 
 impl Step {
-    fn call<'a>(&'a self, cold: bool, strictly: Option<Strictly<'a>>, wakes: bool) -> Call<'a> {
+    fn call<'a>(&'a self, cold: bool, strictly: Option<&'a Strictly>, wakes: bool) -> Call<'a> {
         match self {
             Self::Acquire(ask) => Call::Acquire { ask, cold, strictly },
             Self::Renew(renewal) => Call::Renew { renewal, cold },
@@ -80,12 +81,9 @@ pub(in crate::store::redis) struct Scripted {
     cold: bool,
     tries: u32,
     plain: Plain,
-    strict: Option<Strict>,
     copies: Copies,
-    /// Whether a release never hands the key over.
-    wakes: bool,
-    /// The server process of the connection on which it was last sent.
-    process: Option<ServerProcess>,
+    /// How it was strict on the connection on which it was last sent; `None` if it was not.
+    strictly: Option<Strictly>,
 }
 
 /// Whether it is a request for a lock without companion keys, and how it was sent.
@@ -99,19 +97,14 @@ enum Plain {
 impl Scripted {
     /// A step that is done by a script.
     pub(in crate::store::redis) fn new(step: Step) -> Box<Self> {
-        let (cold, tries, plain, wakes) = (false, 0, Plain::No, false);
-        let (strict, copies, process) = (None, Copies::default(), None);
-        Box::new(Self { step, cold, tries, plain, strict, copies, wakes, process })
+        let (cold, tries, plain) = (false, 0, Plain::No);
+        Box::new(Self { step, cold, tries, plain, copies: Copies::default(), strictly: None })
     }
 
-    /// Applies the terms.
+    /// Asks for the copies of these terms. The connection decides whether the request is strict: a
+    /// store may not know that yet.
     pub(in crate::store::redis) fn on(mut self: Box<Self>, terms: &Terms) -> Box<Self> {
-        (self.strict, self.copies) = (terms.strict, terms.copies);
-        self.wakes = !terms.hand_over();
-        if terms.strict.is_some() {
-            // A command cannot check whether the server has forgotten its leases.
-            self.plain = Plain::No;
-        }
+        self.copies = terms.copies;
         self
     }
 
@@ -130,17 +123,36 @@ impl Scripted {
     }
 
     fn call(&self) -> Call<'_> {
-        let strictly = self.strict.map(|strict| {
-            let process = self.process.as_ref();
-            let process = process.expect("a wire on strict terms has no connection without one");
-            Strictly { process, strict }
-        });
-        self.step.call(self.cold, strictly, self.wakes)
+        let strictly = self.strictly.as_ref();
+        // Neither strict mode nor copies allow a hand-over.
+        let wakes = strictly.is_some() || self.copies.is_any();
+        self.step.call(self.cold, strictly, wakes)
+    }
+
+    /// How the request is strict on a connection. A probe of a quorum never is: it uses a new name,
+    /// so nobody can have held its key before the server forgot.
+    fn strictly_on<'a>(&self, known: &'a Known) -> Option<&'a Strictly> {
+        let is_probe = matches!(&self.step, Step::Acquire(ask) if ask.key.is_probe());
+        if is_probe { None } else { known.strictly() }
     }
 }
 
 impl Request for Scripted {
+    fn refusal(&self, known: &Known) -> Option<Error> {
+        let strict = self.strictly_on(known)?.strict;
+        let key = self.step.key();
+        match &self.step {
+            Step::Acquire(ask) if matches!(ask.line, Line::Join { .. }) => Some(no_line(key)),
+            step => strict.allow(step.grants()?, key).err(),
+        }
+    }
+
     fn command(&mut self, known: &mut Known) -> Command {
+        self.strictly = self.strictly_on(known).cloned();
+        if self.strictly.is_some() {
+            // A command cannot check whether the server has forgotten its leases.
+            self.plain = Plain::No;
+        }
         if let (Step::Acquire(ask), true) = (&self.step, self.plain != Plain::No) {
             if known.plain_ask() == PlainAsk::Command {
                 self.plain = Plain::ByCommand;
@@ -149,9 +161,8 @@ impl Request for Scripted {
             self.plain = Plain::ByScript;
         }
         // Only a strict acquire notices that its server has taken over the data of another one.
-        let may_be_old = self.strict.is_some() && !matches!(self.step, Step::Acquire(_));
+        let may_be_old = self.strictly.is_some() && !matches!(self.step, Step::Acquire(_));
         self.cold = self.step.counted().is_some_and(|key| may_be_old || !known.is_warm(key));
-        self.process = known.process().cloned();
         let call = self.call();
         if known.has_script(call.script()) {
             return call.by_hash();
@@ -170,7 +181,7 @@ impl Request for Scripted {
             // it. With the same data, that process would accept the old run id: use a new
             // connection. Renewals and releases must not depend on one just because somebody else
             // has flushed the scripts.
-            "NOSCRIPT" if self.strict.is_some() && matches!(self.step, Step::Acquire(_)) => {
+            "NOSCRIPT" if self.strictly.is_some() && matches!(self.step, Step::Acquire(_)) => {
                 Retry::Elsewhere
             }
             "NOSCRIPT" => {
@@ -187,7 +198,7 @@ impl Request for Scripted {
     }
 
     fn was_misled(&mut self, answer: &Value) -> bool {
-        self.strict.is_some() && reply::was_misled(answer) && self.may_be_tried_again()
+        self.strictly.is_some() && reply::was_misled(answer) && self.may_be_tried_again()
     }
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
@@ -213,8 +224,10 @@ impl Request for Scripted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::token::OwnerToken;
-    use crate::store::Line;
+    use crate::core::error::ErrorKind;
+    use crate::core::token::{ClientId, OwnerToken};
+    use crate::store::redis::terms::Strict;
+    use crate::store::redis::wire::known::ServerProcess;
 
     fn plain() -> Box<Scripted> {
         let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
@@ -240,16 +253,18 @@ mod tests {
         assert_eq!(name(&mut first, &mut known), "SET");
     }
 
-    fn process(run_id: &str, replid: &str) -> ServerProcess {
-        ServerProcess { run_id: run_id.into(), replid: replid.into() }
+    /// The state of a strict connection to this process.
+    fn strict(run_id: &str, replid: &str) -> Known {
+        let process = ServerProcess { run_id: run_id.into(), replid: replid.into() };
+        Known::new(Some(Strictly { process, strict: Strict::STANDARD }), None)
     }
 
     /// Strict mode relies on this: no request names the process of an earlier connection.
     #[test]
     fn a_strict_ask_names_the_process_of_the_connection_that_it_is_sent_on() {
-        let mut ask = plain().on(&Strict::STANDARD.into());
+        let mut ask = plain();
         for (run_id, replid) in [("a1", "c3"), ("b2", "c3"), ("b2", "d4")] {
-            let mut known = Known::new(Some(process(run_id, replid)), None);
+            let mut known = strict(run_id, replid);
             known.allows_scripts();
             let command = ask.command(&mut known);
             let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
@@ -283,31 +298,57 @@ mod tests {
             let keep = OnRelease::KeepIfAlone { owner, ttl, reserve: 4 };
             Scripted::new(Step::Release(lease.clone(), keep))
         };
-        let mut known = Known::new(Some(process("a1", "c3")), None);
+        let mut known = Known::default();
         known.warmed(&key);
         // tokens, lowest token, cold, idle
         assert_eq!(reserved(renew(), &mut known), ["4", "0", "0", "0"]);
         // tokens, cold, next owner
         assert_eq!(reserved(release(), &mut known), ["4", "0", "anna"]);
-        let strict = Terms::from(Strict::STANDARD);
-        assert_eq!(reserved(renew().on(&strict), &mut known), ["4", "0", "1", "0"]);
-        assert_eq!(reserved(release().on(&strict), &mut known), ["4", "1", "anna", "wake"]);
+        let mut known = strict("a1", "c3");
+        known.warmed(&key);
+        assert_eq!(reserved(renew(), &mut known), ["4", "0", "1", "0"]);
+        assert_eq!(reserved(release(), &mut known), ["4", "1", "anna", "wake"]);
     }
 
     #[test]
     fn a_strict_request_leaves_a_server_that_may_be_another_one_and_gives_up_in_the_end() {
         let misled = Value::Array(vec![Value::Int(5)]);
-        let mut known = Known::new(Some(process("a1", "c3")), None);
-        let (mut ask, mut other) = (plain().on(&Strict::STANDARD.into()), plain());
+        let mut known = strict("a1", "c3");
+        let (mut ask, mut other) = (plain(), plain());
         ask.command(&mut known);
+        other.command(&mut Known::default());
         assert!(ask.was_misled(&misled) && !other.was_misled(&misled));
         assert_eq!(ask.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Elsewhere);
         assert_eq!(other.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Here);
         let inspection = Step::Inspect(Key::new("a").expect("a name"));
-        let mut look = Scripted::new(inspection).on(&Strict::STANDARD.into());
+        let mut look = Scripted::new(inspection);
         look.command(&mut known);
         assert_eq!(look.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Here);
         assert!(!ask.was_misled(&misled));
+    }
+
+    /// A store that does not know yet whether it is strict sends no request on wrong terms.
+    #[test]
+    fn a_strict_connection_refuses_what_only_other_connections_may_be_asked() {
+        let refused = |ask: &Ask, known: &Known| {
+            Scripted::ask(ask.clone()).refusal(known).map(|error| error.kind())
+        };
+        let Step::Acquire(ask) = plain().step else { panic!("it is one") };
+        let ttl = |seconds| Ttl::new(std::time::Duration::from_secs(seconds)).expect("in bounds");
+        let (waiter_ttl, handed_ttl) = (ttl(3), ttl(2));
+        let inbox = ClientId::from_random([0; ClientId::CHARS]);
+        let join = Line::Join { waiter_ttl, handed_ttl, ask_no: 1, inbox };
+        let probe = Key::probe("x");
+        for (ask, kind) in [
+            (ask.clone(), None),
+            (Ask { ttl: ttl(60), ..ask.clone() }, None),
+            (Ask { ttl: ttl(61), ..ask.clone() }, Some(ErrorKind::Config)),
+            (Ask { line: join, ..ask.clone() }, Some(ErrorKind::Unsupported)),
+            (Ask { key: probe, ttl: ttl(61), ..ask.clone() }, None),
+        ] {
+            assert_eq!(refused(&ask, &Known::default()), None, "{ask:?}");
+            assert_eq!(refused(&ask, &strict("a1", "c3")), kind, "{ask:?}");
+        }
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //!
 //! | option | what it means |
 //! |---|---|
-//! | `strict=yes` | a server that may have forgotten its leases grants nothing for a while |
+//! | `strict=yes`, `strict=no` | whether a server that may have forgotten its leases grants nothing for a while; without the option, as the database says |
 //! | `replicas=2`, `replicas=majority` | a grant is released if fewer replicas confirm it |
 //! | `fsync=yes` | a grant is released if it is not on disk |
 //! | `confirm=yes` | a message that hands a lock over is confirmed by a request |
 //!
-//! All clients must use the same first three. Each client chooses `confirm` for itself.
+//! All clients must use the same `replicas` and `fsync`. The record of the database says whether it
+//! is strict. Each client chooses `confirm` for itself.
 
 pub(super) mod copies;
 pub(super) mod quarantine;
@@ -18,13 +19,13 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 
-/// The terms on which a server is used. All of its clients must agree on [`strict`](Self::strict)
-/// and [`copies`](Self::copies), or the promises of these terms do not hold.
+/// The terms on which a server is used. All of its clients must agree on whether they are strict,
+/// and on [`copies`](Self::copies), or the promises of these terms do not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Terms {
     /// Whether the server is quarantined after it has forgotten its leases. Default: no.
-    pub strict: Option<Strict>,
+    pub strict: Strictness,
     /// How many copies a grant needs. Default: none.
     pub copies: Copies,
     /// Whether a waiter asks the server before it believes a message that hands the lock over. Use
@@ -35,13 +36,45 @@ pub struct Terms {
 
 impl From<Strict> for Terms {
     fn from(strict: Strict) -> Self {
-        Self { strict: Some(strict), ..Self::default() }
+        Self { strict: Strictness::Yes(strict), ..Self::default() }
     }
 }
 
 impl From<Copies> for Terms {
     fn from(copies: Copies) -> Self {
         Self { copies, ..Self::default() }
+    }
+}
+
+/// What a client expects of strict mode. Only the act of an operator switches a database to it, see
+/// [`strict`](crate::strict).
+///
+/// | | the database is not switched on | the database is switched on |
+/// |---|---|---|
+/// | `No` | not strict | refused: `Config` |
+/// | `AsDatabase` | not strict | strict |
+/// | `Yes` | strict, and keeps nobody else out | strict |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strictness {
+    /// `strict=no` in a URL: the client is not strict.
+    #[default]
+    No,
+    /// Nothing in a URL: as the database says when the store connects for the first time. That
+    /// stays so for the life of the store.
+    AsDatabase,
+    /// `strict=yes` in a URL: the client is strict, whatever the database says.
+    Yes(Strict),
+}
+
+impl Strictness {
+    /// The terms of a strict client. `None` for a client that is not strict, or does not know it
+    /// yet.
+    #[must_use]
+    pub const fn strict(self) -> Option<Strict> {
+        match self {
+            Self::Yes(strict) => Some(strict),
+            Self::No | Self::AsDatabase => None,
+        }
     }
 }
 
@@ -130,26 +163,51 @@ impl Copies {
 }
 
 impl Terms {
-    /// Whether a release may grant the key to the next waiter. A hand-over cannot check whether the
-    /// server has forgotten its leases, and cannot take the key back if there are too few copies.
+    /// The terms of a URL without options.
+    pub(crate) const AS_DATABASE: Self = Self {
+        strict: Strictness::AsDatabase,
+        copies: Copies::new(Replicas::Count(0), false),
+        confirm: false,
+    };
+
+    /// Whether a release may grant the key to the next waiter, as far as is known. A hand-over
+    /// cannot check whether the server has forgotten its leases, and cannot take the key back if
+    /// there are too few copies.
     pub(super) fn hand_over(&self) -> bool {
-        self.strict.is_none() && !self.copies.is_any()
+        self.strict == Strictness::No && !self.copies.is_any()
     }
 
     /// Checks that a lease may last this long, lock delay included.
     pub(super) fn allow(&self, ttl: Ttl, key: &Key) -> Result<(), Error> {
-        let Some(strict) = self.strict.filter(|strict| ttl.get() > strict.ttl_max) else {
+        self.strict.strict().map_or(Ok(()), |strict| strict.allow(ttl, key))
+    }
+}
+
+impl Strict {
+    /// Checks that a lease may last this long, lock delay included.
+    pub(super) fn allow(self, ttl: Ttl, key: &Key) -> Result<(), Error> {
+        if ttl.get() <= self.ttl_max {
             return Ok(());
-        };
+        }
         let message = format!(
             "the ttl with its lock delay is {:?}, and a strict server takes {:?} at most; no \
              request was sent; choose a shorter ttl: the lease is renewed as long as you hold the \
              lock",
             ttl.get(),
-            strict.ttl_max
+            self.ttl_max
         );
         Err(Error::new(ErrorKind::Config, message).with_name(key.as_str()))
     }
+}
+
+/// The error for a place in line where a hand-over is not allowed, see [`Terms::hand_over`].
+pub(super) fn no_line(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "in strict mode, and with `replicas` or `fsync` in its URL, a server does not hand locks \
+         over; no request was sent, watch the lock instead",
+    )
+    .with_name(key.as_str())
 }
 
 #[cfg(test)]

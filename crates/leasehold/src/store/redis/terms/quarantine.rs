@@ -114,7 +114,7 @@ impl Epoch {
 impl Request for Epoch {
     fn command(&mut self, known: &mut Known) -> Command {
         // If it is sent more than once, the last connection counts.
-        self.heard().run_id = known.process().map(|process| Arc::clone(&process.run_id));
+        self.heard().run_id = known.strictly().map(|it| Arc::clone(&it.process.run_id));
         Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid")
     }
 

@@ -71,7 +71,8 @@ fn each_form_of_a_url_names_its_server() {
     for (url, endpoint, user, password, db, label) in table {
         let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let (username, password) = (user.map(str::to_owned), password.map(str::to_owned));
-        let access = Access { username, password, db, terms: Terms::default(), primary: false };
+        let access =
+            Access { username, password, db, terms: Terms::AS_DATABASE, ..Access::default() };
         let expected = Address { endpoint, tls: None, access };
         assert!(address == expected, "{url} names {address:?}");
         assert_eq!(address.label(), label, "{url}");
@@ -90,13 +91,19 @@ fn the_terms_of_a_url_are_part_of_its_label() {
     ];
     for (url, label) in table {
         let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-        assert_eq!(address.access.terms.strict, Some(Strict::STANDARD), "{url}");
+        assert_eq!(address.access.terms.strict.strict(), Some(Strict::STANDARD), "{url}");
         assert_eq!(address.label(), label, "{url}");
     }
-    for url in ["redis://h/0?strict=no", "unix:/a?strict=no&db=0"] {
+    for (url, terms, options) in [
+        ("redis://h/0?strict=no", Terms::default(), Some("strict=no")),
+        ("unix:/a?strict=no&db=0", Terms::default(), Some("strict=no")),
+        ("redis://h/0", Terms::AS_DATABASE, None),
+        ("redis://h/0?fsync=no", Terms::AS_DATABASE, None),
+    ] {
         let address = Address::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-        assert_eq!(address.access.terms, Terms::default(), "{url}");
-        assert!(!address.label().contains('?'), "{url}");
+        assert_eq!(address.access.terms, terms, "{url}");
+        let label = address.label();
+        assert_eq!(label.split_once('?').map(|(_, options)| options), options, "{url}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The handshake on a connection: logs in, selects the database, and checks that a server answers.
-//! It also checks whether the database is strict. If the terms need it, it asks for the identity of
-//! the process, and whether the server can confirm copies.
+//! It also asks whether the database is switched to strict mode, and so learns whether this client
+//! is strict. If the terms need it, it asks for the identity of the process, and whether the server
+//! can confirm copies.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,9 @@ use crate::store::redis::codec::{self, Frame, Reader};
 use crate::store::redis::connector::{Access, Stream, write_all};
 use crate::store::redis::error::{Said, refusal};
 use crate::store::redis::keys;
-use crate::store::redis::terms::{Replicas, Terms};
+use crate::store::redis::scripts::reasons::no_epoch;
+use crate::store::redis::switch::Act;
+use crate::store::redis::terms::{Replicas, Strict};
 use crate::store::redis::tls;
 
 /// The most bytes of one answer. The text about protected mode takes 1 KB.
@@ -30,7 +33,7 @@ pub(in crate::store::redis) async fn handshake(
     stream: &mut dyn Stream,
     access: &Access,
 ) -> Result<(), Error> {
-    exchange(stream, access, None).await.map(drop)
+    exchange(stream, access, login(access), &mut ServerFacts::default()).await
 }
 
 /// Facts about a server, as far as the terms need them.
@@ -42,31 +45,48 @@ pub(in crate::store::redis) struct ServerFacts {
     pub(in crate::store::redis) replid: Option<Arc<str>>,
     /// The number of its replicas.
     pub(in crate::store::redis) replicas: Option<u32>,
+    /// The terms on which the connection is strict; `None` if it is not.
+    pub(in crate::store::redis) strict: Option<Strict>,
+    /// Whether the database says that nobody has switched it to strict mode, or somebody has
+    /// switched it off.
+    pub(in crate::store::redis) is_off: bool,
 }
 
 /// Like [`handshake`], and asks for what the terms need, in the same round trip:
 ///
-/// - strict terms: the `run_id` and the `master_replid` of the server
-/// - other terms: whether the other clients are strict
+/// - whether the database is switched to strict mode
+/// - a strict client: the `run_id` and the `master_replid` of the server
 /// - terms with copies: whether the server can confirm copies
+///
+/// A client that does not know yet that it is strict asks for the ids in a second round trip.
 pub(in crate::store::redis) async fn handshake_on_terms(
     stream: &mut dyn Stream,
     access: &Access,
 ) -> Result<ServerFacts, Error> {
-    exchange(stream, access, Some(access.terms)).await
+    let terms = access.terms();
+    let strict = terms.strict.strict();
+    let mut heard = ServerFacts { strict, ..ServerFacts::default() };
+    let mut requests = login(access);
+    requests.questions(access, strict.is_some());
+    exchange(stream, access, requests, &mut heard).await?;
+    if heard.strict.is_some() && heard.run_id.is_none() {
+        let mut requests = Requests::default();
+        requests.ids();
+        exchange(stream, access, requests, &mut heard).await?;
+    }
+    Ok(heard)
 }
 
+/// Sends requests, and hears their answers.
 async fn exchange(
     stream: &mut dyn Stream,
     access: &Access,
-    terms: Option<Terms>,
-) -> Result<ServerFacts, Error> {
-    let mut words = Vec::with_capacity(128);
-    let steps = write(access, terms, &mut words);
+    Requests { words, steps }: Requests,
+    heard: &mut ServerFacts,
+) -> Result<(), Error> {
     // A server without room says so and closes, perhaps before it has read anything.
     let written = write_all(stream, &words).await;
     let mut reader = Reader::of_short(ANSWER_MAX);
-    let mut heard = ServerFacts::default();
     for step in steps {
         let answer = loop {
             if let Some(answer) = reader.take().map_err(|_refused| no_redis())? {
@@ -82,53 +102,78 @@ async fn exchange(
             let cause = written.err().unwrap_or(ended);
             return Err(refused.unwrap_or_else(|| went_away(cause)));
         };
-        step.hear(&answer, &mut heard)?;
+        step.hear(&answer, access, heard)?;
     }
-    if reader.is_empty() { Ok(heard) } else { Err(no_redis()) }
+    if reader.is_empty() { Ok(()) } else { Err(no_redis()) }
 }
 
-/// Writes the requests, and returns the step for each answer. Without terms, the connection is not
-/// used for locks.
-fn write(access: &Access, terms: Option<Terms>, words: &mut Vec<u8>) -> Vec<Step> {
-    let mut steps = Vec::with_capacity(8);
-    let mut ask = |step, command: Command| {
-        codec::write(&command, words);
-        steps.push(step);
-    };
+/// Requests that are sent together, and the step for each answer.
+#[derive(Default)]
+struct Requests {
+    words: Vec<u8>,
+    steps: Vec<Step>,
+}
+
+impl Requests {
+    fn ask(&mut self, step: Step, command: Command) {
+        codec::write(&command, &mut self.words);
+        self.steps.push(step);
+    }
+
+    /// What the terms need.
+    fn questions(&mut self, access: &Access, is_strict: bool) {
+        let copies = access.terms.copies;
+        if access.settled.asks() {
+            let record = Command::new("HMGET").arg(keys::EPOCH).arg(keys::SWITCH);
+            self.ask(Step::Record, record);
+        }
+        if is_strict {
+            self.ids();
+        }
+        // This connection has written nothing, so the server answers both without waiting.
+        if copies.fsync {
+            self.ask(Step::WaitAof, Command::new("WAITAOF").number(1).number(0).number(1));
+        } else if copies.is_any() {
+            self.ask(Step::Wait, Command::new("WAIT").number(0).number(1));
+        }
+        if copies.replicas == Replicas::Majority {
+            self.ask(Step::Replication, Command::new("INFO").arg("replication"));
+        }
+    }
+
+    /// The ids of the process and of its data.
+    fn ids(&mut self) {
+        self.ask(Step::Info, Command::new("INFO").arg("server"));
+        self.ask(Step::Replid, Command::new("INFO").arg("replication"));
+    }
+}
+
+/// The login, the database, and one request that every server answers.
+fn login(access: &Access) -> Requests {
+    let mut requests = Requests::default();
     if let Some(password) = &access.password {
         let auth = Command::new("AUTH");
         let auth = access.username.iter().fold(auth, Command::arg);
-        ask(Step::Auth, auth.arg(password));
+        requests.ask(Step::Auth, auth.arg(password));
     }
     if access.db != 0 {
-        ask(Step::Select, Command::new("SELECT").number(access.db.into()));
+        requests.ask(Step::Select, Command::new("SELECT").number(access.db.into()));
     }
     if access.primary {
-        ask(Step::Role, Command::new("ROLE"));
+        requests.ask(Step::Role, Command::new("ROLE"));
     }
-    ask(Step::Ping, Command::new("PING"));
-    let Some(terms) = terms else { return steps };
-    if terms.strict.is_some() {
-        ask(Step::Info, Command::new("INFO").arg("server"));
-        ask(Step::Replid, Command::new("INFO").arg("replication"));
-    } else {
-        ask(Step::Epoch, Command::new("EXISTS").arg(keys::EPOCH));
-    }
-    // This connection has written nothing, so the server answers both without waiting.
-    if terms.copies.fsync {
-        ask(Step::WaitAof, Command::new("WAITAOF").number(1).number(0).number(1));
-    } else if terms.copies.is_any() {
-        ask(Step::Wait, Command::new("WAIT").number(0).number(1));
-    }
-    if terms.copies.replicas == Replicas::Majority {
-        ask(Step::Replication, Command::new("INFO").arg("replication"));
-    }
-    steps
+    requests.ask(Step::Ping, Command::new("PING"));
+    requests
 }
 
 /// The value of a line in the answer to INFO.
 fn line_of<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// The id of the process in the answer to INFO.
+pub(in crate::store::redis) fn run_id(info: &str) -> Option<Arc<str>> {
+    id_in(info, "run_id:")
 }
 
 /// An id in the answer to INFO, on a line of its own.
@@ -147,15 +192,18 @@ enum Step {
     Ping,
     Info,
     Replid,
-    /// Whether the clients here are strict.
-    Epoch,
+    /// Whether the database is switched to strict mode.
+    Record,
     Wait,
     WaitAof,
     Replication,
 }
 
 impl Step {
-    fn hear(self, answer: &Frame, heard: &mut ServerFacts) -> Result<(), Error> {
+    fn hear(self, answer: &Frame, access: &Access, heard: &mut ServerFacts) -> Result<(), Error> {
+        if self == Self::Record {
+            return record(answer, access, heard);
+        }
         let info = match (self, answer) {
             (_, Frame::Error(text)) => return self.check(text),
             (Self::Role, Frame::Array(role))
@@ -165,15 +213,14 @@ impl Step {
             }
             (Self::Role, Frame::Array(_)) => return Err(no_primary()),
             (Self::Role, _) => return Err(no_redis()),
-            (Self::Epoch, Frame::Int(1)) => return Err(not_strict()),
-            (Self::Epoch | Self::Wait, Frame::Int(_)) => return Ok(()),
+            (Self::Wait, Frame::Int(_)) => return Ok(()),
             (Self::WaitAof, Frame::Array(counts)) if counts.len() == 2 => return Ok(()),
-            (Self::Epoch | Self::Wait | Self::WaitAof, _) => return Err(no_redis()),
+            (Self::Wait | Self::WaitAof, _) => return Err(no_redis()),
             (_, Frame::Bytes(text)) => String::from_utf8_lossy(text),
             _ => return Err(no_redis()),
         };
         match self {
-            Self::Info => heard.run_id = Some(id_in(&info, "run_id:").ok_or_else(no_run_id)?),
+            Self::Info => heard.run_id = Some(run_id(&info).ok_or_else(no_run_id)?),
             Self::Replid => {
                 heard.replid = Some(id_in(&info, "master_replid:").ok_or_else(no_run_id)?);
             }
@@ -196,9 +243,11 @@ impl Step {
             (Self::Ping, ErrorKind::Unsupported) => Ok(()),
             (Self::Ping, ErrorKind::Denied) if code == "NOPERM" => Ok(()),
             // The user may not read the key, or the server keeps the key elsewhere.
-            (Self::Epoch, ErrorKind::Denied | ErrorKind::Config | ErrorKind::Unsupported) => Ok(()),
-            (Self::Epoch, ErrorKind::Unknown) => Ok(()),
-            (Self::Epoch, _) if matches!(code, "CLUSTERDOWN" | "TRYAGAIN") => Ok(()),
+            (Self::Record, ErrorKind::Denied | ErrorKind::Config | ErrorKind::Unsupported) => {
+                Ok(())
+            }
+            (Self::Record, ErrorKind::Unknown) => Ok(()),
+            (Self::Record, _) if matches!(code, "CLUSTERDOWN" | "TRYAGAIN") => Ok(()),
             (Self::Select, ErrorKind::Unknown) => Err(refused(
                 ErrorKind::Config,
                 "the server refuses the database of the URL",
@@ -225,8 +274,8 @@ impl Step {
             )),
             (Self::Info | Self::Replid, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
                 ErrorKind::Denied,
-                "`strict=yes` needs INFO to identify the server process, and this user has no \
-                 right to it",
+                "strict mode needs INFO to identify the server process, and this user has no right \
+                 to it",
                 ALLOW_INFO,
                 text,
             )),
@@ -247,6 +296,33 @@ impl Step {
             _ => Err(error),
         }
     }
+}
+
+/// Hears the record of the database, and decides whether the connection is strict.
+fn record(answer: &Frame, access: &Access, heard: &mut ServerFacts) -> Result<(), Error> {
+    let is_on = match answer {
+        // It may have been the record of a strict database. A strict client learns this from its
+        // requests for locks, and still renews and releases.
+        Frame::Error(text) if codec::code(text) == "WRONGTYPE" && heard.strict.is_none() => {
+            return Err(no_epoch().with_source(Said::new(text)));
+        }
+        Frame::Error(text) => {
+            Step::Record.check(text)?;
+            false
+        }
+        Frame::Array(fields) => {
+            let is_on = match &fields[..] {
+                [Frame::Nil] => false,
+                [Frame::Bytes(text)] => Act::switches_on(text),
+                _ => return Err(no_redis()),
+            };
+            heard.is_off = !is_on;
+            is_on
+        }
+        _ => return Err(no_redis()),
+    };
+    heard.strict = access.settled.agree(access.terms.strict, is_on)?;
+    Ok(())
 }
 
 impl Step {
@@ -319,19 +395,9 @@ fn no_run_id() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not report a `run_id` and a `master_replid` (`INFO server`, `INFO \
-         replication`), so `strict=yes` cannot notice when it forgets its data; no request was \
-         sent; allow the command, or leave the option out of the URL of every client",
-    )
-}
-
-/// `Config`, because the strict clients rely on each other.
-fn not_strict() -> Error {
-    Error::new(
-        ErrorKind::Config,
-        "the clients of this database are strict (it has the key `:lh:epoch`), and this client is \
-         not; no request was sent; add `?strict=yes` to the URL (`&strict=yes` after other \
-         options); to end strict mode for all clients, run `DEL :lh:epoch` while nobody holds a \
-         lock",
+         replication`), so a strict client cannot notice when it forgets its data; no request was \
+         sent; allow the command, or do without strict mode: `leasehold strict off`, and no \
+         `strict=yes` in the URL of any client",
     )
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::core::key::Key;
 use crate::store::redis::scripts::Script;
+use crate::store::redis::terms::Strict;
 
 /// How many warm keys are remembered. Beyond that, all are forgotten. The next grant of each key
 /// then reads the server's clock once.
@@ -20,10 +21,19 @@ pub(in crate::store::redis) struct ServerProcess {
     pub(in crate::store::redis) replid: Arc<str>,
 }
 
+/// How a strict request finds out whether the server has forgotten its leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) struct Strictly {
+    /// The server process at the other end of the connection.
+    pub(in crate::store::redis) process: ServerProcess,
+    /// The terms that apply if it is another process than before.
+    pub(in crate::store::redis) strict: Strict,
+}
+
 #[derive(Default)]
 pub(in crate::store::redis) struct Known {
-    /// The process that answers, if the terms need it.
-    process: Option<ServerProcess>,
+    /// `None` if the connection is not strict.
+    strictly: Option<Strictly>,
     /// How many replicas the server had when the connection was made, if the terms need it.
     replicas: Option<u32>,
     /// The scripts that the server has, one bit each.
@@ -49,11 +59,8 @@ pub(in crate::store::redis) enum PlainAsk {
 
 impl Known {
     /// The state of a new connection.
-    pub(in crate::store::redis) fn new(
-        process: Option<ServerProcess>,
-        replicas: Option<u32>,
-    ) -> Self {
-        Self { process, replicas, ..Self::default() }
+    pub(in crate::store::redis) fn new(strictly: Option<Strictly>, replicas: Option<u32>) -> Self {
+        Self { strictly, replicas, ..Self::default() }
     }
 
     /// Does not trust the server to remember what it counted on this connection.
@@ -61,9 +68,9 @@ impl Known {
         Self { is_unsteady: true, ..self }
     }
 
-    /// The server process; `None` if the terms do not need it.
-    pub(in crate::store::redis) fn process(&self) -> Option<&ServerProcess> {
-        self.process.as_ref()
+    /// How requests are strict; `None` if the connection is not strict.
+    pub(in crate::store::redis) fn strictly(&self) -> Option<&Strictly> {
+        self.strictly.as_ref()
     }
 
     /// How many replicas the server had at first; `None` if the terms do not need it.

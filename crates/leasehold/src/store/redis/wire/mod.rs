@@ -60,6 +60,11 @@ pub(super) trait Request: Send + 'static {
     /// sent.
     fn command(&mut self, known: &mut Known) -> Command;
 
+    /// Why the request must not be sent on this connection. Then it is answered with that.
+    fn refusal(&self, _known: &Known) -> Option<Error> {
+        None
+    }
+
     /// The request that asks for copies of the last write, sent directly after it on the same
     /// connection.
     fn confirmation(&self, _known: &Known) -> Option<Confirmation> {

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::sync::oneshot;
 
 use super::handshake::{ServerFacts, handshake_on_terms};
-use super::known::{Known, ServerProcess};
+use super::known::{Known, ServerProcess, Strictly};
 use super::redirect::{Answering, Redirect};
 use crate::core::error::Error;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
@@ -32,6 +32,8 @@ pub(in crate::store::redis) struct Connected {
     pub(in crate::store::redis) mover: Mover,
     /// What the server said of itself.
     pub(in crate::store::redis) known: Known,
+    /// Whether this client is strict, and the database lets others in that are not.
+    keeps_nobody_out: bool,
 }
 
 /// Connects, logs in, selects the database, and waits for an answer of the server, because an open
@@ -47,8 +49,16 @@ pub(in crate::store::redis) struct Connected {
 pub(in crate::store::redis) async fn connect(
     connector: &dyn Connector,
 ) -> Result<Connected, Error> {
-    let connected = async { establish(connector.open().await?, &connector.access()).await };
+    let access = connector.access();
+    let connected = async { establish(connector.open().await?, &access).await };
     let connected = connected.await.map_err(|error| error.at(&connector.label()))?;
+    if connected.keeps_nobody_out && access.settled.tell_once() {
+        tracing::warn!(
+            server = connector.label(),
+            "this client is strict, but its database is not switched to strict mode; clients \
+             without `strict=yes` are not kept out; `leasehold strict on` switches it"
+        );
+    }
     if connector.may_change_unnoticed() {
         return Ok(Connected { known: connected.known.unsteady(), ..connected });
     }
@@ -61,10 +71,12 @@ pub(in crate::store::redis) async fn establish(
     access: &Access,
 ) -> Result<Connected, Error> {
     let facts = handshake_on_terms(&mut *stream, access).await?;
-    let ServerFacts { run_id, replid, replicas } = facts;
+    let ServerFacts { run_id, replid, replicas, strict, is_off } = facts;
     let process = run_id.zip(replid).map(|(run_id, replid)| ServerProcess { run_id, replid });
+    let strictly = process.zip(strict).map(|(process, strict)| Strictly { process, strict });
+    let keeps_nobody_out = is_off && strictly.is_some();
     let (pipeline, mover) = Pipeline::open(stream);
-    Ok(Connected { pipeline, mover, known: Known::new(process, replicas) })
+    Ok(Connected { pipeline, mover, known: Known::new(strictly, replicas), keeps_nobody_out })
 }
 
 /// The side of a connection that takes requests.

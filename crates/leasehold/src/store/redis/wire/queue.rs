@@ -60,8 +60,12 @@ pub(super) fn send_all(
             // This caller gave up and was told that no request was sent.
             Queued::Ours { sent, .. } if sent.is_closed() => {}
             Queued::Ours { request, sent } => {
+                let outcome = match request.refusal(known) {
+                    Some(error) => Err(error),
+                    None => Ok(send(pipeline, known, request, generation)),
+                };
                 // A caller that has just given up needs no answer.
-                let _gone = sent.send(Ok(send(pipeline, known, request, generation)));
+                let _gone = sent.send(outcome);
             }
         }
     }

@@ -38,7 +38,7 @@ impl Serving {
             () = &mut killed => return,
             connected = connecting => connected,
         };
-        let Connected { pipeline, mut mover, known } = match connected {
+        let Connected { pipeline, mut mover, known, .. } = match connected {
             Ok(connected) => connected,
             Err(error) => return self.failed(&unavailable(error, &*connector)),
         };

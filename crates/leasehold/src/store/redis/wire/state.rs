@@ -130,9 +130,10 @@ impl Shared {
         let mut state = self.state();
         let generation = state.generation;
         match &mut state.phase {
-            Phase::Open { pipeline, known, probing: None, .. } => {
-                Submitted::Sent(send(pipeline, known, request, generation))
-            }
+            Phase::Open { pipeline, known, probing: None, .. } => match request.refusal(known) {
+                Some(error) => Submitted::Refused(error),
+                None => Submitted::Sent(send(pipeline, known, request, generation)),
+            },
             // Queue requests until the probe is answered. Sending now would only create more
             // unknown outcomes.
             Phase::Open { probing: Some(queue), .. } | Phase::Connecting { queue, .. } => {

@@ -5,77 +5,137 @@ use std::error::Error as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
-use crate::store::redis::url::Address;
+use crate::store::redis::connect::RedisConnector;
+use crate::store::redis::connector::Connector as _;
+use crate::store::redis::settling::Settling;
+
+/// Between the answers to the first requests and those to later ones.
+const LATER: &str = "\0";
 
 /// The requests and the outcome, for a URL and the answers of a server that then closes.
 async fn answered(url: &str, answers: &[u8]) -> (String, Result<ServerFacts, Error>) {
     async fn serve(mut server: DuplexStream, answers: &[u8]) -> String {
-        server.write_all(answers).await.expect("there is room");
-        server.shutdown().await.expect("it is open");
         let mut words = Vec::new();
+        for (number, answers) in answers.split(|byte| *byte == LATER.as_bytes()[0]).enumerate() {
+            while number > 0 && !words.ends_with(b"replication\r\n") {
+                server.read_buf(&mut words).await.expect("the client asks");
+            }
+            server.write_all(answers).await.expect("there is room");
+        }
+        server.shutdown().await.expect("it is open");
         server.read_to_end(&mut words).await.expect("the client closes");
         String::from_utf8(words).expect("text")
     }
-    let address = Address::parse(url).expect("a good URL");
+    let connector = RedisConnector::new(url).expect("a good URL");
+    let access = Settling::new(Arc::new(connector)).access();
     let (mut ours, server) = tokio::io::duplex(1 << 20);
-    let handshake = async move { handshake_on_terms(&mut ours, &address.access).await };
+    let handshake = async move { handshake_on_terms(&mut ours, &access).await };
     tokio::join!(serve(server, answers), handshake)
+}
+
+/// The answer of a database that nobody has switched.
+const OFF: &str = "*1\r\n$-1\r\n";
+
+/// The answer of a database that is switched to strict mode.
+const ON: &str = "*1\r\n$13\r\non 1 anna@web\r\n";
+
+/// The answers to INFO of a server with the ids `a1` and `b2`.
+const IDS: &str = "$35\r\n# Server\r\nredis_mode:x\r\nrun_id:a1\r\n\r\n\
+                   $34\r\nmaster_replid2:0\r\nmaster_replid:b2\r\n";
+
+/// The requests, as words.
+fn words(sent: &str) -> String {
+    let is_argument = |line: &&str| !line.is_empty() && !line.starts_with(['*', '$']);
+    let sent: Vec<_> = sent.split("\r\n").filter(is_argument).collect();
+    sent.join(" ").replace("HMGET :lh:epoch switch", "RECORD")
 }
 
 #[tokio::test]
 async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
-    let table = [
-        ("redis://h", "+PONG\r\n:0\r\n", "PING EXISTS :lh:epoch"),
-        (
-            "redis://h/0",
-            "-NOPERM this user has no permissions to run 'ping'\r\n:0\r\n",
-            "PING EXISTS :lh:epoch",
-        ),
-        (
-            "redis://h",
-            "-ERR unknown command 'PING', with args beginning with: \r\n:0\r\n",
-            "PING EXISTS :lh:epoch",
-        ),
-        ("redis://:p%20w@h", "+OK\r\n+PONG\r\n:0\r\n", "AUTH p w PING EXISTS :lh:epoch"),
-        (
-            "redis://u:p@h/3",
-            "+OK\r\n+OK\r\n+PONG\r\n:0\r\n",
-            "AUTH u p SELECT 3 PING EXISTS :lh:epoch",
-        ),
-        (
-            "redis://h/3?strict=yes",
-            "+OK\r\n+PONG\r\n$35\r\n# Server\r\nredis_mode:x\r\nrun_id:a1\r\n\r\n\
-             $34\r\nmaster_replid2:0\r\nmaster_replid:b2\r\n",
-            "SELECT 3 PING INFO server INFO replication",
-        ),
-        ("redis://h?replicas=2", "+PONG\r\n:0\r\n:0\r\n", "PING EXISTS :lh:epoch WAIT 0 1"),
+    let no_right = "-NOPERM this user has no permissions to run 'ping'\r\n";
+    let no_ping = "-ERR unknown command 'PING', with args beginning with: \r\n";
+    let (pong, ok) = ("+PONG\r\n", "+OK\r\n");
+    let replicas = "$33\r\nrole:master\r\nconnected_slaves:4\r\n\r\n";
+    let fsync = "*2\r\n:1\r\n:0\r\n";
+    let ids = "INFO server INFO replication";
+    let table: [(&str, &[&str], &str); 10] = [
+        ("redis://h", &[pong, OFF], "PING RECORD"),
+        ("redis://h/0", &[no_right, OFF], "PING RECORD"),
+        ("redis://h", &[no_ping, OFF], "PING RECORD"),
+        ("redis://:p%20w@h", &[ok, pong, OFF], "AUTH p w PING RECORD"),
+        ("redis://u:p@h/3", &[ok, ok, pong, OFF], "AUTH u p SELECT 3 PING RECORD"),
+        ("redis://h/3?strict=yes", &[ok, pong, ON, IDS], &format!("SELECT 3 PING RECORD {ids}")),
+        ("redis://h?replicas=2", &[pong, OFF, ":0\r\n"], "PING RECORD WAIT 0 1"),
         (
             "redis://h?replicas=majority",
-            "+PONG\r\n:0\r\n:0\r\n$33\r\nrole:master\r\nconnected_slaves:4\r\n\r\n",
-            "PING EXISTS :lh:epoch WAIT 0 1 INFO replication",
+            &[pong, OFF, ":0\r\n", replicas],
+            "PING RECORD WAIT 0 1 INFO replication",
         ),
-        (
-            "redis://h?fsync=yes",
-            "+PONG\r\n:0\r\n*2\r\n:1\r\n:0\r\n",
-            "PING EXISTS :lh:epoch WAITAOF 1 0 1",
-        ),
+        ("redis://h?fsync=yes", &[pong, OFF, fsync], "PING RECORD WAITAOF 1 0 1"),
         (
             "redis://h?fsync=yes&replicas=majority&strict=yes",
-            "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n$21\r\n# R\r\nmaster_replid:b2\r\n\
-             *2\r\n:1\r\n:0\r\n$23\r\n# R\r\nconnected_slaves:4\r\n",
-            "PING INFO server INFO replication WAITAOF 1 0 1 INFO replication",
+            &[pong, OFF, IDS, fsync, replicas],
+            &format!("PING RECORD {ids} WAITAOF 1 0 1 INFO replication"),
         ),
     ];
-    for (url, answers, words) in table {
-        let (sent, outcome) = answered(url, answers.as_bytes()).await;
-        let is_argument = |line: &&str| !line.is_empty() && !line.starts_with(['*', '$']);
-        let sent: Vec<_> = sent.split("\r\n").filter(is_argument).collect();
-        assert_eq!(sent.join(" "), words, "{url}");
+    for (url, answers, expected) in table {
+        let (sent, outcome) = answered(url, answers.concat().as_bytes()).await;
+        assert_eq!(words(&sent), expected, "{url}");
         let heard = outcome.unwrap_or_else(|error| panic!("{url}: {error}"));
         assert_eq!(heard.run_id.as_deref(), url.contains("strict").then_some("a1"), "{url}");
         assert_eq!(heard.replid.as_deref(), url.contains("strict").then_some("b2"), "{url}");
         assert_eq!(heard.replicas, url.contains("majority").then_some(4), "{url}");
     }
+}
+
+/// What the database says, and what that makes of a client: strict or not, or refused.
+#[tokio::test]
+async fn a_client_is_strict_by_its_url_or_by_what_its_database_says() {
+    let off_again = "*1\r\n$14\r\noff 1 anna@web\r\n";
+    let by_hand = "*1\r\n$2\r\non\r\n";
+    let denied = "-NOPERM No permissions to access a key\r\n";
+    let first = "PING RECORD";
+    let more = "PING RECORD INFO server INFO replication";
+    for (url, record, outcome, expected) in [
+        ("redis://h?strict=yes", OFF, Some(true), more),
+        ("redis://h?strict=yes", ON, Some(true), more),
+        ("redis://h?strict=yes", denied, Some(true), more),
+        ("redis://h", OFF, Some(false), first),
+        ("redis://h", off_again, Some(false), first),
+        // The second round trip is only for this case.
+        ("redis://h", ON, Some(true), more),
+        ("redis://h", by_hand, Some(true), more),
+        ("redis://h", denied, Some(false), first),
+        ("redis://h?strict=no", OFF, Some(false), first),
+        ("redis://h?strict=no", off_again, Some(false), first),
+        ("redis://h?strict=no", denied, Some(false), first),
+        ("redis://h?strict=no", ON, None, first),
+    ] {
+        let is_strict = outcome == Some(true);
+        let later = if url.contains("yes") { "" } else { LATER };
+        let ids = if is_strict { [later, IDS].concat() } else { String::new() };
+        let answers = ["+PONG\r\n", record, &ids];
+        let (sent, heard) = answered(url, answers.concat().as_bytes()).await;
+        assert_eq!(words(&sent), expected, "{url} {record}");
+        match heard {
+            Ok(heard) => {
+                assert_eq!(Some(heard.strict.is_some()), outcome, "{url} {record}");
+                assert_eq!(heard.run_id.is_some(), is_strict, "{url} {record}");
+                assert_eq!(heard.is_off, [OFF, off_again].contains(&record), "{url} {record}");
+            }
+            Err(error) => {
+                assert_eq!(outcome, None, "{url} {record}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Config);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_is_asked_for_no_record() {
+    let (sent, heard) = answered("redis+cluster://h", b"+PONG\r\n").await;
+    assert_eq!(words(&sent), "PING");
+    assert_eq!(heard.expect("it answers"), ServerFacts::default());
 }
 
 /// URL, answer, kind, the described mistake, and the next step in the message.
@@ -177,18 +237,38 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
     ("redis://h", "+PONG\r\n+PONG", ErrorKind::Config, "is not a Redis", "correct host and port"),
     (
         "redis://h",
-        "+PONG\r\n:0\r\n:0",
+        "+PONG\r\n*1\r\n$-1\r\n:0",
         ErrorKind::Config,
         "is not a Redis",
         "correct host and port",
     ),
-    ("redis://h", "+PONG\r\n:1", ErrorKind::Config, "are strict", "add `?strict=yes`"),
     (
-        "redis://h?replicas=1",
-        "+PONG\r\n:1",
+        "redis://h?strict=no",
+        "+PONG\r\n*1\r\n$2\r\non",
         ErrorKind::Config,
-        "are strict",
-        "`DEL :lh:epoch` while",
+        "this database is switched to strict mode",
+        "`leasehold strict status`",
+    ),
+    (
+        "redis://h?strict=no&replicas=1",
+        "+PONG\r\n*1\r\n$2\r\non",
+        ErrorKind::Config,
+        "`strict=no`",
+        "connect by a URL without `strict=no`",
+    ),
+    (
+        "redis://h",
+        "+PONG\r\n-WRONGTYPE Operation against a key holding the wrong kind of value",
+        ErrorKind::Config,
+        "`:lh:epoch` of this database is not the hash",
+        "`DEL :lh:epoch`",
+    ),
+    (
+        "redis://h",
+        "+PONG\r\n*1\r\n$2\r\non\r\n\0-NOPERM this user has no permissions to run 'info'",
+        ErrorKind::Denied,
+        "strict mode needs INFO",
+        "allow the user `+info`",
     ),
     (
         "redis://h",
@@ -199,140 +279,140 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n-NOPERM this user has no permissions to run the 'info' command",
+        "+PONG\r\n*1\r\n$-1\r\n-NOPERM this user has no permissions to run the 'info' command",
         ErrorKind::Denied,
-        "`strict=yes` needs INFO",
+        "strict mode needs INFO",
         "allow the user `+info`",
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n-ERR unknown command 'INFO', with args beginning with: 'server'",
+        "+PONG\r\n*1\r\n$-1\r\n-ERR unknown command 'INFO', with args beginning with: 'server'",
         ErrorKind::Config,
         "`run_id`",
-        "allow the command, or leave",
+        "allow the command, or do without",
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$10\r\n# Server\r\n",
+        "+PONG\r\n*1\r\n$-1\r\n$10\r\n# Server\r\n",
         ErrorKind::Config,
         "`run_id`",
-        "allow the command, or leave",
+        "allow the command, or do without",
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$9\r\nrun_id:\r\n",
+        "+PONG\r\n*1\r\n$-1\r\n$9\r\nrun_id:\r\n",
         ErrorKind::Config,
         "`run_id`",
-        "allow the command, or leave",
+        "allow the command, or do without",
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n$24\r\n# R\r\nmaster_replid2:1111",
+        "+PONG\r\n*1\r\n$-1\r\n$14\r\n# S\r\nrun_id:a1\r\n$24\r\n# R\r\nmaster_replid2:1111",
         ErrorKind::Config,
         "`master_replid`",
-        "allow the command, or leave",
+        "allow the command, or do without",
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$14\r\n# S\r\nrun_id:a1\r\n-NOPERM this user has no permissions to run 'info'",
+        "+PONG\r\n*1\r\n$-1\r\n$14\r\n# S\r\nrun_id:a1\r\n-NOPERM this user has no permissions to run 'info'",
         ErrorKind::Denied,
-        "`strict=yes` needs INFO",
+        "strict mode needs INFO",
         "allow the user `+info`",
     ),
     (
         "redis://h?replicas=1",
-        "+PONG\r\n:0\r\n-NOPERM this user has no permissions to run the 'wait' command",
+        "+PONG\r\n*1\r\n$-1\r\n-NOPERM this user has no permissions to run the 'wait' command",
         ErrorKind::Denied,
         "needs WAIT,",
         "allow the user `+wait`",
     ),
     (
         "redis://h?replicas=1",
-        "+PONG\r\n:0\r\n-ERR WAIT cannot be used with replica instances. Please also note",
+        "+PONG\r\n*1\r\n$-1\r\n-ERR WAIT cannot be used with replica instances. Please also note",
         ErrorKind::Config,
         "is a replica of a primary",
         "name the primary in the URL",
     ),
     (
         "redis://h?replicas=1",
-        "+PONG\r\n:0\r\n-ERR unknown command 'WAIT', with args beginning with: '0'",
+        "+PONG\r\n*1\r\n$-1\r\n-ERR unknown command 'WAIT', with args beginning with: '0'",
         ErrorKind::Unsupported,
         "needs WAIT",
         "leave `replicas` out of the URL of every client",
     ),
     (
         "redis://h?replicas=1",
-        "+PONG\r\n:0\r\n-ERR no",
+        "+PONG\r\n*1\r\n$-1\r\n-ERR no",
         ErrorKind::Config,
         "copies of a write",
         "see the cause, or leave",
     ),
     (
         "redis://h?replicas=1",
-        "+PONG\r\n:0\r\n-LOADING no",
+        "+PONG\r\n*1\r\n$-1\r\n-LOADING no",
         ErrorKind::Unavailable,
         "loading",
         "try again in a moment",
     ),
     (
         "redis://h?replicas=1",
-        "+PONG\r\n:0\r\n+OK",
+        "+PONG\r\n*1\r\n$-1\r\n+OK",
         ErrorKind::Config,
         "is not a Redis",
         "correct host and port",
     ),
     (
         "redis://h?replicas=majority",
-        "+PONG\r\n:0\r\n:0\r\n-NOPERM this user has no permissions to run the 'info' command",
+        "+PONG\r\n*1\r\n$-1\r\n:0\r\n-NOPERM this user has no permissions to run the 'info' command",
         ErrorKind::Denied,
         "`replicas=majority` needs INFO",
         "allow the user `+info`",
     ),
     (
         "redis://h?replicas=majority",
-        "+PONG\r\n:0\r\n:0\r\n$13\r\n# Replication",
+        "+PONG\r\n*1\r\n$-1\r\n:0\r\n$13\r\n# Replication",
         ErrorKind::Config,
         "its number of replicas",
         "allow the command, or write",
     ),
     (
         "redis://h?fsync=yes",
-        "+PONG\r\n:0\r\n-ERR WAITAOF cannot be used when numlocal is set but appendonly is off.",
+        "+PONG\r\n*1\r\n$-1\r\n-ERR WAITAOF cannot be used when numlocal is set but appendonly is off.",
         ErrorKind::Config,
         "needs an append-only file",
         "set `appendonly yes` on the server, or leave `fsync` out",
     ),
     (
         "redis://h?fsync=yes",
-        "+PONG\r\n:0\r\n-ERR unknown command 'WAITAOF', with args beginning with: '1' '0' '1'",
+        "+PONG\r\n*1\r\n$-1\r\n-ERR unknown command 'WAITAOF', with args beginning with: '1' '0' '1'",
         ErrorKind::Unsupported,
         "needs WAITAOF",
         "use Redis 7.2 or later, or leave `fsync` out",
     ),
     (
         "redis://h?fsync=yes",
-        "+PONG\r\n:0\r\n-NOPERM this user has no permissions to run the 'waitaof' command",
+        "+PONG\r\n*1\r\n$-1\r\n-NOPERM this user has no permissions to run the 'waitaof' command",
         ErrorKind::Denied,
         "needs WAITAOF,",
         "allow the user `+waitaof`",
     ),
     (
         "redis://h?fsync=yes",
-        "+PONG\r\n:0\r\n:1",
+        "+PONG\r\n*1\r\n$-1\r\n:1",
         ErrorKind::Config,
         "is not a Redis",
         "correct host and port",
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$-1",
+        "+PONG\r\n*1\r\n$-1\r\n$-1",
         ErrorKind::Config,
         "is not a Redis",
         "correct host and port",
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n$99999999",
+        "+PONG\r\n*1\r\n$-1\r\n$99999999",
         ErrorKind::Config,
         "is not a Redis",
         "correct host and port",
@@ -367,7 +447,7 @@ async fn who_cannot_look_whether_others_are_strict_is_let_in() {
         "-MOVED 3999 127.0.0.1:6381",
         "-CROSSSLOT Keys in request don't hash to the same slot",
         "-CLUSTERDOWN Hash slot not served",
-        "-ERR unknown command 'EXISTS', with args beginning with: ':lh:epoch'",
+        "-ERR unknown command 'HMGET', with args beginning with: ':lh:epoch'",
         "-ERR no",
     ] {
         let (_, outcome) = answered("redis://h", format!("+PONG\r\n{answer}\r\n").as_bytes()).await;

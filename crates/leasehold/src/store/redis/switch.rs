@@ -1,0 +1,213 @@
+//! The record of a database that says whether it is switched to strict mode: who switched it last,
+//! when and why.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::codec::command::{Command, Value};
+use super::connect::RedisConnector;
+use super::connector::Connector;
+use super::scripts::SWITCH;
+use super::scripts::reasons::no_epoch;
+use super::settling::Settling;
+use super::terms::{Strict, quarantine};
+use super::wire::handshake::run_id;
+use super::wire::known::Known;
+use super::wire::serving::Home;
+use super::wire::{Plain, Request, Retry, Wire};
+use super::{LIMIT, keys};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::WallTime;
+use crate::host::Host;
+use crate::store::Quarantine;
+
+/// The most characters of a record that are read, for each of its texts.
+const READ_CHARS_MAX: usize = 300;
+
+/// The last time that somebody switched a database to strict mode, or switched it off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Act {
+    /// Whether it was switched on.
+    pub is_on: bool,
+    /// When, by the clock of the server. `None` if the record does not say.
+    pub at: Option<WallTime>,
+    /// Who did it, as `user@host`. Empty if the record does not say.
+    pub who: String,
+    /// The reason. Empty if none was given.
+    pub why: String,
+}
+
+impl Act {
+    /// Whether a record switches its database on. Anything but `off` does: that is the safe side if
+    /// somebody wrote it by hand.
+    pub(super) fn switches_on(record: &[u8]) -> bool {
+        record
+            .split(|byte| *byte == b' ')
+            .find(|word| !word.is_empty())
+            .is_some_and(|word| word != b"off")
+    }
+
+    /// Reads a record. `None` if it is empty.
+    pub(crate) fn read(record: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(record);
+        let mut parts = text.splitn(4, ' ');
+        parts.next().filter(|word| !word.is_empty())?;
+        let at = parts.next().and_then(|ms| ms.parse::<u64>().ok());
+        let at = at.map(|ms| WallTime::from_unix_micros(ms.saturating_mul(1_000)));
+        let mut part = || parts.next().unwrap_or_default().chars().take(READ_CHARS_MAX).collect();
+        let (who, why) = (part(), part());
+        Some(Self { is_on: Self::switches_on(record), at, who, why })
+    }
+}
+
+/// The state of one database.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) act: Option<Act>,
+    /// `None` also if no client of the database is strict, as far as it shows.
+    pub(crate) quarantine: Result<Option<Quarantine>, Error>,
+}
+
+/// The connection for requests about the record. It works whatever the record and the URL say.
+pub(crate) struct Switchboard(Wire);
+
+impl Switchboard {
+    /// Connects.
+    pub(crate) async fn connect(
+        connector: RedisConnector,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Error> {
+        let connector: Arc<dyn Connector> = Arc::new(connector);
+        let wire = Wire::new(host, Arc::new(Settling::neutral(connector)), Home::Asker);
+        wire.connect().await?;
+        Ok(Self(wire))
+    }
+
+    /// Switches the database, unless it is so already. Returns whether this changed something.
+    pub(crate) async fn switch(&self, is_on: bool, who: &str, why: &str) -> Result<bool, Error> {
+        let command = SWITCH.in_full().number(1).arg(keys::EPOCH);
+        let command = command.arg(if is_on { "on" } else { "off" }).arg(who).arg(why);
+        let answer = self.ask(command).await.map_err(|error| match error.kind() {
+            ErrorKind::Unknown => not_answered().with_source(error),
+            _ => error,
+        })?;
+        match answer {
+            Value::Array(parts) => match &parts[..] {
+                [Value::Int(changed @ (0 | 1)), Value::Bytes(_)] => Ok(*changed == 1),
+                [Value::Int(2)] => Err(no_epoch()),
+                _ => Err(strange()),
+            },
+            _ => Err(strange()),
+        }
+    }
+
+    /// Reads the record, and whether the server is quarantined. Writes nothing.
+    pub(crate) async fn look(&self) -> Result<Seen, Error> {
+        let is_no_hash = Arc::<AtomicBool>::default();
+        let fields = Fields { is_no_hash: Arc::clone(&is_no_hash) };
+        let fields = self.0.submit(LIMIT, Box::new(fields));
+        let info = |section| self.ask(Command::new("INFO").arg(section));
+        let (server, replication) = (info("server"), info("replication"));
+        let time = self.ask(Command::new("TIME"));
+        let fields = fields.await.map_err(|error| {
+            let is_no_hash = is_no_hash.load(Ordering::Relaxed);
+            if is_no_hash { no_epoch().with_source(error) } else { error }
+        })?;
+        let Value::Array(mut fields) = fields else { return Err(strange()) };
+        let act = match fields.pop() {
+            Some(Value::Bytes(record)) => Act::read(&record),
+            _ => None,
+        };
+        let is_used = fields.first().is_some_and(|run| *run != Value::Nil);
+        if !is_used && !act.as_ref().is_some_and(|act| act.is_on) {
+            return Ok(Seen { act, quarantine: Ok(None) });
+        }
+        let quarantine = async {
+            let (server, replication, time) = (server.await?, replication.await?, time.await?);
+            let run_id = match &server {
+                Value::Bytes(info) => run_id(&String::from_utf8_lossy(info)),
+                _ => None,
+            };
+            let fields = Value::Array(fields);
+            let strict = Strict::STANDARD;
+            Ok(quarantine::conclude(strict, run_id.as_deref(), &fields, &replication, &time))
+        };
+        Ok(Seen { act, quarantine: quarantine.await })
+    }
+
+    fn ask(&self, command: Command) -> impl Future<Output = Result<Value, Error>> + use<> {
+        self.0.submit(LIMIT, Box::new(Plain(command)))
+    }
+}
+
+/// Asks for the fields of the epoch, the record last.
+struct Fields {
+    is_no_hash: Arc<AtomicBool>,
+}
+
+impl Request for Fields {
+    fn command(&mut self, _known: &mut Known) -> Command {
+        let command = Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid");
+        command.arg(keys::SWITCH)
+    }
+
+    fn was_refused(&mut self, _known: &mut Known, code: &str, _text: &str) -> Retry {
+        self.is_no_hash.store(code == "WRONGTYPE", Ordering::Relaxed);
+        Retry::No
+    }
+}
+
+fn not_answered() -> Error {
+    Error::new(
+        ErrorKind::Unknown,
+        "the answer was lost, so strict mode may be switched or not; run the same command again: \
+         it changes nothing that is done already",
+    )
+}
+
+fn strange() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the server gave an unexpected answer; check that this is a Redis or Valkey server",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_back_whoever_wrote_it() {
+        let at = |ms: u64| Some(WallTime::from_unix_micros(ms * 1_000));
+        for (record, is_on, at, who, why) in [
+            (
+                "on 1795000000123 anna@web-3 an upgrade of the disks",
+                true,
+                at(1_795_000_000_123),
+                "anna@web-3",
+                "an upgrade of the disks",
+            ),
+            ("off 5 anna@web-3 ", false, at(5), "anna@web-3", ""),
+            ("on", true, None, "", ""),
+            ("off", false, None, "", ""),
+            ("on soon", true, None, "", ""),
+            ("yes", true, None, "", ""),
+            ("offer", true, None, "", ""),
+        ] {
+            let act = Act::read(record.as_bytes()).expect("there is one");
+            let expected = Act { is_on, at, who: who.to_owned(), why: why.to_owned() };
+            assert_eq!(act, expected, "{record}");
+            assert_eq!(Act::switches_on(record.as_bytes()), is_on, "{record}");
+        }
+        for record in ["", " "] {
+            assert_eq!(Act::read(record.as_bytes()), None);
+            assert!(!Act::switches_on(record.as_bytes()));
+        }
+        let long = format!("on 1 a {}", "ü".repeat(1_000));
+        let act = Act::read(long.as_bytes()).expect("there is one");
+        assert_eq!(act.why.chars().count(), READ_CHARS_MAX);
+        assert!(Act::switches_on(b"\xff"), "what nobody understands is not `off`");
+    }
+}
