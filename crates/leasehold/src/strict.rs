@@ -2,7 +2,7 @@
 //!
 //! A strict server that may have forgotten its leases grants nothing new for 65 s. This works only
 //! if all clients of a database are strict. So an operator switches the whole database, by
-//! [`switch`] or the command `leasehold strict on`, and the database keeps a record of who did that,
+//! [`switch`] or the command `leasehold strict on`. The database keeps a record of who did that,
 //! when and why. A client only says what it expects, see [`Strictness`].
 //!
 //! ```no_run

@@ -20,8 +20,8 @@ What this means:
   - A client with `strict=no` in its URL is refused when it connects.
   - The longest ttl is 60 s, lock delay included.
   - If the server may have forgotten leases, the first strict request begins a quarantine of 65 s.
-  - A server that comes back empty has forgotten this switch too. Write `strict=yes` into the URLs if
-    the server keeps no file.
+  - A server that comes back empty has forgotten this switch too. Write `strict=yes` into the URLs
+    if the server keeps no file.
 ";
 
 /// What it means that the mode is off.

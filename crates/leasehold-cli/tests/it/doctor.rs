@@ -175,6 +175,12 @@ fn a_server_without_a_file_and_without_a_password_is_warned_of() {
     strict.finds("persistence", "ok", "strict mode covers a restart");
     // Nobody has switched the database, so clients that are not strict are not kept out.
     strict.finds("strict", "warn", "leasehold strict on").fails_only(&[]);
+    server.command(&["HSET", ":lh:epoch", "switch", "on 1 anna@web-3 "]);
+    let refused = examine(&[&format!("{}?strict=no", server.url())], &[]);
+    refused.fails_only(&["strict"]).finds("strict", "fail", "leasehold strict off");
+    let silent = examine(&[&server.url()], &[]);
+    silent.fails_only(&[]).finds("persistence", "ok", "strict mode covers a restart");
+    silent.finds("strict", "warn", "the first one waits");
     assert!(strict.has("survives", "a restart of the server"), "{strict:#?}");
 }
 

@@ -95,7 +95,8 @@ pub(super) fn persistence(facts: &Facts) -> Check {
             PERSISTENCE.ok(evidence)
         }
         (Some(false), _) if is_strict => PERSISTENCE.ok(
-            "there is no append-only file; strict mode covers a restart by granting nothing for 65 s",
+            "there is no append-only file; strict mode covers a restart by granting nothing for \
+             65 s",
         ),
         (Some(false), _) => PERSISTENCE.warn(
             "there is no append-only file: a restart forgets the leases",

@@ -305,16 +305,16 @@ fn a_url_that_fits_its_database_has_no_fault_and_a_restart_without_a_file_is_cov
 #[test]
 fn a_url_that_does_not_fit_its_database_is_named() {
     use Verdict::{Fail, Unknown, Warn};
-    let with_file = |it: &mut Facts, expected, is_on| {
+    fn with_file(it: &mut Facts, expected: Strictness, is_on: bool) {
         strictly(it, expected, is_on);
         it.fsync = Ok((1, millis(3)));
-    };
-    let table: [(&dyn Fn(&mut Facts), Verdict, &str); 7] = [
-        (&|it| with_file(it, Strictness::No, true), Fail, "leasehold strict off"),
-        (&|it| with_file(it, YES, false), Warn, "leasehold strict on"),
-        (&|it| with_file(it, YES, false), Warn, "clients without `strict=yes` are not kept out"),
+    }
+    let table: [(Change, Verdict, &str); 7] = [
+        (|it| with_file(it, Strictness::No, true), Fail, "leasehold strict off"),
+        (|it| with_file(it, YES, false), Warn, "leasehold strict on"),
+        (|it| with_file(it, YES, false), Warn, "clients without `strict=yes` are not kept out"),
         (
-            &|it| {
+            |it| {
                 with_file(it, YES, false);
                 it.epoch = Ok(Epoch::default());
                 it.quarantine = Ok(Some(millis(65_000)));
@@ -322,9 +322,9 @@ fn a_url_that_does_not_fit_its_database_is_named() {
             Warn,
             "let a first client wait",
         ),
-        (&|it| it.epoch = Err(refused("WRONGTYPE no hash")), Fail, "TYPE :lh:epoch"),
-        (&|it| it.epoch = Err(Gap::DeniedKey), Unknown, "ACL SETUSER app +hmget ~:lh:epoch"),
-        (&|it| it.epoch = Err(Gap::Absent), Unknown, "HMGET"),
+        (|it| it.epoch = Err(refused("WRONGTYPE no hash")), Fail, "TYPE :lh:epoch"),
+        (|it| it.epoch = Err(Gap::DeniedKey), Unknown, "ACL SETUSER app +hmget ~:lh:epoch"),
+        (|it| it.epoch = Err(Gap::Absent), Unknown, "HMGET"),
     ];
     for (change, verdict, words) in table {
         let found = faults(change);

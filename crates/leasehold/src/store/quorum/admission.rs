@@ -297,8 +297,8 @@ fn mixed_strictness(is_strict: bool, other: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "it {ours} strict, and {other} {theirs}; any node may forget, so a quorum has all nodes \
-             strict or none; it has no vote; switch all of them alike, by `leasehold strict on` or \
+            "it {ours} strict, and {other} {theirs}; any node may forget, so a quorum has all \
+             nodes strict or none; it has no vote; switch all of them alike, by `leasehold strict on` or \
              `off` with all URLs, and write the same `strict` into all URLs or leave it out"
         ),
     )

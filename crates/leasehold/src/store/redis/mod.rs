@@ -283,7 +283,7 @@ impl Store for RedisStore {
         // forgot. Such a request needs no terms.
         let terms = if ask.key.is_probe() { Terms::default() } else { self.shared.terms() };
         // Where a store does not know yet whether it is strict, its connection decides.
-        let never_hands_over = terms.strict.strict().is_some() || terms.copies.is_any();
+        let never_hands_over = terms.strict.strict().is_some() || !terms.copies.hand_over();
         let refused = match (&ask.line, never_hands_over) {
             (Line::Join { .. }, true) => Err(no_line(&ask.key)),
             _ => terms.allow(ask.ttl, &ask.key),

@@ -124,8 +124,7 @@ impl Scripted {
 
     fn call(&self) -> Call<'_> {
         let strictly = self.strictly.as_ref();
-        // Neither strict mode nor copies allow a hand-over.
-        let wakes = strictly.is_some() || self.copies.is_any();
+        let wakes = strictly.is_some() || !self.copies.hand_over();
         self.step.call(self.cold, strictly, wakes)
     }
 

@@ -160,6 +160,12 @@ impl Copies {
     pub fn is_any(self) -> bool {
         self != Self::default()
     }
+
+    /// Whether a release may grant the key to the next waiter, unless the server is strict. A
+    /// hand-over cannot take the key back if there are too few copies.
+    pub(super) fn hand_over(self) -> bool {
+        !self.is_any()
+    }
 }
 
 impl Terms {
@@ -170,11 +176,10 @@ impl Terms {
         confirm: false,
     };
 
-    /// Whether a release may grant the key to the next waiter, as far as is known. A hand-over
-    /// cannot check whether the server has forgotten its leases, and cannot take the key back if
-    /// there are too few copies.
+    /// Whether a release surely may grant the key to the next waiter. A hand-over cannot check
+    /// whether the server has forgotten its leases.
     pub(super) fn hand_over(&self) -> bool {
-        self.strict == Strictness::No && !self.copies.is_any()
+        self.strict == Strictness::No && self.copies.hand_over()
     }
 
     /// Checks that a lease may last this long, lock delay included.

@@ -314,7 +314,8 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
     ),
     (
         "redis://h?strict=yes",
-        "+PONG\r\n*1\r\n$-1\r\n$14\r\n# S\r\nrun_id:a1\r\n-NOPERM this user has no permissions to run 'info'",
+        "+PONG\r\n*1\r\n$-1\r\n\
+         $14\r\n# S\r\nrun_id:a1\r\n-NOPERM this user has no permissions to run 'info'",
         ErrorKind::Denied,
         "strict mode needs INFO",
         "allow the user `+info`",
@@ -363,7 +364,8 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
     ),
     (
         "redis://h?replicas=majority",
-        "+PONG\r\n*1\r\n$-1\r\n:0\r\n-NOPERM this user has no permissions to run the 'info' command",
+        "+PONG\r\n*1\r\n$-1\r\n\
+         :0\r\n-NOPERM this user has no permissions to run the 'info' command",
         ErrorKind::Denied,
         "`replicas=majority` needs INFO",
         "allow the user `+info`",
@@ -377,14 +379,16 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
     ),
     (
         "redis://h?fsync=yes",
-        "+PONG\r\n*1\r\n$-1\r\n-ERR WAITAOF cannot be used when numlocal is set but appendonly is off.",
+        "+PONG\r\n*1\r\n$-1\r\n\
+         -ERR WAITAOF cannot be used when numlocal is set but appendonly is off.",
         ErrorKind::Config,
         "needs an append-only file",
         "set `appendonly yes` on the server, or leave `fsync` out",
     ),
     (
         "redis://h?fsync=yes",
-        "+PONG\r\n*1\r\n$-1\r\n-ERR unknown command 'WAITAOF', with args beginning with: '1' '0' '1'",
+        "+PONG\r\n*1\r\n$-1\r\n\
+         -ERR unknown command 'WAITAOF', with args beginning with: '1' '0' '1'",
         ErrorKind::Unsupported,
         "needs WAITAOF",
         "use Redis 7.2 or later, or leave `fsync` out",
