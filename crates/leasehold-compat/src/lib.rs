@@ -39,9 +39,9 @@
 //!   release in the background what one value asks for twice. All of these types ask twice with one
 //!   value, so the first call reports such a store as `Config`. Give the servers of a quorum to
 //!   [`redsync`], or use [`leasehold::Mutex`].
-//! - A strict server (`?strict=yes`) that may have forgotten who holds the key answers neither
-//!   *free* nor *taken*, but [`Unavailable`](leasehold::ErrorKind::Unavailable). Nothing was
-//!   granted then, and the message says how long this lasts.
+//! - A strict server that may have forgotten who holds the key answers neither *free* nor *taken*,
+//!   but [`Unavailable`](leasehold::ErrorKind::Unavailable). Nothing was granted then, and the
+//!   message says how long this lasts.
 //! - On a store other than Redis, an acquire of a free key may answer *taken*: if others wait in
 //!   line, the first of them gets the key.
 

@@ -112,8 +112,8 @@ impl Mutex {
     }
 
     /// Sets how long the store keeps the lock if this process dies or cannot reach the store. From
-    /// 10 ms to 24 h. On a Redis server with `strict=yes`, at most 60 s including the lock delay.
-    /// Default: the client's ttl, which is 10 s unless set.
+    /// 10 ms to 24 h. In [strict mode](crate::store::Capabilities::strict), at most 60 s including
+    /// the lock delay. Default: the client's ttl, which is 10 s unless set.
     ///
     /// With a short ttl, others wait less after a crash. With a long ttl, the lock survives longer
     /// outages of the store. The ttl does not limit the work: the library renews the lease. The

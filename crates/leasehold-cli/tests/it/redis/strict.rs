@@ -158,3 +158,25 @@ fn a_reason_or_a_key_that_cannot_be_used_is_refused() {
     shows(seen.code(0), &["strict mode is on", "red"]);
     assert!(!seen.stdout.contains(['\u{1b}', '\u{7}']), "{:?}", seen.stdout);
 }
+
+#[test]
+fn a_client_that_is_strict_where_others_are_not_is_warned_once() {
+    let world = World::redis();
+    let warnings = |options: &str| {
+        let mut command = world.bare();
+        command.args(["--url", &url_of(&world, "", options), "-v", "inspect", "x"]);
+        let done = finish(command);
+        done.code(0).stderr.matches("clients without `strict=yes` are not kept out").count()
+    };
+    assert_eq!([warnings("/0?strict=yes"), warnings(""), warnings("/0?strict=no")], [1, 0, 0]);
+    // A renewal has a connection of its own.
+    let run_id = super::info(&world, "server", "run_id");
+    world.server().command(&["HSET", ":lh:epoch", "run", &run_id]);
+    let mut command = world.bare();
+    let url = url_of(&world, "", "/0?strict=yes");
+    command.args(["--url", &url, "-v", "run", "x", "--ttl", "300ms", "--", "sleep", "0.5"]);
+    let done = finish(command);
+    assert_eq!(done.code(0).stderr.matches("are not kept out").count(), 1, "{}", done.stderr);
+    strict(&world, &[&world.url()], &["on"]).code(0);
+    assert_eq!(warnings("/0?strict=yes"), 0);
+}

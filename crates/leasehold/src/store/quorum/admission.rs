@@ -298,8 +298,8 @@ fn mixed_strictness(is_strict: bool, other: &str) -> Error {
         ErrorKind::Config,
         format!(
             "it {ours} strict, and {other} {theirs}; any node may forget, so a quorum has all \
-             nodes strict or none; it has no vote; switch all of them alike, by `leasehold strict on` or \
-             `off` with all URLs, and write the same `strict` into all URLs or leave it out"
+             nodes strict or none; it has no vote; run `leasehold strict on` (or `off`) with all \
+             URLs, and write the same `strict` into all of them, or into none"
         ),
     )
 }

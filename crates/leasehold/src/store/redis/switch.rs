@@ -40,13 +40,11 @@ pub struct Act {
 }
 
 impl Act {
-    /// Whether a record switches its database on. Anything but `off` does: that is the safe side if
-    /// somebody wrote it by hand.
+    /// Whether a record switches its database on. Any word but `off` does: that is the safe side if
+    /// somebody wrote it by hand. `switch.lua` decides in the same way.
     pub(super) fn switches_on(record: &[u8]) -> bool {
-        record
-            .split(|byte| *byte == b' ')
-            .find(|word| !word.is_empty())
-            .is_some_and(|word| word != b"off")
+        let word = record.split(|byte| *byte == b' ').next().unwrap_or_default();
+        !word.is_empty() && word != b"off"
     }
 
     /// Reads a record. `None` if it is empty.
@@ -201,7 +199,7 @@ mod tests {
             assert_eq!(act, expected, "{record}");
             assert_eq!(Act::switches_on(record.as_bytes()), is_on, "{record}");
         }
-        for record in ["", " "] {
+        for record in ["", " ", " on"] {
             assert_eq!(Act::read(record.as_bytes()), None);
             assert!(!Act::switches_on(record.as_bytes()));
         }

@@ -2,7 +2,8 @@
 -- scripts of an acquire request. It answers the request if the key is free and the server is
 -- quarantined. It does not affect holders: they can repeat their request, renew and release.
 -- KEYS  lock, epoch
---   epoch  HASH  without a time to live, so that no policy evicts it as about to expire:
+--   epoch  HASH  without a time to live, so that no policy evicts it as about to expire. Its field
+--                `switch` belongs to switch.lua. The other fields:
 --                run     the run id of the process that the data was last seen in. With another one
 --                        or none, this process has forgotten the leases of that process, or the
 --                        data was deleted
