@@ -111,3 +111,52 @@ fn with_one_down_the_one_that_is_quarantined_is_what_is_missing() {
         assert!(text.contains("no new locks for"), "each node is named with its reason: {text}");
     });
 }
+
+/// The servers are switched one by one, and the URLs say nothing.
+#[test]
+fn a_node_that_is_not_as_strict_as_those_that_vote_gets_no_vote() {
+    Scene::play(3, async |scene| {
+        let connect = async || {
+            let mut nodes = Vec::new();
+            for (server, faults) in scene.servers.iter().zip(&scene.faults) {
+                let node = redis_by(server, &scene.host, "")().await;
+                nodes.push(AnyStore::new(faults.decorate(node)));
+            }
+            let host: Arc<dyn leasehold::host::Host> = scene.host.clone();
+            leasehold::store::Quorum::connect(nodes, host).await
+        };
+        let switch = |number: usize| {
+            let record = ["HSET", ":lh:epoch", "switch", "on 1 anna@web-3 "];
+            scene.servers[number].server().command(&record);
+        };
+        let is_refused = async || {
+            let error = connect().await.expect_err("a mix");
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            let text = error.to_string();
+            assert!(text.contains("a quorum has all nodes strict or none"), "{text}");
+        };
+        connect().await.expect("none is strict");
+        switch(0);
+        is_refused().await;
+        switch(1);
+        is_refused().await;
+        // Found later, it never votes.
+        scene.faults[2].all_from_now_on(Fault::Refuse);
+        let quorum = connect().await.expect("two of three, both strict");
+        let builder = Client::with_store(quorum).host(scene.host.clone()).ttl(TTL);
+        let client = builder.identity(leasehold::Identity::anonymous()).connect().await;
+        let client = client.expect("connected");
+        scene.faults[2].end_outage();
+        for _ in 0..3 {
+            let guard = client.mutex("a").lock().await.expect("two of three");
+            assert_eq!(guard.release().await.expect("answered"), Release::Released);
+            scene.host.advance(ms(1_100)).await;
+        }
+        scene.faults[1].all_from_now_on(Fault::Refuse);
+        let error = client.mutex("a").try_lock().await.expect_err("one of three");
+        assert!(error.to_string().contains("it is not strict, and"), "{error}");
+        switch(2);
+        scene.faults[1].end_outage();
+        connect().await.expect("all are strict");
+    });
+}
