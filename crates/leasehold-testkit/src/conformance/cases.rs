@@ -85,6 +85,7 @@ macro_rules! for_each_case {
             }
             watching {
                 a_release_before_a_watching_place_frees_the_key_and_wakes_it,
+                an_eviction_wakes_who_watches,
                 a_watching_place_holds_nobody_up,
                 a_newcomer_gives_way_once_to_who_watches,
                 a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask,

@@ -28,6 +28,22 @@ pub(super) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 
+/// As by a release.
+pub(super) async fn an_eviction_wakes_who_watches(world: &World) {
+    let capabilities = world.capabilities();
+    if !capabilities.browse || capabilities.hints == Reach::Nobody {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).watch(3_000).send().await);
+    world.settle().await;
+    let seen = anna.owner().as_str().as_bytes().to_vec();
+    world.browse().evict(key("a"), seen, "a test".to_owned()).await.expect("answered");
+    bert.hint(|hint| (*hint == Hint::MaybeFree { key: key("a") }).then_some(())).await;
+    granted(bert.ask(&key("a")).watch(3_000).send().await);
+}
+
 /// Keeping the key for that place could block the line for ever.
 pub(super) async fn a_watching_place_holds_nobody_up(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());

@@ -188,6 +188,18 @@ impl Sentinels {
         });
     }
 
+    /// Makes all sentinels forget the primary. Nobody can ask for it from then on.
+    ///
+    /// # Panics
+    ///
+    /// If a sentinel does not answer.
+    pub fn forget_primary(&self) {
+        for sentinel in &self.sentinels {
+            let said = sentinel.ask(&["SENTINEL", "REMOVE", PRIMARY]);
+            assert!(matches!(said, Some(Reply::Status(_))), "{said:?}");
+        }
+    }
+
     /// Waits until a sentinel names another server than the one at this port.
     ///
     /// # Panics

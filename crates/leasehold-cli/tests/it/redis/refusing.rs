@@ -78,6 +78,20 @@ fn a_watching_ls_warns_once_of_a_key_of_another_type() {
 }
 
 #[test]
+fn a_watching_ls_warns_of_each_outage() {
+    let world = World::redis();
+    let mut watch = start(world.leasehold(["ls", "--watch=100ms", "--json"]));
+    watch.line();
+    for name in ["a", "c"] {
+        world.server().kill();
+        watch.expect_message("store-silent");
+        world.server().restart();
+        finish(world.leasehold(["acquire", name, "--ttl", "1m"])).code(0);
+        while !watch.line().contains(&format!("\"name\":\"{name}\"")) {}
+    }
+}
+
+#[test]
 fn a_key_of_another_type_ends_with_78_and_is_left_as_it_was() {
     let world = World::redis();
     world.server().command(&["RPUSH", "y", "data"]);

@@ -93,6 +93,19 @@ fn what_is_said_again_later_is_heard_again() {
     });
 }
 
+/// The key may have been taken and freed again since the majority was heard.
+#[test]
+fn what_a_node_says_again_at_once_is_heard_again() {
+    play(&[3], 0..10, async |scene| {
+        scene.faults.iter().for_each(|faults| faults.delay_up_to(ms(20)));
+        let hints = [(0, free()), (1, free()), (1, free())];
+        let (sent, heard) = heard(scene, &hints).await;
+        let [(at, _), (again, _)] = &heard[..] else { panic!("heard {heard:?}") };
+        assert_eq!(*at, sent);
+        assert!(again.since(sent) <= ms(40), "{:?}", again.since(sent));
+    });
+}
+
 /// No single node can give away a lock that takes a majority.
 #[test]
 fn a_grant_that_a_node_speaks_of_is_no_grant() {

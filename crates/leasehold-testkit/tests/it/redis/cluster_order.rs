@@ -23,7 +23,7 @@ struct Nodes(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// The node that has all slots, as both say.
+    /// The node that has the slot of `a`, as both say. The second has slot 0, the first the rest.
     owner: i64,
     /// What the nodes say to scripts. With nothing left, they redirect to the owner or answer 1.
     answers: VecDeque<Result<Value, Refused>>,
@@ -69,9 +69,13 @@ impl Nodes {
         let answer = match &*words[0] {
             "CLUSTER" if words[1] == "INFO" => Ok(bytes(&epoch)),
             "CLUSTER" => {
-                let node = Value::Array(vec![bytes("node"), Value::Int(owner)]);
-                let range = vec![Value::Int(0), Value::Int(16_383), node];
-                Ok(Value::Array(vec![Value::Array(range)]))
+                let range = |(first, last, port)| {
+                    let node = Value::Array(vec![bytes("node"), Value::Int(port)]);
+                    Value::Array(vec![Value::Int(first), Value::Int(last), node])
+                };
+                let ranges =
+                    [(0, 0, 2), (1, SLOT - 1, 1), (SLOT, SLOT, owner), (SLOT + 1, 16_383, 1)];
+                Ok(Value::Array(ranges.map(range).into()))
             }
             "ASKING" => {
                 state.seen.push((port.into(), "ASKING".to_owned()));
@@ -394,6 +398,31 @@ fn a_node_is_asked_right_behind_asking() {
         assert_eq!(nodes.seen(), [sent(1, acquires), sent(2, "ASKING"), sent(2, acquires)]);
         let _acquired = store.acquire(ask("bert")).await;
         assert_eq!(nodes.seen(), [sent(1, "bert acquires")], "the slot is still there");
+    });
+}
+
+/// The first node may have lost numbers in between, as by two failovers.
+#[test]
+fn a_node_that_has_a_slot_again_is_not_trusted_with_its_counter() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        let granted = || Ok(Value::Array([1, 7, 1].map(Value::Int).into()));
+        for (before, owner) in [(1, 1), (1, 1), (1, 2), (2, 1), (1, 1)] {
+            let moved = (before != owner).then(|| format!("MOVED {SLOT} node:{owner}"));
+            nodes.state().owner = owner;
+            nodes.state().answers = moved.map(|text| Err(Refused(text))).into_iter().collect();
+            nodes.state().answers.push_back(granted());
+            let mut ask = ask("anna");
+            ask.reserve = 1;
+            store.acquire(ask).await.expect("granted");
+            // The map is read meanwhile, and says nothing new.
+            pass(host, Duration::from_millis(200)).await;
+        }
+        let seen = nodes.seen();
+        let warm: Vec<_> = seen.iter().filter(|(_, what)| what.ends_with("warm counter")).collect();
+        // The second ask, and the one that hears that the slot has moved.
+        let by_warm = sent(1, "anna acquires by a warm counter");
+        assert_eq!(warm, [&by_warm; 2], "{seen:?}");
     });
 }
 

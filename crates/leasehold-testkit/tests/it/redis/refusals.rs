@@ -11,9 +11,9 @@ use leasehold::core::token::ClientId;
 use leasehold::host::SystemHost;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{
-    Acquired, Ask, Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Store,
+    Acquired, AnyStore, Ask, Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Store,
 };
-use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
+use leasehold::{Client, Error, ErrorKind, Key, OwnerToken, Ttl};
 use leasehold_testkit::servers::{PATIENCE, RedisServer, Reply, version};
 
 use super::connecting::cluster_node;
@@ -154,6 +154,29 @@ async fn a_server_out_of_memory_grants_nothing_and_still_renews_and_releases() {
     let renewed = renew(&store, "held").await.expect("renewed");
     assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
     assert_eq!(release(&store, "held").await.expect("released"), Released::Freed);
+}
+
+/// The record is refused as well, and written again later.
+#[tokio::test]
+async fn a_holder_is_recorded_once_the_server_has_memory_again() {
+    let server = RedisServer::start();
+    let store = AnyStore::new(store(&server.url()).await);
+    let client = Client::with_store(store).connect().await.expect("the store is open");
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let full = client.mutex("a").try_lock().await.expect_err("out of memory");
+    assert_eq!(full.kind(), ErrorKind::Unavailable, "{full}");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let held = client.mutex("a").lock().await.expect("it is free");
+    let mut is_recorded = false;
+    for _ in 0..1_000 {
+        let seen = client.inspect("a").await.expect("answered");
+        is_recorded |= seen.holders[0].client.is_some();
+        if is_recorded {
+            break;
+        }
+        held.renew().await.expect("renewed");
+    }
+    assert!(is_recorded);
 }
 
 #[tokio::test]

@@ -147,6 +147,24 @@ async fn a_name_that_no_sentinel_knows_and_servers_that_are_none_are_refused() {
     check(connect(&no_sentinel).await, ErrorKind::Unavailable, "no server listens there");
 }
 
+/// Somebody may be about to name it to them again.
+#[tokio::test]
+async fn sentinels_that_forgot_the_primary_are_asked_again() {
+    let all = Sentinels::builder().replicas(0).start();
+    let client = client(&all.url()).await;
+    drop(lock(&client, "a").await);
+    let server = all.primary();
+    all.forget_primary();
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let error = loop {
+        match client.mutex("a").try_lock().await {
+            Err(error) if error.to_string().contains("sentinel") => break error,
+            _ => {}
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
 /// As long as the sentinels have not noticed, they name a server that is a replica by now.
 #[tokio::test]
 async fn a_replica_is_refused_though_the_sentinels_name_it() {

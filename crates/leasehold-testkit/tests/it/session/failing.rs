@@ -184,6 +184,28 @@ fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
     }
 }
 
+/// What an asker knew of an outage goes with it. The task behind it asks anew and gets an answer.
+#[test]
+fn a_wait_that_ends_after_an_outage_ends_as_taken() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        let (asker, next) = (client.mutex("a"), client.mutex("a").ttl(ms(5_000)));
+        let last = next.clone();
+        let mut asking = Box::pin(asker.lock());
+        assert!(scene.host.within(ms(10), &mut asking).await.is_none());
+        let _next = scene.host.task(async move { next.lock().await.map(drop) });
+        scene.pass(ms(10)).await;
+        let waiting = scene.host.task(async move { last.lock_timeout(ms(4_000)).await });
+        scene.faults.from_now_on(Request::Acquire, Fault::Refuse);
+        assert!(scene.host.within(ms(2_000), &mut asking).await.is_none());
+        scene.faults.heal();
+        drop(asking);
+        let error = waiting.await.expect_err("taken");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
+    });
+}
+
 /// An outage of a day is no reason to ask forty times a second for a day.
 #[test]
 fn a_release_that_is_not_answered_is_repeated_ever_more_rarely() {

@@ -7,7 +7,8 @@ use leasehold::store::Hint;
 use leasehold::{Client, Key, Mutex};
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{Scene, ms, play};
+use super::{Scene, ms, play, play_on};
+use crate::stores;
 
 const LONG: Duration = Duration::from_secs(3_600);
 
@@ -79,6 +80,21 @@ fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
         drop(guard);
         assert!(again.await.is_held());
     });
+}
+
+/// A client that never waited listens from then on. Without that, only its renewals would tell.
+#[test]
+fn who_keeps_an_idle_lock_on_a_server_hears_that_another_client_waits() {
+    for seed in 0..5 {
+        play_on(stores::redis, seed, async |scene| {
+            let (client, other) = (scene.client().await, scene.client().await);
+            drop(mutex(&client).lock().await.expect("free"));
+            scene.pass(ms(300)).await;
+            let waiting = other.mutex("a");
+            let guard = scene.host.within(ms(100), waiting.lock()).await;
+            assert!(guard.expect("soon").expect("in turn").is_held());
+        });
+    }
 }
 
 /// As soon as the hint arrives, and not only when the driver wakes next.

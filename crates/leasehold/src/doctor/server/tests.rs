@@ -379,6 +379,12 @@ fn sentinels_that_cannot_fail_over_in_time_are_named() {
     assert_eq!(faults(|it| it.sentinels = vec![sentinel("5000", "2", "2")]), []);
     assert_found(&[
         (|it| it.sentinels = vec![sentinel("30000", "2", "2")], "down-after", Warn, "30 s"),
+        (
+            |it| it.sentinels = ["5000", "30000"].map(|ms| sentinel(ms, "2", "2")).into(),
+            "down-after",
+            Warn,
+            "30 s",
+        ),
         (|it| it.sentinels = vec![sentinel("5000", "1", "2")], "sentinels", Warn, "know 2"),
         (|it| it.sentinels = vec![sentinel("5000", "2", "1")], "sentinels", Warn, "quorum 2"),
         (

@@ -214,6 +214,21 @@ fn a_release_that_finds_another_holder_is_warned_of() {
     });
 }
 
+/// Its first request ended the lease, so the second finds none.
+#[test]
+fn a_release_that_is_repeated_is_no_loss() {
+    play(Level::WARN, async |scene, listener| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.next(Request::Release, Fault::LoseReply);
+        let error = guard.release().await.expect_err("no answer");
+        assert_eq!(error.kind(), ErrorKind::Unknown);
+        scene.pass(ms(500)).await;
+        assert_eq!(scene.faults.count(Request::Release), 2);
+        assert_eq!(listener.messages(), [""; 0]);
+    });
+}
+
 #[test]
 fn a_log_holds_no_owner_token() {
     play(Level::TRACE, async |scene, listener| {

@@ -187,6 +187,33 @@ fn who_comes_near_the_front_is_told_to_ask_and_nobody_behind() {
     assert_eq!(hint, Hint::MaybeFree { key: key("a") });
 }
 
+#[test]
+fn each_who_comes_near_the_front_is_told_when_several_places_die() {
+    let world = World::new();
+    let other = world.open_belled();
+    let there = [3, 4, 5].map(|number| (number, world.open_belled()));
+    let watched = there.each_ref().map(|(number, store)| watch(store, &client(*number)));
+    let held = Ask { ttl: ttl(60_000), ..ask("a", owner(1, 1)) };
+    granted(run(other.acquire(held)));
+    for number in 0..3 {
+        is_taken(run(other.acquire(join("a", owner(2, number), 1))));
+    }
+    world.clock.advance(Duration::from_secs(2));
+    for number in 3..NEAR as u8 {
+        is_taken(run(other.acquire(join("a", owner(2, number), 1))));
+    }
+    for (number, store) in &there {
+        is_taken(run(store.acquire(join("a", owner(*number, 1), 1))));
+        settle(store);
+    }
+    world.clock.advance(Duration::from_secs(1));
+    is_taken(run(other.acquire(join("a", owner(2, 3), 2))));
+    for (_sink, hints) in &watched {
+        let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
+        assert_eq!(hint, Hint::MaybeFree { key: key("a") });
+    }
+}
+
 /// The client pauses longer than the place life it requested.
 #[test]
 fn a_place_far_back_lives_until_its_client_asks_again() {

@@ -104,6 +104,21 @@ fn a_forgotten_counter_begins_above_where_it_ended() {
     assert!(next > token, "{next} after {token}");
 }
 
+/// The last lock to be forgotten need not have it.
+#[test]
+fn a_new_counter_begins_above_the_highest_that_was_forgotten() {
+    let world = World::new();
+    let store = world.open();
+    granted(run(store.acquire(ask("b", owner(1, 1)))));
+    world.clock.advance(Duration::from_secs(1));
+    let highest = granted(run(store.acquire(ask("a", owner(1, 1)))));
+
+    pass_idle_time(&world, &store);
+    world.clock.set_wall(1);
+    let next = granted(run(store.acquire(ask("c", owner(1, 2)))));
+    assert!(next > highest, "{next} after {highest}");
+}
+
 #[test]
 fn what_is_in_use_is_not_forgotten() {
     let world = World::new();
