@@ -156,11 +156,12 @@ pub(super) fn unknown_in(url: &str) -> Option<usize> {
     Some(unknown + 1)
 }
 
-pub(super) const UNKNOWN: &str = "there is no such option; the options are `strict`, `replicas`, `fsync`, \
-                       `confirm`, `db` for a socket, `ca`, `cert`, `key` and `tls_name` for \
-                       TLS, and `sentinel_user`, `sentinel_password` and `sentinel_tls`; write \
-                       user and password of a server as `USER:PASSWORD@` before the host or the \
-                       path";
+/// Why an unknown option is refused.
+pub(super) const UNKNOWN: &str = "there is no such option; the options are `strict`, `replicas`, \
+                                  `fsync`, `confirm`, `db` for a socket, `ca`, `cert`, `key` and \
+                                  `tls_name` for TLS, and `sentinel_user`, `sentinel_password` and \
+                                  `sentinel_tls`; write user and password of a server as \
+                                  `USER:PASSWORD@` before the host or the path";
 
 impl Terms {
     /// The terms as options of a URL, with `&` between them.
