@@ -21,7 +21,7 @@ const TAKEN_MAX: usize = 48 << 20;
 const SENT_MAX: usize = 512 << 20;
 
 /// The answers to the first requests of a client that asks.
-const ASKED: &[&str] = &["+PONG\r\n:0\r\n"];
+const ASKED: &[&str] = &["+PONG\r\n*1\r\n$-1\r\n"];
 
 /// The answers to the first requests of a client that wants to listen.
 const LISTENED: &[&str] = &["+PONG\r\n", "%0\r\n+OK\r\n"];

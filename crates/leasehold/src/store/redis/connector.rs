@@ -130,7 +130,7 @@ pub struct Access {
     pub(super) terms: Terms,
     /// Whether the server must say that it is a primary.
     pub(super) primary: bool,
-    /// Whether the database says if it is strict.
+    /// What the connections of one store have found out about strict mode.
     pub(super) settled: Settled,
 }
 
