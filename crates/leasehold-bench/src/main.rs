@@ -16,13 +16,13 @@ mod hot;
 mod idle;
 mod peer;
 mod quorum;
+mod reach;
 mod recording;
 mod renew;
 mod requests;
 mod roundtrip;
 mod samples;
 mod throughput;
-mod tls;
 mod usage;
 mod waiters;
 mod yardstick;
@@ -83,6 +83,13 @@ enum Scenario {
     /// One client locks and releases over TLS, and another one over plain TCP. It starts a private
     /// server of its own
     Tls {
+        /// How many pairs of lock and release
+        #[arg(long, default_value_t = 6_000)]
+        pairs: usize,
+    },
+    /// One client locks and releases at a primary with sentinels and in a cluster, and another one at
+    /// a server alone. It starts private servers of its own
+    Deployments {
         /// How many pairs of lock and release
         #[arg(long, default_value_t = 6_000)]
         pairs: usize,
@@ -191,7 +198,8 @@ impl Scenario {
         let report = match self {
             Self::Roundtrip { pairs } => roundtrip::measure(url, pairs).await?,
             Self::Failover { rounds } => failover::measure(rounds).await?,
-            Self::Tls { pairs } => tls::measure(pairs).await?,
+            Self::Deployments { pairs } => reach::measure_deployments(pairs).await?,
+            Self::Tls { pairs } => reach::measure_tls(pairs).await?,
             Self::Throughput { rounds, ms } => throughput::measure(url, rounds, ms).await?,
             Self::Handoff { rounds } => handoff::measure(url, rounds).await?,
             Self::Hot { rounds, ms } => hot::measure(url, rounds, ms).await?,

@@ -36,6 +36,9 @@ pub(super) struct Attempt {
     not_before: Option<Moment>,
     /// Whether the store may know the token.
     known: bool,
+    /// Whether nobody knows what became of an ask with this token. It may still arrive, even after
+    /// the answer to a later one.
+    is_at_large: bool,
     /// Why the store did not answer the last ask, or grants nothing at all.
     outage: Option<Error>,
     /// Dropped last: by then the registry counts the new lease or the release, so a shutdown waits
@@ -87,6 +90,7 @@ impl Attempt {
             wake,
             not_before,
             known: false,
+            is_at_large: false,
             outage: None,
             _counted: counted,
         })
@@ -174,8 +178,9 @@ impl Attempt {
             }
             Ok(Acquired::Refused(refusal)) => self.refused(now, known_before, refusal),
             Err(error) => {
-                if error.kind() != ErrorKind::Unknown {
-                    self.known = known_before;
+                match error.kind() {
+                    ErrorKind::Unknown => self.is_at_large = true,
+                    _ => self.known = known_before,
                 }
                 self.failed(now, error)
             }
@@ -184,8 +189,11 @@ impl Attempt {
 
     fn refused(&mut self, now: Moment, known_before: bool, refusal: &Refusal) -> NextAsk {
         match refusal.token {
-            // The store may know a place of the token, and no more.
-            Afterwards::Keep => self.known = self.wake.is_some() && !self.spec.unqueued,
+            // The store may know a place of the token, or an ask of it that is late, and no more.
+            Afterwards::Keep => {
+                let has_place = self.wake.is_some() && !self.spec.unqueued;
+                self.known = has_place || self.is_at_large;
+            }
             Afterwards::Leave => {
                 // Nodes of a quorum may have granted what others could not copy.
                 if known_before || matches!(refusal.why, Why::TooFewCopies(_)) {
@@ -193,7 +201,13 @@ impl Attempt {
                 }
                 self.take_fresh_token();
             }
-            Afterwards::Spent => self.take_fresh_token(),
+            Afterwards::Spent => {
+                // The store ended the last ask with it, and knows nothing of an earlier one.
+                if self.is_at_large {
+                    self.session.release_in_background(self.lease_id(), &self.spec);
+                }
+                self.take_fresh_token();
+            }
         }
         let &Refusal { retry_in, ahead, .. } = refusal;
         let host = Arc::clone(&self.session.host);
@@ -235,7 +249,7 @@ impl Attempt {
 
     /// Goes on by a fresh token.
     fn take_fresh_token(&mut self) {
-        self.known = false;
+        (self.known, self.is_at_large) = (false, false);
         let spent = std::mem::replace(&mut self.owner, self.session.fresh_token());
         if let Some(wake) = &self.wake {
             self.session.lines.with(&self.spec.key, |line| {

@@ -304,6 +304,23 @@ fn a_counter_is_warm_only_while_no_node_has_failed_over() {
 }
 
 #[test]
+fn an_answered_request_that_nobody_polls_holds_no_other_up() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        let parked = store.acquire(ask("anna"));
+        pass(host, Duration::from_millis(10)).await;
+        nodes.state().owner = 2;
+        let _renewed = store.renew(Renewal::new(lease("bert"), Ttl::DEFAULT)).await;
+        nodes.seen();
+        let begun = host.now();
+        let _acquired = store.acquire(ask("carl")).await;
+        assert_eq!(nodes.seen(), [sent(2, "carl acquires")]);
+        assert!(host.now().since(begun) < Duration::from_millis(10));
+        drop(parked);
+    });
+}
+
+#[test]
 fn a_new_request_queues_behind_one_that_pauses() {
     let nodes = Nodes::new();
     play(&nodes, async |host, store| {

@@ -48,6 +48,26 @@ fn a_try_that_ends_unknown_is_released_in_the_background() {
     }
 }
 
+/// The first ask may still arrive when the key is free: on a connection that was given up, or at a
+/// node of a quorum that was late.
+#[test]
+fn a_try_that_finds_the_key_taken_gives_back_what_an_ask_without_an_answer_may_get_later() {
+    play(0..10, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        scene.faults.next(Request::Acquire, Fault::LoseRequest);
+        let taken = client.mutex("a").try_lock().await.expect("answered in the end");
+        assert!(taken.is_none());
+        scene.host.settle().await;
+        assert_eq!(scene.faults.count(Request::Release), 1);
+        // Without such an ask, there is nothing to give back.
+        assert!(client.mutex("a").try_lock().await.expect("answered").is_none());
+        scene.host.settle().await;
+        assert_eq!(scene.faults.count(Request::Release), 1);
+        held.release().await.expect("answered");
+    });
+}
+
 /// Even if the release meets the same outage.
 #[test]
 fn a_release_in_the_background_is_repeated_until_the_store_answers() {

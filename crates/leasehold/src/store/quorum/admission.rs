@@ -299,7 +299,8 @@ fn mixed_strictness(is_strict: bool, other: &str) -> Error {
         format!(
             "it {ours} strict, and {other} {theirs}; any node may forget, so a quorum has all \
              nodes strict or none; it has no vote; run `leasehold strict on` (or `off`) with all \
-             URLs, and write the same `strict` into all of them, or into none"
+             URLs, write the same `strict` into all of them, or into none, and start this program \
+             again"
         ),
     )
 }

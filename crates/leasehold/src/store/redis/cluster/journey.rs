@@ -94,19 +94,12 @@ impl Journey {
         leg.hops = 0;
     }
 
-    /// Sends the request to another node, after all that was sent there before. Returns it if that
-    /// is not possible.
-    pub(super) fn go(
-        self: Arc<Self>,
-        to: Member,
-        asking: bool,
-        answering: Answering,
-    ) -> Option<Unsent> {
+    /// Sends the request to another node, after all that was sent there before.
+    pub(super) fn go(self: Arc<Self>, to: Member, asking: bool, answering: Answering) -> Gone {
         self.stops();
         let node = Arc::clone(&to.node);
         let mut leg = self.leg();
         leg.redirected = true;
-        // The old node may go with its last handle, so not under the lock.
         let left = mem::replace(&mut leg.at, to);
         drop(leg);
         // Requests behind `ASKING` keep their order at their node. New ones still go to the owner,
@@ -116,8 +109,25 @@ impl Journey {
         }
         let way = self.way;
         let unsent = node.wire(way).pass(Passed { request: self, answering, asking });
-        drop(left);
-        unsent
+        Gone { unsent, _left: left }
+    }
+}
+
+/// What is left of a request that was sent to another node.
+#[must_use = "it is ended when no lock is held"]
+pub(super) struct Gone {
+    /// The request, if it could not be sent.
+    unsent: Option<Unsent>,
+    /// The old node, which may go with its last handle.
+    _left: Member,
+}
+
+impl Gone {
+    /// Ends it. Call this when no lock is held.
+    pub(super) fn end(self) {
+        if let Some(unsent) = self.unsent {
+            unsent.refuse();
+        }
     }
 }
 
@@ -137,6 +147,10 @@ impl Redirect for Journey {
         self.deadline
     }
 
+    fn was_answered(&self) {
+        self.stops();
+    }
+
     fn was_refused(self: Arc<Self>, refusal: NoAnswer, answering: Answering) {
         let from = Arc::clone(&self.leg().at.place);
         let meaning = match &refusal {
@@ -153,6 +167,8 @@ pub(super) struct Routed(pub(super) Arc<Journey>);
 
 impl Request for Routed {
     fn command(&mut self, known: &mut Known) -> Command {
+        // Sent for the first time, or again to a server that lacked the script.
+        self.0.departs();
         self.0.leg().request.command(known)
     }
 

@@ -136,8 +136,7 @@ impl Cluster {
     ) -> impl Future<Output = Result<Reply, Error>> + Send + 'static + use<> {
         self.watch_over();
         let lane = request.slot().map(|slot| (way, slot));
-        let owner = self.choose(lane);
-        let waits = lane.is_some_and(|lane| self.must_wait(lane, &owner));
+        let (owner, waits) = self.choose(lane);
         let node = Arc::clone(&owner.node);
         let deadline = self.host.now() + limit;
         let journey = Arc::new(Journey::new(self, (way, lane), deadline, request, owner));
@@ -165,8 +164,8 @@ impl Cluster {
         }
     }
 
-    /// The node for the next request.
-    fn choose(&self, lane: Option<Lane>) -> Member {
+    /// The node for the next request, and whether it must wait for earlier ones.
+    fn choose(&self, lane: Option<Lane>) -> (Member, bool) {
         let now = self.host.now();
         let mut state = self.state();
         // Nobody has watched the map while it was not used. Meanwhile another node may have granted
@@ -176,10 +175,12 @@ impl Cluster {
             state.members.iter().for_each(Member::forget_counters);
             self.stale.notify_one();
         }
-        match lane {
-            Some((_, slot)) => state.owner(slot),
-            None => state.anybody(),
-        }
+        let Some(lane) = lane else { return (state.anybody(), false) };
+        let owner = state.owner(lane.1);
+        let is_queueing = state.queues.contains_key(&lane);
+        drop(state);
+        let waits = is_queueing || !self.elsewhere(lane, &owner).is_empty();
+        (owner, waits)
     }
 
     /// The slot is at this place now.
@@ -203,12 +204,14 @@ impl Cluster {
 
     /// The node at this place. `None` if there are too many.
     fn find(&self, state: &mut State, place: Place) -> Option<Member> {
-        let number = usize::from(state.map.number_of(place.clone())?);
-        if number == state.members.len() {
-            let member = state.former(&place).unwrap_or_else(|| self.member(place));
-            state.members.push(member);
+        if let Some(known) = state.members.iter().find(|known| *known.place == place) {
+            return Some(known.clone());
         }
-        state.members.get(number).cloned()
+        // Made first: it runs foreign code, and the map and the members change together.
+        let member = state.former(&place).unwrap_or_else(|| self.member(place.clone()));
+        state.map.number_of(place)?;
+        state.members.push(member.clone());
+        Some(member)
     }
 
     /// A node at a place that was not known before.
@@ -234,8 +237,11 @@ impl Cluster {
     /// Subscribes to the messages for `inbox` at any node: each gets all of them.
     pub(super) fn listen(&self, inbox: &ClientId) {
         let state = self.state();
-        if !state.members.iter().any(|member| member.node.hints.listens(inbox)) {
-            state.anybody().node.hints.listen(inbox);
+        let listens = state.members.iter().any(|member| member.node.hints.listens(inbox));
+        let first = state.anybody();
+        drop(state);
+        if !listens {
+            first.node.hints.listen(inbox);
         }
     }
 

@@ -4,22 +4,24 @@
 //! Two rules keep the order beyond that, for each way and slot:
 //!
 //! - While refused requests pause, later refused ones queue behind them, and so do new ones.
-//! - If requests are still under way at another node than the one that has the slot now, new ones
-//!   wait until these are answered: a refusal sends them to the new node.
+//! - New requests wait while another node than the one that has the slot now still owes answers to
+//!   earlier ones. If it refuses those, they reach the new node first.
 //!
-//! If a node fails, nothing is known of its requests, and later ones do not wait for them.
+//! A request that was already sent when an earlier one begins to pause may be served first. If a
+//! node fails, nothing is known of its requests, and later ones do not wait for them.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::journey::Journey;
+use super::journey::{Gone, Journey};
 use super::map::Refused;
 use super::{Cluster, Lane, Member};
+use crate::core::moment::Moment;
 use crate::store::redis::codec::command::NoAnswer;
-use crate::store::redis::servers::Node;
-use crate::store::redis::wire::redirect::{Answering, Unsent};
+use crate::store::redis::servers::{Node, Way};
+use crate::store::redis::wire::redirect::Answering;
 
 /// How long requests pause at first whose slot is on its way. Each next pause is twice as long, up
 /// to eight times as long as the first one.
@@ -38,6 +40,8 @@ pub(super) struct Queue {
     refused: VecDeque<Paused>,
     /// These were not sent yet.
     new: VecDeque<Paused>,
+    /// When the lane goes on. One task sleeps until then.
+    due: Option<Moment>,
 }
 
 /// A request that pauses.
@@ -53,63 +57,59 @@ struct Paused {
 pub(super) struct UnderWay(Vec<(Weak<Node>, usize)>);
 
 impl UnderWay {
-    fn count(&mut self, node: &Arc<Node>) -> &mut usize {
-        let position = self.0.iter().position(|(known, _)| known.as_ptr() == Arc::as_ptr(node));
-        let position = position.unwrap_or_else(|| {
-            self.0.push((Arc::downgrade(node), 0));
-            self.0.len() - 1
-        });
-        &mut self.0[position].1
+    fn count(&mut self, node: &Arc<Node>) -> Option<&mut usize> {
+        let of = self.0.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(node));
+        of.map(|(_, count)| count)
     }
 }
 
 impl Cluster {
     /// A request of the lane is sent to this node.
     pub(super) fn departed(&self, lane: Lane, node: &Arc<Node>) {
-        *self.under_way().entry(lane).or_default().count(node) += 1;
+        let mut under_way = self.under_way();
+        let of_lane = under_way.entry(lane).or_default();
+        match of_lane.count(node) {
+            Some(count) => *count += 1,
+            None => of_lane.0.push((Arc::downgrade(node), 1)),
+        }
     }
 
     /// A request of the lane has its answer, or will never have one.
     pub(super) fn arrived(&self, lane: Lane, node: &Arc<Node>) {
         let mut under_way = self.under_way();
         let Some(of_lane) = under_way.get_mut(&lane) else { return };
-        *of_lane.count(node) -= 1;
+        if let Some(count) = of_lane.count(node) {
+            *count = count.saturating_sub(1);
+        }
         of_lane.0.retain(|(_, count)| *count > 0);
         if of_lane.0.is_empty() {
             under_way.remove(&lane);
         }
     }
 
-    /// Whether a new request of the lane must wait for earlier ones.
-    pub(super) fn must_wait(&self, lane: Lane, owner: &Member) -> bool {
-        let is_queueing = self.state().queues.contains_key(&lane);
-        is_queueing || !self.elsewhere(lane, owner).is_empty()
-    }
-
     /// The other nodes at which requests of the lane are under way. A node without a connection
-    /// does not count: what was sent to it has no answer.
-    fn elsewhere(&self, lane: Lane, owner: &Member) -> Vec<Arc<Node>> {
+    /// does not count: what was sent to it has no answer. Acquires and releases may also queue for
+    /// a connection; renewals must not wait for a dead node.
+    pub(super) fn elsewhere(&self, lane: Lane, owner: &Member) -> Vec<Arc<Node>> {
         let nodes: Vec<_> = {
             let under_way = self.under_way();
             let Some(of_lane) = under_way.get(&lane) else { return Vec::new() };
             let nodes = of_lane.0.iter().map(|(node, _)| Weak::clone(node));
             nodes.filter(|node| node.as_ptr() != Arc::as_ptr(&owner.node)).collect()
         };
+        let may_answer = |node: &Arc<Node>| match lane.0 {
+            Way::Asks => !node.asks.is_closed(),
+            Way::Renewals => node.renewals.is_open(),
+        };
         // Nothing is dropped or asked under the lock.
-        let nodes = nodes.into_iter().filter_map(|node| node.upgrade());
-        nodes.filter(|node| node.wire(lane.0).is_open()).collect()
+        nodes.into_iter().filter_map(|node| node.upgrade()).filter(may_answer).collect()
     }
 
     /// Sends a new request when the earlier ones of its lane are answered.
     pub(super) fn hold(self: &Arc<Self>, lane: Lane, journey: Arc<Journey>, answering: Answering) {
         let held = Paused { journey, refusal: None, answering };
-        let mut state = self.state();
-        let is_first = !state.queues.contains_key(&lane);
-        state.queues.entry(lane).or_default().new.push_back(held);
-        drop(state);
-        if is_first {
-            self.go_on_after(lane, PAUSE);
-        }
+        self.state().queues.entry(lane).or_default().new.push_back(held);
+        self.go_on_after(lane, PAUSE);
     }
 
     /// Decides about a request that a node refused. All under one lock, so that requests which
@@ -131,6 +131,7 @@ impl Cluster {
         let lane = match (&meaning, journey.lane) {
             (Refused::Stale | Refused::Here, _) | (_, None) => {
                 drop(state);
+                journey.stops();
                 return answer(answering, refusal);
             }
             (_, Some(lane)) => lane,
@@ -152,9 +153,9 @@ impl Cluster {
                 paused.refuse();
             }
             Some((to, asking)) if paused.journey.hop() <= HOPS_MAX => {
-                let unsent = paused.journey.go(to, asking, paused.answering);
+                let gone = paused.journey.go(to, asking, paused.answering);
                 drop(state);
-                unsent.into_iter().for_each(Unsent::refuse);
+                gone.end();
             }
             _ if left <= PAUSE => {
                 drop(state);
@@ -172,30 +173,42 @@ impl Cluster {
         }
     }
 
+    /// Lets the lane go on after a pause, or earlier if that was said before.
     fn go_on_after(self: &Arc<Self>, lane: Lane, pause: Duration) {
-        let sleep = self.host.sleep_until(self.host.now() + pause);
-        let cluster = Arc::clone(self);
+        let due = self.host.now() + pause;
+        let mut state = self.state();
+        let Some(queue) = state.queues.get_mut(&lane) else { return };
+        if queue.due.is_some_and(|before| before <= due) {
+            return;
+        }
+        queue.due = Some(due);
+        drop(state);
+        let sleep = self.host.sleep_until(due);
+        let timer = Timer { cluster: Arc::clone(self), lane, due };
         self.host.spawn(Box::pin(async move {
             sleep.await;
-            cluster.go_on(lane);
+            timer.fire();
         }));
     }
 
     /// Sends the requests of the lane that paused, in order. New ones wait on if earlier ones are
     /// still under way.
-    fn go_on(self: &Arc<Self>, lane: Lane) {
+    fn go_on(self: &Arc<Self>, lane: Lane, due: Moment) {
         let now = self.host.now();
         let is_late = |paused: &Paused| paused.journey.deadline.since(now) <= PAUSE;
-        let (mut late, mut unsent) = (Vec::new(), Vec::new());
+        let (mut late, mut gone) = (Vec::new(), Vec::new());
         // Dropped after the lock.
         let elsewhere;
         let mut state = self.state();
+        if state.queues.get(&lane).is_none_or(|queue| queue.due != Some(due)) {
+            return;
+        }
         let owner = state.owner(lane.1);
         elsewhere = self.elsewhere(lane, &owner);
         let mut queue = state.queues.remove(&lane).unwrap_or_default();
         let mut ready = mem::take(&mut queue.refused);
-        let (new_late, mut new) = queue.new.into_iter().partition(is_late);
-        let new_late: VecDeque<_> = new_late;
+        let (new_late, mut new): (VecDeque<_>, VecDeque<_>) =
+            queue.new.into_iter().partition(is_late);
         if elsewhere.is_empty() {
             ready.append(&mut new);
         }
@@ -205,7 +218,7 @@ impl Cluster {
                 continue;
             }
             paused.journey.rest();
-            unsent.extend(paused.journey.go(owner.clone(), false, paused.answering));
+            gone.push(paused.journey.go(owner.clone(), false, paused.answering));
         }
         let waits = !new.is_empty();
         if waits {
@@ -214,9 +227,34 @@ impl Cluster {
         drop(state);
         late.extend(new_late);
         late.into_iter().for_each(Paused::refuse);
-        unsent.into_iter().for_each(Unsent::refuse);
+        gone.into_iter().for_each(Gone::end);
         if waits {
             self.go_on_after(lane, PAUSE);
+        }
+    }
+}
+
+/// Lets a lane go on. If its task is dropped, nobody else would, so the lane is refused.
+struct Timer {
+    cluster: Arc<Cluster>,
+    lane: Lane,
+    due: Moment,
+}
+
+impl Timer {
+    fn fire(self) {
+        self.cluster.go_on(self.lane, self.due);
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let mut state = self.cluster.state();
+        // After the lane went on, its queue is another one, or none.
+        if state.queues.get(&self.lane).is_some_and(|queue| queue.due == Some(self.due)) {
+            let queue = state.queues.remove(&self.lane).unwrap_or_default();
+            drop(state);
+            queue.refused.into_iter().chain(queue.new).for_each(Paused::refuse);
         }
     }
 }
@@ -224,12 +262,17 @@ impl Cluster {
 impl Paused {
     /// Its time is over. Nothing was done.
     fn refuse(self) {
-        let text = match self.refusal {
-            Some(NoAnswer::Refused { text, .. }) => text,
-            Some(NoAnswer::NotSent { reason } | NoAnswer::Broken { reason }) => reason,
-            None => "earlier requests for the slot have no answer yet".to_owned(),
+        let refusal = match self.refusal {
+            Some(NoAnswer::Refused { text, .. }) => {
+                NoAnswer::Refused { code: "TRYAGAIN".to_owned(), text }
+            }
+            Some(refusal) => refusal,
+            None => {
+                let reason = "earlier requests for the slot have no answer yet".to_owned();
+                NoAnswer::NotSent { reason }
+            }
         };
-        answer(self.answering, NoAnswer::Refused { code: "TRYAGAIN".to_owned(), text });
+        answer(self.answering, refusal);
     }
 }
 

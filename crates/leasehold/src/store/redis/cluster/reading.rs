@@ -19,6 +19,7 @@ use crate::store::redis::LIMIT;
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::servers::Way;
 use crate::store::redis::url::host_and_port_text;
+use crate::store::redis::wire::serving::Home;
 use crate::store::redis::wire::{Plain, connection_lost};
 
 /// How often the map is read while it is used.
@@ -47,9 +48,15 @@ impl Cluster {
 
     /// Reads the map. Callers at the same time share one reading, and its failure.
     pub(super) async fn read(self: &Arc<Self>, way: Way) -> Result<(), Error> {
-        let mut reading = self.reading(way);
-        let ended = reading.wait_for(Option::is_some).await;
-        ended.ok().and_then(|ended| ended.clone()).unwrap_or_else(|| Err(connection_lost()))
+        // The first one may end with the runtime of another caller.
+        for _ in 0..2 {
+            let mut reading = self.reading(way);
+            let ended = reading.wait_for(Option::is_some).await;
+            if let Some(ended) = ended.ok().and_then(|ended| ended.clone()) {
+                return ended;
+            }
+        }
+        Err(connection_lost())
     }
 
     /// The reading that is under way, or a new one. It is a task of its own, so that no caller that
@@ -64,12 +71,20 @@ impl Cluster {
         *reading = Some(new.clone());
         drop(reading);
         let cluster = Arc::clone(self);
-        self.host.spawn(Box::pin(async move {
-            let ended = cluster.read_alone(way).await;
-            *cluster.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            // Nobody waits any more, perhaps.
-            let _gone = done.send(Some(ended));
-        }));
+        // The connections that it makes stay where they are made.
+        let home = match way {
+            Way::Asks => Home::Asker,
+            Way::Renewals => Home::Host,
+        };
+        home.spawn(
+            &self.host,
+            Box::pin(async move {
+                let ended = cluster.read_alone(way).await;
+                *cluster.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                // All callers may have given up.
+                let _gone = done.send(Some(ended));
+            }),
+        );
         new
     }
 

@@ -202,6 +202,11 @@ impl Wire {
         self.shared.is_open()
     }
 
+    /// Whether there is no connection, and none is being made.
+    pub(super) fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
     /// Forgets for which keys the counter was raised on the connection.
     pub(super) fn forget_counters(&self) {
         self.shared.forget_counters();

@@ -108,8 +108,13 @@ impl Waiting {
             (Some(redirect), Err(refused @ NoAnswer::Refused { .. })) => {
                 redirect.was_refused(refused, self.answering);
             }
-            // A caller that gave up needs no answer.
-            (_, answer) => drop(self.answering.send(answer)),
+            (redirect, answer) => {
+                if let Some(redirect) = redirect {
+                    redirect.was_answered();
+                }
+                // A caller that gave up needs no answer.
+                let _gone = self.answering.send(answer);
+            }
         }
     }
 }

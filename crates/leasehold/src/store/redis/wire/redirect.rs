@@ -24,6 +24,10 @@ pub(in crate::store::redis) trait Redirect: Send + Sync {
     /// After this, nobody expects an answer.
     fn deadline(&self) -> Moment;
 
+    /// A server answered the request, or its connection ended. Called like
+    /// [`was_refused`](Self::was_refused).
+    fn was_answered(&self);
+
     /// A server refused the request. Passes it to another server, or passes the refusal on. Called
     /// in the order of the answers, and without any lock of the wire.
     fn was_refused(self: Arc<Self>, refused: NoAnswer, answering: Answering);

@@ -178,6 +178,10 @@ impl Shared {
         matches!(self.state().phase, Phase::Open { .. })
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state().phase, Phase::Closed { .. })
+    }
+
     /// Forgets for which keys the counter was raised on this connection.
     pub(super) fn forget_counters(&self) {
         if let Phase::Open { known, .. } = &mut self.state().phase {
