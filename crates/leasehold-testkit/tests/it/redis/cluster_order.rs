@@ -258,7 +258,7 @@ fn the_target_of_an_ask_gets_requests_in_order_though_the_map_is_read_meanwhile(
     play(&nodes, async |host, store| {
         let ask_two = || Err(Refused(format!("ASK {SLOT} node:2")));
         let unserved = Err(Refused("CLUSTERDOWN no".to_owned()));
-        nodes.state().answers.extend([ask_two(), unserved, ask_two()]);
+        nodes.state().answers.extend([ask_two(), unserved]);
         nodes.state().connects_within = Some((host.clone(), Duration::from_millis(500)));
         drop(store.acquire(ask("anna")));
         pass(host, Duration::from_millis(5)).await;
@@ -267,7 +267,7 @@ fn the_target_of_an_ask_gets_requests_in_order_though_the_map_is_read_meanwhile(
         let _refused = store.renew(Renewal::new(lease("bert"), Ttl::DEFAULT)).await;
         pass(host, Duration::from_millis(150)).await;
         drop(store.release(lease("anna"), OnRelease::Free));
-        nodes.state().answers.extend([Ok(Value::Int(1)), Ok(Value::Int(1))]);
+        nodes.state().answers.extend([Ok(Value::Int(1)), ask_two(), Ok(Value::Int(1))]);
         pass(host, Duration::from_millis(700)).await;
         let seen: Vec<_> = nodes.seen().into_iter().filter(|(node, _)| *node == 2).collect();
         let two = |what| [sent(2, "ASKING"), sent(2, what)];
@@ -300,6 +300,29 @@ fn a_counter_is_warm_only_while_no_node_has_failed_over() {
         // Nobody reads the map while it is not used.
         pass(host, Duration::from_secs(20)).await;
         assert_eq!(next().await, [sent(1, cold)]);
+    });
+}
+
+/// A node that takes a slot over may refuse one request, and serve the next one.
+#[test]
+fn while_a_request_is_behind_asking_all_others_of_its_slot_wait() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        let ask_two = || Err(Refused(format!("ASK {SLOT} node:2")));
+        let try_again = Err(Refused("TRYAGAIN no".to_owned()));
+        nodes.state().answers.extend([ask_two(), ask_two(), try_again]);
+        drop(store.acquire(ask("anna")));
+        drop(store.release(lease("anna"), OnRelease::Free));
+        // The second node is the owner from now on.
+        pass(host, Duration::from_millis(1)).await;
+        nodes.state().owner = 2;
+        drop(store.acquire(ask("bert")));
+        pass(host, Duration::from_millis(200)).await;
+        let seen: Vec<_> = nodes.seen().into_iter().filter(|(node, _)| *node == 2).collect();
+        let acquires = "anna acquires";
+        let first = [sent(2, "ASKING"), sent(2, acquires), sent(2, acquires)];
+        let others = [sent(2, "anna releases"), sent(2, "bert acquires")];
+        assert_eq!(seen, [&first[..], &others].concat());
     });
 }
 

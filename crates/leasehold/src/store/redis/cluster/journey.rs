@@ -27,8 +27,8 @@ pub(super) struct Journey {
 struct Leg {
     request: Box<dyn Request>,
     at: Member,
-    /// Whether it counts as under way there.
-    counts: bool,
+    /// Whether it counts as under way there, and if so, whether it is behind `ASKING`.
+    counts: Option<bool>,
     /// How often it was redirected since it last paused.
     hops: u32,
     /// How often it has paused.
@@ -44,7 +44,7 @@ impl Journey {
         request: Box<dyn Request>,
         at: Member,
     ) -> Self {
-        let leg = Leg { request, at, counts: false, hops: 0, pauses: 0, redirected: false };
+        let leg = Leg { request, at, counts: None, hops: 0, pauses: 0, redirected: false };
         Self { cluster: Arc::clone(cluster), way, lane, deadline, leg: Mutex::new(leg) }
     }
 
@@ -55,24 +55,29 @@ impl Journey {
 
     /// It is under way from now on.
     pub(super) fn departs(&self) {
-        self.count(true);
+        if self.leg().counts.is_none() {
+            self.count(Some(false));
+        }
     }
 
-    /// It is not under way any more, for now.
-    pub(super) fn stops(&self) {
-        self.count(false);
+    /// It is not under way any more, for now. Returns whether it was, behind `ASKING`.
+    pub(super) fn stops(&self) -> bool {
+        self.count(None) == Some(true)
     }
 
-    fn count(&self, counts: bool) {
+    fn count(&self, counts: Option<bool>) -> Option<bool> {
         let mut leg = self.leg();
         let counted = mem::replace(&mut leg.counts, counts);
         let node = Arc::clone(&leg.at.node);
         drop(leg);
-        match self.lane {
-            Some(lane) if counts && !counted => self.cluster.departed(lane, &node),
-            Some(lane) if counted && !counts => self.cluster.arrived(lane, &node),
-            _ => {}
+        let lane = self.lane?;
+        if let Some(asking) = counts {
+            self.cluster.departed(lane, &node, asking);
         }
+        if let Some(asked) = counted {
+            self.cluster.arrived(lane, &node, asked);
+        }
+        counted
     }
 
     /// Counts one more redirection since the last pause.
@@ -102,11 +107,7 @@ impl Journey {
         leg.redirected = true;
         let left = mem::replace(&mut leg.at, to);
         drop(leg);
-        // Requests behind `ASKING` keep their order at their node. New ones still go to the owner,
-        // which sends them there too.
-        if !asking {
-            self.departs();
-        }
+        self.count(Some(asking));
         let way = self.way;
         let unsent = node.wire(way).pass(Passed { request: self, answering, asking });
         Gone { unsent, _left: left }
@@ -148,7 +149,10 @@ impl Redirect for Journey {
     }
 
     fn was_answered(&self) {
-        self.stops();
+        let was_first = self.stops();
+        if let Some(lane) = self.lane.filter(|_| was_first) {
+            self.cluster.answered(lane);
+        }
     }
 
     fn was_refused(self: Arc<Self>, refusal: NoAnswer, answering: Answering) {

@@ -74,8 +74,6 @@ struct State {
     first: usize,
     /// Whether there was a request since the map was read.
     used: bool,
-    /// Former members that requests may still be on their way to.
-    gone: Vec<(Arc<Place>, Weak<Node>)>,
     queues: HashMap<Lane, Queue>,
 }
 
@@ -103,7 +101,6 @@ impl Cluster {
                 read: None,
                 first: 0,
                 used: false,
-                gone: Vec::new(),
                 queues: HashMap::new(),
             }),
             under_way: Mutex::default(),
@@ -177,9 +174,9 @@ impl Cluster {
         }
         let Some(lane) = lane else { return (state.anybody(), false) };
         let owner = state.owner(lane.1);
-        let is_queueing = state.queues.contains_key(&lane);
+        let waits = state.queues.contains_key(&lane) || self.is_asking(lane);
         drop(state);
-        let waits = is_queueing || !self.elsewhere(lane, &owner).is_empty();
+        let waits = waits || !self.elsewhere(lane, &owner).is_empty();
         (owner, waits)
     }
 
@@ -208,7 +205,7 @@ impl Cluster {
             return Some(known.clone());
         }
         // Made first: it runs foreign code, and the map and the members change together.
-        let member = state.former(&place).unwrap_or_else(|| self.member(place.clone()));
+        let member = self.member(place.clone());
         state.map.number_of(place)?;
         state.members.push(member.clone());
         Some(member)
@@ -264,13 +261,6 @@ impl State {
 
     fn anybody(&self) -> Member {
         self.members[self.first % self.members.len()].clone()
-    }
-
-    /// The node at this place, if it is no member any more and requests are on their way to it.
-    /// With a second connection to one place, requests could overtake each other.
-    fn former(&self, place: &Place) -> Option<Member> {
-        let (place, node) = self.gone.iter().find(|(known, _)| **known == *place)?;
-        Some(Member { place: Arc::clone(place), node: node.upgrade()? })
     }
 }
 

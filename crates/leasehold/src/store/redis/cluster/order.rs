@@ -6,6 +6,8 @@
 //! - While refused requests pause, later refused ones queue behind them, and so do new ones.
 //! - New requests wait while another node than the one that has the slot now still owes answers to
 //!   earlier ones. If it refuses those, they reach the new node first.
+//! - While a request is under way behind `ASKING`, all others wait: the node may refuse it, become
+//!   the owner, and serve the next one.
 //!
 //! A request that was already sent when an earlier one begins to pause may be served first. If a
 //! node fails, nothing is known of its requests, and later ones do not wait for them.
@@ -52,38 +54,58 @@ struct Paused {
     answering: Answering,
 }
 
-/// How many requests of a lane are under way at which nodes.
+/// How many requests of a lane are under way.
 #[derive(Default)]
-pub(super) struct UnderWay(Vec<(Weak<Node>, usize)>);
+pub(super) struct UnderWay {
+    /// At which nodes.
+    at: Vec<(Weak<Node>, usize)>,
+    /// How many of them behind `ASKING`.
+    asking: usize,
+}
 
 impl UnderWay {
     fn count(&mut self, node: &Arc<Node>) -> Option<&mut usize> {
-        let of = self.0.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(node));
-        of.map(|(_, count)| count)
+        let at = self.at.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(node));
+        at.map(|(_, count)| count)
     }
 }
 
 impl Cluster {
     /// A request of the lane is sent to this node.
-    pub(super) fn departed(&self, lane: Lane, node: &Arc<Node>) {
+    pub(super) fn departed(&self, lane: Lane, node: &Arc<Node>, asking: bool) {
         let mut under_way = self.under_way();
         let of_lane = under_way.entry(lane).or_default();
+        of_lane.asking += usize::from(asking);
         match of_lane.count(node) {
             Some(count) => *count += 1,
-            None => of_lane.0.push((Arc::downgrade(node), 1)),
+            None => of_lane.at.push((Arc::downgrade(node), 1)),
         }
     }
 
     /// A request of the lane has its answer, or will never have one.
-    pub(super) fn arrived(&self, lane: Lane, node: &Arc<Node>) {
+    pub(super) fn arrived(&self, lane: Lane, node: &Arc<Node>, asking: bool) {
         let mut under_way = self.under_way();
         let Some(of_lane) = under_way.get_mut(&lane) else { return };
+        of_lane.asking = of_lane.asking.saturating_sub(asking.into());
         if let Some(count) = of_lane.count(node) {
             *count = count.saturating_sub(1);
         }
-        of_lane.0.retain(|(_, count)| *count > 0);
-        if of_lane.0.is_empty() {
+        of_lane.at.retain(|(_, count)| *count > 0);
+        if of_lane.at.is_empty() {
             under_way.remove(&lane);
+        }
+    }
+
+    /// Whether a request of the lane is under way behind `ASKING`.
+    pub(super) fn is_asking(&self, lane: Lane) -> bool {
+        self.under_way().get(&lane).is_some_and(|of_lane| of_lane.asking > 0)
+    }
+
+    /// A request of the lane was answered. Those that waited for it go on.
+    pub(super) fn answered(self: &Arc<Self>, lane: Lane) {
+        let due = self.state().queues.get(&lane).and_then(|queue| queue.due);
+        if let Some(due) = due {
+            self.go_on(lane, due);
         }
     }
 
@@ -94,7 +116,7 @@ impl Cluster {
         let nodes: Vec<_> = {
             let under_way = self.under_way();
             let Some(of_lane) = under_way.get(&lane) else { return Vec::new() };
-            let nodes = of_lane.0.iter().map(|(node, _)| Weak::clone(node));
+            let nodes = of_lane.at.iter().map(|(node, _)| Weak::clone(node));
             nodes.filter(|node| node.as_ptr() != Arc::as_ptr(&owner.node)).collect()
         };
         let may_answer = |node: &Arc<Node>| match lane.0 {
@@ -137,10 +159,19 @@ impl Cluster {
             (_, Some(lane)) => lane,
         };
         let left = journey.deadline.since(self.host.now());
+        // Whether it is the one that all others wait for.
+        let was_first = journey.stops();
         let paused = Paused { journey, refusal: Some(refusal), answering };
-        if let Some(queue) = state.queues.get_mut(&lane).filter(|queue| !queue.refused.is_empty()) {
-            paused.journey.stops();
-            return queue.refused.push_back(paused);
+        let is_queueing = state.queues.get(&lane).is_some_and(|queue| !queue.refused.is_empty());
+        if !was_first && (is_queueing || self.is_asking(lane)) {
+            let queue = state.queues.entry(lane).or_default();
+            queue.refused.push_back(paused);
+            let goes_on = queue.due.is_some();
+            drop(state);
+            if !goes_on {
+                self.go_on_after(lane, PAUSE);
+            }
+            return;
         }
         let to = match meaning {
             Refused::Moved(_, place) => self.find(&mut state, place).map(|to| (to, false)),
@@ -162,11 +193,11 @@ impl Cluster {
                 paused.refuse();
             }
             _ => {
-                paused.journey.stops();
                 // Its caller is told in time if nothing helps.
                 let pause = PAUSE * 2_u32.pow(paused.journey.pauses().min(DOUBLINGS_MAX));
                 let pause = pause.min(left.saturating_sub(PAUSE));
-                state.queues.entry(lane).or_default().refused.push_back(paused);
+                // All others of the lane came later.
+                state.queues.entry(lane).or_default().refused.push_front(paused);
                 drop(state);
                 self.go_on_after(lane, pause);
             }
@@ -206,11 +237,14 @@ impl Cluster {
         let owner = state.owner(lane.1);
         elsewhere = self.elsewhere(lane, &owner);
         let mut queue = state.queues.remove(&lane).unwrap_or_default();
-        let mut ready = mem::take(&mut queue.refused);
         let (new_late, mut new): (VecDeque<_>, VecDeque<_>) =
-            queue.new.into_iter().partition(is_late);
-        if elsewhere.is_empty() {
-            ready.append(&mut new);
+            mem::take(&mut queue.new).into_iter().partition(is_late);
+        let mut ready = VecDeque::new();
+        if !self.is_asking(lane) {
+            ready = mem::take(&mut queue.refused);
+            if elsewhere.is_empty() {
+                ready.append(&mut new);
+            }
         }
         for paused in ready {
             if is_late(&paused) {
@@ -220,9 +254,10 @@ impl Cluster {
             paused.journey.rest();
             gone.push(paused.journey.go(owner.clone(), false, paused.answering));
         }
-        let waits = !new.is_empty();
+        let refused = queue.refused;
+        let waits = !new.is_empty() || !refused.is_empty();
         if waits {
-            state.queues.insert(lane, Queue { new, ..Queue::default() });
+            state.queues.insert(lane, Queue { refused, new, due: None });
         }
         drop(state);
         late.extend(new_late);

@@ -157,21 +157,13 @@ impl Cluster {
         }
         let members = map.places().iter().map(|place| {
             let known = state.members.iter().find(|known| *known.place == *place);
-            let known = known.cloned().or_else(|| state.former(place));
-            known.unwrap_or_else(|| self.member(place.clone()))
+            known.cloned().unwrap_or_else(|| self.member(place.clone()))
         });
         let members: Vec<_> = members.collect();
         members.iter().for_each(Member::forget_counters);
         state.first = keep(&members).unwrap_or_default();
         let old = std::mem::replace(&mut state.members, members);
         state.map = map;
-        let former = old.iter().map(|it| (Arc::clone(&it.place), Arc::downgrade(&it.node)));
-        let mut gone: Vec<_> = std::mem::take(&mut state.gone).into_iter().chain(former).collect();
-        gone.retain(|(_, node)| {
-            let is_member = state.members.iter().any(|it| Arc::as_ptr(&it.node) == node.as_ptr());
-            node.strong_count() > 0 && !is_member
-        });
-        state.gone = gone;
         drop(state);
         // A holder that only listens for others must go on listening.
         for gone in old.iter().filter(|old| !self.has(old)) {
