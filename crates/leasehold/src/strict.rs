@@ -27,7 +27,7 @@ use crate::host::Host;
 use crate::identity::Identity;
 pub use crate::store::redis::Strictness;
 pub use crate::store::redis::switch::Act;
-use crate::store::redis::switch::Switchboard;
+use crate::store::redis::switch::{Done, NAME_A_SERVER, NOT_IN_A_CLUSTER, Seen, Switchboard};
 use crate::store::redis::{Connector as _, RedisConnector};
 use crate::store::{Named, Quarantine};
 
@@ -115,7 +115,7 @@ impl State {
 ///
 /// [`Config`](ErrorKind::Config) for a URL that cannot be understood, and
 /// [`Unsupported`](ErrorKind::Unsupported) for a store without strict mode, or for a cluster. Other
-/// errors are in the [`Node`].
+/// errors are in the [`Node`], also if its server turns out to be a node of a cluster.
 ///
 /// # Cancel safety
 ///
@@ -171,26 +171,25 @@ async fn on_one(
 ) -> Result<State, Error> {
     let expected = connector.terms().strict;
     let switchboard = Switchboard::connect(connector, host).await?;
-    let is_changed = match order {
-        Some(Order { is_on, who, why }) => switchboard.switch(*is_on, who, why).await?,
-        None => false,
+    let Some(Order { is_on, who, why }) = order else {
+        let Seen { act, quarantine } = switchboard.look().await?;
+        return Ok(State { act, is_changed: false, expected, quarantine });
     };
-    let seen = switchboard.look().await?;
-    Ok(State { act: seen.act, is_changed, expected, quarantine: seen.quarantine })
+    let Done { is_changed, act } = switchboard.switch(*is_on, who, why).await?;
+    // The act is done, even if its effect cannot be seen.
+    let quarantine = switchboard.look().await.and_then(|seen| seen.quarantine);
+    Ok(State { act, is_changed, expected, quarantine })
 }
 
 /// The server of a URL.
 fn server(url: &str) -> Result<RedisConnector, Error> {
     let unsupported = |why: &str| {
-        let message = format!("{why}; no request was sent; name a Redis or Valkey server by --url");
+        let message = format!("{why}; no request was sent; {NAME_A_SERVER}");
         Err(Error::new(ErrorKind::Unsupported, message))
     };
     match Named::of(url)? {
         Named::Redis(connector) if connector.seeds().is_empty() => Ok(connector),
-        Named::Redis(_) => unsupported(
-            "a cluster has no strict mode: what a server may have forgotten is noted on that \
-             server, and slots move",
-        ),
+        Named::Redis(_) => unsupported(NOT_IN_A_CLUSTER),
         Named::Memory(_) => {
             unsupported("a store in memory has no strict mode: it ends with its process")
         }

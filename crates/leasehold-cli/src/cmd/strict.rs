@@ -15,13 +15,17 @@ use crate::view::millis;
 /// What strict mode means from now on.
 const ON_MEANS: &str = "
 What this means:
-  - A client whose URL says nothing about `strict` is strict when it starts. One that runs already
-    is refused when it connects again: start it again.
+  - A client whose URL says nothing about `strict` is strict when it starts.
+  - A client that runs already is refused when it reconnects, and loses the locks that it holds:
+    switch while no lock is held, and restart the clients.
+  - Leases longer than 60 s that were granted before are not covered by a quarantine.
   - A client with `strict=no` in its URL is refused when it connects.
   - The longest ttl is 60 s, lock delay included.
-  - If the server may have forgotten leases, the first strict request begins a quarantine of 65 s.
+  - If the server may have forgotten leases, the first client that asks for a lock begins a
+    quarantine of 65 s.
   - A server that comes back empty has forgotten this switch too. Write `strict=yes` into the URLs
     if the server keeps no file.
+  - A replica that takes over before it has copied the switch does not know of it.
 ";
 
 /// What it means that the mode is off.
@@ -52,11 +56,14 @@ pub(crate) async fn strict(context: &Context, args: &Strict) -> Result<Exit, Fai
     if context.json {
         print_object("strict", json!({ "nodes": nodes.iter().map(object).collect::<Vec<_>>() }))?;
     } else {
-        let lines: Vec<_> = nodes.iter().map(|node| lines(node, order.is_some())).collect();
+        let is_one = nodes.len() == 1;
+        // A failure is told on stderr.
+        let told = nodes.iter().filter(|node| node.state.is_ok() || !is_one);
+        let lines: Vec<_> = told.map(|node| lines(node, order.is_some())).collect();
         let is_done = nodes.iter().any(|node| node.state.is_ok());
         print(&[lines.concat(), if is_done { means.to_owned() } else { String::new() }].concat())?;
     }
-    failed(&nodes).map_or(Ok(Exit::OK), Err)
+    failed(&nodes, order.is_some()).map_or(Ok(Exit::OK), Err)
 }
 
 fn text(why: Option<&String>) -> &str {
@@ -64,7 +71,7 @@ fn text(why: Option<&String>) -> &str {
 }
 
 /// The failure of all nodes, with the exit code of the first one that failed.
-fn failed(nodes: &[Node]) -> Option<Failure> {
+fn failed(nodes: &[Node], is_order: bool) -> Option<Failure> {
     let errors = nodes.iter().filter_map(|node| Some((&node.label, node.state.as_ref().err()?)));
     let errors: Vec<_> = errors.collect();
     let (_, first) = errors.first()?;
@@ -79,36 +86,42 @@ fn failed(nodes: &[Node]) -> Option<Failure> {
             if message.contains(label.as_str()) { message } else { format!("{label}: {message}") }
         })
         .collect();
-    let message = format!(
-        "{} of {} servers failed; the others are as shown; run the same command again: it changes \
-         nothing that is done already; {}",
-        errors.len(),
-        nodes.len(),
-        said.join(" | ")
-    );
+    let others = if errors.len() == nodes.len() { "" } else { "; the others are as shown" };
+    let next = if is_order {
+        "; run the same command again: it changes nothing that is done already"
+    } else {
+        ""
+    };
+    let (count, all) = (errors.len(), nodes.len());
+    let message = format!("{count} of {all} servers failed{others}{next}; {}", said.join(" | "));
     Some(Failure { message, ..failure })
 }
 
 fn object(node: &Node) -> serde_json::Value {
     let state = node.state.as_ref();
     let act = state.ok().and_then(|state| state.act.as_ref());
-    let quarantine = state.ok().and_then(|state| state.quarantine.as_ref().ok()?.as_ref());
+    let quarantine = state.ok().map(|state| state.quarantine.as_ref());
+    let told = |text: &String| if text.is_empty() { None } else { Some(text.clone()) };
+    let failure = |error: &leasehold::Error| {
+        json!({
+            "kind": error.kind().as_str(),
+            "message": Failure::from(error.clone()).message,
+        })
+    };
     json!({
         "node": node.label,
         "on": state.ok().map(State::is_on),
         "changed": state.ok().map(|state| state.is_changed),
         "since": act.and_then(|act| act.at).map(rfc3339),
-        "who": act.map(|act| &act.who),
-        "why": act.map(|act| &act.why),
+        "who": act.and_then(|act| told(&act.who)),
+        "why": act.and_then(|act| told(&act.why)),
         "expected": state.ok().map(|state| expected(state.expected)),
-        "quarantine": quarantine.map(|quarantine| json!({
-            "since_ms": quarantine.since.map(millis),
-            "left_ms": millis(quarantine.left),
+        "quarantine": quarantine.and_then(Result::ok).and_then(Option::as_ref).map(|it| json!({
+            "since_ms": it.since.map(millis),
+            "left_ms": millis(it.left),
         })),
-        "error": state.err().map(|error| json!({
-            "kind": error.kind().as_str(),
-            "message": Failure::from(error.clone()).message,
-        })),
+        "quarantine_error": quarantine.and_then(Result::err).map(failure),
+        "error": state.err().map(failure),
     })
 }
 
@@ -125,10 +138,7 @@ fn lines(node: &Node, is_order: bool) -> String {
     let label = escape(&node.label);
     let state = match &node.state {
         Ok(state) => state,
-        Err(error) => {
-            let message = Failure::from(error.clone()).message;
-            return format!("{label}: failed: {}\n", escape(&message));
-        }
+        Err(_told_on_stderr) => return format!("{label}: failed\n"),
     };
     let act = state.act.as_ref();
     let mode = if state.is_on() { "on" } else { "off" };
@@ -149,7 +159,10 @@ fn lines(node: &Node, is_order: bool) -> String {
     }
     match &state.quarantine {
         Ok(None) => {}
-        Ok(Some(quarantine)) => line("quarantine", left(quarantine)),
+        Ok(Some(quarantine)) if state.is_on() => line("quarantine", left(quarantine)),
+        Ok(Some(quarantine)) => {
+            line("quarantine", format!("for clients with `strict=yes`: {}", left(quarantine)));
+        }
         Err(error) => {
             let message = Failure::from(error.clone()).message;
             line("quarantine", format!("not known: {}", escape(&message)));
@@ -172,7 +185,7 @@ fn switched(act: &Act) -> String {
 
 fn left(quarantine: &Quarantine) -> String {
     match quarantine.since {
-        None => format!("{quarantine}, from the next strict request on"),
+        None => format!("{quarantine}, from the first lock that a client asks for"),
         Some(_) => quarantine.to_string(),
     }
 }

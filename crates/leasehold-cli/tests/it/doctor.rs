@@ -179,8 +179,9 @@ fn a_server_without_a_file_and_without_a_password_is_warned_of() {
     let refused = examine(&[&format!("{}?strict=no", server.url())], &[]);
     refused.fails_only(&["strict"]).finds("strict", "fail", "leasehold strict off");
     let silent = examine(&[&server.url()], &[]);
-    silent.fails_only(&[]).finds("persistence", "ok", "strict mode covers a restart");
-    silent.finds("strict", "warn", "the first one waits");
+    silent.fails_only(&[]).finds("persistence", "warn", "add `?strict=yes`");
+    silent.finds("strict", "warn", "the first one waits").finds("strict", "warn", "strict=yes");
+    assert!(silent.has("does_not_survive", "a restart of the server"), "{silent:#?}");
     assert!(strict.has("survives", "a restart of the server"), "{strict:#?}");
 }
 

@@ -14,7 +14,8 @@ pub(super) struct Deployment {
     pub(super) has_log: bool,
     /// Whether a grant is on disk before it counts.
     pub(super) is_on_disk: bool,
-    /// Whether a server that may have forgotten grants nothing for a while.
+    /// Whether a server that may have forgotten grants nothing for a while, even if it has
+    /// forgotten that its database is switched to strict mode.
     pub(super) is_strict: bool,
     /// Whether sentinels let another server take over.
     pub(super) has_failover: bool,

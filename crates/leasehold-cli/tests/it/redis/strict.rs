@@ -48,7 +48,7 @@ fn a_database_is_switched_on_shown_and_switched_off() {
     status(&["strict mode is off", "never", "says nothing: its clients are not strict"]);
     let on = strict(&world, &[&url], &["on", "--why", "no file"]);
     shows(on.code(0), &["strict mode is now on", "on at ", " by ", "no file", "What this means"]);
-    shows(&on, &["quarantine", "no new locks for 65 s more, from the next strict request on"]);
+    shows(&on, &["quarantine", "no new locks for 65 s more, from the first lock that"]);
     let again = strict(&world, &[&url], &["on", "--why", "another"]);
     shows(again.code(0), &["was on already, and nothing was changed", "no file"]);
     status(&["strict mode is on", "no file", "says nothing: its clients are strict"]);
@@ -76,7 +76,7 @@ fn programs_read_the_state_as_json() {
         before,
         [json!({
             "node": label, "on": false, "changed": false, "since": null, "who": null, "why": null,
-            "expected": "yes", "quarantine": null, "error": null,
+            "expected": "yes", "quarantine": null, "quarantine_error": null, "error": null,
         })]
     );
     let on = nodes(strict(&world, &[&url], &["on", "--json", "--why", "disks"]).code(0));
@@ -101,7 +101,8 @@ fn of_a_quorum_each_server_that_answers_is_switched_and_the_others_are_named() {
     let urls = urls.each_ref().map(String::as_str);
     let done = strict(&world, &urls, &["on"]);
     done.code(69).says("1 of 3 servers failed").says(&gone.port().to_string());
-    shows(&done, &["strict mode is now on", ": failed: "]);
+    done.says("the others are as shown").says("run the same command again");
+    shows(&done, &["strict mode is now on", ": failed\n"]);
     for server in [&one, &two] {
         let record = server.command(&["HGET", ":lh:epoch", "switch"]).text();
         assert!(record.starts_with("on "), "{record}");
@@ -111,6 +112,7 @@ fn of_a_quorum_each_server_that_answers_is_switched_and_the_others_are_named() {
     let on: Vec<_> = seen.iter().map(|node| &node["on"]).collect();
     assert_eq!(on, [&json!(true), &json!(null), &json!(true)]);
     assert_eq!(seen[1]["error"]["kind"], "unavailable");
+    assert!(!done.stderr.contains("run the same command again"), "{}", done.stderr);
     // All clients of the quorum follow, and it works.
     let urls = [one.url(), two.url()].join(" ");
     let mut inspect = world.bare();
@@ -136,6 +138,36 @@ fn a_store_without_strict_mode_says_so() {
             strict(&world, &[&url], &[act]).code(78).says(words).says("no request was sent");
         }
     }
+}
+
+#[test]
+fn a_node_of_a_cluster_is_not_switched() {
+    let world = World::sqlite();
+    let node = RedisServer::builder().config("cluster-enabled", "yes").start();
+    for act in ["on", "off", "status"] {
+        let done = strict(&world, &[&node.url()], &[act]);
+        done.code(78).says("a cluster has no strict mode").says("nothing was changed");
+        assert_eq!(done.stdout, "", "it is told once");
+    }
+}
+
+#[test]
+fn a_user_without_the_rights_to_switch_is_told_which_ones() {
+    let world = World::redis();
+    let rule = ["ACL", "SETUSER", "bare", "on", ">p", "~x", "+ping", "+info", "+hmget"];
+    world.server().command(&rule);
+    let url = world.url().replace("redis://", "redis://bare:p@");
+    for act in ["on", "off", "status"] {
+        let done = strict(&world, &[&url], &[act]);
+        done.code(77).says("allow the user `+eval +hset +hget +hmget +time ~:lh:epoch`");
+    }
+    // The act is done, although its effect cannot be seen.
+    world.server().command(&["ACL", "SETUSER", "bare", "~:lh:epoch", "+eval", "+hset", "+hget"]);
+    world.server().command(&["ACL", "SETUSER", "bare", "+time", "-info"]);
+    let on = nodes(strict(&world, &[&url], &["on", "--json"]).code(0));
+    assert_eq!((&on[0]["on"], &on[0]["changed"]), (&json!(true), &json!(true)));
+    assert_eq!((&on[0]["why"], &on[0]["quarantine"]), (&json!(null), &json!(null)));
+    assert_eq!(on[0]["quarantine_error"]["kind"], "denied");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::gap::unanswered;
 use super::keeping::no_info;
 use crate::doctor::check::{Check, Subject};
-use crate::store::redis::examine::Facts;
+use crate::store::redis::examine::{Facts, Gap};
 
 const ENCRYPTION: Subject = Subject {
     id: "encryption",
@@ -47,9 +47,10 @@ pub(super) fn login(facts: &Facts) -> Check {
     } else {
         LOGIN.warn(
             "the server lets everybody in without a password",
-            "make an administrator, and a user for locks by the rule that `leasehold doctor \
-             --print-acl` prints. Then `ACL SETUSER default off`, and save it (`ACL SAVE` or \
-             `CONFIG REWRITE`)",
+            "write an `aclfile` or the users into the server's configuration. Make an \
+             administrator, and a user for locks by the rule that `leasehold doctor --print-acl` \
+             prints. Write the new user into the URL of every client. Only then `ACL SETUSER \
+             default off`, and save it (`ACL SAVE` or `CONFIG REWRITE`)",
         )
     }
 }
@@ -78,7 +79,16 @@ pub(super) fn clients(facts: &Facts) -> Check {
 pub(super) fn leftovers(facts: &Facts) -> Check {
     let sample = match &facts.leftovers {
         Ok(sample) => sample,
-        Err(gap) => return unanswered(LEFTOVERS, gap, facts.user(), "SCAN"),
+        Err(Gap::DeniedKey) => {
+            let evidence = format!("user `{}` may not look at all locks", facts.user());
+            return LEFTOVERS.unknown(evidence, "name the prefix of the user by --namespace");
+        }
+        Err(gap) => {
+            // The sample takes both rights. The trial of all rights found which one is missing.
+            let lacks = |right| facts.missing.contains(&right);
+            let command = if lacks("pttl") && !lacks("scan") { "PTTL" } else { "SCAN" };
+            return unanswered(LEFTOVERS, gap, facts.user(), command);
+        }
     };
     let looked = sample.looked;
     if sample.endless.is_empty() {

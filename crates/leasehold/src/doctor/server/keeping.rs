@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::gap::unanswered;
+use super::strict::{is_in_cluster, switch_on};
 use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::{bytes, span};
+use crate::store::redis::Strictness;
 use crate::store::redis::examine::{Facts, Gap};
 
 const EVICTION: Subject =
@@ -94,18 +96,39 @@ pub(super) fn persistence(facts: &Facts) -> Check {
             }
             PERSISTENCE.ok(evidence)
         }
-        (Some(false), _) if is_strict => PERSISTENCE.ok(
+        (Some(false), _) if stays_strict(facts) => PERSISTENCE.ok(
             "there is no append-only file; strict mode covers a restart by granting nothing for \
              65 s",
         ),
-        (Some(false), _) => PERSISTENCE.warn(
-            "there is no append-only file: a restart forgets the leases",
-            "CONFIG SET appendonly yes, and write it into the server's configuration; or \
-             `leasehold strict on`, and add `?strict=yes` to the URL of every client",
+        (Some(false), _) if is_strict => PERSISTENCE.warn(
+            "there is no append-only file: a restart forgets the leases, and also that the \
+             database is switched to strict mode",
+            YES_IN_ALL_URLS,
         ),
+        (Some(false), _) => PERSISTENCE
+            .warn("there is no append-only file: a restart forgets the leases", get_a_file(facts)),
         (None, Err(gap @ Gap::Denied)) => unanswered(PERSISTENCE, gap, facts.user(), "WAITAOF"),
         (None, _) => no_info(PERSISTENCE, facts),
     }
+}
+
+/// The remedy if a restart would forget the record of a strict database.
+pub(super) const YES_IN_ALL_URLS: &str = "add `?strict=yes` to the URL of every client";
+
+/// The remedy if a restart would forget the leases.
+fn get_a_file(facts: &Facts) -> String {
+    let file = "CONFIG SET appendonly yes, and write it into the server's configuration";
+    if is_in_cluster(facts) {
+        return file.to_owned();
+    }
+    format!("{file}; or `{}`, and {YES_IN_ALL_URLS}", switch_on(facts))
+}
+
+/// Whether new clients with this URL are strict after a restart, too: by the URL, or because the
+/// server keeps the record of the database in its file.
+pub(super) fn stays_strict(facts: &Facts) -> bool {
+    let is_strict = facts.terms.strict.strict().is_some();
+    is_strict && (facts.expected != Strictness::AsDatabase || has_log(facts) == Some(true))
 }
 
 /// Whether the server has an append-only file. WAITAOF needs no right to INFO.

@@ -67,7 +67,7 @@ pub(super) fn deployment(servers: &[Facts]) -> Deployment {
     Deployment {
         has_log: all(|it| keeping::has_log(it) == Some(true)),
         is_on_disk: all(|it| it.terms.copies.fsync || it.appendfsync.as_deref() == Ok("always")),
-        is_strict: all(|it| it.terms.strict.strict().is_some()),
+        is_strict: all(keeping::stays_strict),
         has_failover: all(|it| it.place.has_sentinels),
         has_replicas: any(|it| it.number("connected_slaves").is_some_and(|count| count > 0)),
         evicts: any(|it| keeping::eviction(it).verdict == Verdict::Fail),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::gap::unanswered;
+use super::strict::is_in_cluster;
 use crate::core::error::ErrorKind;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
@@ -136,9 +137,14 @@ pub(super) fn role(facts: &Facts) -> Check {
                 (Some(host), Some(port)) => format!(" of {host}:{port}"),
                 _ => String::new(),
             };
+            let remedy = if is_in_cluster(facts) {
+                "name the cluster as `redis+cluster://HOST,HOST`"
+            } else {
+                "name the primary in the URL, or write `redis+sentinel://` to follow it"
+            };
             ROLE.fail(
                 format!("the server is a {}{primary}", other.replace("slave", "replica")),
-                "name the primary in the URL, or write `redis+sentinel://` to follow it",
+                remedy,
             )
         }
         (None, Err(gap)) => unanswered(ROLE, gap, facts.user(), "ROLE"),

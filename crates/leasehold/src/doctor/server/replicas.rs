@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::gap::unanswered;
 use super::keeping::no_info;
+use super::strict::is_in_cluster;
 use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::{cause_of, span};
@@ -54,11 +55,13 @@ pub(super) fn replicas(facts: &Facts) -> Check {
     } else if is_covered {
         REPLICAS.ok(evidence)
     } else {
-        REPLICAS.warn(
-            format!("{evidence}; the clients do not wait for them"),
+        let remedy = if is_in_cluster(facts) {
+            "use several independent servers"
+        } else {
             "add `?replicas=majority` or `?strict=yes` to the URL of every client, or use several \
-             independent servers",
-        )
+             independent servers"
+        };
+        REPLICAS.warn(format!("{evidence}; the clients do not wait for them"), remedy)
     }
 }
 
@@ -75,7 +78,7 @@ pub(super) fn min_replicas(facts: &Facts) -> Option<Check> {
             .ok(format!("`min-replicas-to-write` is set; replicas that are near enough: {good}")),
         None => MIN_REPLICAS.warn(
             format!("replicas: {count}; `min-replicas-to-write` is not set"),
-            "CONFIG SET min-replicas-to-write 1, CONFIG SET min-replicas-max-lag 10, and write \
+            "CONFIG SET min-replicas-to-write 1, CONFIG SET min-replicas-max-lag 3, and write \
              both into the server's configuration",
         ),
     })

@@ -2,8 +2,9 @@
 
 use crate::core::error::{Error, ErrorKind};
 use crate::store::Named;
+use crate::store::redis::Connector as _;
 use crate::store::redis::examine::place;
-use crate::store::redis::examine::rights::{DOCTOR, HINTS, LINE, LOCK, TOOLS};
+use crate::store::redis::examine::rights::{CLUSTER, DOCTOR, HINTS, LINE, LOCK, TOOLS};
 
 /// Writes the command that makes a user for the locks whose names begin with `prefix`: one for each
 /// URL of a server. It needs Redis 7 or Valkey. The word `PASSWORD` stands for the password.
@@ -35,6 +36,9 @@ pub fn acl_rules(urls: &[impl AsRef<str>], prefix: &str) -> Result<Vec<String>, 
         if terms.copies.fsync {
             rights.push("+waitaof");
         }
+        if !connector.seeds().is_empty() {
+            rights.push(CLUSTER);
+        }
         if place.db != 0 {
             rights.push("+select");
         }
@@ -61,6 +65,8 @@ mod tests {
         let rules = acl_rules(&["redis://h", "sqlite:/x"], "").expect("a rule");
         assert_eq!(rules.len(), 1);
         assert!(rules[0].contains(" ~* ") && !rules[0].contains("select"), "{rules:?}");
+        let rules = acl_rules(&["redis+cluster://h,i"], "app:").expect("a rule");
+        assert!(rules[0].ends_with(CLUSTER), "{rules:?}");
         for bad in ["a b", "a*", "{a", "a\n", "ü"] {
             assert_eq!(acl_rules(&[url], bad).expect_err(bad).kind(), ErrorKind::Config);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::gap::unanswered;
-use super::keeping::has_log;
+use super::keeping::{YES_IN_ALL_URLS, stays_strict};
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::span;
 use crate::store::redis::Strictness;
@@ -16,17 +16,25 @@ const STRICT: Subject = Subject {
 
 /// Whether the database and the URL agree on strict mode, and whether the server is quarantined.
 pub(super) fn strict(facts: &Facts) -> Check {
+    let is_strict = facts.terms.strict.strict().is_some();
+    let is_refused = is_strict && facts.info.as_ref().err() == Some(&Gap::Denied);
     let epoch = match &facts.epoch {
+        Err(Gap::Denied | Gap::DeniedKey | Gap::Silent) if is_refused => {
+            return refused(facts, false);
+        }
         Ok(epoch) => epoch,
         Err(gap) => return unread(facts, gap),
     };
     let is_on = epoch.act.as_ref().is_some_and(|act| act.is_on);
     if is_on && facts.expected == Strictness::No {
         let evidence = "the database is switched to strict mode, and this URL says `strict=no`";
-        let remedy = "leave `strict` out of the URL; or `leasehold strict off`";
-        return STRICT.fail(evidence, remedy);
+        let off = format!("leasehold strict off --url {}", url(facts));
+        return STRICT.fail(evidence, format!("leave `strict` out of the URL; or `{off}`"));
     }
-    if facts.terms.strict.strict().is_none() {
+    if is_refused {
+        return refused(facts, is_on);
+    }
+    if !is_strict {
         return STRICT
             .ok("the database is not switched to strict mode, and this URL is not strict");
     }
@@ -40,21 +48,47 @@ pub(super) fn strict(facts: &Facts) -> Check {
                         mode: clients without `strict=yes` are not kept out";
         let (also, first) = quarantine.unwrap_or_default();
         let evidence = [evidence, if also.is_empty() { "" } else { "; " }, &also].concat();
-        let remedy = "leasehold strict on, with the same URLs";
-        let remedy = [remedy, if first.is_empty() { "" } else { "; and " }, first].concat();
+        let remedy = match (is_in_cluster(facts), first) {
+            (true, _) => "name the cluster as `redis+cluster://HOST,HOST`".to_owned(),
+            (false, "") => switch_on(facts),
+            (false, first) => format!("{}; and {first}", switch_on(facts)),
+        };
         return STRICT.warn(evidence, remedy);
     }
-    if let Some((evidence, remedy)) = quarantine {
-        return STRICT.warn(evidence, remedy);
+    let forgets = "the database is switched to strict mode, and a server without an append-only \
+                   file forgets that in a restart: new clients are not strict";
+    match (stays_strict(facts), quarantine) {
+        (true, None) => {
+            STRICT.ok("the database is switched to strict mode, and there is no quarantine")
+        }
+        (true, Some((evidence, remedy))) => STRICT.warn(evidence, remedy),
+        (false, None) => STRICT.warn(forgets, YES_IN_ALL_URLS),
+        (false, Some((evidence, remedy))) => STRICT
+            .warn(format!("{forgets}; {evidence}"), format!("{YES_IN_ALL_URLS}; and {remedy}")),
     }
-    let evidence = "the database is switched to strict mode, and there is no quarantine";
-    if facts.expected == Strictness::AsDatabase && has_log(facts) != Some(true) {
-        return STRICT.ok(format!(
-            "{evidence}; write `strict=yes` into the URL, because a server without a file forgets \
-             the switch in a restart"
-        ));
-    }
-    STRICT.ok(evidence)
+}
+
+/// The command that switches this database.
+pub(super) fn switch_on(facts: &Facts) -> String {
+    format!("leasehold strict on --url {}", url(facts))
+}
+
+/// The URL of the node, without a login.
+fn url(facts: &Facts) -> &str {
+    facts.place.label.split(" (").next().unwrap_or_default()
+}
+
+/// Whether the server is a node of a cluster. A cluster has no strict mode.
+pub(super) fn is_in_cluster(facts: &Facts) -> bool {
+    let of_hello = facts.hello.as_ref().ok().and_then(|hello| hello.text("mode"));
+    of_hello.or_else(|| facts.text("redis_mode")) == Some("cluster")
+}
+
+/// The check if strict clients of this user are refused.
+fn refused(facts: &Facts, is_on: bool) -> Check {
+    let what = if is_on { "the database is strict" } else { "this URL says `strict=yes`" };
+    let evidence = format!("{what}, and this user may not ask INFO: its clients are refused");
+    STRICT.fail(evidence, format!("ACL SETUSER {} +info", facts.user()))
 }
 
 /// What a quarantine means, and what helps.

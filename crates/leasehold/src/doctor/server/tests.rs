@@ -1,5 +1,7 @@
 //! Each fault of a server is named, and a healthy one has none. All checks are pure functions.
 
+mod strict;
+
 use std::time::Duration;
 
 use super::{checks, deployment, nodes};
@@ -10,10 +12,11 @@ use crate::doctor::check::{Check, Verdict};
 use crate::store::redis::examine::{
     Epoch, Expiry, Facts, Gap, Info, Leftovers, Place, Reading, Release, SentinelFacts,
 };
-use crate::store::redis::switch::Act;
 use crate::store::redis::{Copies, Replicas, Strict, Strictness, Terms};
 
 type Change = fn(&mut Facts);
+
+const YES: Strictness = Strictness::Yes(Strict::STANDARD);
 
 const HEALTHY: [(&str, &str); 17] = [
     ("redis_version", "8.10.1"),
@@ -224,6 +227,7 @@ fn a_right_that_is_missing_is_named_with_the_rule_that_gives_it() {
         (|it| it.message = Err(Gap::Denied), "wake-up", Warn, "+publish +subscribe"),
         (|it| it.message = Err(Gap::DeniedChannel), "wake-up", Warn, "&:lh:inbox:*"),
         (|it| it.leftovers = Err(Gap::Denied), "leftovers", Unknown, "ACL SETUSER app +scan"),
+        (|it| it.leftovers = Err(Gap::DeniedKey), "leftovers", Unknown, "by --namespace"),
         (|it| it.clock = Err(Gap::Denied), "clock", Unknown, "ACL SETUSER app +time"),
         (|it| it.expiry = Err(Gap::DeniedKey), "expiry", Unknown, "--namespace"),
     ]);
@@ -261,81 +265,6 @@ fn a_server_that_does_not_keep_locks_is_named() {
     let unlimited: Change =
         |it| info(it, &[("maxmemory", "0"), ("maxmemory_policy", "allkeys-lru")]);
     assert_eq!(faults(unlimited), []);
-}
-
-fn act(is_on: bool) -> Act {
-    Act::read(if is_on { b"on 1 anna@web" } else { b"off 1 anna@web" }).expect("a record")
-}
-
-/// What the URL expects, and whether the database is switched on. Without a file.
-fn strictly(it: &mut Facts, expected: Strictness, is_on: bool) {
-    it.expected = expected;
-    let is_strict = is_on && expected == Strictness::AsDatabase;
-    it.terms.strict = if is_strict { Strictness::Yes(Strict::STANDARD) } else { expected };
-    it.epoch = Ok(Epoch { is_used: true, act: Some(act(is_on)) });
-    it.quarantine = Ok(None);
-    it.fsync = Err(refused("ERR WAITAOF cannot be used without appendonly"));
-}
-
-const YES: Strictness = Strictness::Yes(Strict::STANDARD);
-
-#[test]
-fn a_url_that_fits_its_database_has_no_fault_and_a_restart_without_a_file_is_covered() {
-    for expected in [YES, Strictness::AsDatabase] {
-        assert_eq!(faults(|it| strictly(it, expected, true)), []);
-        let quarantined = faults(|it| {
-            strictly(it, expected, true);
-            it.quarantine = Ok(Some(millis(9_000)));
-        });
-        assert_eq!((quarantined[0].id, quarantined[0].verdict), ("strict", Verdict::Warn));
-        assert!(quarantined[0].evidence.contains("nothing new for 9000 ms"), "{quarantined:?}");
-    }
-    let said = |has_log: bool| {
-        let mut facts = healthy();
-        let fsync = facts.fsync.clone();
-        strictly(&mut facts, Strictness::AsDatabase, true);
-        if has_log {
-            facts.fsync = fsync;
-        }
-        super::strict::strict(&facts).evidence.contains("write `strict=yes` into the URL")
-    };
-    assert_eq!([said(false), said(true)], [true, false], "the server may forget its record");
-}
-
-#[test]
-fn a_url_that_does_not_fit_its_database_is_named() {
-    use Verdict::{Fail, Unknown, Warn};
-    fn with_file(it: &mut Facts, expected: Strictness, is_on: bool) {
-        strictly(it, expected, is_on);
-        it.fsync = Ok((1, millis(3)));
-    }
-    let table: [(Change, Verdict, &str); 7] = [
-        (|it| with_file(it, Strictness::No, true), Fail, "leasehold strict off"),
-        (|it| with_file(it, YES, false), Warn, "leasehold strict on"),
-        (|it| with_file(it, YES, false), Warn, "clients without `strict=yes` are not kept out"),
-        (
-            |it| {
-                with_file(it, YES, false);
-                it.epoch = Ok(Epoch::default());
-                it.quarantine = Ok(Some(millis(65_000)));
-            },
-            Warn,
-            "let a first client wait",
-        ),
-        (|it| it.epoch = Err(refused("WRONGTYPE no hash")), Fail, "TYPE :lh:epoch"),
-        (|it| it.epoch = Err(Gap::DeniedKey), Unknown, "ACL SETUSER app +hmget ~:lh:epoch"),
-        (|it| it.epoch = Err(Gap::Absent), Unknown, "HMGET"),
-    ];
-    for (change, verdict, words) in table {
-        let found = faults(change);
-        let [check] = &found[..] else { panic!("{words}: {found:?}") };
-        assert_eq!((check.id, check.verdict), ("strict", verdict), "{check:?}");
-        let remedy = check.remedy.as_deref().expect("a remedy");
-        assert!(check.evidence.contains(words) || remedy.contains(words), "{words}: {check:?}");
-    }
-    for expected in [Strictness::No, Strictness::AsDatabase] {
-        assert_eq!(faults(|it| with_file(it, expected, false)), []);
-    }
 }
 
 #[test]

@@ -5,8 +5,9 @@
 //! | is not switched on | strict, with a warning | not strict | not strict |
 //! | is switched on | strict | strict | refused |
 //!
-//! The first connection that may ask the database settles *nothing* for the life of the store. So
-//! all requests of a store are strict, or none, whatever happens to the record meanwhile:
+//! The first answer settles *nothing* for the life of the store. No right to read the record counts
+//! as *not switched on*. So all requests of a store are strict, or none, whatever happens to the
+//! record meanwhile:
 //!
 //! | the store is settled as | and a later connection finds the database | it is |
 //! |---|---|---|

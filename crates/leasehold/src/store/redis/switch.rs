@@ -68,6 +68,22 @@ pub(crate) struct Seen {
     pub(crate) quarantine: Result<Option<Quarantine>, Error>,
 }
 
+/// The answer to an order to switch a database.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    /// Whether the order changed something.
+    pub(crate) is_changed: bool,
+    /// The last time that somebody switched the database, by this order or before.
+    pub(crate) act: Option<Act>,
+}
+
+/// Why a cluster cannot be switched.
+pub(crate) const NOT_IN_A_CLUSTER: &str = "a cluster has no strict mode: what a server may have \
+                                           forgotten is noted on that server, and slots move";
+
+/// The advice if a store cannot be switched.
+pub(crate) const NAME_A_SERVER: &str = "name a Redis or Valkey server by --url";
+
 /// The connection for requests about the record. It works whatever the record and the URL say.
 pub(crate) struct Switchboard(Wire);
 
@@ -80,20 +96,29 @@ impl Switchboard {
         let connector: Arc<dyn Connector> = Arc::new(connector);
         let wire = Wire::new(host, Arc::new(Settling::neutral(connector)), Home::Asker);
         wire.connect().await?;
-        Ok(Self(wire))
+        let switchboard = Self(wire);
+        // A user without the right to ask this may still switch.
+        let info = switchboard.ask(Command::new("INFO").arg("server")).await;
+        if matches!(info, Ok(Value::Bytes(info)) if is_in_cluster(&info)) {
+            let message = format!("{NOT_IN_A_CLUSTER}; nothing was changed; {NAME_A_SERVER}");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(switchboard)
     }
 
-    /// Switches the database, unless it is so already. Returns whether this changed something.
-    pub(crate) async fn switch(&self, is_on: bool, who: &str, why: &str) -> Result<bool, Error> {
+    /// Switches the database, unless it is so already.
+    pub(crate) async fn switch(&self, is_on: bool, who: &str, why: &str) -> Result<Done, Error> {
         let command = SWITCH.in_full().number(1).arg(keys::EPOCH);
         let command = command.arg(if is_on { "on" } else { "off" }).arg(who).arg(why);
         let answer = self.ask(command).await.map_err(|error| match error.kind() {
             ErrorKind::Unknown => not_answered().with_source(error),
-            _ => error,
+            _ => explained(error),
         })?;
         match answer {
             Value::Array(parts) => match &parts[..] {
-                [Value::Int(changed @ (0 | 1)), Value::Bytes(_)] => Ok(*changed == 1),
+                [Value::Int(changed @ (0 | 1)), Value::Bytes(record)] => {
+                    Ok(Done { is_changed: *changed == 1, act: Act::read(record) })
+                }
                 [Value::Int(2)] => Err(no_epoch()),
                 _ => Err(strange()),
             },
@@ -111,7 +136,7 @@ impl Switchboard {
         let time = self.ask(Command::new("TIME"));
         let fields = fields.await.map_err(|error| {
             let is_no_hash = is_no_hash.load(Ordering::Relaxed);
-            if is_no_hash { no_epoch().with_source(error) } else { error }
+            if is_no_hash { no_epoch().with_source(error) } else { explained(error) }
         })?;
         let Value::Array(mut fields) = fields else { return Err(strange()) };
         let act = match fields.pop() {
@@ -157,6 +182,24 @@ impl Request for Fields {
     }
 }
 
+/// Whether the answer to INFO is that of a node of a cluster.
+fn is_in_cluster(info: &[u8]) -> bool {
+    info.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"redis_mode:cluster")
+}
+
+/// The error, which names all rights if one of them is missing.
+fn explained(error: Error) -> Error {
+    if error.kind() != ErrorKind::Denied {
+        return error;
+    }
+    Error::new(
+        ErrorKind::Denied,
+        "this user lacks a right that `leasehold strict` needs; nothing was changed; allow the \
+         user `+eval +hset +hget +hmget +time ~:lh:epoch`",
+    )
+    .with_source(error)
+}
+
 fn not_answered() -> Error {
     Error::new(
         ErrorKind::Unknown,
@@ -175,6 +218,18 @@ fn strange() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_of_a_cluster_is_told_by_its_mode() {
+        for (info, is_node) in [
+            ("# Server\r\nredis_mode:cluster\r\nos:x\r\n", true),
+            ("redis_mode:standalone\r\n", false),
+            ("x_redis_mode:cluster\r\n", false),
+            ("", false),
+        ] {
+            assert_eq!(is_in_cluster(info.as_bytes()), is_node, "{info}");
+        }
+    }
 
     #[test]
     fn a_record_is_read_back_whoever_wrote_it() {

@@ -170,9 +170,12 @@ impl Patient {
             Epoch { is_used, act: act.clone() }
         });
         if facts.expected == Strictness::AsDatabase {
-            let is_on = act.is_some_and(|act| act.is_on);
-            let strict = Strictness::Yes(Strict::STANDARD);
-            facts.terms.strict = if is_on { strict } else { Strictness::No };
+            facts.terms.strict = match &facts.epoch {
+                Ok(_) if act.is_some_and(|act| act.is_on) => Strictness::Yes(Strict::STANDARD),
+                // Without the right to read the record, a client is not strict.
+                Ok(_) | Err(Gap::Denied | Gap::DeniedKey) => Strictness::No,
+                Err(_) => Strictness::AsDatabase,
+            };
         }
         let strict = facts.terms.strict.strict();
         let (Some(strict), Some(run_id), Ok(fields)) = (strict, facts.text("run_id"), fields)

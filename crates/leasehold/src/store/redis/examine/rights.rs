@@ -13,6 +13,8 @@ pub(crate) const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscor
 pub(crate) const HINTS: &str = "+publish +subscribe";
 /// The further rights to list and inspect locks.
 pub(crate) const TOOLS: &str = "+scan +mget +zmscore";
+/// The further rights to use a cluster.
+pub(crate) const CLUSTER: &str = "+cluster|slots +cluster|info +asking";
 /// The further rights of a full examination. INFO and WAIT are also for copies, INFO for strict
 /// clients, and ROLE for sentinels.
 pub(crate) const DOCTOR: &str = "+ping +hello +role +info +wait";

@@ -196,8 +196,7 @@ impl Strict {
         }
         let message = format!(
             "the ttl with its lock delay is {:?}, and a strict server takes {:?} at most; no \
-             request was sent; choose a shorter ttl: the lease is renewed as long as you hold the \
-             lock",
+             request was sent; choose a shorter ttl, and renew it",
             ttl.get(),
             self.ttl_max
         );
@@ -232,8 +231,7 @@ mod tests {
         let error = terms.allow(longer, &key).expect_err("too long");
         assert_eq!(error.kind(), ErrorKind::Config);
         let text = "`a`: the ttl with its lock delay is 61s, and a strict server takes 60s at \
-                    most; no request was sent; choose a shorter ttl: the lease is renewed as long \
-                    as you hold the lock";
+                    most; no request was sent; choose a shorter ttl, and renew it";
         assert_eq!(error.to_string(), text);
         let longer = ttl(strict.ttl_max() + Duration::from_nanos(1));
         assert!(terms.allow(longer, &key).is_err(), "to the nanosecond");

@@ -18,7 +18,7 @@ use crate::store::redis::error::{Said, refusal};
 use crate::store::redis::keys;
 use crate::store::redis::scripts::reasons::no_epoch;
 use crate::store::redis::switch::Act;
-use crate::store::redis::terms::{Replicas, Strict};
+use crate::store::redis::terms::{Replicas, Strict, Strictness};
 use crate::store::redis::tls;
 
 /// The most bytes of one answer. The text about protected mode takes 1 KB.
@@ -246,8 +246,6 @@ impl Step {
             (Self::Record, ErrorKind::Denied | ErrorKind::Config | ErrorKind::Unsupported) => {
                 Ok(())
             }
-            (Self::Record, ErrorKind::Unknown) => Ok(()),
-            (Self::Record, _) if matches!(code, "CLUSTERDOWN" | "TRYAGAIN") => Ok(()),
             (Self::Select, ErrorKind::Unknown) => Err(refused(
                 ErrorKind::Config,
                 "the server refuses the database of the URL",
@@ -307,7 +305,7 @@ fn record(answer: &Frame, access: &Access, heard: &mut ServerFacts) -> Result<()
             return Err(no_epoch().with_source(Said::new(text)));
         }
         Frame::Error(text) => {
-            Step::Record.check(text)?;
+            unread(text, access)?;
             false
         }
         Frame::Array(fields) => {
@@ -323,6 +321,45 @@ fn record(answer: &Frame, access: &Access, heard: &mut ServerFacts) -> Result<()
     };
     heard.strict = access.settled.agree(access.terms.strict, is_on)?;
     Ok(())
+}
+
+/// Hears that the server does not show the record. A client that may be strict or not must not take
+/// that for *not switched on*, unless the user has no right to it or the server cannot have one.
+fn unread(text: &str, access: &Access) -> Result<(), Error> {
+    let code = codec::code(text);
+    let expected = access.settled.resolve(access.terms.strict);
+    match Step::Record.check(text) {
+        Ok(()) => {
+            let is_denied = code == "NOPERM" && expected == Strictness::AsDatabase;
+            if is_denied && access.settled.tell_once() {
+                tracing::warn!(
+                    "this user may not read `:lh:epoch`, so this client is not strict even if the \
+                     database is switched to strict mode; allow `+hmget ~:lh:epoch`"
+                );
+            }
+            Ok(())
+        }
+        Err(error) => {
+            let is_no_answer =
+                error.kind() == ErrorKind::Unknown || matches!(code, "CLUSTERDOWN" | "TRYAGAIN");
+            match expected.strict() {
+                _ if !is_no_answer => Err(error),
+                // Such a client is strict whatever the database says.
+                Some(_) => Ok(()),
+                None => Err(not_said(text)),
+            }
+        }
+    }
+}
+
+/// `Unavailable`, because the server may say it soon.
+fn not_said(text: &str) -> Error {
+    refused(
+        ErrorKind::Unavailable,
+        "the server does not say whether the database is switched to strict mode",
+        "try again",
+        text,
+    )
 }
 
 impl Step {
@@ -391,7 +428,7 @@ fn no_replicas() -> Error {
 }
 
 /// `Config`, because retrying does not help.
-fn no_run_id() -> Error {
+pub(in crate::store::redis) fn no_run_id() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not report a `run_id` and a `master_replid` (`INFO server`, `INFO \

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::sync::oneshot;
 
-use super::handshake::{ServerFacts, handshake_on_terms};
+use super::handshake::{ServerFacts, handshake_on_terms, no_run_id};
 use super::known::{Known, ServerProcess, Strictly};
 use super::redirect::{Answering, Redirect};
 use crate::core::error::Error;
@@ -73,7 +73,10 @@ pub(in crate::store::redis) async fn establish(
     let facts = handshake_on_terms(&mut *stream, access).await?;
     let ServerFacts { run_id, replid, replicas, strict, is_off } = facts;
     let process = run_id.zip(replid).map(|(run_id, replid)| ServerProcess { run_id, replid });
-    let strictly = process.zip(strict).map(|(process, strict)| Strictly { process, strict });
+    let strictly = match strict {
+        Some(strict) => Some(Strictly { process: process.ok_or_else(no_run_id)?, strict }),
+        None => None,
+    };
     let keeps_nobody_out = is_off && strictly.is_some();
     let (pipeline, mover) = Pipeline::open(stream);
     Ok(Connected { pipeline, mover, known: Known::new(strictly, replicas), keeps_nobody_out })
