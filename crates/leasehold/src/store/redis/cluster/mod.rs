@@ -23,7 +23,7 @@ mod reading;
 use std::collections::HashMap;
 use std::future::Future;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::Either;
