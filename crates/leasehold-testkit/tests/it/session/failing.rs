@@ -64,7 +64,7 @@ fn a_try_that_finds_the_key_taken_gives_back_what_an_ask_without_an_answer_may_g
         assert!(client.mutex("a").try_lock().await.expect("answered").is_none());
         scene.host.settle().await;
         assert_eq!(scene.faults.count(Request::Release), 1);
-        held.release().await.expect("answered");
+        assert_eq!(held.release().await.expect("answered"), Release::Released);
     });
 }
 
