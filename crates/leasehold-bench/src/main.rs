@@ -87,8 +87,8 @@ enum Scenario {
         #[arg(long, default_value_t = 6_000)]
         pairs: usize,
     },
-    /// One client locks and releases at a primary with sentinels and in a cluster, and another one at
-    /// a server alone. It starts private servers of its own
+    /// One client locks and releases at a primary with sentinels, then in a cluster. Another one
+    /// does so at a server alone. It starts private servers of its own
     Deployments {
         /// How many pairs of lock and release
         #[arg(long, default_value_t = 6_000)]
