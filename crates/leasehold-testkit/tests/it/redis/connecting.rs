@@ -305,7 +305,7 @@ async fn a_channel_without_the_right_to_it_is_denied() {
     let channel = format!("&:lh:inbox:{}", mine.as_str());
     let rights = ["on", ">pw", "resetchannels", &channel, "+subscribe"];
     server.command(&[["ACL", "SETUSER", "deaf"].as_slice(), &rights].concat());
-    let url = url(&server, "deaf:pw@", "");
+    let url = url(&server, "deaf:pw@", "/0?strict=no");
     let (sender, mut warnings) = unbounded_channel();
     let telling = OnEvent::warning(move |event| {
         let mut text = String::new();

@@ -246,6 +246,8 @@ impl Step {
             (Self::Record, ErrorKind::Denied | ErrorKind::Config | ErrorKind::Unsupported) => {
                 Ok(())
             }
+            // Only clusters say that, and they have no strict mode.
+            (Self::Record, _) if matches!(code, "CLUSTERDOWN" | "TRYAGAIN") => Ok(()),
             (Self::Select, ErrorKind::Unknown) => Err(refused(
                 ErrorKind::Config,
                 "the server refuses the database of the URL",
@@ -339,16 +341,10 @@ fn unread(text: &str, access: &Access) -> Result<(), Error> {
             }
             Ok(())
         }
-        Err(error) => {
-            let is_no_answer =
-                error.kind() == ErrorKind::Unknown || matches!(code, "CLUSTERDOWN" | "TRYAGAIN");
-            match expected.strict() {
-                _ if !is_no_answer => Err(error),
-                // Such a client is strict whatever the database says.
-                Some(_) => Ok(()),
-                None => Err(not_said(text)),
-            }
-        }
+        Err(error) if error.kind() != ErrorKind::Unknown => Err(error),
+        // Such a client is strict whatever the database says.
+        Err(_) if expected.strict().is_some() => Ok(()),
+        Err(_) => Err(not_said(text)),
     }
 }
 
