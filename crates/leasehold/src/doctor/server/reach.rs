@@ -153,8 +153,7 @@ pub(super) fn role(facts: &Facts) -> Check {
 }
 
 pub(super) fn mode(facts: &Facts) -> Check {
-    let of_hello = facts.hello.as_ref().ok().and_then(|hello| hello.text("mode"));
-    match (of_hello.or_else(|| facts.text("redis_mode")), &facts.hello) {
+    match (facts.mode(), &facts.hello) {
         (Some("cluster"), _) => MODE.fail(
             "the server is a node of a cluster, and the URL names it as a single server",
             "name the cluster as `redis+cluster://HOST,HOST`",

@@ -80,8 +80,7 @@ fn url(facts: &Facts) -> &str {
 
 /// Whether the server is a node of a cluster. A cluster has no strict mode.
 pub(super) fn is_in_cluster(facts: &Facts) -> bool {
-    let of_hello = facts.hello.as_ref().ok().and_then(|hello| hello.text("mode"));
-    of_hello.or_else(|| facts.text("redis_mode")) == Some("cluster")
+    facts.mode() == Some("cluster")
 }
 
 /// The check if strict clients of this user are refused.

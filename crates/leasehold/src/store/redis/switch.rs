@@ -182,9 +182,11 @@ impl Request for Fields {
     }
 }
 
-/// Whether the answer to INFO is that of a node of a cluster.
+/// Whether the answer to INFO is that of a node of a cluster. Valkey says `server_mode` where Redis
+/// says `redis_mode`.
 fn is_in_cluster(info: &[u8]) -> bool {
-    info.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"redis_mode:cluster")
+    info.split(|byte| *byte == b'\n')
+        .any(|line| matches!(line.trim_ascii(), b"redis_mode:cluster" | b"server_mode:cluster"))
 }
 
 /// The error, which names all rights if one of them is missing.
@@ -223,6 +225,7 @@ mod tests {
     fn a_node_of_a_cluster_is_told_by_its_mode() {
         for (info, is_node) in [
             ("# Server\r\nredis_mode:cluster\r\nos:x\r\n", true),
+            ("server_mode:cluster\r\n", true),
             ("redis_mode:standalone\r\n", false),
             ("x_redis_mode:cluster\r\n", false),
             ("", false),

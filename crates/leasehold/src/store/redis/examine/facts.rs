@@ -234,6 +234,13 @@ impl Facts {
         self.info.as_ref().ok()?.number(name)
     }
 
+    /// Whether the server stands alone, is a node of a cluster, or a sentinel, in its own word.
+    /// Valkey calls that `server_mode` in INFO, and Redis `redis_mode`.
+    pub(crate) fn mode(&self) -> Option<&str> {
+        let of_hello = self.hello.as_ref().ok().and_then(|hello| hello.text("mode"));
+        of_hello.or_else(|| self.text("redis_mode")).or_else(|| self.text("server_mode"))
+    }
+
     /// The user of the URL, or the default one.
     pub(crate) fn user(&self) -> &str {
         self.place.user.as_deref().unwrap_or("default")
