@@ -236,6 +236,27 @@ impl Cluster {
         to
     }
 
+    /// Moves the slot of a key with its keys, in one step. Returns the node that has it now; `None`
+    /// if these servers cannot do that, which Valkey can from 9.0 on.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn migrate_at_once(&self, key: &str) -> Option<&RedisServer> {
+        let (from, slot) = (self.node_of(key), self.slot_of(key));
+        let (to, text) = (self.other_than(from), slot.to_string());
+        let id = id(to);
+        let range = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &text, &text, "NODE", &id];
+        if let Err(refused) = from.try_command(&range) {
+            assert!(refused.contains("unknown subcommand"), "{refused}");
+            return None;
+        }
+        self.until_each("all nodes know where the slot is", |node| {
+            owner(node, slot).is_some_and(|port| is_at(to, port))
+        });
+        Some(to)
+    }
+
     /// Kills the primary of a key, and waits until another node has its slot.
     ///
     /// # Panics

@@ -193,6 +193,37 @@ async fn a_client_never_meets_its_own_old_lease_while_the_slot_moves_to_and_fro(
     assert!(granted > 30, "only {granted} locks");
 }
 
+/// No request for a lock is refused meanwhile, unlike when its keys move one by one.
+#[tokio::test]
+async fn a_held_lock_is_renewed_and_waited_for_while_its_slot_moves_in_one_step() {
+    let cluster = std::sync::Arc::new(cluster());
+    let (one, other) = (client(&cluster.url()).await, client(&cluster.url()).await);
+    let mut last = None;
+    for _ in 0..3 {
+        let held = lock(&one, "a").await;
+        assert!(held.fencing_token() > last);
+        let next = other.clone();
+        let waiting = tokio::spawn(async move { lock(&next, "a").await });
+        while other.inspect("a").await.expect("answered").waiters.is_empty() {}
+        let moving = std::sync::Arc::clone(&cluster);
+        let moves = tokio::task::spawn_blocking(move || moving.migrate_at_once("a").is_some());
+        while !moves.is_finished() {
+            held.renew().await.expect("renewed");
+        }
+        if !moves.await.expect("no panic") {
+            eprintln!("not run: this server does not move slots in one step");
+            return;
+        }
+        assert_eq!(cluster.node_of("a").command(&["EXISTS", "a"]).int(), 1, "it came along");
+        let first = held.fencing_token();
+        assert_eq!(held.release().await.expect("answered"), Release::Released);
+        let next = waiting.await.expect("no panic");
+        assert!(next.fencing_token() > first);
+        last = next.fencing_token();
+        assert_eq!(next.release().await.expect("answered"), Release::Released);
+    }
+}
+
 #[tokio::test]
 async fn locks_live_on_when_a_primary_is_killed() {
     let cluster = Cluster::builder().start();
