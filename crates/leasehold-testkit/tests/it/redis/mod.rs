@@ -19,6 +19,7 @@ mod listing;
 mod moved;
 mod plain;
 mod refusals;
+mod renamed;
 mod rights;
 mod runtimes;
 mod scripts;

@@ -206,6 +206,7 @@ async fn ask(member: Member, way: Way) -> Said {
     let said = match slots.await {
         // The right to this is of use, but not needed.
         Ok(slots) => Ok((slots, info.await.ok().as_ref().and_then(epoch))),
+        Err(error) if error.kind() == ErrorKind::Unsupported => Err(no_command(error)),
         Err(error) => Err(error),
     };
     let said = said.and_then(|(slots, epoch)| match Map::read(&slots, &member.place) {
@@ -214,6 +215,12 @@ async fn ask(member: Member, way: Way) -> Said {
         None => Err(strange()),
     });
     (member, said)
+}
+
+fn no_command(cause: Error) -> Error {
+    let message = "a node of a cluster is asked for its slots, and it does not know the command; \
+                   no request was sent; enable `CLUSTER` on every node";
+    Error::new(ErrorKind::Unsupported, message).with_source(cause)
 }
 
 fn no_slots() -> Error {

@@ -248,6 +248,18 @@ impl Step {
             }
             // Only clusters say that, and they have no strict mode.
             (Self::Record, _) if matches!(code, "CLUSTERDOWN" | "TRYAGAIN") => Ok(()),
+            (Self::Select, ErrorKind::Unsupported) => Err(refused(
+                ErrorKind::Config,
+                "the URL names a database, and the server does not know `SELECT`",
+                "leave the database out of the URL of every client, or enable the command",
+                text,
+            )),
+            (Self::Role, ErrorKind::Unsupported) => Err(refused(
+                ErrorKind::Unsupported,
+                "a server behind sentinels is asked for its ROLE, and it does not know the command",
+                "enable `ROLE` on every server",
+                text,
+            )),
             (Self::Select, ErrorKind::Unknown) => Err(refused(
                 ErrorKind::Config,
                 "the server refuses the database of the URL",
