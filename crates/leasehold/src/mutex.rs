@@ -175,7 +175,9 @@ impl Mutex {
     ///
     /// For locks that are only tried, or rarely contended. With [`fencing(false)`](Self::fencing)
     /// the lock is as cheap as the store allows: on Redis one `SET` and one compare-and-delete.
-    /// Nothing is stored beside the key then, so [`why`](Self::why) is not shown.
+    /// Nothing is stored beside the key then, so [`why`](Self::why) is not shown. Such locks also
+    /// work on servers without scripts, if they have `DELIFEQ` (Valkey 9.0) or `DELEX` (Redis 8.4).
+    /// There, a server that is out of memory refuses renewals.
     ///
     /// The tasks of one client still queue and pass the lock on, at most 64 times and for at most
     /// 20 ms. Then the client frees the lock, and the first client to ask gets it.

@@ -65,6 +65,9 @@ fn play(test: impl AsyncFnOnce(&Arc<VirtualHost>, &Fake, &RedisStore)) {
     host.drop_tasks();
 }
 
+/// What a client sends behind its first lock without companion keys.
+const PROBES: [&str; 2] = ["DELIFEQ {a}:lh:probe probe", "DELEX {a}:lh:probe IFEQ probe"];
+
 /// The commands that came in since the last look.
 fn commands(fake: &Fake) -> Vec<String> {
     let named = |words: Vec<String>| match words[0].as_str() {
@@ -84,7 +87,7 @@ fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
         assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
         let _unpolled = store.acquire(ask("a", Claim::Plain));
         host.settle().await;
-        assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
+        assert_eq!(commands(fake), [&["script", "WAIT 1 500"][..], &PROBES].concat());
         let (lease, on_release) = keep("a");
         let _unpolled = store.release(lease.clone(), on_release);
         host.settle().await;
@@ -121,7 +124,9 @@ fn a_grant_that_falls_short_is_given_back_before_it_is_told() {
             let says = "not granted: only 0 of 1 replicas confirmed the write in 500ms; the grant \
                         was released; check that the replicas follow";
             assert!(error.to_string().contains(says), "{error}");
-            assert_eq!(commands(fake), ["script", "WAIT 1 500", "script"]);
+            let probes = if claim == Claim::Plain { &PROBES[..] } else { &[] };
+            let expected = [&["script", "WAIT 1 500"], probes, &["script"]].concat();
+            assert_eq!(commands(fake), expected);
         });
     }
 }

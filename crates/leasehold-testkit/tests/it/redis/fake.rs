@@ -1,6 +1,6 @@
 //! A server that a test plays, for events that are too rare on a real server.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::{pending, ready};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
@@ -55,6 +55,8 @@ struct State {
     /// The requests that it has not answered because it is silent.
     unanswered: VecDeque<(Line, Later, Command)>,
     answers: VecDeque<Reply>,
+    /// The answers to the commands of a name. The last one is given again and again.
+    by_name: HashMap<String, VecDeque<Answer>>,
     /// The answers to `WAIT`. `None` is no answer.
     confirmations: VecDeque<Option<Answer>>,
     terms: Terms,
@@ -73,6 +75,7 @@ impl Default for State {
             silent: false,
             unanswered: VecDeque::new(),
             answers: VecDeque::new(),
+            by_name: HashMap::new(),
             confirmations: VecDeque::new(),
             terms: Terms::default(),
             seen: Vec::new(),
@@ -125,6 +128,11 @@ impl Fake {
         let place = Arc::default();
         self.state().answers.push_back(Reply::Late(Arc::clone(&place)));
         LateAnswer { answer, place }
+    }
+
+    /// Sets the answers to all further commands of a name. The last one is given again and again.
+    pub(crate) fn on<const COUNT: usize>(&self, name: &str, answers: [Answer; COUNT]) {
+        self.state().by_name.insert(name.to_owned(), answers.into());
     }
 
     /// Forgets answers that were not used.
@@ -215,6 +223,14 @@ impl State {
     }
 
     fn answer(&mut self, line: &Line, later: Later, command: &Command) {
+        let named = self.by_name.get_mut(&*String::from_utf8_lossy(command.name()));
+        if let Some(answers) = named {
+            let answer = match answers.len() {
+                1 => answers[0].clone(),
+                _ => answers.pop_front().expect("an answer"),
+            };
+            return later.say(protocol::answer(&answer));
+        }
         let answer = match command.name() {
             b"WAIT" => match self.confirmations.pop_front() {
                 Some(None) => return,

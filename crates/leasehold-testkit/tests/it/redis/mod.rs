@@ -22,6 +22,7 @@ mod refusals;
 mod renamed;
 mod rights;
 mod runtimes;
+mod scriptless;
 mod scripts;
 mod sentinel;
 mod strict;

@@ -59,6 +59,16 @@ pub(super) fn release(facts: &Facts) -> Check {
             "use Redis or Valkey: the scripts of this server do not delete",
         ),
         Ok(_) => RELEASE.ok("a wrong token deleted nothing, and the right one deleted its key"),
+        Err(Gap::Denied | Gap::Absent) if facts.release_without_script.is_some() => RELEASE.warn(
+            format!(
+                "there are no scripts for user `{}`, but `{}` deletes by token: only locks that \
+                 are `unqueued().fencing(false)` work, and not the command `leasehold`",
+                facts.user(),
+                facts.release_without_script.unwrap_or_default()
+            ),
+            "allow `EVAL` and `EVALSHA`, or use only such locks, whose renewals fail while the \
+             server is out of memory",
+        ),
         Err(Gap::Denied) => RELEASE.fail(
             "the user has no right to scripts, or to a command in them",
             format!("ACL SETUSER {} {LOCK}", facts.user()),
@@ -87,7 +97,10 @@ pub(super) fn rights(facts: &Facts) -> Option<Check> {
     let evidence = format!("user `{user}` may not run, or the server does not know: {rules}");
     let remedy = format!("ACL SETUSER {user} {rules}");
     let is_of = |list: &str| list.split(' ').any(|right| rules.split(' ').any(|it| it == right));
-    Some(if is_of(LOCK) || is_of(LINE) {
+    let are_scripts = |right: &&str| ["eval", "evalsha"].contains(right);
+    Some(if facts.release_without_script.is_some() && facts.missing.iter().all(are_scripts) {
+        RIGHTS.warn(format!("{evidence} (for a line and fencing tokens)"), remedy)
+    } else if is_of(LOCK) || is_of(LINE) {
         RIGHTS.fail(evidence, remedy)
     } else {
         RIGHTS.warn(format!("{evidence} (for `ls` and `inspect`)"), remedy)

@@ -70,6 +70,7 @@ fn healthy() -> Facts {
         clock: Ok(vec![reading(0, 0), reading(300, 300)]),
         write: Ok(()),
         expiry: Ok(Expiry { was_there: Some(true), stayed: false }),
+        release_without_script: None,
         release: Ok(Release { by_wrong_token: false, by_right_token: true }),
         message: Ok(true),
         wait: Ok(0),
@@ -211,6 +212,21 @@ fn a_right_that_is_missing_is_named_with_the_rule_that_gives_it() {
         (|it| it.missing = vec!["mget"], "rights", Warn, "for `ls`"),
         (|it| it.release = Err(Gap::Denied), "release", Fail, "+eval +evalsha"),
         (|it| it.release = Err(Gap::Absent), "release", Fail, "no scripts"),
+        (
+            |it| (it.release, it.release_without_script) = (Err(Gap::Absent), Some("DELEX")),
+            "release",
+            Warn,
+            "`DELEX` deletes by token: only locks that are `unqueued().fencing(false)`",
+        ),
+        (
+            |it| {
+                it.missing = vec!["eval", "evalsha"];
+                it.release_without_script = Some("DELIFEQ");
+            },
+            "rights",
+            Warn,
+            "ACL SETUSER app +eval +evalsha",
+        ),
         (
             |it| it.release = Ok(Release { by_wrong_token: true, by_right_token: true }),
             "release",

@@ -238,6 +238,8 @@ fn by_text(text: &str) -> (ErrorKind, String) {
             "the URL has a password, but the server's default user has none; nothing was changed; \
              name the user, or remove the password from the URL",
         )
+    } else if says("scripting engine") {
+        (ErrorKind::Unsupported, NO_ENGINE)
     } else if says("from script") || says("@user_script") {
         // The error is somewhere in a script, which may have written before.
         (ErrorKind::Unknown, UNKNOWN)
@@ -252,6 +254,13 @@ fn by_text(text: &str) -> (ErrorKind, String) {
 /// Names the missing right, as far as the text tells.
 fn denied(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
+    if let Some(command) = quoted(text).filter(|command| is_of_scripts(command)) {
+        return format!(
+            "the user has no right to run the command `{}`, so this server has no scripts for it; \
+             nothing was granted; allow the user `+eval +evalsha`, or {WITHOUT_SCRIPTS}",
+            shown(command)
+        );
+    }
     let what = if let Some(command) = quoted(text) {
         format!("run the command `{}`", shown(command))
     } else if lower.contains("channel") {
@@ -267,7 +276,27 @@ fn denied(text: &str) -> String {
     )
 }
 
+/// What works on a server without scripts.
+const WITHOUT_SCRIPTS: &str = "use a `Mutex` that is `unqueued().fencing(false)`: Valkey 9.0 and \
+                               Redis 8.4 keep it by `SET` and `DELIFEQ` or `DELEX` alone (the \
+                               command `leasehold` has no such locks)";
+
+/// Valkey 9.1 has its scripts in a module, which may be absent.
+const NO_ENGINE: &str = "the server has no engine for scripts; nothing was changed; load the \
+                         module `lua`, or use another server";
+
+fn is_of_scripts(command: &str) -> bool {
+    ["eval", "evalsha"].iter().any(|name| command.eq_ignore_ascii_case(name))
+}
+
 fn unsupported(text: &str) -> String {
+    if let Some(command) = quoted(text).filter(|command| is_of_scripts(command)) {
+        return format!(
+            "the server does not know the command `{}`, so it has no scripts; nothing was changed; \
+             use another server, or {WITHOUT_SCRIPTS}",
+            shown(command)
+        );
+    }
     let command = quoted(text).map_or_else(String::new, |command| format!(" `{}`", shown(command)));
     format!(
         "the server does not know the command{command}: it is disabled, or this is neither Valkey \

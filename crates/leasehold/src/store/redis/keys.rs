@@ -46,6 +46,11 @@ impl<'a> Keys<'a> {
         [self.before, self.lock, self.after, COMPANIONS[0]].concat()
     }
 
+    /// A key in the slot of the lock that is never written.
+    pub(super) fn probe(self) -> String {
+        [self.before, self.lock, self.after, "probe"].concat()
+    }
+
     /// Adds the number of keys and the keys, as EVAL expects them.
     pub(super) fn add_to(self, command: Command) -> Command {
         self.add_companions_to(command.number(KEYS))

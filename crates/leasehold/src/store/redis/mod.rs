@@ -48,6 +48,7 @@ pub use connector::{Access, Connector, Opening, Stream};
 pub use terms::{Copies, Replicas, Strict, Strictness, Terms};
 
 use self::records::Records;
+use self::scripts::native;
 use self::scripts::reply::{self, Set};
 use self::scripts::scripted::{Scripted, Step};
 use self::servers::Servers;
@@ -196,16 +197,21 @@ impl RedisStore {
                 }
                 Set::Taken => return Ok(Refusal::taken(None, 0).into()),
                 // The command did not change the key. A repeated request must restart the whole
-                // ttl, so ask again with the script.
+                // ttl, so ask in another way.
                 Set::Before => {
-                    let again = Scripted::new(Step::Acquire(ask)).on(&terms);
+                    let again = Scripted::ask_again(ask).on(&terms);
                     let again = shared.servers.asks().submit_to_confirm(limit, again);
                     reply = again.await.map_err(named)?;
                 }
                 Set::Scripted => {}
             }
             let Reply { value, confirmed } = reply;
-            let answer = reply::acquired(&key, &value)?.answer;
+            let answer = match native::renewed(&value) {
+                Some(true) => Acquired::Granted { fencing: None },
+                // It ended between the two requests.
+                Some(false) => Refusal::taken(None, 0).into(),
+                None => reply::acquired(&key, &value)?.answer,
+            };
             shared.confirmed(answer, confirmed, lease, limit).await
         }
     }
@@ -361,7 +367,11 @@ impl Store for RedisStore {
         Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let Reply { value, confirmed } = reply.await.map_err(named)?;
-            let renewed = reply::renewed(&key, &value)?;
+            let renewed = match native::renewed(&value).filter(|_| is_plain) {
+                Some(true) => Renewed::Renewed { fencing: None, raised_from: None, wanted: false },
+                Some(false) => Renewed::Lost,
+                None => reply::renewed(&key, &value)?,
+            };
             if renewed != Renewed::Lost {
                 confirmed.map_err(|shortfall| named(shortfall.renewed()))?;
             }

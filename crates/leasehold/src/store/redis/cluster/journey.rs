@@ -180,6 +180,18 @@ impl Request for Routed {
         self.0.leg().request.was_refused(known, code, text)
     }
 
+    fn probes(&mut self, known: &mut Known) -> Vec<Command> {
+        self.0.leg().request.probes(known)
+    }
+
+    fn was_probed(&mut self, known: &mut Known, answers: &[Result<Value, NoAnswer>]) {
+        self.0.leg().request.was_probed(known, answers);
+    }
+
+    fn goes_on(&mut self, answer: &Value) -> bool {
+        self.0.leg().request.goes_on(answer)
+    }
+
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
         self.0.leg().request.was_answered(known, answer);
     }

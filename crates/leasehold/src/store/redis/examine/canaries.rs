@@ -11,6 +11,7 @@ use crate::store::redis::browse::glob;
 use crate::store::redis::codec::command::{Command, Value};
 use crate::store::redis::connector::Connector;
 use crate::store::redis::keys;
+use crate::store::redis::scripts::native::CompareAndDelete;
 
 /// How long the canary of expiry lives.
 const LIFE: Duration = Duration::from_millis(200);
@@ -74,10 +75,29 @@ pub(super) async fn exists(line: &mut Line, key: &str) -> Answer<bool> {
     }
 }
 
-/// Deletes a key with a wrong token and with the right one.
+/// Deletes a key with a wrong token and with the right one, by a script.
 pub(super) async fn release(line: &mut Line, key: &str) -> Answer<Release> {
+    let script = |token: &str| Command::new("EVAL").arg(RELEASE).number(1).arg(key).arg(token);
+    release_by(line, key, script).await
+}
+
+/// The command that does the same, if the server has one that works.
+pub(super) async fn release_without_script(line: &mut Line, key: &str) -> Option<&'static str> {
+    const WORKS: Release = Release { by_wrong_token: false, by_right_token: true };
+    for native in CompareAndDelete::ALL {
+        if release_by(line, key, |token| native.command(key, token)).await == Ok(WORKS) {
+            return Some(native.name());
+        }
+    }
+    None
+}
+
+async fn release_by(
+    line: &mut Line,
+    key: &str,
+    delete: impl Fn(&str) -> Command,
+) -> Answer<Release> {
     line.ask(set(key, "right", Duration::from_secs(5))).await?;
-    let delete = |token| Command::new("EVAL").arg(RELEASE).number(1).arg(key).arg(token);
     let wrong = line.ask(delete("wrong")).await?;
     let by_wrong_token = wrong != Value::Int(0) || !exists(line, key).await?;
     let right = line.ask(delete("right")).await?;

@@ -63,6 +63,8 @@ pub(crate) struct Facts {
     pub(crate) write: Answer<()>,
     pub(crate) expiry: Answer<Expiry>,
     pub(crate) release: Answer<Release>,
+    /// The command that deletes by token, if scripts are missing and there is one.
+    pub(crate) release_without_script: Option<&'static str>,
     /// The commands that the user may not run, or the server does not know.
     pub(crate) missing: Vec<&'static str>,
     /// Whether a message arrived on the channel that it was published to.
@@ -212,6 +214,7 @@ impl Facts {
             write: Err(Gap::NotAsked),
             expiry: Err(Gap::NotAsked),
             release: Err(Gap::NotAsked),
+            release_without_script: None,
             missing: Vec::new(),
             message: Err(Gap::NotAsked),
             wait: Err(Gap::NotAsked),

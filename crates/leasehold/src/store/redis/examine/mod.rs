@@ -217,7 +217,11 @@ impl Patient {
     /// A key that ends by itself, and one that only its owner may delete.
     async fn try_keys(&mut self, line: &mut Line) {
         let dying = Dying::begin(line, &self.host, self.key("expiry")).await;
-        self.facts.release = canaries::release(line, &self.key("release")).await;
+        let key = self.key("release");
+        self.facts.release = canaries::release(line, &key).await;
+        if matches!(self.facts.release, Err(Gap::Absent | Gap::Denied)) {
+            self.facts.release_without_script = canaries::release_without_script(line, &key).await;
+        }
         self.facts.expiry = match dying {
             Ok(dying) => dying.end(line, &self.host).await,
             Err(gap) => Err(gap),

@@ -181,7 +181,7 @@ fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
 
 /// Whole milliseconds, rounded up, so that the server never keeps a lease for less than its holder
 /// expects.
-fn millis(ttl: Ttl) -> u64 {
+pub(super) fn millis(ttl: Ttl) -> u64 {
     u64::try_from(ttl.get().as_nanos().div_ceil(1_000_000)).expect("a ttl is at most 48 h")
 }
 

@@ -3,15 +3,17 @@
 //! | step | script | for a strict client |
 //! |---|---|---|
 //! | acquire | `ACQUIRE` | `ACQUIRE_STRICTLY` |
-//! | acquire, without companion keys | `ACQUIRE_PLAIN`; once a script has run on the connection, `SET … NX GET PX` (from Redis 7.0) | `ACQUIRE_PLAIN_STRICTLY` |
+//! | acquire, without companion keys | `ACQUIRE_PLAIN`, or `SET … NX GET PX`, see [`bare`] | `ACQUIRE_PLAIN_STRICTLY` |
 //! | renew | `RENEW` | the same |
 //! | release, keep, hand over | `RELEASE` | the same |
-//! | release, without companion keys or a wake-up | `RELEASE_PLAIN` | the same |
+//! | release, without companion keys or a wake-up | `RELEASE_PLAIN`, or a command, see [`bare`] | the same |
 //! | evict | `EVICT` | the same |
 //! | inspect | `INSPECT` | the same |
 //! | list: whether a key is in use | `LIVING` | the same |
 
+mod bare;
 pub(super) mod call;
+pub(super) mod native;
 pub(super) mod reasons;
 pub(super) mod reply;
 pub(super) mod scripted;

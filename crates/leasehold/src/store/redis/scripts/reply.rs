@@ -141,9 +141,10 @@ pub(in crate::store::redis) fn renewed(key: &Key, reply: &Value) -> Result<Renew
     }
 }
 
-/// Reads the reply of release.lua.
+/// Reads the reply of release.lua, or of a command that compares and deletes.
 pub(in crate::store::redis) fn released(key: &Key, reply: &Value) -> Parsed<Released> {
     match reply {
+        Value::Int(0) => return Ok(Answered::alone(Released::NotHeld)),
         Value::Int(1) => return Ok(Answered::alone(Released::Freed)),
         Value::Int(2) => return Ok(Answered::alone(Released::HandedOver)),
         _ => {}

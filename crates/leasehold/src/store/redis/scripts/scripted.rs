@@ -1,18 +1,19 @@
 //! A request that calls a script.
 
-use super::call::{Call, set};
+use super::bare::Bare;
+use super::call::Call;
 use super::reply;
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
-use crate::store::redis::codec::command::{Command, Value};
+use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::keys::slot;
 use crate::store::redis::terms::copies::Confirmation;
 use crate::store::redis::terms::{Copies, Terms, no_line};
-use crate::store::redis::wire::known::{Known, PlainAsk, Strictly};
+use crate::store::redis::wire::known::{Known, Strictly};
 use crate::store::redis::wire::{Request, Retry};
-use crate::store::{Ask, Claim, LeaseId, Line, OnRelease, Renewal};
+use crate::store::{Ask, LeaseId, Line, OnRelease, Renewal};
 
 /// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
 /// may change.
@@ -40,7 +41,7 @@ impl Step {
         }
     }
 
-    fn key(&self) -> &Key {
+    pub(super) fn key(&self) -> &Key {
         self.call(false, None, false).key()
     }
 
@@ -74,31 +75,23 @@ impl Step {
     }
 }
 
-/// Calls a script by its hash if the server has it, otherwise in full. A lock without companion
-/// keys is acquired by a command if the server allows that.
+/// Calls a script by its hash if the server has it, otherwise in full. Commands do the steps at a
+/// lock without companion keys if the server has them.
 pub(in crate::store::redis) struct Scripted {
     step: Step,
     cold: bool,
     tries: u32,
-    plain: Plain,
+    bare: Bare,
     copies: Copies,
     /// How it was strict on the connection on which it was last sent; `None` if it was not.
     strictly: Option<Strictly>,
 }
 
-/// Whether it is a request for a lock without companion keys, and how it was sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Plain {
-    No,
-    ByScript,
-    ByCommand,
-}
-
 impl Scripted {
-    /// A step that is done by a script.
+    /// A step that a script can do.
     pub(in crate::store::redis) fn new(step: Step) -> Box<Self> {
-        let (cold, tries, plain) = (false, 0, Plain::No);
-        Box::new(Self { step, cold, tries, plain, copies: Copies::default(), strictly: None })
+        let (cold, tries, bare) = (false, 0, Bare::of(&step));
+        Box::new(Self { step, cold, tries, bare, copies: Copies::default(), strictly: None })
     }
 
     /// Asks for the copies of these terms. The connection decides whether the request is strict: a
@@ -110,9 +103,14 @@ impl Scripted {
 
     /// An acquire request.
     pub(in crate::store::redis) fn ask(ask: Ask) -> Box<Self> {
-        let is_plain = ask.claim == Claim::Plain && ask.reserve == 0;
-        let plain = if is_plain { Plain::ByScript } else { Plain::No };
-        Box::new(Self { plain, ..*Self::new(Step::Acquire(ask)) })
+        Self::new(Step::Acquire(ask))
+    }
+
+    /// An acquire request of an owner that has the key already. It restarts the time to live.
+    pub(in crate::store::redis) fn ask_again(ask: Ask) -> Box<Self> {
+        let asked = Self::new(Step::Acquire(ask));
+        let bare = Bare::of(&asked.step).again();
+        Box::new(Self { bare, ..*asked })
     }
 }
 
@@ -149,15 +147,10 @@ impl Request for Scripted {
     fn command(&mut self, known: &mut Known) -> Command {
         self.strictly = self.strictly_on(known).cloned();
         if self.strictly.is_some() {
-            // A command cannot check whether the server has forgotten its leases.
-            self.plain = Plain::No;
+            self.bare.needs_script();
         }
-        if let (Step::Acquire(ask), true) = (&self.step, self.plain != Plain::No) {
-            if known.plain_ask() == PlainAsk::Command {
-                self.plain = Plain::ByCommand;
-                return set(ask);
-            }
-            self.plain = Plain::ByScript;
+        if let Some(command) = self.bare.command(&self.step, known) {
+            return command;
         }
         // Only a strict acquire notices that its server has taken over the data of another one.
         let may_be_old = self.strictly.is_some() && !matches!(self.step, Step::Acquire(_));
@@ -174,6 +167,14 @@ impl Request for Scripted {
         self.copies.confirmation(known, command_limit(self.step.grants()?))
     }
 
+    fn probes(&mut self, known: &mut Known) -> Vec<Command> {
+        self.bare.probes(&self.step, known)
+    }
+
+    fn was_probed(&mut self, known: &mut Known, answers: &[Result<Value, NoAnswer>]) {
+        self.bare.was_probed(known, answers);
+    }
+
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
         let retry = match code {
             // The server had this script on this connection, so another process may have replaced
@@ -187,10 +188,7 @@ impl Request for Scripted {
                 known.lacks_script(self.call().script());
                 Retry::Here
             }
-            "ERR" if self.plain == Plain::ByCommand && text.contains("syntax") => {
-                known.lacks_plain_ask();
-                Retry::Here
-            }
+            _ if self.bare.was_refused(&self.step, known, (code, text)) => Retry::Here,
             _ => return Retry::No,
         };
         if self.may_be_tried_again() { retry } else { Retry::No }
@@ -201,7 +199,7 @@ impl Request for Scripted {
     }
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
-        if self.plain == Plain::ByScript {
+        if self.bare.shows_scripts() {
             known.allows_scripts();
         }
         if let Some(key) = self.step.counted()
@@ -212,7 +210,11 @@ impl Request for Scripted {
     }
 
     fn teaches(&self) -> bool {
-        self.cold || self.plain == Plain::ByScript
+        self.cold || self.bare.shows_scripts()
+    }
+
+    fn goes_on(&mut self, answer: &Value) -> bool {
+        self.bare.goes_on(answer)
     }
 
     fn slot(&self) -> Option<u16> {

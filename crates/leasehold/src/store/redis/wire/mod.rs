@@ -28,9 +28,12 @@ mod state;
 mod ticks;
 
 use std::future::Future;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use self::known::Known;
 use self::pipeline::Pending;
@@ -69,6 +72,21 @@ pub(super) trait Request: Send + 'static {
     /// connection.
     fn confirmation(&self, _known: &Known) -> Option<Confirmation> {
         None
+    }
+
+    /// Commands that are sent directly after the request and change nothing. Their answers teach
+    /// what the server has.
+    fn probes(&mut self, _known: &mut Known) -> Vec<Command> {
+        Vec::new()
+    }
+
+    /// Learns from the answers to [`probes`](Self::probes). Called before the answer to the request
+    /// is looked at.
+    fn was_probed(&mut self, _known: &mut Known, _answers: &[Result<Value, NoAnswer>]) {}
+
+    /// Whether this answer is only the first part, and the next command must be sent.
+    fn goes_on(&mut self, _answer: &Value) -> bool {
+        false
     }
 
     /// The server refused the last command with an answer that begins with `code`. Decides whether
@@ -280,8 +298,8 @@ impl Answer {
     fn wait_for_another(&mut self, request: Box<dyn Request>) -> Answering {
         let (answering, answer) = oneshot::channel();
         let reply = Replying::new(Pending(answer), None);
-        let generation = self.shared.generation();
-        self.waiting = Some(Waiting::Reply(Sent { request, reply, generation }));
+        let (generation, probes) = (self.shared.generation(), Vec::new());
+        self.waiting = Some(Waiting::Reply(Sent { request, reply, generation, probes }));
         answering
     }
 
@@ -297,6 +315,9 @@ impl Answer {
                 unreachable!("it was just waited for")
             };
             self.shared.note_answer(reply.as_ref());
+            if reply.is_some() {
+                hear_probes(&self.shared, self.deadline, &mut sent).await;
+            }
             let failed = match reply {
                 Some(Ok(reply)) if sent.request.was_misled(&reply.value) => {
                     self.shared.leave(sent.generation);
@@ -304,8 +325,12 @@ impl Answer {
                     continue;
                 }
                 Some(Ok(reply)) => {
-                    self.shared.learn(sent, &reply.value);
-                    return Ok(reply);
+                    self.shared.learn(&mut sent, &reply.value);
+                    if !sent.request.goes_on(&reply.value) {
+                        return Ok(reply);
+                    }
+                    self.submit(sent.request)?;
+                    continue;
                 }
                 // It waited for less than its limit, but another request before it had no answer
                 // either.
@@ -387,6 +412,15 @@ impl Drop for Answer {
         let (shared, deadline) = (Arc::clone(&self.shared), self.deadline);
         let left = Self { shared, waiting: Some(waiting), deadline, keeper: Some(keeper) };
         keeper.spawn(&self.shared.host, Box::pin(left.keep()));
+    }
+}
+
+/// Hears the answers to the probes that were sent behind a request.
+async fn hear_probes(shared: &Arc<Shared>, deadline: Moment, sent: &mut Sent) {
+    let probes = mem::take(&mut sent.probes);
+    if !probes.is_empty() {
+        let answers = shared.ticks.until(deadline, join_all(probes)).await;
+        shared.was_probed(sent, &answers.unwrap_or_default());
     }
 }
 

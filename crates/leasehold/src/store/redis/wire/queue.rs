@@ -23,6 +23,8 @@ pub(super) struct Sent {
     pub(super) request: Box<dyn Request>,
     pub(super) reply: Replying,
     pub(super) generation: u64,
+    /// The answers to the probes behind it.
+    pub(super) probes: Vec<Pending>,
 }
 
 /// The future of a queued request. It fails if no connection is made.
@@ -40,7 +42,8 @@ pub(super) fn send(
     pipeline.submit_for(&command, answering, request.redirect());
     let answer = Pending(answer);
     let confirming = confirmation.map(|asked| (asked, pipeline.submit(&asked.command())));
-    Sent { request, reply: Replying::new(answer, confirming), generation }
+    let probes = request.probes(known).iter().map(|probe| pipeline.submit(probe)).collect();
+    Sent { request, reply: Replying::new(answer, confirming), generation, probes }
 }
 
 /// Sends all requests, in order. Returns those that come too late.

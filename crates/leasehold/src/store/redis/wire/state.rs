@@ -240,7 +240,7 @@ impl Shared {
         sent
     }
 
-    pub(super) fn learn(&self, mut sent: Sent, answer: &Value) {
+    pub(super) fn learn(&self, sent: &mut Sent, answer: &Value) {
         if sent.request.teaches() {
             let mut state = self.state();
             let generation = state.generation;
@@ -249,6 +249,18 @@ impl Shared {
             {
                 sent.request.was_answered(known, answer);
             }
+        }
+    }
+
+    /// A request learns what the server has, and tells others if the connection is the same.
+    pub(super) fn was_probed(&self, sent: &mut Sent, answers: &[Result<Value, NoAnswer>]) {
+        let mut state = self.state();
+        let generation = state.generation;
+        match &mut state.phase {
+            Phase::Open { known, .. } if generation == sent.generation => {
+                sent.request.was_probed(known, answers);
+            }
+            _ => sent.request.was_probed(&mut Known::default(), answers),
         }
     }
 
