@@ -293,7 +293,7 @@ fn unsupported(text: &str) -> String {
     if let Some(command) = quoted(text).filter(|command| is_of_scripts(command)) {
         return format!(
             "the server does not know the command `{}`, so it has no scripts; nothing was changed; \
-             use another server, or {WITHOUT_SCRIPTS}",
+             write `redis+sentinel://` for sentinels, use another server, or {WITHOUT_SCRIPTS}",
             shown(command)
         );
     }

@@ -227,6 +227,7 @@ mod tests {
     use super::*;
     use crate::core::error::ErrorKind;
     use crate::core::token::{ClientId, OwnerToken};
+    use crate::store::Claim;
     use crate::store::redis::terms::Strict;
     use crate::store::redis::wire::known::ServerProcess;
 
