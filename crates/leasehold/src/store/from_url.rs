@@ -13,19 +13,19 @@ use crate::host::Host;
 /// The schemes that this build understands.
 const SCHEMES: &[&str] = &[
     #[cfg(feature = "redis")]
-    "`redis:`",
+    "`redis://`",
     #[cfg(feature = "tls")]
-    "`rediss:`",
+    "`rediss://`",
     #[cfg(feature = "redis")]
     "`unix:`",
     #[cfg(feature = "redis")]
-    "`redis+sentinel:`",
+    "`redis+sentinel://`",
     #[cfg(feature = "tls")]
-    "`rediss+sentinel:`",
+    "`rediss+sentinel://`",
     #[cfg(feature = "redis")]
-    "`redis+cluster:`",
+    "`redis+cluster://`",
     #[cfg(feature = "tls")]
-    "`rediss+cluster:`",
+    "`rediss+cluster://`",
     #[cfg(feature = "sqlite")]
     "`sqlite:`",
     "`memory:`",
@@ -36,8 +36,11 @@ const SCHEMES: &[&str] = &[
 /// | URL | store |
 /// |---|---|
 /// | `redis://[[user]:password@]host[:port][/db][?OPTIONS]` | a Redis or Valkey server |
-/// | `redis+cluster://[[user]:password@]host,host[?OPTIONS]` | a cluster of such servers |
+/// | `rediss://…` | the same, over TLS |
 /// | `unix:/path[?OPTIONS]` | the same, over a socket on this machine |
+/// | `redis+sentinel://[[user]:password@]host,host/NAME[/db][?OPTIONS]` | the primary that these sentinels call NAME |
+/// | `redis+cluster://[[user]:password@]host,host[?OPTIONS]` | a cluster of such servers |
+/// | `rediss+sentinel://…`, `rediss+cluster://…` | the same, over TLS |
 /// | `sqlite:/path`, `sqlite:path` | a file for the processes of one user on one machine |
 /// | `memory:` | a new store in this process |
 /// | `memory:NAME` | a store that this process shares under that name |

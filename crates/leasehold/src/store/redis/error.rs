@@ -192,7 +192,7 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
         }
         "CLUSTERDOWN" => {
             "the Redis Cluster of this server is down or does not serve this name; nothing was \
-             changed; bring it back, or try again"
+             changed; bring it back (`CLUSTER INFO` says what is missing), or try again"
         }
         "TRYAGAIN" => {
             "the Redis Cluster is just moving the slot of this name to another node; nothing was \

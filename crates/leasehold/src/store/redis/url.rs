@@ -8,6 +8,7 @@
 //! | `rediss://host`, `rediss://host?ca=/path&cert=/path&key=/path` | the same with TLS |
 //! | `redis+sentinel://h1,h2:26379,h3/name/2` | the primary that sentinels know by this name; 26379 and 0 are the defaults |
 //! | `rediss+sentinel://…` | the same with TLS |
+//! | `redis+cluster://h1,h2:6379`, `rediss+cluster://…` | the cluster of these nodes |
 //! | `unix:/path`, `unix:///path`, `unix:/path?db=2` | a socket of this machine |
 //! | `unix://user:password@/path?db=2` | a socket of this machine, with a login |
 //! | `redis://host?strict=yes`, `unix:/path?db=2&replicas=1` | with terms (`terms/`) |
@@ -103,7 +104,8 @@ impl Address {
             "rediss+sentinel" => sentinel(rest, true),
             "redis+cluster" => cluster(rest, false),
             "rediss+cluster" => cluster(rest, true),
-            _ => Err("begin it with `redis://`, `rediss://` or `unix:`"),
+            _ => Err("begin it with `redis://`, `rediss://`, `unix:`, `redis+sentinel://`, \
+                      `rediss+sentinel://`, `redis+cluster://` or `rediss+cluster://`"),
         };
         read.map_err(|reason| {
             let shown = match scheme.as_str() {
