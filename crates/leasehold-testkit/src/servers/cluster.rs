@@ -263,8 +263,18 @@ impl Cluster {
     ///
     /// If that takes too long.
     pub fn fail_over(&self, key: &str) {
-        let (before, slot) = (self.node_of(key), self.slot_of(key));
+        let before = self.node_of(key);
         before.kill();
+        self.until_taken_over(before, key);
+    }
+
+    /// Waits until another node than this one, which was killed, has the slot of a key.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn until_taken_over(&self, before: &RedisServer, key: &str) {
+        let slot = self.slot_of(key);
         self.until_each("another node takes over", |node| {
             owner(node, slot).is_some_and(|now| !is_at(before, now))
                 && field(node, "cluster_state").as_deref() == Some("ok")

@@ -16,6 +16,9 @@ use super::resp::{Client, Reply};
 /// How the sentinels call the primary.
 pub const PRIMARY: &str = "locks";
 
+/// The lines that let sentinels use host names.
+const HOST_NAMES: &str = "sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n";
+
 /// How often a state is looked at while it is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -27,7 +30,12 @@ pub struct SentinelsBuilder {
     lines: Vec<String>,
     replicas: usize,
     password: Option<String>,
+    /// Whether the servers speak TLS.
     tls: bool,
+    /// Whether the sentinels do.
+    sentinel_tls: bool,
+    /// How the sentinels call the machine.
+    host: &'static str,
 }
 
 /// A primary, its replicas, and three sentinels, all on free ports of 127.0.0.1. They are killed
@@ -76,14 +84,28 @@ impl SentinelsBuilder {
     /// certificate. It must be for 127.0.0.1. Their plain ports serve the kit alone.
     pub fn with_tls(mut self, identity: &Identity, authority: &Authority) -> Self {
         self.server = self.server.with_tls(identity, authority).config("tls-replication", "yes");
+        self.tls = true;
+        self.lines.push("tls-replication yes".to_owned());
+        self.with_tls_at_the_sentinels(identity, authority)
+    }
+
+    /// Makes the sentinels speak TLS to clients, with this certificate, and the servers not.
+    pub fn with_tls_at_the_sentinels(mut self, identity: &Identity, authority: &Authority) -> Self {
         let files = [
             ("tls-cert-file", identity.cert.as_path()),
             ("tls-key-file", identity.key.as_path()),
             ("tls-ca-cert-file", authority.ca()),
         ];
         self.lines.extend(files.map(|(name, path)| format!("{name} {}", path.display())));
-        self.lines.extend(["tls-auth-clients no", "tls-replication yes"].map(str::to_owned));
-        self.tls = true;
+        self.lines.push("tls-auth-clients no".to_owned());
+        self.sentinel_tls = true;
+        self
+    }
+
+    /// Makes everybody call the machine `localhost`.
+    pub fn with_host_names(mut self) -> Self {
+        self.server = self.server.config("replica-announce-ip", "localhost");
+        self.host = "localhost";
         self
     }
 
@@ -105,7 +127,7 @@ impl SentinelsBuilder {
         let primary = self.server.clone().start();
         // With TLS, everybody is known by the port for TLS.
         let port = |server: &RedisServer| if self.tls { server.tls_port() } else { server.port() };
-        let of = format!("127.0.0.1 {}", port(&primary));
+        let of = format!("{} {}", self.host, port(&primary));
         let replica = |_| {
             let server = self.server.clone().config("replicaof", &of);
             server.config("repl-diskless-sync-delay", "0").start()
@@ -114,8 +136,9 @@ impl SentinelsBuilder {
         let mut servers = vec![primary];
         servers.extend(replicas);
         let start = |_| {
-            let tls = self.tls.then(Port::reserve);
-            Sentinel::start(port(&servers[0]), tls, &self.lines, self.password.clone())
+            let tls = self.sentinel_tls.then(Port::reserve);
+            let of = (self.host, port(&servers[0]));
+            Sentinel::start(of, tls, &self.lines, self.password.clone())
         };
         let sentinels = (0..3).map(start).collect();
         let all = Sentinels { servers, sentinels };
@@ -128,7 +151,15 @@ impl Sentinels {
     /// Creates a builder.
     pub fn builder() -> SentinelsBuilder {
         let server = RedisServer::builder().config("repl-diskless-sync-delay", "0");
-        SentinelsBuilder { server, lines: Vec::new(), replicas: 1, password: None, tls: false }
+        SentinelsBuilder {
+            server,
+            lines: Vec::new(),
+            replicas: 1,
+            password: None,
+            tls: false,
+            sentinel_tls: false,
+            host: "127.0.0.1",
+        }
     }
 
     /// The URL of the primary by its sentinels, without logins.
@@ -274,9 +305,15 @@ impl Sentinels {
     ///
     /// If that takes too long.
     pub fn until_switched(&self, before: u16) {
+        // With TLS, they name another port of it.
+        let is_it = |named: &str| {
+            let named = named.parse().unwrap_or(before);
+            let server = self.servers.iter().find(|server| server.port() == before);
+            named == before || server.is_some_and(|server| server.has_tls_port(named))
+        };
         until("the sentinels name another server", || {
             let mut running = self.sentinels.iter().filter(|it| it.process().is_some());
-            running.all(|it| it.named() != before.to_string())
+            running.all(|it| !is_it(&it.named()))
         });
     }
 
@@ -307,20 +344,26 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    fn start(primary: u16, tls: Option<Port>, lines: &[String], password: Option<String>) -> Self {
+    fn start(
+        (host, primary): (&str, u16),
+        tls: Option<Port>,
+        lines: &[String],
+        password: Option<String>,
+    ) -> Self {
         let home = tempfile::Builder::new().prefix("sentinel").tempdir();
         let home = home.expect("a temporary directory");
         let port = Port::reserve();
         let at = |name| home.path().join(name);
         let log = File::options().read(true).append(true).create_new(true).open(at("log"));
         let config = format!(
-            "bind 127.0.0.1\nport {}\n{}dir {}\n\
-             sentinel monitor {PRIMARY} 127.0.0.1 {primary} 2\n\
+            "bind 127.0.0.1\nport {}\n{}dir {}\n{}\
+             sentinel monitor {PRIMARY} {host} {primary} 2\n\
              sentinel down-after-milliseconds {PRIMARY} 300\n\
              sentinel failover-timeout {PRIMARY} 2000\n{}\n",
             port.number(),
             tls.as_ref().map(|tls| format!("tls-port {}\n", tls.number())).unwrap_or_default(),
             home.path().display(),
+            if host == "localhost" { HOST_NAMES } else { "" },
             lines.join("\n")
         );
         std::fs::write(at("sentinel.conf"), config).expect("the directory takes files");

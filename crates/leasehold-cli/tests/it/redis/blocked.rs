@@ -47,7 +47,7 @@ fn is_dead_in_time((kept, stderr): (OwnedFd, Stdio), log: &str) {
     let mut run = start_with_stderr(command, stderr);
     let pid: i32 = run.line().parse().expect("a pid");
     until("it works", || !signs_of_life(&world).is_empty());
-    let ends = pause_and_know_the_end(&world, 2.0);
+    let ends = pause_and_know_the_end(world.server(), 2.0);
     assert_eq!(run.exit().code(), Some(79));
     assert!(!is_alive(pid));
     let last = *signs_of_life(&world).last().expect("it worked");

@@ -1,8 +1,9 @@
 //! A server that is stopped in the middle, and the effect on holders and waiters.
 
+use leasehold_testkit::servers::RedisServer;
 use rustix::process::Signal;
 
-use super::{time_left, uptime};
+use super::{time_left, time_left_at, uptime};
 use crate::harness::{World, finish, is_alive, start, until, until_dead};
 
 /// A command that ignores every request to stop. It writes the time again and again while it lives,
@@ -13,17 +14,17 @@ pub(super) const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
 /// Stops the server and returns when the server will free `x`, on the machine's clock. No renewal
 /// came between the question and the stop: the question came just after a renewal, and renewals are
 /// due every third of the ttl.
-pub(super) fn pause_and_know_the_end(world: &World, ttl: f64) -> f64 {
+pub(super) fn pause_and_know_the_end(server: &RedisServer, ttl: f64) -> f64 {
     let mut ends = None;
     until("the server is stopped between two renewals", || {
         let asked = uptime();
-        let left = time_left(world, "x").expect("the lease");
-        world.server().pause();
+        let left = time_left_at(server, "x").expect("the lease");
+        server.pause();
         let passed = ttl - left + (uptime() - asked);
         if passed < ttl / 4.0 {
             ends = Some(asked + left);
         } else {
-            world.server().resume();
+            server.resume();
         }
         ends.is_some()
     });
@@ -40,7 +41,7 @@ fn a_command_that_ignores_term_is_dead_before_a_stopped_server_frees_the_lock() 
     let world = World::redis();
     let mut run = start(world.run("x", &["--ttl", "6s"], STUBBORN));
     let pid: i32 = run.line().parse().expect("a pid");
-    let ends = pause_and_know_the_end(&world, 6.0);
+    let ends = pause_and_know_the_end(world.server(), 6.0);
     let line = run.expect_message("the lease was not renewed in time");
     assert!(line.contains("could not be reached within 1s; no request was sent"), "{line}");
     assert_eq!(line.matches("`x`").count(), 1, "{line}");
@@ -63,7 +64,7 @@ fn a_command_that_ignores_term_is_dead_before_a_stopped_server_frees_the_lock() 
 fn is_seen_dead_in_time(world: &World) -> bool {
     let mut run = start(world.run("x", &["--ttl", "2s"], "echo $$; exec sleep 60"));
     let pid: i32 = run.line().parse().expect("a pid");
-    let ends = pause_and_know_the_end(world, 2.0);
+    let ends = pause_and_know_the_end(world.server(), 2.0);
     until_dead(pid);
     let died = uptime();
     world.server().resume();
@@ -87,7 +88,7 @@ fn a_server_that_comes_back_in_time_is_no_reason_to_stop() {
     let mut run = start(world.run("x", &["--ttl", "20s"], script));
     run.expect("up");
     // The server is away for longer than a renewal waits, and for less than the lease lasts.
-    let ends = pause_and_know_the_end(&world, 20.0);
+    let ends = pause_and_know_the_end(world.server(), 20.0);
     run.expect_message("the lease was not renewed in time");
     world.server().resume();
     run.expect_message("the lease is renewed again");

@@ -2,6 +2,7 @@
 
 mod blocked;
 mod costs;
+mod deployments;
 mod losing;
 mod lying;
 mod monitor;
@@ -13,6 +14,7 @@ mod refusing;
 mod restarting;
 mod strict;
 
+use leasehold_testkit::servers::RedisServer;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::World;
@@ -24,10 +26,15 @@ fn uptime() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// How long the server keeps a key, in seconds; `None` if there is no such key.
-#[allow(clippy::cast_precision_loss, reason = "milliseconds are compared")]
+/// How long the server of a world keeps a key, in seconds; `None` if there is no such key.
 fn time_left(world: &World, key: &str) -> Option<f64> {
-    let left = world.server().command(&["PTTL", key]).int();
+    time_left_at(world.server(), key)
+}
+
+/// How long this server keeps a key, in seconds; `None` if there is no such key.
+#[allow(clippy::cast_precision_loss, reason = "milliseconds are compared")]
+fn time_left_at(server: &RedisServer, key: &str) -> Option<f64> {
+    let left = server.command(&["PTTL", key]).int();
     (left > 0).then_some(left as f64 / 1e3)
 }
 

@@ -12,7 +12,7 @@ const PASSWORD: &str = "hunter2@:/?#[]%+ü";
 const ENCODED: &str = "hunter2%40%3A%2F%3F%23%5B%5D%25%2B%C3%BC";
 
 /// The part of it that must never be shown.
-const SECRET: &str = "hunter2";
+pub(super) const SECRET: &str = "hunter2";
 
 fn guarded() -> World {
     World::on(RedisServer::builder().config("requirepass", &format!("\"{PASSWORD}\"")).start())
