@@ -302,6 +302,40 @@ fn a_node_that_is_still_tried_votes_where_its_vote_decides() {
     }
 }
 
+/// All are tried at once and all answer late, the last one when the others have decided nothing.
+#[test]
+fn far_nodes_of_which_a_majority_is_free_grant_at_the_first_try() {
+    for ways in [[100, 100, 100], [100, 120, 140], [140, 100, 120]] {
+        for taken in 0..3 {
+            play(&[3], 0..3, async |scene| {
+                let _held = hold_at(scene, taken, "a").await;
+                let client = scene.far_client(ways.map(ms)).await;
+                let guard = client.mutex("a").try_lock().await.expect("asked");
+                assert!(guard.is_some(), "{ways:?}, {taken}");
+            });
+        }
+    }
+}
+
+/// As a command does that opens the quorum and asks at once.
+#[test]
+fn a_silent_node_costs_an_opening_and_a_first_lock_at_far_nodes_a_fifth_of_their_time_at_most() {
+    let time = |silent: bool| {
+        let took = std::cell::Cell::new(Duration::ZERO);
+        play(&[3], 0..1, async |scene| {
+            let way = if silent { 3_600_000 } else { 30 };
+            let began = scene.host.now();
+            let client = scene.far_client([30, 30, way].map(ms)).await;
+            let guard = client.mutex("a").try_lock().await.expect("a majority is there");
+            assert!(guard.is_some());
+            took.set(scene.host.now().since(began));
+        });
+        took.get()
+    };
+    let (healthy, silent) = (time(false), time(true));
+    assert!(silent <= healthy * 6 / 5 + ms(5), "{silent:?} after {healthy:?}");
+}
+
 #[test]
 fn a_node_that_is_still_tried_is_not_waited_for_where_the_others_decide() {
     play(&[3, 5], 0..3, async |scene| {

@@ -188,3 +188,36 @@ async fn servers_and_sentinels_speak_tls_or_not_as_the_url_says() {
     let plain_sentinels = connect(&format!("{url}&sentinel_tls=no")).await;
     check(plain_sentinels, ErrorKind::Unavailable, "see what they say");
 }
+
+#[tokio::test]
+async fn servers_with_tls_may_have_sentinels_without_and_the_reverse() {
+    let authority = Authority::new();
+    let identity = authority.issue("server", &["127.0.0.1"]);
+    let ca = format!("ca={}", authority.ca().display());
+
+    let all = Sentinels::builder().with_tls(&identity, &authority).start();
+    let plain: Vec<_> =
+        all.sentinels().iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
+    let url = format!("rediss+sentinel://{}/locks?{ca}&sentinel_tls=no", plain.join(","));
+    survives_a_failover(&all, &url).await;
+
+    let all = Sentinels::builder().with_tls_at_the_sentinels(&identity, &authority).start();
+    survives_a_failover(&all, &format!("{}?{ca}&sentinel_tls=yes", all.url())).await;
+}
+
+/// The certificate is for the name alone.
+#[tokio::test]
+async fn a_certificate_may_be_for_the_host_name_that_sentinels_announce() {
+    let authority = Authority::new();
+    let identity = authority.issue("server", &["localhost"]);
+    let all = Sentinels::builder().with_tls(&identity, &authority).with_host_names().start();
+    let url = all.url().replace("redis+", "rediss+").replace("127.0.0.1", "localhost");
+    survives_a_failover(&all, &format!("{url}?ca={}", authority.ca().display())).await;
+}
+
+async fn survives_a_failover(all: &Sentinels, url: &str) {
+    let client = client(url).await;
+    let before = lock(&client, "a").await.fencing_token();
+    all.fail_over();
+    assert!(lock(&client, "a").await.fencing_token() > before);
+}

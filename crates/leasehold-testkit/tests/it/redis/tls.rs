@@ -214,3 +214,22 @@ async fn a_renewed_certificate_is_used_from_the_next_connection_on() {
     fs::copy(&next.key, &client.key).expect("room");
     again().await.expect("renewed");
 }
+
+#[tokio::test]
+async fn a_renewed_authority_is_trusted_from_the_next_connection_on_and_the_old_one_no_more() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let server = server(&new, &["127.0.0.1"]);
+    let connector = RedisConnector::new(&url(&server, &old)).expect("a URL");
+    let again =
+        async || RedisStore::connect_with(connector.clone(), SystemHost::shared()).await.map(drop);
+    again().await.expect_err("the authority is another one");
+    // Both, as in the middle of a change.
+    let pem = |authority: &Authority| fs::read_to_string(authority.ca()).expect("text");
+    let (of_old, of_new) = (pem(&old), pem(&new));
+    fs::write(old.ca(), [of_old.as_str(), &of_new].concat()).expect("room");
+    again().await.expect("one of both has signed");
+    fs::write(old.ca(), &of_old).expect("room");
+    again().await.expect_err("the new one is trusted no more");
+    fs::write(old.ca(), of_new).expect("room");
+    again().await.expect("it has signed");
+}
