@@ -1,5 +1,7 @@
 //! `leasehold doctor` names the fault of each real deployment that has one.
 
+mod cluster;
+
 use std::collections::BTreeSet;
 
 use leasehold_testkit::servers::{FakeServer, RedisServer, RedisServerBuilder, Sentinels, version};
@@ -405,7 +407,7 @@ fn a_command_line_that_makes_no_sense_is_refused() {
         (&["doctor", "name"], 64),
         (&["doctor", "--ttl", "25h"], 78),
         (&["doctor", "--url", "redis://h:x"], 78),
-        (&["doctor", "--url", "redis+cluster://h"], 78),
+        (&["doctor", "--url", "redis+cluster://h/1"], 78),
         (&["doctor", "--url", "redis://h", "--print-acl", "a b"], 78),
     ] {
         let mut command = world.bare();

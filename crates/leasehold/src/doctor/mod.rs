@@ -14,6 +14,7 @@ mod server;
 mod survival;
 mod texts;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ use crate::host::Host;
 use crate::store::Named;
 #[cfg(feature = "redis")]
 use crate::store::redis::Connector as _;
+#[cfg(feature = "redis")]
+use crate::store::redis::examine::cluster::{self, ClusterFacts};
 #[cfg(feature = "redis")]
 use crate::store::redis::examine::{Facts, Patient};
 #[cfg(feature = "sqlite")]
@@ -51,9 +54,8 @@ const PRIVATE: Subject =
 ///
 /// # Errors
 ///
-/// [`Config`](ErrorKind::Config) for a URL or a ttl that cannot be used, and
-/// [`Unsupported`](ErrorKind::Unsupported) for a cluster. A store that cannot be reached is a
-/// failed check, not an error.
+/// [`Config`](ErrorKind::Config) for a URL or a ttl that cannot be used. A store that cannot be
+/// reached is a failed check, not an error.
 ///
 /// # Cancel safety
 ///
@@ -70,12 +72,6 @@ pub async fn diagnose(
         let message = "no store is named; no request was sent; name one by its URL";
         return Err(Error::new(ErrorKind::Config, message));
     }
-    #[cfg(feature = "redis")]
-    if named.iter().any(|named| matches!(named, Named::Redis(it) if !it.seeds().is_empty())) {
-        let message = "the nodes of a cluster cannot be examined; no request was sent; look at \
-                       `maxmemory-policy`, `appendonly` and `cluster-node-timeout` of each node";
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
     host.start()?;
     let found = examine(named, &canary(namespace, &*host), &host).await;
     Ok(judge(&found, ttl))
@@ -86,6 +82,9 @@ pub async fn diagnose(
 struct Found {
     #[cfg(feature = "redis")]
     servers: Vec<Facts>,
+    /// The clusters, whose nodes are among the servers.
+    #[cfg(feature = "redis")]
+    clusters: Vec<ClusterFacts>,
     #[cfg(feature = "sqlite")]
     files: Vec<sqlite::examine::FileFacts>,
     /// The number of stores in this process.
@@ -105,20 +104,31 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
     let mut found = Found::default();
     #[cfg(feature = "redis")]
     let (mut patients, ends) = (Vec::new(), host.now() + LIMIT);
-    for named in named {
+    for (number, named) in (1..).zip(named) {
         match named {
             Named::Memory(_) => found.private += 1,
             #[cfg(feature = "redis")]
             Named::Redis(connector) => {
-                let number = patients.len() + 1;
                 let canary = format!("{canary}:{number}");
-                let mut patient = Patient::new(connector, Arc::clone(host), ends, canary);
-                let label = &mut patient.facts.place.label;
-                if patients.iter().any(|it: &Patient| it.facts.place.label == *label) {
-                    // Otherwise its checks could not be told from those of the other.
-                    label.push_str(&format!(" (URL {number})"));
+                let mut of_url = Vec::new();
+                if connector.seeds().is_empty() {
+                    of_url.push(Patient::new(connector, Arc::clone(host), ends, canary));
+                } else {
+                    let (facts, nodes) =
+                        cluster::read(&connector, (host, ends), (number, &canary)).await;
+                    found.clusters.push(facts);
+                    let nodes = nodes.into_iter();
+                    of_url.extend(nodes.map(|node| Patient::of_node(node, Arc::clone(host), ends)));
                 }
-                patients.push(patient);
+                for patient in &mut of_url {
+                    let place = &mut patient.facts.place;
+                    place.url = number;
+                    if patients.iter().any(|it: &Patient| it.facts.place.label == place.label) {
+                        // Otherwise its checks could not be told from those of the other.
+                        place.label.push_str(&format!(" (URL {number})"));
+                    }
+                }
+                patients.append(&mut of_url);
             }
             #[cfg(feature = "sqlite")]
             Named::File(path) => {
@@ -130,7 +140,7 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
     {
         join_all(patients.iter_mut().map(Patient::examine)).await;
         let marks: Vec<_> = patients.iter().map(Patient::mark).collect();
-        if marks.len() > 1 {
+        if marks.len() > 1 && patients.iter().any(|it| !it.is_of_same_url(&patients[0])) {
             join_all(patients.iter_mut().map(|patient| patient.look_for(&marks))).await;
         }
         found.servers = join_all(patients.into_iter().map(Patient::end)).await;
@@ -155,18 +165,24 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
     }
     #[cfg(feature = "redis")]
     {
-        nodes += found.servers.len();
-        checks.extend(found.servers.iter().flat_map(|facts| server::checks(facts, ttl)));
+        nodes += server::count(&found.servers, &found.clusters);
+        checks.extend(server::all_checks(&found.servers, &found.clusters, ttl));
         if nodes > 1 {
             let servers: Vec<_> = found.servers.iter().collect();
             checks.extend(server::nodes::checks(nodes, &servers));
         }
         if !found.servers.is_empty() {
-            deployment = server::deployment(&found.servers);
+            deployment = server::deployment(&found.servers, &found.clusters);
         }
     }
     deployment.nodes = nodes;
-    deployment.failing = failing(&checks);
+    let mut failed = failing(&checks);
+    #[cfg(feature = "redis")]
+    {
+        deployment.is_partial =
+            server::cluster::merge(&mut failed, &found.servers, &found.clusters);
+    }
+    deployment.failing = failed.len();
     let is_refused = has_final_error(found)
         || checks.iter().any(|it| it.verdict == Verdict::Fail && FINAL.contains(&it.id));
     deployment.grants = !is_refused && nodes - deployment.failing > nodes / 2;
@@ -180,14 +196,14 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
 }
 
 /// The checks without which a node grants no lock.
-const VITAL: [&str; 6] = ["reachable", "role", "mode", "writes", "rights", "release"];
+const VITAL: [&str; 7] = ["reachable", "role", "mode", "cluster", "writes", "rights", "release"];
 
 /// Whether a server cannot be used by its URL, as for a wrong password. A quorum refuses that even
 /// at one of its nodes.
 #[cfg(feature = "redis")]
 fn has_final_error(found: &Found) -> bool {
     let is_final = |facts: &Facts| facts.unreached.as_ref().is_some_and(|it| !it.is_retryable());
-    found.servers.iter().any(is_final)
+    found.servers.iter().any(is_final) || found.clusters.iter().any(server::cluster::is_refused)
 }
 
 #[cfg(not(feature = "redis"))]
@@ -198,11 +214,8 @@ const fn has_final_error(_no_servers: &Found) -> bool {
 /// The checks that clients make too: if one of them fails, they refuse the store.
 const FINAL: [&str; 4] = ["strict", "same-terms", "independent-nodes", "reach"];
 
-/// How many nodes grant no lock.
-fn failing(checks: &[Check]) -> usize {
+/// The nodes that grant no lock.
+fn failing(checks: &[Check]) -> BTreeSet<&str> {
     let failed = checks.iter().filter(|it| it.verdict == Verdict::Fail && VITAL.contains(&it.id));
-    let mut nodes: Vec<_> = failed.map(|check| &check.node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes.len()
+    failed.map(|check| check.node.as_str()).collect()
 }

@@ -23,6 +23,10 @@ pub(super) struct Deployment {
     pub(super) has_replicas: bool,
     /// Whether a server may drop keys for want of memory.
     pub(super) evicts: bool,
+    /// Whether the nodes of a cluster share the locks.
+    pub(super) is_cluster: bool,
+    /// Whether some nodes of a cluster grant no locks now, and others do.
+    pub(super) is_partial: bool,
 }
 
 /// The kind of store.
@@ -100,6 +104,16 @@ fn servers(it: &Deployment) -> Vec<Row> {
             it.is_strict || it.is_on_disk,
             true,
         ));
+    } else if it.is_cluster {
+        // Each lock is on one node, so the other nodes are no majority for it.
+        if it.is_partial {
+            rows.push(("being kept on a node that has failed a check above", false, false));
+        }
+        rows.push(("a restart of its node", it.has_log, true));
+        rows.push(("a power loss of its node", it.is_on_disk, true));
+        rows.push(("the loss of its node", it.has_failover && !it.is_partial, false));
+        rows.push(("the loss of its node and of the replicas of that node", false, false));
+        rows.push(("a clock of its node that jumps ahead", false, true));
     } else {
         rows.push(("a restart of the server", it.is_strict || it.has_log, true));
         rows.push(("a power loss of the server", it.is_strict || it.is_on_disk, true));
@@ -130,11 +144,14 @@ mod tests {
         has_failover: false,
         has_replicas: false,
         evicts: false,
+        is_cluster: false,
+        is_partial: false,
     };
 
     #[test]
     fn each_deployment_survives_what_its_facts_allow() {
         let three = Deployment { nodes: 3, ..ONE };
+        let cluster = Deployment { is_cluster: true, ..ONE };
         // the deployment, a part of an event, whether it is survived
         let table = [
             (ONE, "restart of the server", false),
@@ -158,6 +175,13 @@ mod tests {
             (three, "restart of a minority", false),
             (Deployment { has_log: true, ..three }, "restart of a minority", true),
             (Deployment { nodes: 2, ..ONE }, "the loss of the server", false),
+            (cluster, "restart of its node", false),
+            (cluster, "the loss of its node and", false),
+            (cluster, "clock of its node", false),
+            (Deployment { has_log: true, ..cluster }, "restart of its node", true),
+            (Deployment { is_on_disk: true, ..cluster }, "power loss of its node", true),
+            (Deployment { has_replicas: true, ..cluster }, "failover", false),
+            (Deployment { is_partial: true, ..cluster }, "failed a check", false),
             (Deployment { kind: Kind::File, ..ONE }, "restart of the machine", true),
             (Deployment { kind: Kind::File, ..ONE }, "loss of the file", false),
             (Deployment { grants: false, ..ONE }, "grants no locks", false),
@@ -168,6 +192,21 @@ mod tests {
             let is_in = |list: &[&str]| list.iter().any(|it| it.contains(event));
             assert_eq!(is_in(&found.yes), expected, "{event}: {deployment:?} {found:?}");
             assert_eq!(is_in(&found.no), !expected, "{event}: {deployment:?} {found:?}");
+        }
+    }
+
+    /// A cluster of three primaries must not be taken for three nodes of a quorum.
+    #[test]
+    fn a_cluster_survives_the_loss_of_a_node_by_its_replicas_alone() {
+        let cluster = Deployment { is_cluster: true, ..ONE };
+        let loss = "the loss of its node";
+        for (has_failover, is_partial) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let found = survival(&Deployment { has_failover, is_partial, ..cluster });
+            assert_eq!(found.yes.contains(&loss), has_failover && !is_partial, "{found:?}");
+            let all = [found.yes, found.no].concat();
+            assert!(all.iter().all(|event| !event.contains("minority")), "{all:?}");
         }
     }
 

@@ -5,7 +5,10 @@ use crate::store::redis::examine::Gap;
 
 /// The check for a question that this user asked by `command`.
 pub(super) fn unanswered(subject: Subject, gap: &Gap, user: &str, command: &str) -> Check {
-    let right = command.split(' ').next().unwrap_or_default().to_ascii_lowercase();
+    let right = match command {
+        "CLUSTER INFO" => "cluster|info".to_owned(),
+        _ => command.split(' ').next().unwrap_or_default().to_ascii_lowercase(),
+    };
     match gap {
         Gap::Denied => subject.unknown(
             format!("user `{user}` has no right to `{command}`"),

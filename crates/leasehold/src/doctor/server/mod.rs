@@ -3,6 +3,7 @@
 mod access;
 mod canary;
 mod clock;
+pub(super) mod cluster;
 mod gap;
 mod keeping;
 pub(super) mod nodes;
@@ -17,6 +18,25 @@ use super::check::{Check, Verdict};
 use super::survival::Deployment;
 use crate::core::ttl::Ttl;
 use crate::store::redis::examine::Facts;
+use crate::store::redis::examine::cluster::ClusterFacts;
+
+/// The checks of all servers. Those of a cluster as a whole stand before those of its nodes.
+pub(super) fn all_checks(servers: &[Facts], clusters: &[ClusterFacts], ttl: Ttl) -> Vec<Check> {
+    let mut all: Vec<(usize, Check)> = Vec::new();
+    for facts in clusters {
+        all.extend(cluster::checks(facts).into_iter().map(|check| (facts.url, check)));
+    }
+    for facts in servers {
+        all.extend(checks(facts, ttl).into_iter().map(|check| (facts.place.url, check)));
+    }
+    all.sort_by_key(|(url, _)| *url);
+    all.into_iter().map(|(_, check)| check).collect()
+}
+
+/// How many nodes of a quorum these are. A cluster is one.
+pub(super) fn count(servers: &[Facts], clusters: &[ClusterFacts]) -> usize {
+    servers.iter().filter(|facts| facts.membership.is_none()).count() + clusters.len()
+}
 
 /// The checks of one server, in the order of their weight. Only the first ones if nobody answers.
 pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
@@ -29,8 +49,9 @@ pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
             reach::role(facts),
             reach::mode(facts),
             reach::proxy(facts),
-            canary::writes(facts),
         ]);
+        checks.extend(cluster::of_node(facts, ttl));
+        checks.push(canary::writes(facts));
         checks.extend(canary::rights(facts));
         checks.extend([
             canary::release(facts),
@@ -45,9 +66,12 @@ pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
             keeping::persistence(facts),
             keeping::saving(facts),
             keeping::restart(facts, ttl),
-            strict::strict(facts),
-            replicas::replicas(facts),
         ]);
+        // A cluster has no strict mode.
+        if facts.membership.is_none() {
+            checks.push(strict::strict(facts));
+        }
+        checks.push(replicas::replicas(facts));
         checks.extend(replicas::min_replicas(facts));
         checks.extend([
             access::encryption(facts),
@@ -61,15 +85,18 @@ pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
 }
 
 /// The facts about servers that decide what a lock survives.
-pub(super) fn deployment(servers: &[Facts]) -> Deployment {
+pub(super) fn deployment(servers: &[Facts], clusters: &[ClusterFacts]) -> Deployment {
     let all = |holds: fn(&Facts) -> bool| !servers.is_empty() && servers.iter().all(holds);
     let any = |holds: fn(&Facts) -> bool| servers.iter().any(holds);
     Deployment {
         has_log: all(|it| keeping::has_log(it) == Some(true)),
         is_on_disk: all(|it| it.terms.copies.fsync || it.appendfsync.as_deref() == Ok("always")),
         is_strict: all(keeping::stays_strict),
-        has_failover: all(|it| it.place.has_sentinels),
-        has_replicas: any(|it| it.number("connected_slaves").is_some_and(|count| count > 0)),
+        has_failover: all(|it| it.place.has_sentinels || it.membership.is_some())
+            && clusters.iter().all(cluster::can_fail_over),
+        has_replicas: any(|it| it.number("connected_slaves").is_some_and(|count| count > 0))
+            || clusters.iter().any(cluster::has_replicas),
+        is_cluster: !clusters.is_empty(),
         evicts: any(|it| keeping::eviction(it).verdict == Verdict::Fail),
         ..Deployment::default()
     }

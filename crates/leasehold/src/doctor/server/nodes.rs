@@ -1,6 +1,6 @@
 //! Checks of several stores together: whether they fail one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::offset_us;
 use crate::doctor::check::{Check, Subject};
@@ -63,14 +63,18 @@ fn independent(servers: &[&Facts]) -> Option<Check> {
     let mut faults = Vec::new();
     let mut is_seen = false;
     for (number, facts) in servers.iter().enumerate() {
-        for (other, mark) in facts.marks.iter().enumerate() {
-            is_seen |= other != number && mark.is_ok();
-            if other != number && *mark == Ok(true) && servers[other].write.is_ok() {
+        let is_other = |other: &usize| servers[*other].place.url != facts.place.url;
+        for (other, mark) in facts.marks.iter().enumerate().filter(|(other, _)| is_other(other)) {
+            is_seen |= mark.is_ok();
+            if *mark == Ok(true) && servers[other].write.is_ok() {
                 let (from, to) = (label(other), label(number));
                 faults.push(format!("a write to {from} appears at {to}"));
             }
         }
         for (other, earlier) in servers[..number].iter().enumerate() {
+            if !is_other(&other) {
+                continue;
+            }
             for (name, what) in [("run_id", "one process"), ("master_replid", "one history")] {
                 let id = facts.text(name);
                 if id.is_some() && id == earlier.text(name) {
@@ -109,12 +113,13 @@ fn terms(servers: &[&Facts]) -> Option<Check> {
 }
 
 fn hosts(nodes: usize, servers: &[&Facts]) -> Option<Check> {
-    let mut all = BTreeMap::<&str, usize>::new();
+    let mut all = BTreeMap::<&str, BTreeSet<usize>>::new();
     for facts in servers.iter().filter(|facts| !facts.place.has_sentinels) {
         let host = facts.place.hosts.first().map_or("this machine", String::as_str);
-        *all.entry(host).or_default() += 1;
+        all.entry(host).or_default().insert(facts.place.url);
     }
-    let (host, &most) = all.iter().max_by_key(|(_, count)| **count)?;
+    let (host, most) = all.iter().max_by_key(|(_, urls)| urls.len())?;
+    let most = most.len();
     let evidence = format!("{most} of {nodes} nodes are at {host}");
     Some(if most > 1 {
         HOSTS.warn(evidence, "put each server on a machine of its own")

@@ -154,6 +154,9 @@ pub(super) fn role(facts: &Facts) -> Check {
 
 pub(super) fn mode(facts: &Facts) -> Check {
     match (facts.mode(), &facts.hello) {
+        (Some("cluster"), _) if facts.membership.is_some() => {
+            MODE.ok("the server is a node of the cluster")
+        }
         (Some("cluster"), _) => MODE.fail(
             "the server is a node of a cluster, and the URL names it as a single server",
             "name the cluster as `redis+cluster://HOST,HOST`",

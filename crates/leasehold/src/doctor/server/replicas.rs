@@ -74,6 +74,9 @@ fn lag_of(line: &str) -> Option<u64> {
 pub(super) fn min_replicas(facts: &Facts) -> Option<Check> {
     let count = facts.number("connected_slaves").filter(|count| *count > 0)?;
     Some(match facts.number("min_slaves_good_slaves") {
+        None if facts.membership.is_some() => {
+            MIN_REPLICAS.ok("a node of a cluster that is cut off from most others stops by itself")
+        }
         Some(good) => MIN_REPLICAS
             .ok(format!("`min-replicas-to-write` is set; replicas that are near enough: {good}")),
         None => MIN_REPLICAS.warn(

@@ -1,5 +1,6 @@
 //! Each fault of a server is named, and a healthy one has none. All checks are pure functions.
 
+mod cluster;
 mod strict;
 
 use std::time::Duration;
@@ -381,6 +382,7 @@ fn together(change: impl Fn(&mut Facts)) -> Vec<Check> {
     let mut all = [1, 2, 3].map(|number: usize| {
         let mut facts = healthy();
         facts.place.label = format!("n{number}");
+        facts.place.url = number;
         facts.place.hosts = vec![format!("h{number}")];
         let id = number.to_string();
         info(&mut facts, &[("run_id", &id), ("master_replid", &id)]);
@@ -423,14 +425,14 @@ fn nodes_that_are_not_independent_are_named() {
 
 #[test]
 fn what_a_deployment_survives_follows_from_all_of_its_servers() {
-    let with_file = deployment(&[healthy(), healthy()]);
+    let with_file = deployment(&[healthy(), healthy()], &[]);
     assert!(with_file.has_log && !with_file.is_on_disk && !with_file.is_strict);
     let mut without = healthy();
     without.fsync = Err(refused("ERR WAITAOF cannot be used without appendonly"));
     info(&mut without, &[("maxmemory_policy", "allkeys-lru"), ("connected_slaves", "1")]);
-    let one_without = deployment(&[healthy(), without]);
+    let one_without = deployment(&[healthy(), without], &[]);
     assert!(!one_without.has_log && one_without.evicts && one_without.has_replicas);
     let mut always = healthy();
     always.appendfsync = Ok("always".to_owned());
-    assert!(deployment(&[always]).is_on_disk);
+    assert!(deployment(&[always], &[]).is_on_disk);
 }

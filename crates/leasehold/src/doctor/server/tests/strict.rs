@@ -29,7 +29,7 @@ fn a_url_that_fits_its_database_has_no_fault_and_a_restart_without_a_file_is_cov
         assert_eq!(faults(fits), []);
         let mut facts = healthy();
         fits(&mut facts);
-        assert!(deployment(&[facts]).is_strict);
+        assert!(deployment(&[facts], &[]).is_strict);
         let quarantined = faults(|it| {
             fits(it);
             it.quarantine = Ok(Some(millis(9_000)));
@@ -51,7 +51,7 @@ fn a_switch_that_a_restart_forgets_covers_no_restart() {
     }
     let mut facts = healthy();
     forgets(&mut facts);
-    assert!(!deployment(&[facts]).is_strict);
+    assert!(!deployment(&[facts], &[]).is_strict);
 }
 
 #[test]

@@ -14,7 +14,7 @@ const NOBODY: u16 = u16::MAX;
 
 /// The primaries of a cluster and their slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Map {
+pub(in crate::store::redis) struct Map {
     places: Vec<Place>,
     /// For each slot, the number of its node.
     owners: Vec<u16>,
@@ -27,7 +27,7 @@ impl Map {
     }
 
     /// Reads the answer to `CLUSTER SLOTS` of the node at `asked`. `None` if it is no such answer.
-    pub(super) fn read(answer: &Value, asked: &Place) -> Option<Self> {
+    pub(in crate::store::redis) fn read(answer: &Value, asked: &Place) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
         let mut map = Self::of_seeds(Vec::new());
         for range in ranges {
@@ -46,17 +46,17 @@ impl Map {
         Some(map)
     }
 
-    pub(super) fn places(&self) -> &[Place] {
+    pub(in crate::store::redis) fn places(&self) -> &[Place] {
         &self.places
     }
 
     /// Whether no node has any slot.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::store::redis) fn is_empty(&self) -> bool {
         self.owners.iter().all(|owner| *owner == NOBODY)
     }
 
     /// The number of the node that has this slot.
-    pub(super) fn owner(&self, slot: u16) -> Option<usize> {
+    pub(in crate::store::redis) fn owner(&self, slot: u16) -> Option<usize> {
         let owner = self.owners.get(usize::from(slot)).copied()?;
         (owner != NOBODY).then_some(usize::from(owner))
     }
@@ -119,7 +119,7 @@ fn place_of(host: &str, port: u16, asked: &Place) -> Option<Place> {
 }
 
 /// The epoch in the answer to `CLUSTER INFO`. It rises with each failover.
-pub(super) fn epoch(answer: &Value) -> Option<u64> {
+pub(in crate::store::redis) fn epoch(answer: &Value) -> Option<u64> {
     let Value::Bytes(text) = answer else { return None };
     let text = str::from_utf8(text).ok()?;
     let epoch = text.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));

@@ -16,7 +16,7 @@
 //! Source: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>
 
 mod journey;
-mod map;
+pub(super) mod map;
 mod order;
 mod reading;
 

@@ -82,6 +82,17 @@ pub(crate) struct Facts {
     pub(crate) marks: Vec<Answer<bool>>,
     /// What each sentinel says; empty without sentinels.
     pub(crate) sentinels: Vec<SentinelFacts>,
+    /// What the server says as a node of the cluster in the URL; `None` if the URL names none.
+    pub(crate) membership: Option<Membership>,
+}
+
+/// What a node says about its cluster.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    /// The fields of CLUSTER INFO.
+    pub(crate) info: Answer<Info>,
+    /// The settings of the server whose names begin with `cluster-`.
+    pub(crate) settings: Answer<Info>,
 }
 
 /// The data in `:lh:epoch`, as far as it was looked at.
@@ -106,6 +117,8 @@ pub(crate) struct Place {
     pub(crate) has_tls: bool,
     /// Whether sentinels name the server.
     pub(crate) has_sentinels: bool,
+    /// The number of the URL that leads there. The nodes of a cluster share it.
+    pub(crate) url: usize,
 }
 
 /// One look at the server's clock.
@@ -224,6 +237,7 @@ impl Facts {
             leftovers: Err(Gap::NotAsked),
             marks: Vec::new(),
             sentinels: Vec::new(),
+            membership: None,
         }
     }
 

@@ -3,6 +3,7 @@
 //! [`Gap`](facts::Gap).
 
 mod canaries;
+pub(crate) mod cluster;
 mod facts;
 mod line;
 pub(crate) mod rights;
@@ -15,17 +16,18 @@ use futures_util::future::join_all;
 
 use self::canaries::Dying;
 use self::facts::Answer;
-pub(crate) use self::facts::{Epoch, Facts, Gap, Info, Place, Reading};
+pub(crate) use self::facts::{Epoch, Facts, Gap, Info, Membership, Place, Reading};
 #[cfg(test)]
 pub(crate) use self::facts::{Expiry, Leftovers, Release, SentinelFacts};
 use self::line::Line;
 use super::codec::command::{Command, Value};
 use super::connect::RedisConnector;
-use super::connector::Connector as _;
+use super::connector::Connector;
 use super::error::shown;
 use super::keys;
+use super::sentinel::Sentinels;
 use super::switch::Act;
-use super::terms::{Strict, Strictness, quarantine};
+use super::terms::{Strict, Strictness, Terms, quarantine};
 use super::url::Endpoint;
 use crate::core::moment::Moment;
 use crate::host::Host;
@@ -42,7 +44,8 @@ const COPIES_MS: u64 = 500;
 
 /// One server that is being examined.
 pub(crate) struct Patient {
-    connector: RedisConnector,
+    connector: Arc<dyn Connector>,
+    sentinels: Option<Sentinels>,
     host: Arc<dyn Host>,
     ends: Moment,
     /// The beginning of all canary keys.
@@ -60,7 +63,24 @@ impl Patient {
         canary: String,
     ) -> Self {
         let facts = Facts::unasked(place(&connector), connector.terms());
-        Self { connector, host, ends, canary, line: None, facts }
+        let sentinels = connector.sentinels().cloned();
+        let connector = Arc::new(connector);
+        Self { connector, sentinels, host, ends, canary, line: None, facts }
+    }
+
+    /// A node of a cluster, whose canary keys lie in a slot of this node.
+    pub(crate) fn of_node(node: cluster::Node, host: Arc<dyn Host>, ends: Moment) -> Self {
+        let cluster::Node { connector, place, canary } = node;
+        let mut facts = Facts::unasked(place, Terms::default());
+        // A client of a cluster does not ask for the record.
+        (facts.expected, facts.terms.strict) = (Strictness::No, Strictness::No);
+        facts.membership = Some(Membership::default());
+        Self { connector, sentinels: None, host, ends, canary, line: None, facts }
+    }
+
+    /// Whether both are nodes of one cluster.
+    pub(crate) fn is_of_same_url(&self, other: &Self) -> bool {
+        self.facts.place.url == other.facts.place.url
     }
 
     /// The key that shows on which servers writes to this one arrive.
@@ -79,14 +99,14 @@ impl Patient {
 
     /// Asks all questions about this server alone.
     pub(crate) async fn examine(&mut self) {
-        if let Some(sentinels) = self.connector.sentinels() {
+        if let Some(sentinels) = &self.sentinels {
             let asked = sentinels.watchers();
             let asking = asked.iter().map(|(sentinel, primary)| {
                 sentinels::ask(*sentinel, primary, (&self.host, self.ends))
             });
             self.facts.sentinels = join_all(asking).await;
         }
-        match Line::open(&self.connector, &self.host, self.ends).await {
+        match Line::open(&*self.connector, &self.host, self.ends).await {
             Ok(mut line) => {
                 self.measure(&mut line).await;
                 self.describe(&mut line).await;
@@ -141,7 +161,7 @@ impl Patient {
         if facts.info.is_ok() {
             let ask = Command::new("CONFIG").arg("GET").arg("appendfsync");
             facts.appendfsync = array(line.ask(ask).await).and_then(|pair| text(pair.get(1)));
-            let second = Line::open(&self.connector, &self.host, self.ends).await;
+            let second = Line::open(&*self.connector, &self.host, self.ends).await;
             facts.second_run_id = match second {
                 Ok(mut second) => info(&mut second, Some("server"))
                     .await
@@ -149,7 +169,11 @@ impl Patient {
                 Err(_) => Err(Gap::Silent),
             };
         }
-        self.ask_for_epoch(line).await;
+        match &mut facts.membership {
+            // A cluster has no strict mode.
+            Some(membership) => membership.ask(line).await,
+            None => self.ask_for_epoch(line).await,
+        }
     }
 
     /// Whether a client with this URL is strict, and whether the server is quarantined.
@@ -201,11 +225,12 @@ impl Patient {
             self.try_keys(line).await;
         }
         if !matches!(self.facts.write, Err(Gap::DeniedKey)) {
-            self.facts.missing = rights::missing(line, &self.key("rights")).await;
+            let is_node = self.facts.membership.is_some();
+            self.facts.missing = rights::missing(line, &self.key("rights"), is_node).await;
         }
         let channel = format!(":lh:inbox:{}", self.canary);
         let until = (&self.host, self.ends);
-        self.facts.message = canaries::message(line, &self.connector, until, &channel).await;
+        self.facts.message = canaries::message(line, &*self.connector, until, &channel).await;
         self.facts.leftovers = canaries::leftovers(line, self.namespace()).await;
         if let Ok(readings) = &mut self.facts.clock
             && let Ok(reading) = canaries::reading(line, &self.host).await
@@ -285,6 +310,14 @@ async fn client_id(line: &mut Line) -> Answer<i64> {
     }
 }
 
+/// The names and values of an answer that has them in turn.
+async fn pairs(line: &mut Line, command: Command) -> Answer<Info> {
+    match line.ask(command).await? {
+        Value::Array(values) => Ok(Info::of_pairs(&values)),
+        _ => Err(Gap::Strange),
+    }
+}
+
 fn text(value: Option<&Value>) -> Answer<String> {
     match value {
         Some(Value::Bytes(text)) => Ok(shown(&String::from_utf8_lossy(text))),
@@ -311,5 +344,6 @@ pub(crate) fn place(connector: &RedisConnector) -> Place {
         has_login: address.access.password.is_some(),
         has_tls: address.tls.is_some(),
         has_sentinels,
+        url: 0,
     }
 }

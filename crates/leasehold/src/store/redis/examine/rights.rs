@@ -50,8 +50,12 @@ const TRIALS: [(&str, &[&str]); 26] = [
     ("del", &["DEL", "K"]),
 ];
 
+/// How the command is tried that a client of a cluster needs, too. It has no effect on a node that
+/// gets no slot.
+const ASKING: (&str, &[&str]) = ("asking", &["ASKING"]);
+
 /// Tries each command on `key`, which does not exist yet. Returns those that are denied or unknown.
-pub(super) async fn missing(line: &mut Line, key: &str) -> Vec<&'static str> {
+pub(super) async fn missing(line: &mut Line, key: &str, is_node: bool) -> Vec<&'static str> {
     let set = line.ask(Command::new("SET").arg(key).arg("text").arg("PX").arg("5000")).await;
     if is_missing(&set) {
         return vec!["set"];
@@ -64,9 +68,10 @@ pub(super) async fn missing(line: &mut Line, key: &str) -> Vec<&'static str> {
         let rest = words[1..].iter().map(|word| if *word == "K" { key } else { word });
         rest.fold(Command::new(words[0]), Command::arg)
     };
-    let commands: Vec<_> = TRIALS.iter().map(|(_, words)| command(words)).collect();
+    let trials: Vec<_> = TRIALS.iter().chain(is_node.then_some(&ASKING)).collect();
+    let commands: Vec<_> = trials.iter().map(|(_, words)| command(words)).collect();
     let answers = line.ask_all(&commands).await;
-    let tried = TRIALS.iter().zip(&answers);
+    let tried = trials.iter().zip(&answers);
     tried.filter(|(_, answer)| is_missing(answer)).map(|((right, _), _)| *right).collect()
 }
 
