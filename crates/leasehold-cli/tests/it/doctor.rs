@@ -1,6 +1,7 @@
 //! `leasehold doctor` names the fault of each real deployment that has one.
 
 mod cluster;
+mod proxied;
 
 use std::collections::BTreeSet;
 

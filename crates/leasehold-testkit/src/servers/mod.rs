@@ -9,6 +9,7 @@
 //! | [`clock`] | a server's clock that a test controls |
 //! | [`proxy`] | a bad network in front of a server |
 //! | [`fake`] | servers that answer nonsense, or nothing |
+//! | [`narrow`] | a proxy that knows few commands |
 //! | [`cluster`] | a Redis Cluster, whose slots and primaries move |
 //! | [`sentinels`] | a primary with replicas, and the sentinels that watch over them |
 //! | [`resp`] | a small blocking client, with which tests inspect a server |
@@ -22,6 +23,7 @@ pub mod cluster;
 pub mod fake;
 mod frames;
 mod listening;
+pub mod narrow;
 pub mod outside;
 pub mod pool;
 mod port;
@@ -39,6 +41,7 @@ pub use certificates::{Authority, Identity};
 pub use clock::ServerClock;
 pub use cluster::Cluster;
 pub use fake::FakeServer;
+pub use narrow::{NarrowProxy, Unknown};
 pub use outside::ServerOutside;
 pub use proxy::{Counts, Proxy, Then, Way};
 pub use redis_server::{RedisServer, RedisServerBuilder, version};

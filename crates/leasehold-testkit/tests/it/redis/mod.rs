@@ -18,6 +18,7 @@ mod late;
 mod listing;
 mod moved;
 mod plain;
+mod proxied;
 mod refusals;
 mod renamed;
 mod rights;

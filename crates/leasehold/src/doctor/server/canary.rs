@@ -73,7 +73,7 @@ pub(super) fn release(facts: &Facts) -> Check {
             "the user has no right to scripts, or to a command in them",
             format!("ACL SETUSER {} {LOCK}", facts.user()),
         ),
-        Err(Gap::Absent) => RELEASE.fail(
+        Err(Gap::Absent | Gap::Closed) => RELEASE.fail(
             "the server has no scripts",
             "use Valkey, or Redis 6.2 or later, without renamed commands",
         ),
@@ -119,9 +119,9 @@ pub(super) fn waking(facts: &Facts) -> Check {
             format!("user `{user}` may not publish and subscribe"),
             format!("ACL SETUSER {user} +publish +subscribe &:lh:inbox:*"),
         ),
-        Err(Gap::Absent) => WAKING.warn(
-            "the server has no `PUBLISH` or no `SUBSCRIBE`",
-            "use Valkey, or Redis 6.2 or later, without renamed commands",
+        Err(Gap::Absent | Gap::Closed) => WAKING.warn(
+            "the server has no `PUBLISH` or no `SUBSCRIBE`, or a proxy in between does not know it",
+            "use Valkey, or Redis 6.2 or later, without renamed commands and without a proxy",
         ),
         Err(gap) => unanswered(WAKING, gap, user, "PUBLISH"),
     }

@@ -37,6 +37,10 @@ pub(super) fn unanswered(subject: Subject, gap: &Gap, user: &str, command: &str)
             format!("no answer to `{command}` came in time"),
             "run the command again, and read the log of the server",
         ),
+        Gap::Closed => subject.unknown(
+            format!("the connection ends at `{command}`"),
+            "connect to the server itself: a proxy in between may not know the command",
+        ),
         Gap::Strange => subject.unknown(
             format!("the answer to `{command}` is not that of a Redis server"),
             "use Valkey, or Redis 6.2 or later",

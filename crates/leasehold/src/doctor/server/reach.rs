@@ -9,7 +9,7 @@ use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::{advice_of, cause_of, span};
-use crate::store::redis::examine::Facts;
+use crate::store::redis::examine::{Facts, Gap};
 
 const REACHABLE: Subject = Subject {
     id: "reachable",
@@ -175,6 +175,20 @@ pub(super) fn mode(facts: &Facts) -> Check {
 pub(super) fn proxy(facts: &Facts) -> Check {
     const REMEDY: &str = "connect to the server itself, or to a proxy that keeps each connection \
                           on one server";
+    const ITSELF: &str = "connect to the server itself: nothing tells to how many servers this \
+                          proxy leads";
+    if !facts.ended_at.is_empty() {
+        let evidence = format!(
+            "the connection ends or falls silent at {}, as with a proxy such as twemproxy",
+            facts.ended_at.join(", ")
+        );
+        return PROXY.fail(evidence, ITSELF);
+    }
+    let asked = [facts.info.as_ref().err(), facts.clock.as_ref().err()];
+    if asked == [Some(&Gap::Absent); 2] {
+        let evidence = "the server knows neither INFO nor TIME, as with some proxies";
+        return PROXY.fail(evidence, ITSELF);
+    }
     if let Ok([first, second]) = facts.client_ids
         && first != second
     {

@@ -149,6 +149,7 @@ fn a_server_that_is_the_wrong_one_is_named() {
         ),
         (|it| it.client_ids = Ok([7, 8]), "one-server", Fail, "7 and 8"),
         (|it| it.second_run_id = Ok("ff".to_owned()), "one-server", Fail, "and ff"),
+        (|it| it.ended_at = vec!["TIME".to_owned()], "one-server", Fail, "at TIME, as with"),
     ]);
     let valkey: Change = |it| info(it, &[("valkey_version", "8.1.0"), ("redis_version", "7.2.4")]);
     assert_eq!(faults(valkey), []);

@@ -243,7 +243,7 @@ fn by_text(text: &str) -> (ErrorKind, String) {
     } else if says("from script") || says("@user_script") {
         // The error is somewhere in a script, which may have written before.
         (ErrorKind::Unknown, UNKNOWN)
-    } else if says("unknown command") {
+    } else if says("unknown command") || says("unsupported command") {
         return (ErrorKind::Unsupported, unsupported(text));
     } else {
         (ErrorKind::Unknown, UNKNOWN)

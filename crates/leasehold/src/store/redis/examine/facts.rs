@@ -26,8 +26,10 @@ pub(crate) enum Gap {
     Absent,
     /// The server refused for another reason. Both texts are escaped.
     Refused { code: String, text: String },
-    /// No answer came in time, or the connection ended.
+    /// No answer came in time.
     Silent,
+    /// The connection ended, twice.
+    Closed,
     /// The answer is not of the expected kind.
     Strange,
     /// The question was not asked, because an earlier one failed.
@@ -46,6 +48,8 @@ pub(crate) struct Facts {
     pub(crate) unreached: Option<Error>,
     /// Whether the connection ended, or an answer was missing, after the login.
     pub(crate) fell_silent: bool,
+    /// The commands at which a connection ended or fell silent, while a new one worked.
+    pub(crate) ended_at: Vec<String>,
     pub(crate) round_trips: Vec<Duration>,
     pub(crate) hello: Answer<Info>,
     pub(crate) info: Answer<Info>,
@@ -216,6 +220,7 @@ impl Facts {
             terms,
             unreached: None,
             fell_silent: false,
+            ended_at: Vec::new(),
             round_trips: Vec::new(),
             hello: Err(Gap::NotAsked),
             info: Err(Gap::NotAsked),

@@ -15,6 +15,9 @@ use crate::store::redis::error::shown;
 use crate::store::redis::wire::handshake::handshake;
 use crate::store::within;
 
+/// How often a connection is opened again, for all commands that a proxy may not know.
+const REOPENED_MAX: usize = 80;
+
 /// How long one answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_millis(1_500);
 
@@ -33,6 +36,12 @@ pub(super) struct Line {
     ends: Moment,
     /// Whether an answer is missing. Later answers would belong to earlier questions.
     is_broken: bool,
+    /// Opens the connection again; `None` if nobody should.
+    again: Option<Arc<dyn Connector>>,
+    /// How often it was opened again.
+    reopened: usize,
+    /// The commands at which it ended or fell silent, while a new connection worked.
+    ended_at: Vec<String>,
 }
 
 impl Line {
@@ -56,17 +65,87 @@ impl Line {
             opened => opened?,
         };
         let reader = Reader::of_short(ANSWER_BYTES_MAX);
-        Ok(Self { host: Arc::clone(host), stream, reader, ends, is_broken: false })
+        Ok(Self {
+            host: Arc::clone(host),
+            stream,
+            reader,
+            ends,
+            is_broken: false,
+            again: None,
+            reopened: 0,
+            ended_at: Vec::new(),
+        })
     }
 
-    /// Asks one question.
+    /// Opens the connection again if it ends. Some proxies end it at commands that they do not
+    /// know.
+    pub(super) fn reopening(self, connector: &Arc<dyn Connector>) -> Self {
+        Self { again: Some(Arc::clone(connector)), ..self }
+    }
+
+    /// Asks one question. If the connection ends, it asks once more on a new one. So the end of one
+    /// connection by chance says nothing about the question.
     pub(super) async fn ask(&mut self, command: Command) -> Answer<Value> {
-        self.tell(std::slice::from_ref(&command)).await?;
+        let name = name_of(&command);
+        if self.ended_at.contains(&name) {
+            return Err(Gap::Closed);
+        }
+        for _ in 0..2 {
+            let answer = self.ask_once(&command).await;
+            let is_silent = matches!(answer, Err(Gap::Silent));
+            if !is_silent && !matches!(answer, Err(Gap::Closed)) || !self.reopen().await {
+                return answer;
+            }
+            // A question without an answer took long enough.
+            if is_silent {
+                break;
+            }
+        }
+        self.ended_at.push(name);
+        Err(Gap::Closed)
+    }
+
+    async fn ask_once(&mut self, command: &Command) -> Answer<Value> {
+        self.tell(std::slice::from_ref(command)).await?;
         self.hear().await
     }
 
-    /// Asks all questions in one go. Returns the answers in their order.
+    /// Opens the connection again if it has just ended. Returns whether it works.
+    async fn reopen(&mut self) -> bool {
+        let Some(connector) = self.again.as_ref().filter(|_| self.reopened < REOPENED_MAX) else {
+            return false;
+        };
+        self.reopened += 1;
+        match Self::open(&**connector, &self.host, self.ends).await {
+            Ok(new) => {
+                (self.stream, self.reader, self.is_broken) = (new.stream, new.reader, false);
+            }
+            // The server is gone.
+            Err(_) => self.again = None,
+        }
+        self.again.is_some()
+    }
+
+    /// The commands at which the connection ended or fell silent, while a new one worked.
+    pub(super) fn ended_at(&self) -> &[String] {
+        &self.ended_at
+    }
+
+    /// Asks all questions in one go. Returns the answers in their order. If the connection ends, it
+    /// asks the others one by one.
     pub(super) async fn ask_all(&mut self, commands: &[Command]) -> Vec<Answer<Value>> {
+        let mut answers = self.ask_at_once(commands).await;
+        let is_missing = |it: &Answer<Value>| matches!(it, Err(Gap::Silent | Gap::Closed));
+        let Some(first) = answers.iter().position(is_missing) else { return answers };
+        if self.reopen().await {
+            for (answer, command) in answers.iter_mut().zip(commands).skip(first) {
+                *answer = self.ask(command.clone()).await;
+            }
+        }
+        answers
+    }
+
+    async fn ask_at_once(&mut self, commands: &[Command]) -> Vec<Answer<Value>> {
         let mut answers = Vec::with_capacity(commands.len());
         let told = self.tell(commands).await;
         for _ in commands {
@@ -91,7 +170,7 @@ impl Line {
         };
         let told = within(host, limit, telling).await;
         self.is_broken |= told.is_err();
-        told.map_err(|_| Gap::Silent)
+        told.map_err(|error| missing(&error))
     }
 
     /// Waits for the next answer or message.
@@ -112,7 +191,7 @@ impl Line {
         };
         let heard = within(host, limit, hearing).await;
         self.is_broken |= heard.is_err();
-        heard.map_err(|_| Gap::Silent)?.answer().map_err(|none| gap(&none))
+        heard.map_err(|error| missing(&error))?.answer().map_err(|none| gap(&none))
     }
 
     /// Whether an answer is missing.
@@ -127,12 +206,24 @@ impl Line {
     }
 }
 
+/// The name of a command, for people.
+fn name_of(command: &Command) -> String {
+    shown(&String::from_utf8_lossy(command.args().next().unwrap_or_default()))
+}
+
+/// Why there is no answer: the limit is over, or the connection ended.
+fn missing(error: &Error) -> Gap {
+    if error.kind() == ErrorKind::Unknown { Gap::Silent } else { Gap::Closed }
+}
+
 fn gap(none: &NoAnswer) -> Gap {
     let NoAnswer::Refused { code, text } = none else { return Gap::Silent };
     let lower = text.to_ascii_lowercase();
     let says = |words: &str| lower.contains(words);
     let is_denied = code == "NOPERM" || says("the user executing the script can't");
-    if says("unknown command") || says("unknown redis command") || says("unknown subcommand") {
+    let unknown =
+        ["unknown command", "unknown redis command", "unknown subcommand", "unsupported command"];
+    if unknown.into_iter().any(says) {
         Gap::Absent
     } else if is_denied && says("channel") {
         Gap::DeniedChannel
@@ -164,6 +255,7 @@ mod tests {
             ),
             ("NOPERM No permissions to access a channel", Gap::DeniedChannel),
             ("ERR unknown command 'WAITAOF'", Gap::Absent),
+            ("ERR unsupported command 'TIME'", Gap::Absent),
             ("ERR The user executing the script can't run this command", Gap::Denied),
             ("OOM command not allowed", other("OOM", "OOM command not allowed")),
             ("WEIRD \u{1b}[31m", other("WEIRD", "WEIRD \\u{1b}[31m")),

@@ -107,11 +107,13 @@ impl Patient {
             self.facts.sentinels = join_all(asking).await;
         }
         match Line::open(&*self.connector, &self.host, self.ends).await {
-            Ok(mut line) => {
+            Ok(line) => {
+                let mut line = line.reopening(&self.connector);
                 self.measure(&mut line).await;
                 self.describe(&mut line).await;
                 self.try_out(&mut line).await;
                 self.facts.fell_silent = line.is_broken();
+                self.facts.ended_at = line.ended_at().to_vec();
                 self.line = Some(line);
             }
             Err(error) => self.facts.unreached = Some(error),
@@ -124,7 +126,8 @@ impl Patient {
         while self.facts.round_trips.len() < PINGS && self.host.now() < ends {
             let sent = self.host.now();
             // A refusal takes as long as an answer.
-            if line.ask(Command::new("PING")).await == Err(Gap::Silent) {
+            let pong = line.ask(Command::new("PING")).await;
+            if matches!(pong, Err(Gap::Silent | Gap::Closed)) {
                 break;
             }
             self.facts.round_trips.push(self.host.now().since(sent));

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::codec::{self, Frame, Reader};
-use crate::store::redis::connector::{Access, Connector, Stream};
+use crate::store::redis::connector::{Connector, Stream};
 use crate::store::redis::error::refusal;
 use crate::store::redis::wire::handshake::handshake;
 
@@ -43,13 +43,22 @@ pub(in crate::store::redis) struct Subscriber {
 pub(in crate::store::redis) async fn subscribe(
     connector: &dyn Connector,
 ) -> Result<Subscriber, Error> {
-    let subscriber = async { establish(connector.open().await?, &connector.access()).await };
-    subscriber.await.map_err(|error| error.at(&connector.label()))
+    let stream = log_in(connector).await?;
+    establish(stream).await.map_err(|error| error.at(&connector.label()))
 }
 
-/// Turns an open stream into a connection for messages.
-async fn establish(mut stream: Box<dyn Stream>, access: &Access) -> Result<Subscriber, Error> {
-    handshake(&mut *stream, access).await?;
+/// The first half of [`subscribe`]: connects and logs in.
+pub(super) async fn log_in(connector: &dyn Connector) -> Result<Box<dyn Stream>, Error> {
+    let stream = async {
+        let mut stream = connector.open().await?;
+        handshake(&mut *stream, &connector.access()).await?;
+        Ok(stream)
+    };
+    stream.await.map_err(|error: Error| error.at(&connector.label()))
+}
+
+/// The second half: turns an open stream into a connection for messages.
+pub(super) async fn establish(stream: Box<dyn Stream>) -> Result<Subscriber, Error> {
     let asked = Arc::new(Asked::default());
     let mut messages = Messages {
         stream,

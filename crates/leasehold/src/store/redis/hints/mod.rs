@@ -10,6 +10,7 @@
 pub(super) mod listen;
 mod message;
 mod tracked;
+mod tries;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -19,12 +20,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use self::listen::{Channels, Message, Messages, News, Subscriber, subscribe};
+use self::listen::{Channels, Message, Messages, News, Subscriber, establish, log_in};
 use self::tracked::Tracked;
-use super::connector::Connector;
+use self::tries::{Tries, no_messages};
+use super::connector::{Connector, Stream};
 use super::keys;
 use super::wire::serving::Home;
-use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
@@ -35,10 +36,6 @@ use crate::store::{Hint, within};
 
 /// The time limit for connecting, and for each subscription.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
-
-/// The pauses between failed attempts. Meanwhile, waiters poll.
-const RECONNECT: Backoff =
-    Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(5) };
 
 /// How long after the end of a runtime the connection is opened again on the host's thread.
 const GOES_ON_AFTER: Duration = Duration::from_millis(100);
@@ -333,22 +330,24 @@ impl Running {
     }
 
     async fn listen(&self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
-        let mut pauses = RECONNECT.delays();
+        let mut tries = Tries::default();
         loop {
-            let connected = within(Arc::clone(&host), STEP_LIMIT, subscribe(&*connector)).await;
-            let ended = match connected {
-                Ok(subscriber) => self.serve(&host, subscriber, &mut pauses).await,
+            let stream = within(Arc::clone(&host), STEP_LIMIT, log_in(&*connector)).await;
+            let is_let_in = stream.is_ok();
+            let ended = match stream {
+                Ok(stream) => self.serve(&host, stream, &mut tries).await,
                 Err(error) => Ended::Failed(error),
             };
             let Some(hints) = self.hints.upgrade() else { return };
             match ended {
                 Ended::StoreGone => return,
-                Ended::Disconnected => tracing::debug!("the connection for hints ended"),
                 Ended::Failed(error)
                     if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) =>
                 {
                     return hints.denied(&error);
                 }
+                _ if is_let_in && tries.is_vain() => return hints.denied(&no_messages()),
+                Ended::Disconnected => tracing::debug!("the connection for hints ended"),
                 Ended::Failed(error) => {
                     tracing::debug!(%error, "no connection for hints; waiters poll until it is \
                                              back");
@@ -358,7 +357,7 @@ impl Running {
                 return;
             }
             drop(hints);
-            let pause = pauses.next(random_u32(&*host));
+            let pause = tries.pause(random_u32(&*host));
             host.sleep_until(host.now() + pause).await;
         }
     }
@@ -367,15 +366,19 @@ impl Running {
     async fn serve(
         &self,
         host: &Arc<dyn Host>,
-        subscriber: Subscriber,
-        pauses: &mut Delays,
+        stream: Box<dyn Stream>,
+        tries: &mut Tries,
     ) -> Ended {
-        let Subscriber { mut channels, mut messages } = subscriber;
+        let established = within(Arc::clone(host), STEP_LIMIT, establish(stream)).await;
+        let Subscriber { mut channels, mut messages } = match established {
+            Ok(subscriber) => subscriber,
+            Err(error) => return Ended::Failed(error),
+        };
         if let Some(hints) = self.hints.upgrade() {
             hints.connected(channels.tracks());
         }
         loop {
-            let asked = self.ask(host, &mut channels, &mut messages, pauses).await;
+            let asked = self.ask(host, &mut channels, &mut messages, tries).await;
             if let Err(ended) = asked {
                 return ended;
             }
@@ -399,13 +402,13 @@ impl Running {
         host: &Arc<dyn Host>,
         channels: &mut Channels,
         messages: &mut Messages,
-        pauses: &mut Delays,
+        tries: &mut Tries,
     ) -> Result<(), Ended> {
         while let Some(inbox) = self.next_wanted() {
             let channel = keys::inbox(&inbox);
             let added = channels.add(&channel);
             self.attend(messages, within(Arc::clone(host), STEP_LIMIT, added)).await?;
-            pauses.reset();
+            tries.worked();
             if let Some(hints) = self.hints.upgrade() {
                 hints.confirmed(&inbox);
                 if hints.is_overgrown() {

@@ -87,7 +87,7 @@ async fn exchange(
     // A server without room says so and closes, perhaps before it has read anything.
     let written = write_all(stream, &words).await;
     let mut reader = Reader::of_short(ANSWER_MAX);
-    for step in steps {
+    for (number, step) in steps.iter().enumerate() {
         let answer = loop {
             if let Some(answer) = reader.take().map_err(|_refused| no_redis())? {
                 break answer;
@@ -100,7 +100,7 @@ async fn exchange(
             // What the server said counts more than that it took nothing.
             let refused = tls::failure(&ended);
             let cause = written.err().unwrap_or(ended);
-            return Err(refused.unwrap_or_else(|| went_away(cause)));
+            return Err(refused.unwrap_or_else(|| went_away(cause, &steps[number..])));
         };
         step.hear(&answer, access, heard)?;
     }
@@ -250,8 +250,9 @@ impl Step {
             (Self::Record, _) if matches!(code, "CLUSTERDOWN" | "TRYAGAIN") => Ok(()),
             (Self::Select, ErrorKind::Unsupported) => Err(refused(
                 ErrorKind::Config,
-                "the URL names a database, and the server does not know `SELECT`",
-                "leave the database out of the URL of every client, or enable the command",
+                "the URL names a database, and the server does not know `SELECT`, so perhaps it is \
+                 a proxy",
+                LEAVE_OUT_DB,
                 text,
             )),
             (Self::Role, ErrorKind::Unsupported) => Err(refused(
@@ -465,11 +466,25 @@ fn no_redis() -> Error {
     )
 }
 
-fn went_away(cause: io::Error) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the server ended the connection before it answered; no request was sent; try again, read \
-         the log of the server, and write `rediss://` if it has TLS at this port",
-    )
-    .with_source(cause)
+/// The error if the connection ended. Some proxies end it at a command that they do not know.
+fn went_away(cause: io::Error, unanswered: &[Step]) -> Error {
+    let mut message = "the server ended the connection before it answered; no request was sent; \
+                       try again, read the log of the server, and write `rediss://` if it has TLS \
+                       at this port"
+        .to_owned();
+    let unknown = unanswered.iter().find_map(|step| match step {
+        Step::Select => Some(("SELECT", LEAVE_OUT_DB)),
+        Step::Role => Some(("ROLE", "name the sentinels themselves")),
+        Step::Wait | Step::Replication => Some(("WAIT", "leave `replicas` out of the URL")),
+        Step::WaitAof => Some(("WAITAOF", "leave `fsync` out of the URL")),
+        Step::Info | Step::Replid => Some(("INFO", "leave `strict=yes` out of the URL")),
+        Step::Auth | Step::Ping | Step::Record => None,
+    });
+    if let Some((command, remedy)) = unknown {
+        message.push_str(&format!("; perhaps it is a proxy without {command}: then {remedy}"));
+    }
+    Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
+
+/// The remedy if the server may be a proxy that knows one database alone.
+const LEAVE_OUT_DB: &str = "leave the database out of the URL of every client";

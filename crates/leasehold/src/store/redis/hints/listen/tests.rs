@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
 use crate::store::redis::codec::{BUFFER_KEPT, parse};
+use crate::store::redis::connector::Access;
 
 /// How much the pipe between client and server holds.
 const PIPE: usize = 4096;
@@ -31,7 +32,12 @@ async fn established(choice: &str) -> (Result<Subscriber, Error>, DuplexStream) 
             server.shutdown().await.expect("it is open");
         }
     };
-    let (subscriber, ()) = tokio::join!(establish(Box::new(ours), &access), hello);
+    let connecting = async {
+        let mut ours: Box<dyn Stream> = Box::new(ours);
+        handshake(&mut *ours, &access).await?;
+        establish(ours).await
+    };
+    let (subscriber, ()) = tokio::join!(connecting, hello);
     (subscriber, server)
 }
 

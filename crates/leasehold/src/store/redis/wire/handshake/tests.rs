@@ -484,7 +484,11 @@ async fn a_server_that_closes_or_never_ends_its_line_is_told_from_one_that_answe
         let error = outcome.expect_err("no PONG");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("ended the connection"), "{error}");
+        assert!(!error.to_string().contains("proxy"), "{error}");
     }
+    let (_, outcome) = answered("redis://:p@h/1", b"+OK\r\n").await;
+    let error = outcome.expect_err("no answer to SELECT").to_string();
+    assert!(error.ends_with("a proxy without SELECT: then leave `/DB` out of the URL"), "{error}");
     let (_, outcome) = answered("redis://h", &b"+".repeat(10 * ANSWER_MAX)).await;
     assert_eq!(outcome.expect_err("no end").kind(), ErrorKind::Config);
 }
