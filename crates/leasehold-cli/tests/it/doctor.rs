@@ -1,6 +1,7 @@
 //! `leasehold doctor` names the fault of each real deployment that has one.
 
 mod cluster;
+mod more;
 mod proxied;
 
 use std::collections::BTreeSet;
@@ -113,7 +114,7 @@ fn a_healthy_server_passes_and_keeps_nothing_of_the_examination() {
     assert_eq!(report.with("unknown"), BTreeSet::new(), "{report:#?}");
     // The server has just started, and may be an old one.
     let warned = report.with("warn");
-    assert!(warned.is_subset(&BTreeSet::from(["restart", "version"])), "{report:#?}");
+    assert!(warned.is_subset(&BTreeSet::from(["powers", "restart", "version"])), "{report:#?}");
     assert!(report.has("survives", "a restart of the server"));
     assert!(report.has("does_not_survive", "a power loss of the server"));
     assert_eq!(report.object["fencing"], true);

@@ -3,6 +3,7 @@
 use super::gap::unanswered;
 use super::keeping::no_info;
 use crate::doctor::check::{Check, Subject};
+use crate::doctor::texts::{bytes, cause_of};
 use crate::store::redis::examine::{Facts, Gap};
 
 const ENCRYPTION: Subject = Subject {
@@ -22,6 +23,29 @@ const CLIENTS: Subject = Subject {
 
 const LEFTOVERS: Subject =
     Subject { id: "leftovers", why: "A lock without a ttl is never free again by itself." };
+
+const FOREIGN: Subject = Subject {
+    id: "foreign-holders",
+    why: "Other software gets no fencing tokens, so resources cannot refuse its late writes.",
+};
+
+const POWERS: Subject = Subject {
+    id: "powers",
+    why: "A user who may delete all data, or change the settings, can end every lock by mistake.",
+};
+
+const BUFFERS: Subject = Subject {
+    id: "message-buffer",
+    why: "The server disconnects a client that is too far behind. Its waiters poll until then.",
+};
+
+const CERTIFICATE: Subject = Subject {
+    id: "certificate",
+    why: "Once the certificate has expired, no client connects, and holders lose their locks.",
+};
+
+/// The smallest buffer for messages that is no reason for a warning.
+const BUFFER_MIN: u64 = 1 << 20;
 
 pub(super) fn encryption(facts: &Facts) -> Check {
     let place = &facts.place;
@@ -91,12 +115,96 @@ pub(super) fn leftovers(facts: &Facts) -> Check {
         }
     };
     let looked = sample.looked;
-    if sample.endless.is_empty() {
-        return LEFTOVERS.ok(format!("each of {looked} locks in a sample has a ttl"));
+    if !sample.endless.is_empty() {
+        let names = quoted(&sample.endless);
+        return LEFTOVERS.warn(
+            format!("of {looked} locks in a sample, these have no ttl: {names}"),
+            "find out who takes these locks without a ttl; `leasehold unlock NAME --force` frees \
+             one",
+        );
     }
-    let names: Vec<_> = sample.endless.iter().map(|name| format!("`{name}`")).collect();
-    LEFTOVERS.warn(
-        format!("of {looked} locks in a sample, these have no ttl: {}", names.join(", ")),
-        "find out who takes these locks without a ttl; `leasehold unlock NAME --force` frees one",
-    )
+    if !sample.lasting.is_empty() {
+        let names = quoted(&sample.lasting);
+        return LEFTOVERS.warn(
+            format!("of {looked} locks in a sample, these last for more than 24 h: {names}"),
+            "find out who takes these locks for so long; `leasehold unlock NAME --force` frees one",
+        );
+    }
+    LEFTOVERS.ok(format!("each of {looked} locks in a sample has a ttl"))
+}
+
+fn quoted(names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}
+
+/// Whether other client software holds locks whose names Leasehold uses, too. Nothing to check
+/// without a sample, which the check of leftovers says.
+pub(super) fn foreign(facts: &Facts) -> Option<Check> {
+    let sample = facts.leftovers.as_ref().ok()?;
+    let (looked, foreign) = (sample.looked, sample.foreign);
+    if foreign == 0 {
+        let evidence = format!("no lock of {looked} in a sample has a holder with other software");
+        return Some(FOREIGN.ok(evidence));
+    }
+    let names = quoted(&sample.foreign_names);
+    Some(FOREIGN.warn(
+        format!(
+            "of {looked} locks in a sample, {foreign} have holders with other software: {names}"
+        ),
+        "move these programs to Leasehold; until then, use `coexist()` for these names, and do not \
+         rely on fencing tokens",
+    ))
+}
+
+/// Whether this user has rights that no lock needs.
+pub(super) fn powers(facts: &Facts) -> Check {
+    let user = facts.user();
+    match &facts.powers {
+        Ok(powers) if powers.is_empty() => {
+            POWERS.ok(format!("user `{user}` may run neither FLUSHALL nor CONFIG SET"))
+        }
+        Ok(powers) => POWERS.warn(
+            format!("user `{user}` may run {}", powers.join(" and ")),
+            "give the clients a user of their own, by the rule that `leasehold doctor --print-acl` \
+             prints",
+        ),
+        Err(Gap::Denied | Gap::Absent) => POWERS.unknown(
+            format!("user `{user}` may not ask `ACL`, so it is no administrator"),
+            format!("ask as an administrator: ACL DRYRUN {user} FLUSHALL"),
+        ),
+        Err(gap) => unanswered(POWERS, gap, user, "ACL"),
+    }
+}
+
+/// Whether the messages for a client fit into its buffer. Nothing to check without the setting,
+/// which administrators alone may read.
+pub(super) fn buffers(facts: &Facts) -> Option<Check> {
+    let setting = facts.buffers.as_ref().ok()?;
+    let mut words = setting.split(' ').skip_while(|word| *word != "pubsub").skip(1);
+    let hard = words.next()?.parse::<u64>().ok()?;
+    let evidence = match hard {
+        0 => "the messages for a client have no limit".to_owned(),
+        hard => format!("a client may be {} of messages behind", bytes(hard)),
+    };
+    Some(if (1..BUFFER_MIN).contains(&hard) {
+        let remedy = "CONFIG SET client-output-buffer-limit \"pubsub 32mb 8mb 60\", and write it \
+                      into the server's configuration";
+        BUFFERS.warn(evidence, remedy)
+    } else {
+        BUFFERS.ok(evidence)
+    })
+}
+
+/// The check whether the certificate is valid for long enough. Nothing to check without TLS.
+pub(super) fn certificate(facts: &Facts) -> Option<Check> {
+    let remedy = "renew the certificate of the server, and let the server read it: CONFIG SET \
+                  tls-cert-file PATH";
+    Some(match facts.certificate.as_ref()? {
+        Ok(()) => CERTIFICATE.ok("the server's certificate is valid for 30 days or more"),
+        Err(error) if cause_of(error).contains("expired") => {
+            CERTIFICATE.warn("the server's certificate expires within 30 days", remedy)
+        }
+        Err(error) => CERTIFICATE.unknown(cause_of(error), "run the command again"),
+    })
 }

@@ -76,9 +76,13 @@ pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
         checks.extend([
             access::encryption(facts),
             access::login(facts),
+            access::powers(facts),
             access::clients(facts),
             access::leftovers(facts),
         ]);
+        checks.extend(access::certificate(facts));
+        checks.extend(access::buffers(facts));
+        checks.extend(access::foreign(facts));
         checks.extend(reach::fork(facts, ttl));
     }
     checks.into_iter().map(|check| check.at(&facts.place.label)).collect()

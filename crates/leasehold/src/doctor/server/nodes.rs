@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::offset_us;
+use super::keeping::has_log;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::span;
 use crate::store::redis::Strictness;
@@ -23,6 +24,9 @@ const TERMS: Subject = Subject {
     why: "A quorum suffers from what any node forgets, so clients refuse a mix of strict servers.",
 };
 
+const SETTINGS: Subject =
+    Subject { id: "same-settings", why: "A quorum survives no more than its weakest nodes do." };
+
 const HOSTS: Subject =
     Subject { id: "distinct-hosts", why: "Nodes on one machine fail together with it." };
 
@@ -40,6 +44,7 @@ pub(in crate::doctor) fn checks(nodes: usize, servers: &[&Facts]) -> Vec<Check> 
         Some(count(nodes)),
         independent(servers),
         terms(servers),
+        settings(servers),
         hosts(nodes, servers),
         clocks(servers),
     ];
@@ -110,6 +115,32 @@ fn terms(servers: &[&Facts]) -> Option<Check> {
     let remedy = "leasehold strict on, with all URLs (or `off`); and write `strict` into all URLs \
                   or into none";
     Some(TERMS.fail(evidence, remedy))
+}
+
+/// Whether all nodes keep locks in the same way. Nothing to check if fewer than two tell.
+fn settings(servers: &[&Facts]) -> Option<Check> {
+    let policy = |facts: &Facts| facts.text("maxmemory_policy").map(str::to_owned);
+    let file = |facts: &Facts| {
+        let has_file = has_log(facts)?;
+        let how = facts.appendfsync.as_deref().unwrap_or("everysec");
+        Some(if has_file { format!("appendfsync {how}") } else { "no append-only file".into() })
+    };
+    let questions: [&dyn Fn(&Facts) -> Option<String>; 2] = [&policy, &file];
+    let (mut is_known, mut differences) = (false, Vec::new());
+    for question in questions {
+        let said = servers.iter().filter_map(|it| Some((&it.place.label, question(it)?)));
+        let said: Vec<_> = said.collect();
+        let Some((label, first)) = said.first().filter(|_| said.len() > 1) else { continue };
+        is_known = true;
+        if let Some((other, differs)) = said.iter().find(|(_, answer)| answer != first) {
+            differences.push(format!("{label} has `{first}`, and {other} has `{differs}`"));
+        }
+    }
+    if !differences.is_empty() {
+        let remedy = "give all nodes the same `maxmemory-policy`, `appendonly` and `appendfsync`";
+        return Some(SETTINGS.warn(differences.join("; "), remedy));
+    }
+    is_known.then(|| SETTINGS.ok("all nodes evict and save in the same way"))
 }
 
 fn hosts(nodes: usize, servers: &[&Facts]) -> Option<Check> {

@@ -9,7 +9,7 @@ use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::{cause_of, span};
 use crate::store::redis::Replicas;
-use crate::store::redis::examine::{Facts, Info};
+use crate::store::redis::examine::{Facts, Info, SentinelFacts};
 
 const REPLICAS: Subject = Subject {
     id: "replicas",
@@ -24,6 +24,11 @@ const MIN_REPLICAS: Subject = Subject {
 const SENTINELS: Subject = Subject {
     id: "sentinels",
     why: "Too few sentinels name no new primary, so locks stay unavailable after a failure.",
+};
+
+const VIEWS: Subject = Subject {
+    id: "one-primary",
+    why: "If sentinels name two primaries, both may grant the same lock to different clients.",
 };
 
 const DOWN_AFTER: Subject = Subject {
@@ -94,6 +99,7 @@ pub(super) fn sentinels(facts: &Facts, ttl: Ttl) -> Vec<Check> {
         return Vec::new();
     }
     let mut checks = vec![agreement(facts)];
+    checks.extend(views(facts));
     let settings: Vec<_> = all.iter().filter_map(|it| it.primary.as_ref().ok()).collect();
     let down_after = settings.iter().filter_map(|it| it.number("down-after-milliseconds")).max();
     if let Some(ms) = down_after {
@@ -111,6 +117,31 @@ pub(super) fn sentinels(facts: &Facts, ttl: Ttl) -> Vec<Check> {
         });
     }
     checks
+}
+
+/// Whether all sentinels name the same primary. Nothing to check if fewer than two name one.
+fn views(facts: &Facts) -> Option<Check> {
+    let view = |it: &SentinelFacts| {
+        let primary = it.primary.as_ref().ok()?;
+        let (ip, port) = (primary.text("ip")?, primary.text("port")?);
+        Some((it.label.clone(), format!("{ip}:{port}"), primary.number("config-epoch")?))
+    };
+    let views: Vec<_> = facts.sentinels.iter().filter_map(view).collect();
+    let (_, first, epoch) = views.first().filter(|_| views.len() > 1)?;
+    if views.iter().all(|view| view.1 == *first && view.2 == *epoch) {
+        return Some(VIEWS.ok(format!("all sentinels name {first}, of epoch {epoch}")));
+    }
+    let said = views
+        .iter()
+        .map(|(label, primary, epoch)| format!("{label} names {primary} of epoch {epoch}"));
+    let evidence = said.collect::<Vec<_>>().join("; ");
+    let remedy = "if no failover is under way: SENTINEL RESET NAME at those with the lower epoch, \
+                  and mend the network between the sentinels";
+    Some(if views.iter().all(|view| view.1 == *first) {
+        VIEWS.warn(evidence, remedy)
+    } else {
+        VIEWS.fail(evidence, remedy)
+    })
 }
 
 fn agreement(facts: &Facts) -> Check {

@@ -1,6 +1,7 @@
 //! Each fault of a server is named, and a healthy one has none. All checks are pure functions.
 
 mod cluster;
+mod more;
 mod strict;
 
 use std::time::Duration;
@@ -77,7 +78,8 @@ fn healthy() -> Facts {
         wait: Ok(0),
         fsync: Ok((1, millis(3))),
         epoch: Ok(Epoch::default()),
-        leftovers: Ok(Leftovers { looked: 3, endless: Vec::new() }),
+        powers: Ok(Vec::new()),
+        leftovers: Ok(Leftovers { looked: 3, ..Leftovers::default() }),
         ..Facts::unasked(place, Terms::default())
     }
 }
@@ -365,7 +367,10 @@ fn access_and_load_are_judged_by_where_the_server_is() {
         (|it| info(it, &[("connected_clients", "9000")]), "clients", Warn, "20000"),
         (|it| info(it, &[("latest_fork_usec", "600000")]), "fork", Warn, "600 ms"),
         (
-            |it| it.leftovers = Ok(Leftovers { looked: 2, endless: vec!["x".to_owned()] }),
+            |it| {
+                it.leftovers =
+                    Ok(Leftovers { endless: vec!["x".to_owned()], ..Leftovers::default() })
+            },
             "leftovers",
             Warn,
             "`x`",

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::connector::{Access, Connector, Opening};
 use super::sentinel::Sentinels;
@@ -111,6 +112,17 @@ impl RedisConnector {
             Server::Named(sentinels, _) => Some(sentinels),
             Server::There(_) | Server::Nodes(_) => None,
         }
+    }
+
+    /// The same, but certificates are checked as if it was so much later. `None` without TLS.
+    pub(super) fn ahead(&self, by: Duration) -> Option<Self> {
+        let later = |tls: &Option<Tls>| tls.as_ref().map(|tls| tls.ahead(by));
+        let server = match &self.server {
+            Server::There(tls) => Server::There(Some(later(tls)?)),
+            Server::Named(sentinels, tls) => Server::Named(sentinels.clone(), Some(later(tls)?)),
+            Server::Nodes(tls) => Server::Nodes(Some(later(tls)?)),
+        };
+        Some(Self { address: Arc::clone(&self.address), server })
     }
 
     /// Uses other terms than the URL, for tests that cannot wait for a minute.

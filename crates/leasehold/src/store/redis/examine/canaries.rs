@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::facts::{Answer, Expiry, Gap, Leftovers, Reading, Release};
 use super::line::Line;
 use crate::core::moment::Moment;
+use crate::core::token::client_of;
+use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::redis::browse::glob;
 use crate::store::redis::codec::command::{Command, Value};
@@ -23,6 +25,10 @@ const GONE_AFTER: Duration = Duration::from_millis(60);
 /// Deletes a key if it holds this token, as the release of a lock does.
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                        return redis.call('DEL', KEYS[1]) end return 0";
+
+/// The beginning of the token of a holder. Tokens of other software may be long.
+const HOLDER: &str = "local token = redis.pcall('GET', KEYS[1]) \
+                      return type(token) == 'string' and string.sub(token, 1, 100)";
 
 /// How many steps of a scan look for locks, and how many keys each one sees.
 const SCAN_STEPS: usize = 5;
@@ -144,6 +150,13 @@ pub(super) async fn message(
     }
 }
 
+/// Keeps a name as an example, if there are not enough of them.
+fn keep(names: &mut Vec<String>, name: &str) {
+    if names.len() < NAMES_MAX {
+        names.push(name.escape_debug().to_string());
+    }
+}
+
 /// Looks at a sample of the locks in the database whose names begin with `prefix`.
 pub(super) async fn leftovers(line: &mut Line, prefix: &str) -> Answer<Leftovers> {
     let pattern = glob(prefix);
@@ -184,11 +197,24 @@ pub(super) async fn leftovers(line: &mut Line, prefix: &str) -> Answer<Leftovers
             Value::Int(-2) => {}
             Value::Int(left) => {
                 leftovers.looked += 1;
-                if left == -1 && leftovers.endless.len() < NAMES_MAX {
-                    leftovers.endless.push(name.escape_debug().to_string());
+                let longest = i64::try_from(Ttl::MAX.get().as_millis()).unwrap_or(i64::MAX);
+                match left {
+                    -1 => keep(&mut leftovers.endless, name),
+                    left if left > longest => keep(&mut leftovers.lasting, name),
+                    _ => {}
                 }
             }
             _ => return Err(Gap::Strange),
+        }
+    }
+    let look = |name: &String| Command::new("EVAL").arg(HOLDER).number(1).arg(name);
+    let looks: Vec<_> = names.iter().map(look).collect();
+    for (name, holder) in names.iter().zip(line.ask_all(&looks).await) {
+        // Without an answer, nothing is known about this holder.
+        let Ok(Value::Bytes(token)) = holder else { continue };
+        if client_of(&token).is_none() {
+            leftovers.foreign += 1;
+            keep(&mut leftovers.foreign_names, name);
         }
     }
     match denied {

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::facts::{Answer, Gap, Info, Membership, Place};
 use super::line::Line;
-use super::{pairs, place};
+use super::{AHEAD, pairs, place};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
@@ -49,6 +49,7 @@ pub(crate) struct Primary {
 /// A node that is to be examined.
 pub(crate) struct Node {
     pub(super) connector: Arc<dyn Connector>,
+    pub(super) ahead: Option<Arc<dyn Connector>>,
     pub(crate) place: Place,
     /// The beginning of the names of its canary keys.
     pub(super) canary: String,
@@ -78,14 +79,15 @@ pub(crate) async fn read(
     let Some((_, map, answer)) = newest else { return (facts, Vec::new()) };
     facts.uncovered = uncovered(&map);
     facts.primaries = primaries(&map, &answer);
-    let mut nodes = Vec::new();
+    let (mut nodes, of_later) = (Vec::new(), connector.ahead(AHEAD));
     for (number, (host, port)) in map.places().iter().enumerate() {
         let Some(connector) = connector.node(host, *port) else { continue };
         let label = connector.label();
         facts.primaries[number].label.clone_from(&label);
         if let Some(canary) = canary_at(canary, |slot| map.owner(slot) == Some(number)) {
             let place = Place { label, hosts: vec![host.clone()], ..of_url.clone() };
-            nodes.push(Node { connector, place, canary });
+            let ahead = of_later.as_ref().and_then(|later| later.node(host, *port));
+            nodes.push(Node { connector, ahead, place, canary });
         }
     }
     (facts, nodes)

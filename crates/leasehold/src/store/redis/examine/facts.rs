@@ -82,6 +82,12 @@ pub(crate) struct Facts {
     /// How long the quarantine of a strict server will last, if there is one.
     pub(crate) quarantine: Answer<Option<Duration>>,
     pub(crate) leftovers: Answer<Leftovers>,
+    /// Which commands this user may run that no lock needs, and that can end all locks.
+    pub(crate) powers: Answer<Vec<&'static str>>,
+    /// The setting `client-output-buffer-limit`.
+    pub(crate) buffers: Answer<String>,
+    /// Why the server's certificate cannot be used in 30 days; `None` without TLS.
+    pub(crate) certificate: Option<Result<(), Error>>,
     /// Which marks of all nodes are on this server, in the order of the nodes.
     pub(crate) marks: Vec<Answer<bool>>,
     /// What each sentinel says; empty without sentinels.
@@ -159,6 +165,11 @@ pub(crate) struct Leftovers {
     pub(crate) looked: usize,
     /// The names of locks without an end, escaped.
     pub(crate) endless: Vec<String>,
+    /// The names of locks that end later than the longest ttl allows, escaped.
+    pub(crate) lasting: Vec<String>,
+    /// How many locks have a holder with other client software, and names of some, escaped.
+    pub(crate) foreign: usize,
+    pub(crate) foreign_names: Vec<String>,
 }
 
 /// What one sentinel says about the primary.
@@ -240,6 +251,9 @@ impl Facts {
             epoch: Err(Gap::NotAsked),
             quarantine: Err(Gap::NotAsked),
             leftovers: Err(Gap::NotAsked),
+            powers: Err(Gap::NotAsked),
+            buffers: Err(Gap::NotAsked),
+            certificate: None,
             marks: Vec::new(),
             sentinels: Vec::new(),
             membership: None,

@@ -16,9 +16,9 @@ use futures_util::future::join_all;
 
 use self::canaries::Dying;
 use self::facts::Answer;
-pub(crate) use self::facts::{Epoch, Facts, Gap, Info, Membership, Place, Reading};
+pub(crate) use self::facts::{Epoch, Facts, Gap, Info, Membership, Place, Reading, SentinelFacts};
 #[cfg(test)]
-pub(crate) use self::facts::{Expiry, Leftovers, Release, SentinelFacts};
+pub(crate) use self::facts::{Expiry, Leftovers, Release};
 use self::line::Line;
 use super::codec::command::{Command, Value};
 use super::connect::RedisConnector;
@@ -39,6 +39,9 @@ const PINGS_LIMIT: Duration = Duration::from_millis(1_500);
 /// How long the mark of a node lives. The other nodes look for it within that time.
 const MARK_LIFE: Duration = Duration::from_secs(15);
 
+/// For how long a certificate should be valid.
+const AHEAD: Duration = Duration::from_hours(30 * 24);
+
 /// How long replicas and disks have to confirm a write, in ms.
 const COPIES_MS: u64 = 500;
 
@@ -46,6 +49,8 @@ const COPIES_MS: u64 = 500;
 pub(crate) struct Patient {
     connector: Arc<dyn Connector>,
     sentinels: Option<Sentinels>,
+    /// The same with the clock of certificates [ahead](AHEAD); `None` without TLS.
+    ahead: Option<Arc<dyn Connector>>,
     host: Arc<dyn Host>,
     ends: Moment,
     /// The beginning of all canary keys.
@@ -64,18 +69,19 @@ impl Patient {
     ) -> Self {
         let facts = Facts::unasked(place(&connector), connector.terms());
         let sentinels = connector.sentinels().cloned();
+        let ahead = connector.ahead(AHEAD).map(|it| Arc::new(it) as Arc<dyn Connector>);
         let connector = Arc::new(connector);
-        Self { connector, sentinels, host, ends, canary, line: None, facts }
+        Self { connector, sentinels, ahead, host, ends, canary, line: None, facts }
     }
 
     /// A node of a cluster, whose canary keys lie in a slot of this node.
     pub(crate) fn of_node(node: cluster::Node, host: Arc<dyn Host>, ends: Moment) -> Self {
-        let cluster::Node { connector, place, canary } = node;
+        let cluster::Node { connector, ahead, place, canary } = node;
         let mut facts = Facts::unasked(place, Terms::default());
         // A client of a cluster does not ask for the record.
         (facts.expected, facts.terms.strict) = (Strictness::No, Strictness::No);
         facts.membership = Some(Membership::default());
-        Self { connector, sentinels: None, host, ends, canary, line: None, facts }
+        Self { connector, sentinels: None, ahead, host, ends, canary, line: None, facts }
     }
 
     /// Whether both are nodes of one cluster.
@@ -112,6 +118,10 @@ impl Patient {
                 self.measure(&mut line).await;
                 self.describe(&mut line).await;
                 self.try_out(&mut line).await;
+                if let Some(ahead) = &self.ahead {
+                    let opened = Line::open(&**ahead, &self.host, self.ends).await;
+                    self.facts.certificate = Some(opened.map(drop));
+                }
                 self.facts.fell_silent = line.is_broken();
                 self.facts.ended_at = line.ended_at().to_vec();
                 self.line = Some(line);
@@ -164,6 +174,8 @@ impl Patient {
         if facts.info.is_ok() {
             let ask = Command::new("CONFIG").arg("GET").arg("appendfsync");
             facts.appendfsync = array(line.ask(ask).await).and_then(|pair| text(pair.get(1)));
+            let ask = Command::new("CONFIG").arg("GET").arg("client-output-buffer-limit");
+            facts.buffers = array(line.ask(ask).await).and_then(|pair| text(pair.get(1)));
             let second = Line::open(&*self.connector, &self.host, self.ends).await;
             facts.second_run_id = match second {
                 Ok(mut second) => info(&mut second, Some("server"))
@@ -234,6 +246,7 @@ impl Patient {
         let channel = format!(":lh:inbox:{}", self.canary);
         let until = (&self.host, self.ends);
         self.facts.message = canaries::message(line, &*self.connector, until, &channel).await;
+        self.facts.powers = rights::powers(line, self.facts.user()).await;
         self.facts.leftovers = canaries::leftovers(line, self.namespace()).await;
         if let Ok(readings) = &mut self.facts.clock
             && let Ok(reading) = canaries::reading(line, &self.host).await

@@ -2,7 +2,8 @@
 
 use super::facts::{Answer, Gap};
 use super::line::Line;
-use crate::store::redis::codec::command::Command;
+use super::pairs;
+use crate::store::redis::codec::command::{Command, Value};
 
 /// The rights to take, renew and release a lock.
 pub(crate) const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire \
@@ -105,9 +106,76 @@ fn is_missing<T>(answer: &Answer<T>) -> bool {
     matches!(answer, Err(Gap::Denied | Gap::Absent | Gap::Closed))
 }
 
+/// Commands that no lock needs, and that can end all of them.
+const POWERS: [(&str, &[&str]); 2] =
+    [("FLUSHALL", &["FLUSHALL"]), ("CONFIG SET", &["CONFIG", "SET", "maxmemory", "0"])];
+
+/// Which of the [`POWERS`] the user has. Runs none of them. A server before 7.0 shows the rules of
+/// the user instead.
+pub(super) async fn powers(line: &mut Line, user: &str) -> Answer<Vec<&'static str>> {
+    let mut powers = Vec::new();
+    for (power, words) in POWERS {
+        let ask = Command::new("ACL").arg("DRYRUN").arg(user);
+        match line.ask(words.iter().fold(ask, Command::arg)).await {
+            Ok(Value::Bytes(said)) if said == b"OK" => powers.push(power),
+            Ok(_) => {}
+            Err(Gap::Absent | Gap::Refused { .. }) => return by_rules(line, user).await,
+            Err(gap) => return Err(gap),
+        }
+    }
+    Ok(powers)
+}
+
+async fn by_rules(line: &mut Line, user: &str) -> Answer<Vec<&'static str>> {
+    let rules = pairs(line, Command::new("ACL").arg("GETUSER").arg(user)).await?;
+    let rules = rules.text("commands").ok_or(Gap::Strange)?;
+    Ok(POWERS.iter().map(|(power, _)| *power).filter(|power| allow(rules, power)).collect())
+}
+
+/// Whether rules such as `+@all -config` allow a command. The last rule that covers it counts.
+fn allow(rules: &str, power: &str) -> bool {
+    let power = power.to_ascii_lowercase();
+    let command = power.split(' ').next().unwrap_or_default();
+    let categories = ["@all", "@dangerous", "@admin", "@slow"];
+    let of_keyspace = ["@keyspace", "@write"];
+    let covers = |what: &&str| {
+        let is_its_category =
+            categories.contains(what) && (*what != "@admin" || command == "config");
+        *what == command
+            || *what == power.replace(' ', "|")
+            || is_its_category
+            || (command == "flushall" && of_keyspace.contains(what))
+    };
+    let rule = |rule: &str| {
+        let (sign, what) = rule.split_at_checked(1)?;
+        covers(&what).then_some(sign == "+")
+    };
+    rules.split(' ').filter_map(rule).next_back().unwrap_or(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_rule_that_covers_a_command_counts() {
+        let table = [
+            ("+@all", true, true),
+            ("-@all", false, false),
+            ("-@all +get +set", false, false),
+            ("+@all -@dangerous", false, false),
+            ("+@all -@admin", true, false),
+            ("+@all -config", true, false),
+            ("+@all -flushall", false, true),
+            ("-@all +@write", true, false),
+            ("-@all +config|set", false, true),
+            ("-@all +@dangerous -config", true, false),
+        ];
+        for (rules, flushall, config) in table {
+            assert_eq!(allow(rules, "FLUSHALL"), flushall, "{rules}");
+            assert_eq!(allow(rules, "CONFIG SET"), config, "{rules}");
+        }
+    }
 
     #[test]
     fn every_right_of_a_lock_is_tried() {

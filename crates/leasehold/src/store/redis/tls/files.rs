@@ -5,10 +5,12 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::config_error;
@@ -40,9 +42,9 @@ impl Version {
 
 /// Reads all files, and makes the settings. The provider of cryptography is our own choice. So an
 /// application needs no other setting, and its choice does not matter here.
-pub(super) fn load(options: &TlsOptions) -> Result<Arc<ClientConfig>, Error> {
+pub(super) fn load(options: &TlsOptions, ahead: Duration) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_details(provider, Arc::new(Later(ahead)))
         .with_safe_default_protocol_versions()
         .expect("the provider has suites for TLS 1.2 and 1.3");
     let config = config.with_root_certificates(match &options.ca {
@@ -70,6 +72,17 @@ pub(super) fn load(options: &TlsOptions) -> Result<Arc<ClientConfig>, Error> {
         config_error(&what, "name the key that belongs to the certificate").with_source(cause)
     })?;
     Ok(Arc::new(config))
+}
+
+/// The time of day at which certificates have to be valid: so much later than now.
+#[derive(Debug)]
+struct Later(Duration);
+
+impl TimeProvider for Later {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = DefaultTimeProvider.current_time()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()) + self.0))
+    }
 }
 
 fn roots_of(ca: &Path) -> Result<RootCertStore, Error> {

@@ -37,6 +37,8 @@ pub(super) struct Tls {
 
 struct Shared {
     options: TlsOptions,
+    /// How much later than now certificates have to be valid.
+    ahead: Duration,
     loaded: Mutex<Loaded>,
     /// Only one thread at a time reads files. If their file system hangs, no further one joins it.
     reading: Arc<Semaphore>,
@@ -67,8 +69,18 @@ impl Tls {
     /// `Config` in a build without TLS.
     #[allow(clippy::unnecessary_wraps, reason = "a build without TLS refuses here")]
     pub(super) fn new(options: &TlsOptions) -> Result<Self, Error> {
+        Ok(Self::of(options, Duration::ZERO))
+    }
+
+    fn of(options: &TlsOptions, ahead: Duration) -> Self {
         let (loaded, reading) = (Mutex::default(), Arc::new(Semaphore::new(1)));
-        Ok(Self { shared: Arc::new(Shared { options: options.clone(), loaded, reading }) })
+        let options = options.clone();
+        Self { shared: Arc::new(Shared { options, ahead, loaded, reading }) }
+    }
+
+    /// The same, but certificates are checked as if it was so much later.
+    pub(super) fn ahead(&self, by: Duration) -> Self {
+        Self::of(&self.shared.options, by)
     }
 
     /// Does the TLS handshake on a new connection, and checks that the server's certificate is for
@@ -151,7 +163,7 @@ impl Shared {
         if let Some(config) = self.loaded().for_files(&versions) {
             return Ok(config);
         }
-        let read = files::load(&self.options);
+        let read = files::load(&self.options, self.ahead);
         let mut loaded = self.loaded();
         match (read, &loaded.config) {
             (Ok(config), _) => {
