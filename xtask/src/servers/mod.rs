@@ -46,7 +46,7 @@ const ELSEWHERE: [&str; 5] =
     ["conformance::memory", "conformance::own", "conformance::sqlite", "fuzz::", "simulation::"];
 
 /// The tests of the command that are about a server.
-const COMMAND: [&str; 5] = ["-p", "leasehold-cli", "--tests", "--", "redis::"];
+const COMMAND: [&str; 6] = ["-p", "leasehold-cli", "--tests", "--", "redis::", "doctor::"];
 
 /// Runs the tests on all servers, or on the named ones.
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
