@@ -18,7 +18,7 @@ async fn a_database_behind_a_proxy_without_select_is_refused_with_the_remedy() {
     ] {
         let proxy = NarrowProxy::before(&server, unknown);
         let url = format!("{}/1", proxy.url());
-        check(connect(&url).await, kind, "leave `/DB` out of the URL");
+        check(connect(&url).await, kind, "leave the database out of the URL");
         check(connect(&url).await, kind, more);
         assert_eq!(proxy.refused(), ["SELECT"; 2], "it is the command that the error names");
         connect(&proxy.url()).await.unwrap_or_else(|error| panic!("without a database: {error}"));
