@@ -83,6 +83,10 @@ impl<S: Store> Store for Noted<S> {
         self.store.let_go(lease);
     }
 
+    fn shard(&self, key: &Key) -> u64 {
+        self.store.shard(key)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

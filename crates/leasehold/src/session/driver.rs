@@ -25,7 +25,7 @@ use crate::core::validity::command_limit;
 use crate::host::random_u32;
 use crate::store::{Renewed, Store, within};
 
-/// How many renewals wait for an answer at a time, each with its limit. If 100 000 leases renewed
+/// How many renewals of a shard wait for an answer at a time, each with its limit. If 100 000 leases renewed
 /// at once, most renewals would queue past their limit, be repeated, and be late for ever. With
 /// answers after 50 ms, this many still make 20 000 a second.
 const RENEWALS_MAX: usize = 1_024;
@@ -37,6 +37,7 @@ pub(super) const RELEASES_MAX: usize = 1_024;
 /// The answer to a renewal.
 struct Answer {
     held: Arc<Held>,
+    shard: u64,
     sent: Moment,
     renewed: Result<Renewed, Error>,
 }
@@ -77,14 +78,12 @@ async fn drive(mut driving: Driving) {
         }
         for (held, due) in plan.duties {
             match due {
-                Due::Renew => renewals.add(held),
+                Due::Renew => renewals.add(session.store.shard(&held.id.key), held),
                 Due::Lost(lost) => session.tell_lost(&held, lost),
                 Due::GiveUp => session.end_if_idle(&held),
             }
         }
-        while let Some(held) = renewals.next() {
-            work.push(renewal(&session, held));
-        }
+        renewals.send(|shard, held| work.push(renewal(&session, shard, held)));
         while let Some(follow_up) = releases.next() {
             work.push(Box::pin(follow_up.finish().map(|()| None)));
         }
@@ -106,23 +105,48 @@ async fn drive(mut driving: Driving) {
     }
 }
 
-/// The renewals that are due and those under way.
+/// The renewals that are due and those under way, by the shard that they go to. A silent shard
+/// keeps each of its renewals for as long as its limit. It must not take the room of the others.
 #[derive(Default)]
 struct Renewals {
-    /// Ordered by deadline: the most urgent renewal goes first.
-    due: BTreeMap<(Moment, u64), Arc<Held>>,
+    shards: BTreeMap<u64, Shard>,
     /// How many were ever due. Distinguishes leases with the same deadline.
     added: u64,
+}
+
+/// The renewals of one shard.
+#[derive(Default)]
+struct Shard {
+    /// Ordered by deadline: the most urgent renewal goes first.
+    due: BTreeMap<(Moment, u64), Arc<Held>>,
     under_way: usize,
 }
 
 impl Renewals {
-    fn add(&mut self, held: Arc<Held>) {
+    fn add(&mut self, shard: u64, held: Arc<Held>) {
         let deadline = held.life().deadline();
         self.added += 1;
-        self.due.insert((deadline, self.added), held);
+        self.shards.entry(shard).or_default().due.insert((deadline, self.added), held);
     }
 
+    /// Sends all renewals for which there is room.
+    fn send(&mut self, mut send: impl FnMut(u64, Arc<Held>)) {
+        for (number, shard) in &mut self.shards {
+            while let Some(held) = shard.next() {
+                send(*number, held);
+            }
+        }
+        self.shards.retain(|_, shard| shard.under_way > 0 || !shard.due.is_empty());
+    }
+
+    fn answered(&mut self, shard: u64) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.under_way -= 1;
+        }
+    }
+}
+
+impl Shard {
     /// The next renewal to send, if there is room.
     fn next(&mut self) -> Option<Arc<Held>> {
         while self.under_way < RENEWALS_MAX {
@@ -134,10 +158,6 @@ impl Renewals {
             }
         }
         None
-    }
-
-    fn answered(&mut self) {
-        self.under_way -= 1;
     }
 }
 
@@ -161,16 +181,16 @@ impl Releases {
 }
 
 /// Submits a renewal at once and returns the future of its answer.
-fn renewal(session: &Session, held: Arc<Held>) -> Work {
+fn renewal(session: &Session, shard: u64, held: Arc<Held>) -> Work {
     let sent = session.now();
     let answer = session.store.renew(held.renewal());
     let ttl = held.spec.ttl;
     if held.spec.lock_delay.is_zero() {
-        return Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) });
+        return Box::pin(async move { Some(Answer { held, shard, sent, renewed: answer.await }) });
     }
     // The store's own limit includes the lock delay, which would leave no time to retry.
     let answer = within(Arc::clone(&session.host), command_limit(ttl), answer);
-    Box::pin(async move { Some(Answer { held, sent, renewed: answer.await }) })
+    Box::pin(async move { Some(Answer { held, shard, sent, renewed: answer.await }) })
 }
 
 /// Tells that a renewal was confirmed, or that it failed and `left` is left.
@@ -206,11 +226,11 @@ impl Session {
         releases: &mut Releases,
         done: Option<Answer>,
     ) {
-        let Some(Answer { held, sent, renewed }) = done else {
+        let Some(Answer { held, shard, sent, renewed }) = done else {
             releases.under_way -= 1;
             return;
         };
-        renewals.answered();
+        renewals.answered(shard);
         self.on_renewal(&held, sent, renewed.as_ref());
     }
 

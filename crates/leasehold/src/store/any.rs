@@ -38,6 +38,7 @@ trait DynStore: Send + Sync + 'static {
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>);
     fn listen(&self, inbox: &ClientId);
     fn let_go(&self, lease: &LeaseId);
+    fn shard(&self, key: &Key) -> u64;
     fn capabilities(&self) -> Capabilities;
     fn browse(&self) -> Option<&dyn Browse>;
     fn label(&self) -> String;
@@ -64,6 +65,9 @@ impl<S: Store> DynStore for S {
     }
     fn let_go(&self, lease: &LeaseId) {
         Store::let_go(self, lease);
+    }
+    fn shard(&self, key: &Key) -> u64 {
+        Store::shard(self, key)
     }
     fn capabilities(&self) -> Capabilities {
         Store::capabilities(self)
@@ -104,6 +108,9 @@ impl Store for AnyStore {
     }
     fn let_go(&self, lease: &LeaseId) {
         self.0.let_go(lease);
+    }
+    fn shard(&self, key: &Key) -> u64 {
+        self.0.shard(key)
     }
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()

@@ -134,6 +134,13 @@ pub trait Store: Send + Sync + 'static {
     /// Default: does nothing.
     fn let_go(&self, _lease: &LeaseId) {}
 
+    /// Which shard of the store keeps this key, as any number. Shards fail one by one, as the nodes
+    /// of a cluster do. While one of them is silent, the session renews the leases of the others
+    /// without delay. Default: the store has one shard.
+    fn shard(&self, _key: &Key) -> u64 {
+        0
+    }
+
     /// The promises of this store.
     fn capabilities(&self) -> Capabilities;
 

@@ -14,6 +14,7 @@ mod names;
 mod panicking;
 mod passing;
 mod polling;
+mod shards;
 mod shutting_down;
 mod soak;
 mod telling;

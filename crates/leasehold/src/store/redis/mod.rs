@@ -443,6 +443,10 @@ impl Store for RedisStore {
         }
     }
 
+    fn shard(&self, key: &Key) -> u64 {
+        self.shared.servers.shard(key)
+    }
+
     fn capabilities(&self) -> Capabilities {
         let terms = self.shared.terms();
         Capabilities {

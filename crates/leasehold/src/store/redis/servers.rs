@@ -118,6 +118,14 @@ impl Servers {
         }
     }
 
+    /// A number for the server that keeps this lock.
+    pub(super) fn shard(&self, key: &Key) -> u64 {
+        match &self.which {
+            Which::One(_) => 0,
+            Which::Cluster(cluster) => cluster.shard(key),
+        }
+    }
+
     pub(super) fn watch(&self, inbox: ClientId, sink: Weak<dyn HintSink>) {
         self.sinks.watch(inbox, sink);
     }

@@ -22,6 +22,7 @@ mod reading;
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -229,6 +230,14 @@ impl Cluster {
     /// The node that has the slot of this lock, as far as is known.
     pub(super) fn node_of(&self, key: &Key) -> Arc<Node> {
         self.state().owner(slot(key.as_str())).node
+    }
+
+    /// A number for the node that has the slot of this lock. It stays when the map is read again.
+    pub(super) fn shard(&self, key: &Key) -> u64 {
+        let place = self.state().owner(slot(key.as_str())).place;
+        let mut hasher = DefaultHasher::new();
+        place.hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Subscribes to the messages for `inbox` at any node: each gets all of them.
