@@ -268,6 +268,83 @@ impl Cluster {
         self.until_taken_over(before, key);
     }
 
+    /// All primaries.
+    #[must_use]
+    pub fn primaries(&self) -> Vec<&RedisServer> {
+        self.nodes.iter().filter(|node| is_primary(node)).collect()
+    }
+
+    /// A replica of a node.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    #[must_use]
+    pub fn replica_of(&self, node: &RedisServer) -> &RedisServer {
+        let follows = |other: &&RedisServer| {
+            let said = if other.runs() { info(other) } else { String::new() };
+            said.lines()
+                .find_map(|line| line.trim_end().strip_prefix("master_port:"))
+                .and_then(|port| port.parse().ok())
+                .is_some_and(|port| is_at(node, port))
+        };
+        self.nodes.iter().find(follows).expect("it has a replica")
+    }
+
+    /// Tells the replica of a key's primary to take over. With `force`, it does so alone, even if
+    /// it lacks what the primary wrote. Otherwise the primary first waits until the replica has
+    /// everything.
+    ///
+    /// # Panics
+    ///
+    /// If the replica refuses.
+    pub fn ask_to_fail_over(&self, key: &str, force: bool) {
+        let replica = self.replica_of(self.node_of(key));
+        let args = ["CLUSTER", "FAILOVER", "TAKEOVER"];
+        replica.command(if force { &args } else { &args[..2] });
+    }
+
+    /// Fails the primary of a key over by a command, and waits until all nodes know it.
+    ///
+    /// # Panics
+    ///
+    /// If the replica refuses, or that takes too long.
+    pub fn fail_over_by_command(&self, key: &str) {
+        let before = self.node_of(key);
+        self.ask_to_fail_over(key, false);
+        self.until_taken_over(before, key);
+    }
+
+    /// Waits until a node names another owner of a key's slot than the node `before`. Returns the
+    /// new owner.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn until_one_names_another(&self, key: &str, before: &RedisServer) -> &RedisServer {
+        let slot = self.slot_of(key);
+        let named = || {
+            let others = self.nodes.iter().filter(|node| node.runs());
+            let mut named = others.filter_map(|node| owner(node, slot));
+            named.find(|port| !is_at(before, *port))
+        };
+        until("a node names another owner", || named().is_some());
+        let port = named().expect("it was named before");
+        self.nodes.iter().find(|node| is_at(node, port)).expect("one of ours")
+    }
+
+    /// Starts again what was killed, and waits until all nodes serve or follow.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub fn repair(&self) {
+        for node in self.nodes.iter().filter(|node| !node.runs()) {
+            node.restart();
+        }
+        self.until_whole();
+    }
+
     /// Waits until another node than this one, which was killed, has the slot of a key.
     ///
     /// # Panics

@@ -11,6 +11,7 @@
 //! | [`fake`] | servers that answer nonsense, or nothing |
 //! | [`narrow`] | a proxy that knows few commands |
 //! | [`cluster`] | a Redis Cluster, whose slots and primaries move |
+//! | `replication` | a primary whose replicas lag |
 //! | [`sentinels`] | a primary with replicas, and the sentinels that watch over them |
 //! | [`resp`] | a small blocking client, with which tests inspect a server |
 //!
@@ -30,6 +31,7 @@ mod port;
 pub(crate) mod process;
 pub mod proxy;
 pub mod redis_server;
+mod replication;
 pub mod resp;
 pub mod sentinels;
 #[cfg(test)]

@@ -240,7 +240,7 @@ impl RedisServer {
 
     /// Its TLS port.
     #[track_caller]
-    pub(super) fn tls_port(&self) -> u16 {
+    pub(crate) fn tls_port(&self) -> u16 {
         self.tls_port.as_ref().expect("the server was built with TLS").number()
     }
 

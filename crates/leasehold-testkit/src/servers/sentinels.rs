@@ -1,5 +1,6 @@
 //! A primary with replicas, and the sentinels that watch over them.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -231,17 +232,24 @@ impl Sentinels {
         }
     }
 
-    /// Waits until a sentinel names another server than the one at this port.
+    /// Waits until a sentinel names another server than `before`. Returns that server.
     ///
     /// # Panics
     ///
     /// If that takes too long.
-    pub fn until_one_names_another(&self, before: u16) {
-        let before = before.to_string();
+    pub fn until_one_names_another(&self, before: &RedisServer) -> &RedisServer {
+        let other = Cell::new(None);
         until("a sentinel names another server", || {
-            let named = self.sentinels.iter().map(Sentinel::named);
-            named.into_iter().any(|port| !port.is_empty() && port != before)
+            let named = self.sentinels.iter().filter_map(|it| it.named().parse().ok());
+            let is_at =
+                |server: &RedisServer, port| server.port() == port || server.has_tls_port(port);
+            let named = named.filter(|port| !is_at(before, *port));
+            let mut servers =
+                named.filter_map(|port| self.servers.iter().find(|it| is_at(it, port)));
+            other.set(servers.next());
+            other.get().is_some()
         });
+        other.get().expect("it was named")
     }
 
     /// The port of the server with the highest configuration epoch.
@@ -265,17 +273,17 @@ impl Sentinels {
         for server in self.servers.iter().filter(|server| !server.runs()) {
             server.restart();
         }
-        let primary = self.newest_primary();
-        for server in self.servers.iter().filter(|server| server.port() != primary) {
-            until("an old primary follows the new one", || {
-                let said = server
-                    .look(&["INFO", "replication"])
-                    .map(|said| said.text())
-                    .unwrap_or_default();
+        until("all others follow the primary", || {
+            // Asked each time: on a busy machine, there may be yet another failover.
+            let primary = self.newest_primary();
+            let mut others = self.servers.iter().filter(|server| server.port() != primary);
+            others.all(|server| {
+                let said = server.look(&["INFO", "replication"]);
+                let said = said.map(|said| said.text()).unwrap_or_default();
                 said.contains(&format!("master_port:{primary}"))
                     && said.contains("master_link_status:up")
-            });
-        }
+            })
+        });
         self.until_known();
     }
 

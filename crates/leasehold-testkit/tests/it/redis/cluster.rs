@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Guard, Release};
+use leasehold::store::Store as _;
+use leasehold::{Client, Error, ErrorKind, Guard, Key, Lost, Release};
 use leasehold_testkit::servers::{Authority, Cluster, RedisServer};
 
 use super::connecting::{check, cluster_node, connect, told};
@@ -244,6 +245,49 @@ async fn locks_live_on_when_a_primary_is_killed() {
     assert_eq!(held.release().await.expect("answered"), Release::Released);
     assert!(lock(&other, "a").await.fencing_token() > first);
     drop(lock(&one, "{a}c").await);
+}
+
+/// Otherwise a node that is down would delay the renewals of the others.
+#[tokio::test]
+async fn locks_are_in_one_shard_exactly_if_one_node_has_them() {
+    let cluster = cluster();
+    let store = connect(&cluster.url()).await.expect("connected");
+    let names: Vec<_> = (0..20).map(|number| format!("lock {number:02}")).collect();
+    let places: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let key = Key::new(name.as_str()).expect("a name");
+            (store.shard(&key), cluster.node_of(name).port())
+        })
+        .collect();
+    for one in &places {
+        for other in &places {
+            assert_eq!(one.0 == other.0, one.1 == other.1, "{places:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_hands_over_on_command_keeps_its_locks() {
+    let cluster = Cluster::builder().start();
+    let (one, other) = (client(&cluster.url()).await, client(&cluster.url()).await);
+    let held = lock(&one, "a").await;
+    cluster.fail_over_by_command("a");
+    renew(&held).await;
+    assert!(is_taken(&other, "a").await);
+    cluster.repair();
+}
+
+#[tokio::test]
+async fn the_holder_of_a_lock_that_the_new_primary_lacks_is_told() {
+    let cluster = Cluster::builder().start();
+    let one = client(&cluster.url()).await;
+    cluster.node_of("a").cut_replicas_off();
+    let held = lock(&one, "a").await;
+    cluster.ask_to_fail_over("a", true);
+    // Until the old primary knows that it is one no more, it renews.
+    while held.renew().await.map_or_else(|error| error.is_retryable(), |()| true) {}
+    assert_eq!(held.lost().await, Lost::NotOurs);
 }
 
 async fn refused(url: &str, name: &str) -> Error {

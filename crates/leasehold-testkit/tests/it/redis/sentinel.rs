@@ -53,13 +53,11 @@ async fn a_lock_whose_data_survived_is_kept_over_a_failover() {
 #[tokio::test]
 async fn in_the_middle_of_a_failover_everybody_locks_on_one_server() {
     let all = Sentinels::builder().replicas(3).start();
-    let before = all.primary().port();
+    let before = all.primary();
     let old = client(&all.url()).await;
     drop(lock(&old, "a").await);
     all.ask_to_fail_over();
-    all.until_one_names_another(before);
-    let new = all.servers().iter().find(|it| it.port() == all.newest_primary());
-    let new = new.expect("one of ours");
+    let new = all.until_one_names_another(before);
     // One that was there before, and one that comes now.
     let late = client(&all.url()).await;
     loop {
