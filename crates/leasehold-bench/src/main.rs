@@ -8,6 +8,7 @@
 mod bare_lock;
 mod bare_redis;
 mod clock;
+mod cluster_renew;
 mod cycles;
 mod failover;
 mod figure;
@@ -94,10 +95,11 @@ enum Scenario {
         #[arg(long, default_value_t = 6_000)]
         pairs: usize,
     },
-    /// Sentinels fail a primary over, again and again. It starts private servers of its own
+    /// A primary fails over, again and again: first with sentinels, then in a cluster. It starts
+    /// private servers of its own
     Failover {
-        /// How many failovers
-        #[arg(long, default_value_t = 50)]
+        /// How many failovers of each kind
+        #[arg(long, default_value_t = 25)]
         rounds: usize,
     },
     /// Many tasks of one client lock and release their own keys
@@ -141,6 +143,16 @@ enum Scenario {
         /// For how many thirds of the ttl, which is 10 s, to measure, twice
         #[arg(long, default_value_t = 3)]
         rounds: u32,
+    },
+    /// One client holds many leases in a cluster, of which one node stops or dies. It starts
+    /// private servers of its own
+    ClusterRenew {
+        /// How many leases
+        #[arg(long, default_value_t = 10_000)]
+        leases: usize,
+        /// How often a node stops, and how often one dies
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
     },
     /// One task locks and releases a key that its client keeps in between
     Idle {
@@ -205,6 +217,7 @@ impl Scenario {
             Self::Hot { rounds, ms } => hot::measure(url, rounds, ms).await?,
             Self::Waiters { tasks, seconds } => waiters::measure(url, tasks, seconds).await?,
             Self::Renew { leases, rounds } => renew::measure(url, leases, rounds).await?,
+            Self::ClusterRenew { leases, rounds } => cluster_renew::measure(leases, rounds).await?,
             Self::Idle { rounds, cycles } => idle::measure(url, rounds, cycles).await?,
             Self::Quorum { rounds, acquires, noticed_ms } => {
                 let noticed_in = Duration::from_millis(noticed_ms);

@@ -38,6 +38,16 @@ pub(crate) async fn measure_deployments(pairs: usize) -> Result<Report, Error> {
         let ours = Client::connect(&all.url()).await?;
         let subject = "lock + release, sentinels";
         compare(&mut report, subject, [&ours, &plain], pairs, 1.05).await?;
+        // What the client adds: the primary copies to its replica in both cases.
+        let direct = Client::connect(&all.primary().url()).await?;
+        let subject = "sentinels, beside the primary itself";
+        compare(&mut report, subject, [&ours, &direct], pairs, 1.05).await?;
+    }
+    {
+        let all = start(|| Cluster::builder().without_replicas().start()).await;
+        let ours = Client::connect(&all.url()).await?;
+        let subject = "lock + release, cluster without replicas";
+        compare(&mut report, subject, [&ours, &plain], pairs, 1.05).await?;
     }
     let all = start(|| Cluster::builder().start()).await;
     let ours = Client::connect(&all.url()).await?;

@@ -88,16 +88,16 @@ async fn open(url: &str) -> Result<(Client, Option<Arc<Recording>>), Error> {
     Ok((Client::with_store(store).ttl(TTL).connect().await?, Some(recording)))
 }
 
-/// Acquires all leases, many at once. One after another would take so long that the first would be
-/// renewed before the last exists.
-async fn take(client: &Client, leases: usize) -> Result<Vec<Guard>, Error> {
+/// Acquires all leases, many at once, with names by [`name`]. One after another would take so long
+/// that the first would be renewed before the last exists.
+pub(crate) async fn take(client: &Client, leases: usize) -> Result<Vec<Guard>, Error> {
     let mut taking = JoinSet::new();
     for task in 0..TASKS {
         let client = client.clone();
         taking.spawn(async move {
             let mut guards = Vec::new();
             for number in (task..leases).step_by(TASKS) {
-                guards.push(client.mutex(format!("bench:renew:{number}")).lock().await?);
+                guards.push(client.mutex(name(number)).lock().await?);
             }
             Ok::<_, Error>(guards)
         });
@@ -107,6 +107,11 @@ async fn take(client: &Client, leases: usize) -> Result<Vec<Guard>, Error> {
         all.extend(taken.expect("no task panics")?);
     }
     Ok(all)
+}
+
+/// The name of a lease.
+pub(crate) fn name(number: usize) -> String {
+    format!("bench:renew:{number}")
 }
 
 async fn give_back(mut guards: Vec<Guard>) -> Result<(), Error> {

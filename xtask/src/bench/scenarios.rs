@@ -20,12 +20,14 @@ const fn run(arguments: &'static [&'static str]) -> Run {
 }
 
 /// All scenarios.
-pub(super) const SCENARIOS: [Scenario; 9] = [
+pub(super) const SCENARIOS: [Scenario; 12] = [
     Scenario {
         name: "roundtrip",
         runs: &[run(&["--redis", "--cores", "1"]), run(&["--redis", "--cores", "2"])],
     },
     Scenario { name: "tls", runs: &[run(&["--cores", "2"])] },
+    Scenario { name: "deployments", runs: &[run(&["--cores", "2"])] },
+    Scenario { name: "failover", runs: &[run(&[])] },
     Scenario { name: "throughput", runs: &[run(&["--redis"])] },
     Scenario { name: "handoff", runs: &[run(&["--redis"])] },
     Scenario { name: "hot", runs: &[run(&["--redis"])] },
@@ -37,6 +39,7 @@ pub(super) const SCENARIOS: [Scenario; 9] = [
         ],
     },
     Scenario { name: "renew", runs: &[run(&["--redis"])] },
+    Scenario { name: "cluster-renew", runs: &[run(&[])] },
     Scenario { name: "idle", runs: &[run(&["--redis"])] },
     Scenario { name: "quorum", runs: &[run(&["--redis"])] },
 ];

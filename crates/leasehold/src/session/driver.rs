@@ -25,9 +25,9 @@ use crate::core::validity::command_limit;
 use crate::host::random_u32;
 use crate::store::{Renewed, Store, within};
 
-/// How many renewals of a shard wait for an answer at a time, each with its limit. If 100 000 leases renewed
-/// at once, most renewals would queue past their limit, be repeated, and be late for ever. With
-/// answers after 50 ms, this many still make 20 000 a second.
+/// How many renewals of a shard wait for an answer at a time, each with its limit. If 100 000
+/// leases renewed at once, most renewals would queue past their limit, be repeated, and be late for
+/// ever. With answers after 50 ms, this many still make 20 000 a second.
 const RENEWALS_MAX: usize = 1_024;
 
 /// How many releases run in the background at a time. After an outage that cost many leases, the
