@@ -181,7 +181,7 @@ fn fence(holder: &Holder) -> Option<String> {
     holder.fencing.map(|block| block.first.to_string())
 }
 
-/// `ci-7 pid 4121 (./deploy.sh, user ci)`.
+/// `ci-7 pid 4121 (leasehold run ./deploy.sh, user ci)`.
 pub(crate) fn who(client: Option<&ClientRecord>) -> String {
     client.map_or_else(
         || "a client that left no record".to_owned(),
@@ -348,7 +348,7 @@ pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> Row {
 }
 
 /// The longest command that a table shows.
-const COMMAND_CHARS: usize = 24;
+const COMMAND_CHARS: usize = 32;
 
 /// The shortest limit for a reason in a table, and the limit if the line width is unknown.
 const WHY_CHARS: (usize, usize) = (10, 60);

@@ -44,7 +44,7 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     stderr::never_wait();
     // Before the store is connected: from here on we handle signals.
     let mut signals = Signals::install()?;
-    let who = Identity::process().command(program(&args.command)).ttl(policy.ttl);
+    let who = Identity::process().command(as_shown(&args.command)).ttl(policy.ttl);
     let mut patience = Patience::new(args.take.wait_store);
     let (name, talk) = (&*args.name, &context.talk);
     let client = tokio::select! {
@@ -169,7 +169,12 @@ fn policy(args: &Run) -> Result<Policy, Failure> {
     Ok(Policy { ttl, grace, stop: args.stop_signal, terminal: child::at_terminal() })
 }
 
-/// The command as other clients see it: its program, not its arguments, which may be secret.
+/// The holder as other clients see it. Its pid is ours, and so the text begins with our own name.
+fn as_shown(command: &[OsString]) -> String {
+    format!("leasehold run {}", program(command))
+}
+
+/// The program of the command, without its arguments, which may be secret.
 fn program(command: &[OsString]) -> String {
     command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -51,7 +51,7 @@ fn inspect_and_ls_print_the_lock_object(world: &World) {
     let first = &lock["holders"][0];
     assert_eq!(fields(first), BTreeSet::from(expected));
     assert_eq!(first["pid"], holder.pid());
-    assert_eq!(first["command"], "sh");
+    assert_eq!(first["command"], "leasehold run sh", "the pid is that of leasehold");
     assert_eq!(first["why"], "because");
     assert!(first["fence"].is_string() && first["ttl_left_ms"].is_u64(), "{first}");
     assert!(is_rfc3339(&first["since"]), "{first}");

@@ -183,7 +183,7 @@ fn ls_shows_what_is_held_for_longer_than_some_time(world: &World) {
     assert_eq!(older("0"), 1);
     crate::harness::until("it is held for a second", || older("1s") == 1);
     let table = finish(world.leasehold(["ls"])).stdout;
-    for part in ["COMMAND", "HELD FOR", "TTL", "LEFT", "leasehold acquire (deta"] {
+    for part in ["COMMAND", "HELD FOR", "TTL", "LEFT", "leasehold acquire (detached)"] {
         assert!(table.contains(part), "{part} is not in {table}");
     }
 }

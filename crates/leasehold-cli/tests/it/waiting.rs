@@ -71,7 +71,7 @@ fn who_waits_sees_who_holds_it_since_when_why_and_where_they_stand(world: &World
     let mut waiter = start(world.run("x", &["-w", "10m"], "true"));
     let line = waiter.expect_message("is held by");
     assert!(line.starts_with("leasehold: `x` is held by "), "{line}");
-    for part in [&format!("pid {}", first.pid())[..], "(sh, user ", " since "] {
+    for part in [&format!("pid {}", first.pid())[..], "(leasehold run sh, user ", " since "] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
     let line = waiter.expect_message("why: release");
