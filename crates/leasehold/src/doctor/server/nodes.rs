@@ -125,7 +125,7 @@ fn settings(servers: &[&Facts]) -> Option<Check> {
         let how = facts.appendfsync.as_deref().unwrap_or("everysec");
         Some(if has_file { format!("appendfsync {how}") } else { "no append-only file".into() })
     };
-    let questions: [&dyn Fn(&Facts) -> Option<String>; 2] = [&policy, &file];
+    let questions: [fn(&Facts) -> Option<String>; 2] = [policy, file];
     let (mut is_known, mut differences) = (false, Vec::new());
     for question in questions {
         let said = servers.iter().filter_map(|it| Some((&it.place.label, question(it)?)));

@@ -369,7 +369,7 @@ fn access_and_load_are_judged_by_where_the_server_is() {
         (
             |it| {
                 it.leftovers =
-                    Ok(Leftovers { endless: vec!["x".to_owned()], ..Leftovers::default() })
+                    Ok(Leftovers { endless: vec!["x".to_owned()], ..Leftovers::default() });
             },
             "leftovers",
             Warn,
