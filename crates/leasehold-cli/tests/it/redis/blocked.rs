@@ -13,7 +13,7 @@ use crate::harness::{World, is_alive, start_with_stderr, until};
 
 /// A full pipe that nobody reads.
 fn full_pipe() -> (OwnedFd, Stdio) {
-    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).expect("a pipe");
     for piece in [vec![b'x'; 4096], vec![b'x']] {
         while rustix::io::write(&writer, &piece).is_ok() {}
     }
@@ -24,7 +24,8 @@ fn full_pipe() -> (OwnedFd, Stdio) {
 
 /// A terminal that was stopped by Ctrl-S.
 fn stopped_terminal() -> (OwnedFd, Stdio) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    let master =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of ours");
     let name = ptsname(&master, Vec::new()).expect("a name");
     let slave = OpenOptions::new()
@@ -35,6 +36,15 @@ fn stopped_terminal() -> (OwnedFd, Stdio) {
     let mut keys = File::from(master);
     keys.write_all(b"\x13").expect("somebody reads");
     (OwnedFd::from(keys), Stdio::from(slave))
+}
+
+/// Runs a test four times side by side, each time in a world of its own.
+fn four_times(test: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(&test);
+        }
+    });
 }
 
 /// Stops the server under a command that ignores TERM. The command must be dead in time, and
@@ -60,22 +70,26 @@ fn is_dead_in_time((kept, stderr): (OwnedFd, Stdio), log: &str) {
 
 #[test]
 fn a_full_pipe_that_nobody_reads_holds_nothing_up() {
-    is_dead_in_time(full_pipe(), "");
+    four_times(|| is_dead_in_time(full_pipe(), ""));
 }
 
 #[test]
 fn a_terminal_that_was_stopped_holds_nothing_up() {
-    is_dead_in_time(stopped_terminal(), "");
+    four_times(|| is_dead_in_time(stopped_terminal(), ""));
 }
 
 /// The log is so long that the queue for stderr is full as well.
 #[test]
 fn a_log_that_nobody_reads_holds_nothing_up() {
-    is_dead_in_time(full_pipe(), "trace");
+    four_times(|| is_dead_in_time(full_pipe(), "trace"));
 }
 
 #[test]
 fn a_command_that_ends_ends_us_although_messages_are_left() {
+    four_times(ends_with_its_command);
+}
+
+fn ends_with_its_command() {
     let world = World::redis();
     let (kept, stderr) = full_pipe();
     // The command ends by itself, and leaves a process about which there is a message.
