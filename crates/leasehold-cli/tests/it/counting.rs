@@ -1,10 +1,17 @@
 //! A counter in a file: read it, add one, write it.
 
-use std::process::Command;
+use std::collections::BTreeSet;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Instant;
 
-use crate::harness::{World, finish, start};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{CEILING, World, finish, start, until};
 
 on_every_store! {
+    a_crowd_that_wants_one_lock_is_served_to_the_last,
+    a_holder_keeps_its_lease_while_a_crowd_waits,
     no_update_is_lost_by_eight_processes_under_the_lock,
 }
 
@@ -29,20 +36,91 @@ fn no_update_is_lost_by_eight_processes_under_the_lock(world: &World) {
     world.assert_nothing_left();
 }
 
-/// Each waiter gets the lock from the one before it, and removes its own bell.
-#[test]
-fn a_crowd_that_wants_one_lock_of_a_file_is_served_to_the_last() {
-    let world = World::sqlite();
-    std::thread::scope(|scope| {
-        for _ in 0..48 {
-            scope.spawn(|| {
-                finish(world.leasehold(["run", "-q", "x", "--", "true"])).code(0);
-            });
+/// How many processes a crowd has. `LEASEHOLD_TEST_CROWD` asks for more.
+fn crowd() -> usize {
+    let wanted = std::env::var("LEASEHOLD_TEST_CROWD").ok();
+    wanted.map_or(48, |wanted| wanted.parse().expect("a number"))
+}
+
+/// Processes that want one lock. Those that are left are killed when it is dropped.
+struct Crowd {
+    left: BTreeSet<i32>,
+    ended: Receiver<(i32, ExitStatus)>,
+}
+
+impl Crowd {
+    /// They wait for the store: a machine that starts hundreds at once may answer some late.
+    fn start(world: &World) -> Self {
+        let (sender, ended) = channel();
+        let mut left = BTreeSet::new();
+        for _ in 0..crowd() {
+            let mut command = world.leasehold(["run", "-q", "--wait-store", "1m"]);
+            command.args(["x", "--", "true"]).stdout(Stdio::null());
+            let mut one = command.spawn().expect("the command starts");
+            let pid = i32::try_from(one.id()).expect("a pid");
+            left.insert(pid);
+            let sender = sender.clone();
+            std::thread::spawn(move || sender.send((pid, one.wait().expect("it is ours"))));
         }
+        Self { left, ended }
+    }
+
+    /// Waits until everybody had the lock.
+    #[track_caller]
+    fn served_to_the_last(mut self) {
+        while !self.left.is_empty() {
+            let Ok((pid, status)) = self.ended.recv_timeout(CEILING) else {
+                panic!("nobody is served, and {} are left", self.left.len());
+            };
+            self.left.remove(&pid);
+            assert_eq!(status.code(), Some(0), "{} are left", self.left.len());
+        }
+    }
+
+    /// Asserts that none has ended.
+    #[track_caller]
+    fn still_waits(&self) {
+        assert_eq!(self.ended.try_recv(), Err(TryRecvError::Empty), "one has ended");
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // Once the end of one was reported, its pid may belong to another process.
+        for (pid, _) in self.ended.try_iter() {
+            self.left.remove(&pid);
+        }
+        for pid in self.left.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Each waiter gets the lock from the one before it. Of a file, it removes its own bell.
+fn a_crowd_that_wants_one_lock_is_served_to_the_last(world: &World) {
+    let began = Instant::now();
+    Crowd::start(world).served_to_the_last();
+    println!("{} processes at {} were served in {:?}", crowd(), world.label(), began.elapsed());
+    world.assert_no_bell_left();
+    world.assert_nothing_left();
+}
+
+fn a_holder_keeps_its_lease_while_a_crowd_waits(world: &World) {
+    let mut holder = start(world.run("x", &[], "echo up; read line; exit 0"));
+    holder.expect("up");
+    let began = Instant::now();
+    let waiting = Crowd::start(world);
+    until("all of them wait", || {
+        waiting.still_waits();
+        world.waiting("x") == crowd()
     });
-    let bells = world.path("").join(format!("{}-bells", world.database().display()));
-    let left = std::fs::read_dir(bells).map_or(0, Iterator::count);
-    assert_eq!(left, 0, "nobody waits");
+    println!("{} processes wait after {:?}", crowd(), began.elapsed());
+    let began = Instant::now();
+    holder.tell("end");
+    holder.end().code(0);
+    waiting.served_to_the_last();
+    println!("{} processes at {} were served in {:?}", crowd(), world.label(), began.elapsed());
+    world.assert_no_bell_left();
     world.assert_nothing_left();
 }
 

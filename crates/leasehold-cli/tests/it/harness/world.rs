@@ -115,6 +115,20 @@ impl World {
         self.inspect(name)["waiters"].as_array().expect("waiters").len()
     }
 
+    /// How many clients wait. Of a long line, `inspect` names only the first ones.
+    pub(crate) fn waiting(&self, name: &str) -> usize {
+        let seen = finish(self.leasehold(["inspect", name])).stdout;
+        let waiting = seen.lines().find_map(|line| line.trim().strip_prefix("waiting "));
+        waiting.map_or(0, |count| count.trim().parse().expect("a number"))
+    }
+
+    /// Asserts that nobody waits for a file to be told. A server has no bells.
+    #[track_caller]
+    pub(crate) fn assert_no_bell_left(&self) {
+        let bells = self.path("locks.db-bells");
+        assert_eq!(std::fs::read_dir(bells).map_or(0, Iterator::count), 0, "a bell was left");
+    }
+
     /// Asserts that no lease and no place is left in the store.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {

@@ -149,7 +149,8 @@ fn hints_come_again_after_their_connection_was_lost() {
     });
 }
 
-/// A release asks the store, so it reports the loss even if the next local task waits.
+/// A client that must give way to another passes its lease on no more. Its release asks the server,
+/// and so reports the loss, although a task of its own waits too.
 #[test]
 fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue() {
     play_alone(async |scene| {
