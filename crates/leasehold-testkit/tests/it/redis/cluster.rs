@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::store::Store as _;
 use leasehold::{Client, Error, ErrorKind, Guard, Key, Lost, Release};
-use leasehold_testkit::servers::{Authority, Cluster, RedisServer};
+use leasehold_testkit::servers::{Authority, Cluster, RedisServer, version};
 
 use super::connecting::{check, cluster_node, connect, told};
 
@@ -364,4 +364,50 @@ async fn nodes_speak_tls() {
     let held = lock(&client, "a").await;
     cluster.migrate("a");
     renew(&held).await;
+}
+
+/// The certificate is for the name alone.
+#[tokio::test]
+async fn a_certificate_may_be_for_the_host_name_that_nodes_announce() {
+    // Older nodes announce no names.
+    if version() < (7, 0) {
+        return;
+    }
+    let authority = Authority::new();
+    let cluster = Cluster::builder()
+        .without_replicas()
+        .with_tls(&authority.issue("node", &["localhost"]), &authority)
+        .config("cluster-announce-hostname", "localhost")
+        .config("cluster-preferred-endpoint-type", "hostname")
+        .start();
+    let url = cluster.url().replace("redis+", "rediss+").replace("127.0.0.1", "localhost");
+    let client = client(&format!("{url}?ca={}", authority.ca().display())).await;
+    for name in ["a", "b", "c", "d"] {
+        drop(lock(&client, name).await);
+    }
+    let held = lock(&client, "a").await;
+    cluster.migrate("a");
+    renew(&held).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_lost_its_majority_is_unavailable() {
+    let cluster = cluster();
+    let one = client(&cluster.url()).await;
+    drop(lock(&one, "a").await);
+    let having = cluster.node_of("a");
+    for node in cluster.nodes().iter().filter(|node| node.port() != having.port()) {
+        node.kill();
+    }
+    // Until it has noticed, the last node grants what is in its slots.
+    let error = loop {
+        match one.mutex("a").try_lock().await {
+            Ok(guard) => drop(guard),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", told(&error));
+    assert!(told(&error).contains("is down or does not serve"), "{}", told(&error));
+    let error = one.mutex("b").try_lock().await.expect_err("it was at a dead node, or here");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", told(&error));
 }

@@ -52,6 +52,10 @@ struct State {
     door: Door,
     /// Whether it leaves requests without an answer for now.
     silent: bool,
+    /// Up to this number, connections are dead: what comes on them is never answered.
+    dead: usize,
+    /// The places of the answers that never come. A dropped one would end its connection.
+    never: Vec<Later>,
     /// The requests that it has not answered because it is silent.
     unanswered: VecDeque<(Line, Later, Command)>,
     answers: VecDeque<Reply>,
@@ -73,6 +77,8 @@ impl Default for State {
         Self {
             door: Door::Open,
             silent: false,
+            dead: 0,
+            never: Vec::new(),
             unanswered: VecDeque::new(),
             answers: VecDeque::new(),
             by_name: HashMap::new(),
@@ -106,6 +112,12 @@ impl Fake {
         if !silent {
             self.answer_some(usize::MAX);
         }
+    }
+
+    /// Makes every connection that there is a dead one. New ones work.
+    pub(crate) fn let_sockets_die(&self) {
+        let mut state = self.state();
+        state.dead = state.attempts.len();
     }
 
     /// Answers the first few requests that came while the server was silent.
@@ -215,7 +227,9 @@ impl State {
     fn take(&mut self, connection: usize, line: &Line, command: Command) {
         self.seen.push((connection, command.words()));
         let later = line.later();
-        if self.silent {
+        if connection <= self.dead {
+            self.never.push(later);
+        } else if self.silent {
             self.unanswered.push_back((line.clone(), later, command));
         } else {
             self.answer(line, later, &command);
