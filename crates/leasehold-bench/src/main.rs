@@ -15,6 +15,7 @@ mod figure;
 mod handoff;
 mod hot;
 mod idle;
+mod opening;
 mod peer;
 mod quorum;
 mod reach;
@@ -175,6 +176,16 @@ enum Scenario {
         #[arg(long, default_value_t = 1_000)]
         noticed_ms: u64,
     },
+    /// `leasehold run -n` at three servers, of which one is silent, and at three far ones. It starts
+    /// private servers of its own, and the command that is built beside it
+    Opening {
+        /// How many runs with all servers healthy, and as many with one that is silent
+        #[arg(long, default_value_t = 30)]
+        pairs: usize,
+        /// How many runs with far servers
+        #[arg(long, default_value_t = 50)]
+        tries: usize,
+    },
     /// One of the other processes of a scenario
     #[command(hide = true)]
     Peer {
@@ -224,6 +235,7 @@ impl Scenario {
                 let extent = quorum::Extent { rounds, acquires, noticed_in };
                 quorum::measure(servers, extent).await?
             }
+            Self::Opening { pairs, tries } => opening::measure(opening::Extent { pairs, tries })?,
             Self::Peer { of } => {
                 match of {
                     PeerOf::Handoff => handoff::peer(url).await,

@@ -19,6 +19,9 @@ pub(crate) const PAGE: &str = "BENCHMARKS.md";
 
 const PROGRAM: &str = "leasehold-bench";
 
+/// The package of the command, which `opening` runs.
+const COMMAND: &str = "leasehold-cli";
+
 fn record_path(scenario: &str) -> String {
     format!("bench/records/{scenario}.json")
 }
@@ -84,6 +87,7 @@ impl Programs {
             let mut cargo = step::cargo();
             step::run(cargo.args(["build", "--release", "--package", PROGRAM]).args(features))
         };
+        step::run(step::cargo().args(["build", "--release", "--package", COMMAND]))?;
         let plain = step::released(PROGRAM);
         let counting = step::released(&format!("{PROGRAM}-memory"));
         // Both programs have the same name, so the first is copied to another one.

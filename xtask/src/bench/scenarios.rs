@@ -20,7 +20,7 @@ const fn run(arguments: &'static [&'static str]) -> Run {
 }
 
 /// All scenarios.
-pub(super) const SCENARIOS: [Scenario; 12] = [
+pub(super) const SCENARIOS: [Scenario; 13] = [
     Scenario {
         name: "roundtrip",
         runs: &[run(&["--redis", "--cores", "1"]), run(&["--redis", "--cores", "2"])],
@@ -42,4 +42,5 @@ pub(super) const SCENARIOS: [Scenario; 12] = [
     Scenario { name: "cluster-renew", runs: &[run(&[])] },
     Scenario { name: "idle", runs: &[run(&["--redis"])] },
     Scenario { name: "quorum", runs: &[run(&["--redis"])] },
+    Scenario { name: "opening", runs: &[run(&["--cores", "2"])] },
 ];
