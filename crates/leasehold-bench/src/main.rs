@@ -176,8 +176,8 @@ enum Scenario {
         #[arg(long, default_value_t = 1_000)]
         noticed_ms: u64,
     },
-    /// `leasehold run -n` at three servers, of which one is silent, and at three far ones. It starts
-    /// private servers of its own, and the command that is built beside it
+    /// `leasehold run -n` at three servers, of which one is silent, and at three far ones. It
+    /// starts private servers of its own, and the command that is built beside it
     Opening {
         /// How many runs with all servers healthy, and as many with one that is silent
         #[arg(long, default_value_t = 30)]

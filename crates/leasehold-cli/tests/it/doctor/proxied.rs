@@ -22,5 +22,9 @@ fn a_proxy_in_between_is_named_as_such_and_the_rest_is_examined_all_the_same() {
     }
     let of_database = NarrowProxy::before(&server, Unknown::Closes);
     let report = examine(&[&format!("{}/1", of_database.url())], &[]);
-    report.fails_only(&["reachable"]).finds("reachable", "fail", "leave the database out of the URL");
+    report.fails_only(&["reachable"]).finds(
+        "reachable",
+        "fail",
+        "leave the database out of the URL",
+    );
 }

@@ -488,7 +488,12 @@ async fn a_server_that_closes_or_never_ends_its_line_is_told_from_one_that_answe
     }
     let (_, outcome) = answered("redis://:p@h/1", b"+OK\r\n").await;
     let error = outcome.expect_err("no answer to SELECT").to_string();
-    assert!(error.ends_with("a proxy without SELECT: then leave the database out of the URL of every client"), "{error}");
+    assert!(
+        error.ends_with(
+            "a proxy without SELECT: then leave the database out of the URL of every client"
+        ),
+        "{error}"
+    );
     let (_, outcome) = answered("redis://h", &b"+".repeat(10 * ANSWER_MAX)).await;
     assert_eq!(outcome.expect_err("no end").kind(), ErrorKind::Config);
 }
