@@ -16,6 +16,17 @@ pub(crate) const PAGE: &str = "TRUST.md";
 /// Its text, with marks for what comes from the records.
 const TEMPLATE: &str = include_str!("page.md");
 
+/// The deployments besides one server: as a record is called, and as the page shows them.
+const DEPLOYMENTS: [(&str, &str); 4] = [
+    ("tls", "one server behind TLS (`tls`)"),
+    ("sentinels", "a primary, two replicas and three sentinels (`sentinels`)"),
+    ("cluster", "three primaries, each with a replica (`cluster`)"),
+    ("quorum", "three independent servers (`quorum`)"),
+];
+
+/// The schema of a run on real servers.
+const CHAOS: &str = "leasehold.trust.chaos.v1";
+
 /// Renders the page and writes it.
 pub(crate) fn run() -> Result<(), String> {
     let root = crate::root();
@@ -36,11 +47,18 @@ pub(crate) fn render(
     };
     let simulation = record("simulation")?;
     let chaos = record("chaos")?;
+    let mut deployments = Vec::new();
+    for (name, shown) in DEPLOYMENTS {
+        let path = format!("trust/chaos-{name}.json");
+        let record = read(&path).map(|text| Record::read(&path, &text, CHAOS)).transpose()?;
+        deployments.push((shown, record));
+    }
     let guarantees = read("GUARANTEES.md").unwrap_or_default();
     let parts = [
         ("{simulation}", runs::simulation(simulation.as_ref())?),
         ("{seen_from_outside}", runs::seen_from_outside()),
         ("{chaos}", runs::chaos(chaos.as_ref())?),
+        ("{deployments}", runs::deployments(&deployments)?),
         ("{faults}", faults::table(&guarantees, simulation.as_ref(), chaos.as_ref())?),
         ("{planted}", planted::table(record("planted")?.as_ref(), bugs)?),
         ("{found}", planted::found_on_the_way(record("found")?.as_ref())?),

@@ -69,6 +69,39 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
     ))
 }
 
+/// The table of the runs against other deployments than one server.
+pub(super) fn deployments(records: &[(&str, Option<Record>)]) -> Result<String, String> {
+    let mut table = String::new();
+    for (deployment, record) in records {
+        let Some(record) = record else {
+            table += &format!("| {deployment} | not run yet | | | | | |\n");
+            continue;
+        };
+        let sum = |name| Ok::<u64, String>(record.counts(name)?.values().sum());
+        let broken = match sum("violations_in_model")? {
+            0 => "0".to_owned(),
+            broken => format!("**{}**", spaced(broken)),
+        };
+        let faults = record.object("faults")?;
+        let mut injected = Vec::new();
+        for name in faults.names() {
+            let times = faults.object(&name)?.count("injected")?;
+            injected.push(format!("{} `{name}`", spaced(times)));
+        }
+        table += &format!(
+            "| {deployment} | {} minutes on {}, at `{}` | {} | {} | {} | {broken} | {} |\n",
+            record.measure("minutes")?,
+            record.text("server")?,
+            record.text("commit")?,
+            spaced(record.count("acquisitions")?),
+            spaced(record.count("granted")?),
+            injected.join(", "),
+            spaced(sum("violations_out_of_model")?),
+        );
+    }
+    Ok(table)
+}
+
 /// The invariants that can be checked without knowing the server's steps, as a list in words.
 pub(super) fn seen_from_outside() -> String {
     let seen = invariants::names().filter(|name| !NEED_THE_SERVER.contains(name));

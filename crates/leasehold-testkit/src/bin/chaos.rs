@@ -9,6 +9,7 @@ use std::time::Duration;
 use leasehold_testkit::chaos::campaign::Campaign;
 use leasehold_testkit::chaos::child::{self, ChildPlan};
 use leasehold_testkit::chaos::kind::Kind;
+use leasehold_testkit::chaos::servers::Deployment;
 use leasehold_testkit::chaos::worker::{self, WorkerPlan};
 use leasehold_testkit::chaos::world::Make;
 use leasehold_testkit::history::event::ProcessId;
@@ -19,6 +20,7 @@ usage: chaos [FLAGS]
   --seed S          what the choices follow from; default: another one each time
   --json FILE       where the record goes
   --worlds N        servers side by side; default 3
+  --deployment D    one (default), tls, sentinels, cluster or quorum
   --kinds A,B       only these faults
   --black-holes N   how many children lose their server for good; default 100
   --ttl-ms N        the ttl of every lock; default 1200
@@ -107,8 +109,11 @@ fn campaign(flags: &Flags) -> Result<Campaign, String> {
         let leasehold = leasehold.display();
         return Err(format!("{leasehold} is missing: build it, or say --without-run"));
     }
+    let deployment: String = flags.or("deployment", Deployment::One.name().to_owned())?;
+    let deployment = Deployment::of_name(&deployment)
+        .ok_or_else(|| format!("`{deployment}` is no deployment"))?;
     let mut kinds = match flags.optional::<String>("kinds")? {
-        None => Kind::ALL.to_vec(),
+        None => deployment.kinds(),
         Some(names) => names
             .split(',')
             .map(|name| Kind::of_name(name).ok_or_else(|| format!("`{name}` is no fault")))
@@ -130,6 +135,7 @@ fn campaign(flags: &Flags) -> Result<Campaign, String> {
         make: Make {
             chaos,
             leasehold: (!without_run).then_some(leasehold),
+            deployment,
             ttl: Duration::from_millis(flags.or("ttl-ms", 1_200)?),
             workers: 3,
             tasks: 4,
@@ -139,7 +145,11 @@ fn campaign(flags: &Flags) -> Result<Campaign, String> {
         minutes,
         seed: flags.or("seed", u32::from_ne_bytes(seed).into())?,
         kinds,
-        black_holes: if without_run { 0 } else { flags.or("black-holes", 100)? },
+        black_holes: if without_run || deployment != Deployment::One {
+            0
+        } else {
+            flags.or("black-holes", 100)?
+        },
         histories: std::env::temp_dir(),
         commit: flags.or("commit", "unknown".to_owned())?,
     })

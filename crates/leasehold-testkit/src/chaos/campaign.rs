@@ -78,6 +78,7 @@ impl Campaign {
         let record = Record {
             schema: "leasehold.trust.chaos.v1".to_owned(),
             commit: self.commit.clone(),
+            deployment: self.make.deployment.name().to_owned(),
             server,
             minutes: (minutes * 10.0).round() / 10.0,
             seed: self.seed,
@@ -182,7 +183,7 @@ fn see_it_end(world: &mut World) -> Result<(), String> {
 }
 
 fn version(world: &World) -> String {
-    let info = world.server.command(&["INFO", "server"]).text();
+    let info = world.server().command(&["INFO", "server"]).text();
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
     format!("redis {}", version.unwrap_or("of no version"))
 }

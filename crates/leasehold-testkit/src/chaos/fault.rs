@@ -7,7 +7,7 @@ use super::kind::Kind;
 use super::world::{Role, World};
 use super::{share, span};
 use crate::history::event::What;
-use crate::servers::{Then, Way};
+use crate::servers::{RedisServer, Then, Way};
 
 /// After a stopped `leasehold run` goes on, its child may live for this long before it is killed.
 /// Its reports do not count meanwhile.
@@ -20,6 +20,7 @@ impl World {
     ///
     /// If the server does not work as needed.
     pub fn inject(&mut self, kind: Kind) {
+        self.victim = self.random.below(usize::MAX);
         match kind {
             Kind::Delay => self.delay(),
             Kind::Partition => self.partition(Way::Both),
@@ -44,15 +45,19 @@ impl World {
                 world.journal.tell(What::Forgot);
             }),
             Kind::RestartOld => self.restart_old(),
+            Kind::Failover => self.fail_over(),
+            Kind::Handover => self.hand_over(),
+            Kind::SlotMove => self.move_slot(),
+            Kind::SentinelStop => self.stop_sentinel(),
             Kind::Flushall => {
-                self.server.flush();
+                self.servers.granting().into_iter().for_each(RedisServer::flush);
                 self.journal.tell(What::Forgot);
             }
         }
     }
 
     /// A random share of the ttl, between two numbers in hundredths.
-    fn some(&mut self, least: u32, most: u32) -> Duration {
+    pub(super) fn some(&mut self, least: u32, most: u32) -> Duration {
         let ttl = self.ttl();
         share(&mut self.random, ttl, least, most)
     }
@@ -68,23 +73,23 @@ impl World {
         let (victims, most) = (self.victims(), span(&mut self.random, 10, 150));
         for slot in &victims {
             let least = most / 20;
-            self.slots[*slot].proxy.delay_between(Way::Both, least, most);
+            self.proxy(*slot).delay_between(Way::Both, least, most);
         }
         let lasts = self.some(40, 120);
         self.wait(lasts);
         for slot in victims {
-            self.slots[slot].proxy.delay(Way::Both, Duration::ZERO);
+            self.proxy(slot).delay(Way::Both, Duration::ZERO);
         }
     }
 
     fn partition(&mut self, way: Way) {
         let (victims, lasts) = (self.victims(), self.some(15, 180));
-        victims.iter().for_each(|slot| self.slots[*slot].proxy.hold(way));
+        victims.iter().for_each(|slot| self.proxy(*slot).hold(way));
         self.wait(lasts);
         // The deliveries that were held back arrive now, or never.
         let arrives = self.random.once_in(2);
         for slot in victims {
-            let proxy = &self.slots[slot].proxy;
+            let proxy = self.proxy(slot);
             if !arrives {
                 proxy.close_all();
             }
@@ -95,7 +100,7 @@ impl World {
     fn reset(&mut self) {
         let victims = self.victims();
         for _ in 0..=self.random.below(5) {
-            victims.iter().for_each(|slot| self.slots[*slot].proxy.close_all());
+            victims.iter().for_each(|slot| self.proxy(*slot).close_all());
             let next = span(&mut self.random, 0, 80);
             self.wait(next);
         }
@@ -107,21 +112,21 @@ impl World {
             for slot in &victims {
                 let nth = u64::try_from(self.random.below(8)).expect("below eight");
                 let then = if self.random.once_in(3) { Then::Silent } else { Then::Closed };
-                self.slots[*slot].proxy.lose_reply_after(nth, then);
+                self.proxy(*slot).lose_reply_after(nth, then);
             }
             let next = span(&mut self.random, 50, 200);
             self.wait(next);
         }
-        victims.iter().for_each(|slot| self.slots[*slot].proxy.be_faithful());
+        victims.iter().for_each(|slot| self.proxy(*slot).be_faithful());
     }
 
     /// Requests on open connections wait until their clients have given those connections up and
     /// made new ones. Clients need the limits of a request and of a probe for that.
     fn be_late(&mut self) {
         let (victims, lasts) = (self.victims(), self.some(60, 200));
-        victims.iter().for_each(|slot| self.slots[*slot].proxy.strand());
+        victims.iter().for_each(|slot| self.proxy(*slot).strand());
         self.wait(lasts);
-        victims.iter().for_each(|slot| self.slots[*slot].proxy.land());
+        victims.iter().for_each(|slot| self.proxy(*slot).land());
     }
 
     fn duplicate(&mut self) {
@@ -129,17 +134,17 @@ impl World {
         for slot in &victims {
             let requests = 5 + self.random.below(30);
             let requests = u64::try_from(requests).expect("a few");
-            self.slots[*slot].proxy.repeat_scripts(requests, later);
+            self.proxy(*slot).repeat_scripts(requests, later);
         }
         let lasts = self.some(30, 60);
         self.wait(lasts);
-        victims.iter().for_each(|slot| self.slots[*slot].proxy.be_faithful());
+        victims.iter().for_each(|slot| self.proxy(*slot).be_faithful());
         self.wait(later);
     }
 
     fn command_often(&mut self, command: &[&str]) {
         for _ in 0..=self.random.below(3) {
-            self.server.command(command);
+            self.server().command(command);
             let next = span(&mut self.random, 0, 100);
             self.wait(next);
         }
@@ -147,28 +152,28 @@ impl World {
 
     fn fill(&mut self) {
         let lasts = self.some(30, 120);
-        self.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        self.server().command(&["CONFIG", "SET", "maxmemory", "1"]);
         self.wait(lasts);
-        self.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        self.server().command(&["CONFIG", "SET", "maxmemory", "0"]);
     }
 
     fn stop_server(&mut self) {
         let lasts = self.some(10, 200);
-        self.server.pause();
+        self.server().pause();
         self.wait(lasts);
-        self.server.resume();
+        self.server().resume();
     }
 
     fn restart(&mut self, meanwhile: impl FnOnce(&Self)) {
         let away = self.some(0, 80);
-        self.server.kill();
+        self.server().kill();
         meanwhile(self);
         self.wait(away);
-        self.server.restart();
+        self.server().restart();
     }
 
     fn restart_old(&mut self) {
-        let (kept, old) = (self.data(), self.server.path("old"));
+        let (kept, old) = (self.data(), self.server().path("old"));
         remove(&old);
         copy(&kept, &old);
         let age = self.some(10, 60);
@@ -181,18 +186,18 @@ impl World {
     }
 
     fn data(&self) -> std::path::PathBuf {
-        self.server.path("appendonlydir")
+        self.server().path("appendonlydir")
     }
 
     fn step_forward(&mut self) {
         let step = self.some(20, 250);
-        self.server.clock().step_by(micros(step));
+        self.server().clock().step_by(micros(step));
     }
 
     /// Steps the server's clock back. Returns when the clock shows the old time again.
     fn step_back(&mut self) {
         let step = self.some(20, 100);
-        self.server.clock().step_by(-micros(step));
+        self.server().clock().step_by(-micros(step));
         self.wait(step);
     }
 

@@ -27,11 +27,22 @@ pub enum Kind {
     RestartEmpty,
     RestartOld,
     Flushall,
+    Failover,
+    Handover,
+    SlotMove,
+    SentinelStop,
 }
 
 impl Kind {
-    /// All faults, in the order of the table.
-    pub const ALL: [Self; 21] = [
+    /// All faults.
+    pub const ALL: [Self; 25] = {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = Self::OF_ONE;
+        let [v, w, x, y] = [Self::Failover, Self::Handover, Self::SlotMove, Self::SentinelStop];
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y]
+    };
+
+    /// The faults of one server, in the order of the table.
+    pub const OF_ONE: [Self; 21] = [
         Self::Delay,
         Self::Partition,
         Self::PartitionToServer,
@@ -57,20 +68,19 @@ impl Kind {
 
     /// Faults of the table that cannot be injected into real servers and processes here, and the
     /// reason.
-    pub const SIMULATED_ONLY: [(&'static str, &'static str); 16] = [
+    pub const SIMULATED_ONLY: [(&'static str, &'static str); 15] = [
         ("loss", "packets of this machine to itself are not lost; `delay` shows the same"),
         ("clock-drift", "no clock of one machine drifts from itself"),
         ("client-suspend", "the machine that would sleep is the one that watches"),
         ("dropped-future", "the workers drop futures all the time, whatever else happens"),
-        ("failover", "there is one server"),
-        ("eviction", "it is about the nodes of a quorum, and there is one server"),
+        ("eviction", "no server here evicts keys"),
         ("restart-empty-strict", "a quarantine takes longer than a run"),
         ("restart-old-strict", "the same"),
         ("failover-strict", "the same"),
         ("failover-back-strict", "the same"),
         ("flushall-strict", "the same"),
-        ("failover-copies", "there is one server"),
-        ("replica-away", "it has no replicas"),
+        ("failover-copies", "no client wants copies"),
+        ("replica-away", "the same"),
         ("replica-lag", "the same"),
         ("power-cut", "the machine that would lose power is the one that watches"),
         ("file-locked", "there is a server, and no file"),
@@ -101,6 +111,10 @@ impl Kind {
             Self::RestartEmpty => "restart-empty",
             Self::RestartOld => "restart-old",
             Self::Flushall => "flushall",
+            Self::Failover => "failover",
+            Self::Handover => "handover",
+            Self::SlotMove => "slot-move",
+            Self::SentinelStop => "sentinel-stop",
         }
     }
 

@@ -1,15 +1,18 @@
 //! Runs processes on real servers and injects faults: kills, stops, partitions, lost answers.
 //!
-//! Several worlds run side by side. A world is one server and some processes, each behind its own
-//! bad network. *Workers* use the library. *Runs* are `leasehold run` with a child that reports
-//! that it lives. A world gets one fault at a time. The fault counts only if the processes attempt
-//! enough acquisitions meanwhile. The reports of all processes become one history, which is checked
-//! at the end.
+//! Several worlds run side by side. A world is one server, or several that belong together, and
+//! some processes, each behind its own bad network where there can be one. *Workers* use the
+//! library. *Runs* are `leasehold run` with a child that reports that it lives. A world gets one
+//! fault at a time. The fault counts only if the processes attempt enough acquisitions meanwhile.
+//! The reports of all processes become one history, which is checked at the end.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`kind`] | the faults for real servers, with their names from GUARANTEES.md |
 //! | [`fault`] | injects and ends each fault |
+//! | `takeover` | faults of deployments with several servers |
+//! | [`servers`] | the servers of a world, in each form in which people run them |
+//! | `keys` | the keys that are left on the servers |
 //! | [`world`] | a server, its processes, and their history |
 //! | [`board`] | chooses the next fault, and counts those that met enough load |
 //! | [`verdict`] | checks the history of a world |
@@ -25,8 +28,11 @@ pub mod board;
 pub mod campaign;
 pub mod child;
 pub mod fault;
+mod keys;
 pub mod kind;
 pub mod record;
+pub mod servers;
+mod takeover;
 pub mod teller;
 pub mod verdict;
 pub mod worker;

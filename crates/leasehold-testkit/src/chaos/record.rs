@@ -11,6 +11,9 @@ pub struct Record {
     pub schema: String,
     /// The commit that was tested.
     pub commit: String,
+    /// The form of its servers.
+    #[serde(default)]
+    pub deployment: String,
     /// The server and its version.
     pub server: String,
     /// How long it took.

@@ -16,6 +16,9 @@ use super::{share, span};
 use crate::history::event::{CallId, CallKind, Outcome, ProcessId, What, WindowId};
 use crate::virtual_host::SeededRandom;
 
+/// What is between the URLs of a quorum.
+pub const BETWEEN_URLS: &str = ";";
+
 /// The longest time that a call takes besides its wait. It covers the limits of its requests, a new
 /// connection, and a busy machine.
 const CALL_LIMIT: Duration = Duration::from_secs(8);
@@ -30,7 +33,7 @@ const STOOD_STILL: Duration = Duration::from_millis(25);
 /// The settings from its command line.
 #[derive(Clone, Debug)]
 pub struct WorkerPlan {
-    /// The URL of the store.
+    /// The URL of the store, or several of a quorum.
     pub url: String,
     /// The ttl of its locks.
     pub ttl: Duration,
@@ -97,7 +100,12 @@ fn beat(teller: Arc<Teller>) {
 
 async fn connect(plan: &WorkerPlan, teller: &Teller, ending: &AtomicBool) -> Option<Client> {
     while !ending.load(Ordering::Acquire) {
-        match Client::builder(&plan.url).ttl(plan.ttl).connect().await {
+        let builder = if plan.url.contains(BETWEEN_URLS) {
+            Client::quorum(plan.url.split(BETWEEN_URLS))
+        } else {
+            Client::builder(&plan.url)
+        };
+        match builder.ttl(plan.ttl).connect().await {
             Ok(client) => return Some(client),
             Err(_) => teller.host().sleep_until(teller.now() + Duration::from_millis(50)).await,
         }

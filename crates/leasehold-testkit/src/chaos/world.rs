@@ -1,4 +1,4 @@
-//! A server, its processes, and their history.
+//! Servers, their processes, and their history.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -12,8 +12,9 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 
-use super::span;
+use super::servers::{Deployment, Servers};
 use super::teller::first_number;
+use super::{span, worker};
 use crate::history::event::{CallId, CallKind, Event, Name, Outcome, ProcessId, What, WindowId};
 use crate::history::from_line;
 use crate::servers::process::Process;
@@ -30,6 +31,9 @@ const BEGIN_EVERY: Duration = Duration::from_millis(200);
 /// How long a process may take to end after it was told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
+/// The names of the locks. The first is the most contended one.
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+
 /// The settings of the worlds of a run.
 #[derive(Clone, Debug)]
 pub struct Make {
@@ -37,6 +41,8 @@ pub struct Make {
     pub chaos: PathBuf,
     /// The program `leasehold`; `None` for worlds without it.
     pub leasehold: Option<PathBuf>,
+    /// The servers of each world.
+    pub deployment: Deployment,
     /// The ttl of every lock.
     pub ttl: Duration,
     /// The number of workers.
@@ -118,8 +124,8 @@ pub enum Role {
 pub struct Slot {
     /// The use of the slot.
     pub role: Role,
-    /// The network of the slot.
-    pub proxy: Proxy,
+    /// The network of the slot, if it is a bad one.
+    pub proxy: Option<Proxy>,
     running: Option<Running>,
 }
 
@@ -137,11 +143,13 @@ struct Running {
     holds: Arc<AtomicBool>,
 }
 
-/// A server, its processes, and their history.
+/// Servers, their processes, and their history.
 #[derive(Debug)]
 pub struct World {
-    /// The server.
-    pub server: RedisServer,
+    /// The servers.
+    pub(super) servers: Arc<Servers>,
+    /// Chooses the server that a fault hits, where there are several.
+    pub(super) victim: usize,
     /// The processes.
     pub slots: Vec<Slot>,
     /// The events.
@@ -154,27 +162,22 @@ pub struct World {
 }
 
 impl World {
-    /// Starts a new server, and the processes.
+    /// Starts new servers, and the processes.
     ///
     /// # Panics
     ///
     /// If the server or a process does not start.
     #[must_use]
     pub fn start(make: &Make, seed: u64) -> Self {
-        let server = RedisServer::builder()
-            .config("appendonly", "yes")
-            .config("appendfsync", "always")
-            .config("auto-aof-rewrite-percentage", "0")
-            .config("maxmemory-policy", "noeviction")
-            .with_clock()
-            .start();
-        let slot = |role| Slot { role, proxy: Proxy::to(server.port()), running: None };
+        let servers = Arc::new(make.deployment.start());
+        let slot = |role| Slot { role, proxy: servers.proxy(), running: None };
         let workers = (0..make.workers).map(|_| slot(Role::Worker));
         let runs = (0..make.runs).map(|_| slot(Role::Run));
         let slots = workers.chain(runs).collect();
         let log = tempfile::tempfile().expect("a temporary file");
         let mut world = Self {
-            server,
+            servers,
+            victim: 0,
             slots,
             journal: Arc::default(),
             random: SeededRandom::new(seed),
@@ -184,6 +187,25 @@ impl World {
         };
         world.tend();
         world
+    }
+
+    /// The server that a fault hits.
+    pub(super) fn server(&self) -> &RedisServer {
+        self.servers.victim(self.victim, KEYS[self.victim % KEYS.len()])
+    }
+
+    /// The network of a slot.
+    ///
+    /// # Panics
+    ///
+    /// If it is not a bad one.
+    pub(super) fn proxy(&self, slot: usize) -> &Proxy {
+        self.slots[slot].proxy.as_ref().expect("the deployment has bad networks")
+    }
+
+    /// The name of a lock.
+    pub(super) fn some_key(&mut self) -> &'static str {
+        KEYS[self.random.below(KEYS.len())]
     }
 
     /// The ttl of every lock.
@@ -295,7 +317,7 @@ impl World {
     /// If a process does not end.
     pub fn end(&mut self) -> Result<(), String> {
         for slot in &mut self.slots {
-            slot.proxy.be_faithful();
+            slot.proxy.iter().for_each(Proxy::be_faithful);
             let Some(running) = &mut slot.running else { continue };
             match slot.role {
                 Role::Worker => drop(running.stdin.take()),
@@ -312,20 +334,6 @@ impl World {
         Ok(())
     }
 
-    /// Logs the keys of the server.
-    pub fn look_at_keys(&self) {
-        for name in self.server.command(&["KEYS", "*"]).texts() {
-            let left = self.server.command(&["PTTL", &name]).int();
-            let left = match u64::try_from(left) {
-                Ok(left) => Some(Duration::from_millis(left)),
-                Err(_) if left == -1 => None,
-                // The key is gone meanwhile.
-                Err(_) => continue,
-            };
-            self.journal.tell(What::Key { name: name.into(), left });
-        }
-    }
-
     /// The last part of what the processes wrote to standard error.
     #[must_use]
     pub fn complaints(&self) -> String {
@@ -335,10 +343,10 @@ impl World {
     fn begin(&mut self, number: usize) -> Running {
         self.processes += 1;
         let id = ProcessId(self.processes);
-        let url = self.slots[number].proxy.url();
+        let urls = self.servers.urls(self.slots[number].proxy.as_ref());
         let args = match self.slots[number].role {
-            Role::Worker => self.worker_args(id, &url),
-            Role::Run => self.run_args(id, &url),
+            Role::Worker => self.worker_args(id, &urls),
+            Role::Run => self.run_args(id, &urls),
         };
         let program = match (self.slots[number].role, &self.make.leasehold) {
             (Role::Run, Some(leasehold)) => leasehold,
@@ -360,24 +368,27 @@ impl World {
         Running { process, id, began, stdin: Some(stdin), reader, unwatched, holds }
     }
 
-    fn worker_args(&mut self, id: ProcessId, url: &str) -> Vec<String> {
+    fn worker_args(&mut self, id: ProcessId, urls: &[String]) -> Vec<String> {
         let seed = self.random.next_u64();
         let words = format!(
-            "worker --process {} --url {url} --ttl-ms {} --tasks {} --seed {seed} --keys a,b,c,d",
+            "worker --process {} --url {} --ttl-ms {} --tasks {} --seed {seed} --keys {}",
             id.0,
+            urls.join(worker::BETWEEN_URLS),
             self.make.ttl.as_millis(),
-            self.make.tasks
+            self.make.tasks,
+            KEYS.join(","),
         );
         words.split(' ').map(str::to_owned).collect()
     }
 
-    fn run_args(&mut self, id: ProcessId, url: &str) -> Vec<String> {
+    fn run_args(&mut self, id: ProcessId, urls: &[String]) -> Vec<String> {
         let key: Name = if self.random.once_in(3) { "d".into() } else { "b".into() };
         let lives = span(&mut self.random, 50, 1_500).as_millis();
         let chaos = self.make.chaos.display();
         let child = format!("{chaos} child --process {} --lives-ms {lives} --every-ms 5", id.0);
         let ttl = self.make.ttl.as_millis();
-        let words = format!("-q run {key} --url {url} --ttl {ttl}ms --");
+        let urls: String = urls.iter().map(|url| format!("--url {url} ")).collect();
+        let words = format!("-q run {key} {urls}--ttl {ttl}ms --");
         let mut args: Vec<String> = words.split(' ').map(str::to_owned).collect();
         if self.random.once_in(2) {
             args.extend(["sh".into(), "-c".into(), format!("trap '' TERM; exec {child}")]);

@@ -1,0 +1,115 @@
+//! Faults of deployments with several servers: somebody takes over, or moves.
+
+use std::sync::Arc;
+
+use super::servers::Servers;
+use super::world::World;
+use crate::history::event::What;
+use crate::servers::{Cluster, RedisServer, Sentinels};
+
+/// How a primary ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Killed,
+    Stopped,
+    Told,
+}
+
+impl World {
+    /// Another server takes over for one that was killed or stopped, or by a command. The replicas
+    /// often lack what the primary granted last.
+    pub(super) fn fail_over(&mut self) {
+        let ends = [End::Killed, End::Stopped, End::Told];
+        let end = ends[self.random.below(ends.len())];
+        let (servers, key) = (Arc::clone(&self.servers), self.some_key());
+        let before = servers.victim(0, key);
+        if self.random.once_in(2) {
+            before.cut_replicas_off();
+            let lasts = self.some(5, 40);
+            self.wait(lasts);
+        }
+        self.journal.tell(What::Forgot);
+        match end {
+            End::Killed => before.kill(),
+            End::Stopped => before.pause(),
+            End::Told => match &*servers {
+                Servers::Sentinels(all) => all.ask_to_fail_over(),
+                Servers::Cluster(all) => all.ask_to_fail_over(key, true),
+                Servers::One(_) | Servers::Tls(..) | Servers::Quorum(_) => nobody(),
+            },
+        }
+        match &*servers {
+            Servers::Sentinels(all) => {
+                all.until_one_names_another(before);
+                self.mend(before, end, || Sentinels::repair(all));
+            }
+            Servers::Cluster(all) => {
+                all.until_one_names_another(key, before);
+                self.mend(before, end, || Cluster::repair(all));
+            }
+            Servers::One(_) | Servers::Tls(..) | Servers::Quorum(_) => nobody(),
+        }
+        // What the old primary granted meanwhile is forgotten, too.
+        self.journal.tell(What::Forgot);
+    }
+
+    fn mend(&self, before: &RedisServer, end: End, repair: impl FnOnce()) {
+        self.journal.tell(What::Forgot);
+        if end == End::Stopped {
+            before.resume();
+        }
+        if end != End::Killed {
+            before.let_replicas_in();
+        }
+        repair();
+    }
+
+    /// A primary hands over to its replica, which has everything.
+    pub(super) fn hand_over(&mut self) {
+        let (servers, key) = (Arc::clone(&self.servers), self.some_key());
+        let Servers::Cluster(all) = &*servers else { nobody() };
+        all.fail_over_by_command(key);
+        all.until_whole();
+    }
+
+    /// The slot of a lock moves to another node, with the locks.
+    pub(super) fn move_slot(&mut self) {
+        let (servers, key) = (Arc::clone(&self.servers), self.some_key());
+        let Servers::Cluster(all) = &*servers else { nobody() };
+        let to = all.begin_to_move(key);
+        let lasts = self.some(0, 50);
+        self.wait(lasts);
+        all.move_keys(key, to);
+        let lasts = self.some(0, 50);
+        self.wait(lasts);
+        // Others may have come meanwhile.
+        all.move_keys(key, to);
+        all.end_to_move(key, to);
+        all.until_whole();
+    }
+
+    /// A sentinel stops or dies, and comes back.
+    pub(super) fn stop_sentinel(&mut self) {
+        let servers = Arc::clone(&self.servers);
+        let Servers::Sentinels(all) = &*servers else { nobody() };
+        let sentinels = all.sentinels();
+        let sentinel = &sentinels[self.random.below(sentinels.len())];
+        let (dies, lasts) = (self.random.once_in(2), self.some(20, 200));
+        if dies {
+            sentinel.kill()
+        } else {
+            sentinel.pause()
+        }
+        self.wait(lasts);
+        if dies {
+            sentinel.restart()
+        } else {
+            sentinel.resume()
+        }
+        all.until_known();
+    }
+}
+
+fn nobody() -> ! {
+    unreachable!("this deployment has no such fault")
+}
