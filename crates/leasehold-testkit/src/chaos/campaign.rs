@@ -163,11 +163,16 @@ fn one_fault(world: &mut World, fault: u32, kind: Kind) -> usize {
     let first = world.journal.len();
     let began = world.now();
     world.journal.tell(What::FaultBegan { fault, kind: kind.name().into() });
+    world.note_own_failover(2 * fault);
     world.inject(kind);
     world.journal.tell(What::FaultEnded { fault });
+    if kind == Kind::Failover {
+        world.read_epoch();
+    }
     let ended = world.now();
     let ttl = world.ttl();
     world.wait(ttl);
+    world.note_own_failover(2 * fault + 1);
     world.look_at_keys();
     world.journal.attempts(first, began, ended + ttl)
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::kind::Kind;
 use crate::servers::redis_server::RedisServerBuilder;
+use crate::servers::sentinels::PRIMARY;
 use crate::servers::{Authority, Cluster, Proxy, RedisServer, Sentinels};
 
 /// A form in which people run servers.
@@ -87,7 +88,11 @@ impl Deployment {
                 let server = keeping().with_tls(&identity, &authority).start();
                 Servers::Tls(server, authority)
             }
-            Self::Sentinels => Servers::Sentinels(Sentinels::builder().replicas(2).start()),
+            Self::Sentinels => {
+                // The kit's own limit is shorter than the pauses of a busy machine.
+                let patient = format!("sentinel down-after-milliseconds {PRIMARY} 1000");
+                Servers::Sentinels(Sentinels::builder().replicas(2).line(&patient).start())
+            }
             Self::Cluster => Servers::Cluster(Cluster::builder().start()),
             Self::Quorum => Servers::Quorum((0..3).map(|_| keeping().start()).collect()),
         }
@@ -151,6 +156,14 @@ impl Servers {
             Self::Sentinels(all) => all.primary(),
             Self::Cluster(all) => all.node_of(key),
             Self::Quorum(nodes) => &nodes[number % nodes.len()],
+        }
+    }
+
+    /// A number that rises with each failover, where somebody watches the servers.
+    pub(super) fn epoch(&self) -> u64 {
+        match self {
+            Self::Sentinels(all) => all.epoch(),
+            Self::One(_) | Self::Tls(..) | Self::Cluster(_) | Self::Quorum(_) => 0,
         }
     }
 

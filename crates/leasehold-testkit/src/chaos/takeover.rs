@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use super::kind::Kind;
 use super::servers::Servers;
 use super::world::World;
-use crate::history::event::What;
+use crate::history::event::{Event, What};
 use crate::servers::{Cluster, RedisServer, Sentinels};
+
+/// The numbers of faults that nobody injected begin here.
+const OWN_FAULTS: u32 = 1_000_000;
 
 /// How a primary ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,6 +55,26 @@ impl World {
         }
         // What the old primary granted meanwhile is forgotten, too.
         self.journal.tell(What::Forgot);
+    }
+
+    /// Forgets which failovers there were. Call it after one that was injected.
+    pub(super) fn read_epoch(&mut self) {
+        self.epoch = (self.servers.epoch(), self.now());
+    }
+
+    /// Notes a failover that sentinels began on their own since the epoch was read. On a busy
+    /// machine, a server may be silent for too long.
+    pub(super) fn note_own_failover(&mut self, fault: u32) {
+        let (before, read) = self.epoch;
+        self.read_epoch();
+        if self.epoch.0 == before {
+            return;
+        }
+        let (fault, kind) = (OWN_FAULTS + fault, Kind::Failover.name().into());
+        self.journal.push(Event { at: read, what: What::FaultBegan { fault, kind } });
+        self.journal.push(Event { at: read, what: What::Forgot });
+        self.journal.tell(What::Forgot);
+        self.journal.tell(What::FaultEnded { fault });
     }
 
     fn mend(&self, before: &RedisServer, end: End, repair: impl FnOnce()) {

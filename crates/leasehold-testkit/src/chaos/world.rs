@@ -150,6 +150,8 @@ pub struct World {
     pub(super) servers: Arc<Servers>,
     /// Chooses the server that a fault hits, where there are several.
     pub(super) victim: usize,
+    /// The servers' epoch, and when it was read.
+    pub(super) epoch: (u64, Moment),
     /// The processes.
     pub slots: Vec<Slot>,
     /// The events.
@@ -178,6 +180,7 @@ impl World {
         let mut world = Self {
             servers,
             victim: 0,
+            epoch: (0, SystemHost.now()),
             slots,
             journal: Arc::default(),
             random: SeededRandom::new(seed),
@@ -185,6 +188,7 @@ impl World {
             log,
             processes: 0,
         };
+        world.read_epoch();
         world.tend();
         world
     }

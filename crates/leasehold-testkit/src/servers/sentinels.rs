@@ -252,6 +252,13 @@ impl Sentinels {
         other.get().expect("it was named")
     }
 
+    /// The highest configuration epoch that a sentinel knows. It rises with each failover.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        let epochs = self.sentinels.iter().map(|it| it.master("config-epoch").parse());
+        epochs.flatten().max().unwrap_or_default()
+    }
+
     /// The port of the server with the highest configuration epoch.
     ///
     /// # Panics
