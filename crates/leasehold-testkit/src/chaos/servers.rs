@@ -81,12 +81,12 @@ impl Deployment {
 
     pub(super) fn start(self) -> Servers {
         match self {
-            Self::One => Servers::One(keeping().with_clock().start()),
+            Self::One => Servers::One(Box::new(keeping().with_clock().start())),
             Self::Tls => {
                 let authority = Authority::new();
                 let identity = authority.issue("server", &["127.0.0.1"]);
                 let server = keeping().with_tls(&identity, &authority).start();
-                Servers::Tls(server, authority)
+                Servers::Tls(Box::new(server), Box::new(authority))
             }
             Self::Sentinels => {
                 // The kit's own limit is shorter than the pauses of a busy machine.
@@ -117,8 +117,8 @@ fn keeping() -> RedisServerBuilder {
 /// The servers of a world.
 #[derive(Debug)]
 pub(super) enum Servers {
-    One(RedisServer),
-    Tls(RedisServer, Authority),
+    One(Box<RedisServer>),
+    Tls(Box<RedisServer>, Box<Authority>),
     Sentinels(Sentinels),
     Cluster(Cluster),
     Quorum(Vec<RedisServer>),

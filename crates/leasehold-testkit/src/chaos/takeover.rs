@@ -120,15 +120,15 @@ impl World {
         let sentinel = &sentinels[self.random.below(sentinels.len())];
         let (dies, lasts) = (self.random.once_in(2), self.some(20, 200));
         if dies {
-            sentinel.kill()
+            sentinel.kill();
         } else {
-            sentinel.pause()
+            sentinel.pause();
         }
         self.wait(lasts);
         if dies {
-            sentinel.restart()
+            sentinel.restart();
         } else {
-            sentinel.resume()
+            sentinel.resume();
         }
         all.until_known();
     }
