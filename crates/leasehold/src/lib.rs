@@ -106,7 +106,9 @@
 //!
 //! | feature | default | what it brings |
 //! |---|---|---|
-//! | `redis` | yes | leases on one Redis or Valkey server |
+//! | `redis` | yes | leases on Redis or Valkey: one server, sentinels, a cluster |
+//! | `tls` | no | the same over TLS |
+//! | `redis-crate` | no | leases through a connection of the crate `redis`, see [`store::redis`] |
 //! | `sqlite` | yes | leases in one file, for the processes of one user on one machine |
 
 pub mod core;
