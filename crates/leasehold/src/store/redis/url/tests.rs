@@ -132,9 +132,9 @@ fn tls_and_its_files_are_read_from_the_url() {
 
 /// URL, part of the message.
 const WRONG: &[(&str, &str)] = &[
-    ("", "`rediss://` or `unix:`"),
-    ("secret", "`rediss://` or `unix:`"),
-    ("http://secret", "`rediss://` or `unix:`"),
+    ("", "`redis+cluster://` or `rediss+cluster://`"),
+    ("secret", "`redis+cluster://` or `rediss+cluster://`"),
+    ("http://secret", "`redis+cluster://` or `rediss+cluster://`"),
     ("redis://:secret@h?ca=/secret", "write `rediss://HOST:PORT/DB`"),
     ("rediss://:secret@h?ca=secret", "path of a file in full"),
     ("rediss://:secret@h?cert=/secret", "belong together"),
