@@ -30,6 +30,8 @@ pub(super) struct Window<'a> {
     pub(super) closed: Option<usize>,
     /// How long its client may keep the lease without a guard.
     pub(super) keeps: Duration,
+    /// Until when the store keeps its lease, as last compared.
+    pub(super) stored_until: Moment,
 }
 
 impl Window<'_> {
@@ -38,6 +40,11 @@ impl Window<'_> {
     pub(super) fn end(&self) -> Moment {
         let ends = [self.told, self.gave_up, self.crashed, self.evicted];
         ends.into_iter().flatten().fold(self.until, Moment::min)
+    }
+
+    /// Whether nothing ended it before its deadline.
+    pub(super) fn ran_out(&self) -> bool {
+        self.end() == self.until
     }
 
     /// Whether no process ever relied on it.
@@ -243,10 +250,13 @@ impl<'a> Story<'a> {
                 self.may_forget = true;
                 self.weather.disturb(at, at);
             }
-            What::Compared { .. }
-            | What::Key { .. }
-            | What::Hinted { .. }
-            | What::GrantedAt { .. } => {}
+            What::Compared { window, owner, left, .. } => {
+                let window = self.window_mut(*window);
+                let is_owner = owner.as_deref() == Some(window.token);
+                let left = if is_owner { *left } else { Duration::ZERO };
+                window.stored_until = at + left;
+            }
+            What::Key { .. } | What::Hinted { .. } | What::GrantedAt { .. } => {}
         }
     }
 
@@ -289,6 +299,7 @@ impl<'a> Story<'a> {
             evicted: None,
             closed: None,
             keeps: Duration::ZERO,
+            stored_until: at,
         });
     }
 

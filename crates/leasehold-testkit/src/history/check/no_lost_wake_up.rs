@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 
+use crate::history::bounds::Bounds;
 use crate::history::event::{CallKind, Outcome};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story};
@@ -16,12 +17,16 @@ use crate::history::story::{OfKey, Story};
 /// it, and every back-off. A call that ends without the lock, meanwhile or just before, may have
 /// been handed the key at that very moment. It must then hand the key on, so each such call adds
 /// the same time. Nothing is checked outside of calm.
+///
+/// A holder may leave its lease to expire, if somebody may still work under it. The store keeps it
+/// beyond that deadline, for the lock delay and the drift of clocks. That time does not count.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let patience = story.bounds.poll + story.bounds.slack + story.bounds.wanted;
     for (key, of_key) in &story.keys {
         let long = gaps(story, of_key).into_iter().filter(|gap| gap.span() > patience);
-        for (from, to) in long.flat_map(|gap| story.weather.calm(gap.from, gap.to)) {
+        let free = long.map(|gap| (free_from(of_key, &gap), gap.to));
+        for (from, to) in free.flat_map(|(from, to)| story.weather.calm(from, to)) {
             let ended = ended_without(of_key, from.minus(story.bounds.slack), to);
             let allowed = patience * (1 + ended);
             let span = to.since(from);
@@ -36,6 +41,17 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// When the store may give the key away in a gap: not before it drops a lease that was left until
+/// its deadline. A lease that was given up earlier is released, so nobody waits for its end.
+fn free_from(of_key: &OfKey<'_>, gap: &Gap) -> Moment {
+    let left = of_key.windows.iter().filter(|window| window.ran_out() && window.until <= gap.from);
+    let stored = left.map(|window| {
+        let beyond = window.stored_until.since(window.until);
+        window.stored_until + Bounds::drift(beyond)
+    });
+    stored.fold(gap.from, Moment::max)
 }
 
 fn ended_without(of_key: &OfKey<'_>, from: Moment, to: Moment) -> u32 {
@@ -172,6 +188,24 @@ mod tests {
     fn who_stands_still_waits_for_nothing() {
         let tale = handed_over().stops(2).at(99.0).resumes(2).at(99.1).gets(2, "B", 2, 120.0);
         tale.at(110.0).gives_up("B").passes();
+    }
+
+    /// The store keeps the lease until 11 s, and another client waits from 2 s on.
+    fn left_at(ended: f64, got: f64) -> Tale {
+        let tale = tale().lock_delay(1.0).takes(1, "A", 1, 9.9).at(2.0).locks(2);
+        let tale = tale.at(9.8).compares("A", 0.1, "A", 1.2).at(ended).gives_up("A");
+        tale.at(got).gets(2, "B", 2, got + 9.9).at(got + 1.0).gives_up("B")
+    }
+
+    #[test]
+    fn a_lease_that_its_holder_left_to_expire_is_waited_for_until_the_store_drops_it() {
+        left_at(9.9, 12.3).passes();
+        left_at(9.9, 12.5).breaks(NoLostWakeUp);
+    }
+
+    #[test]
+    fn a_lease_that_was_given_up_before_its_deadline_keeps_nobody_waiting() {
+        left_at(9.89, 12.3).breaks(NoLostWakeUp);
     }
 
     #[test]
