@@ -50,6 +50,8 @@ struct Processes {
     all: Vec<Process>,
     random: SeededRandom,
     ttl: Duration,
+    /// When the world stops waiting. Processes that last for long end by then.
+    until: Moment,
 }
 
 struct Process {
@@ -61,9 +63,10 @@ struct Process {
 }
 
 impl Tree {
-    fn start(now: Moment, ttl: Duration, random: SeededRandom) -> Arc<Self> {
-        let mut processes = Processes { all: Vec::new(), random, ttl };
-        processes.start(now);
+    fn start(held: &Supervised, random: SeededRandom) -> Arc<Self> {
+        let (ttl, until) = (held.ttl, held.until);
+        let mut processes = Processes { all: Vec::new(), random, ttl, until };
+        processes.start(held.machine().now());
         Arc::new(Self(Mutex::new(processes)))
     }
 
@@ -74,7 +77,9 @@ impl Tree {
 
 impl Processes {
     fn start(&mut self, now: Moment) {
-        let span = if self.random.once_in(3) { self.ttl * 3 } else { self.ttl / 20 };
+        let (short, long) = (self.ttl / 20, self.ttl * 3);
+        let long = long.min(self.until.since(now)).max(short);
+        let span = if self.random.once_in(3) { long } else { short };
         let most_us = usize::try_from(span.as_micros()).expect("some seconds");
         let ends = after(now, &mut self.random, most_us);
         let forks = self.random.once_in(3).then(|| after(now, &mut self.random, most_us));
@@ -203,7 +208,7 @@ impl Supervisor for Runs {
     fn hold(&self, held: Supervised) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let (machine, clock) = (held.machine(), held.process());
         let mut random = SeededRandom::new(held.seed);
-        let tree = Tree::start(machine.now(), held.ttl, SeededRandom::new(random.next_u64()));
+        let tree = Tree::start(&held, SeededRandom::new(random.next_u64()));
         lock(&self.trees).entry(held.key.to_string()).or_default().push(Arc::clone(&tree));
         let (news, hears) = unbounded_channel();
         let (orders, ordered) = unbounded_channel();
@@ -310,6 +315,11 @@ fn keeps_all_promises(seed: u64, runs: &Arc<Runs>) {
 #[test]
 fn a_lease_that_is_left_stays_for_its_lock_delay() {
     [438, 462].into_iter().for_each(|seed| keeps_all_promises(seed, &Arc::default()));
+}
+
+#[test]
+fn a_command_whose_processes_last_for_hours_ends_with_its_world() {
+    keeps_all_promises(664, &Arc::default());
 }
 
 #[test]

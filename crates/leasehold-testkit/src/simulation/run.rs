@@ -24,9 +24,6 @@ const LOOKS_EVERY: Duration = Duration::from_millis(40);
 /// The keys of the server are listed once in this many comparisons.
 const LOOKS_AT_KEYS_EVERY: u32 = 25;
 
-/// How long after the end the clients may take to finish.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
-
 /// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
@@ -92,12 +89,11 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
     let faults =
         world.plan.faults.iter().map(|planned| host.task(Arc::clone(&nemesis).carry_out(*planned)));
     let faults: Vec<_> = faults.collect();
-    let gives_up_at = world.end + world.plan.span + ENDS_WITHIN;
     let is_over =
         || faults.iter().all(crate::virtual_host::Joined::is_finished) && nemesis.is_over();
     let mut looks: u32 = 0;
     let looks_every = LOOKS_EVERY * u32::try_from(world.plan.pace).expect("some hundreds");
-    while world.goes_on() || (!is_over() && host.now() < gives_up_at) {
+    while world.goes_on() || (!is_over() && host.now() < world.gives_up_at()) {
         host.sleep_until(host.now() + looks_every).await;
         world.look_at_all();
         looks += 1;

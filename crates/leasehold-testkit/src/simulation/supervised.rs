@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Guard;
+use leasehold::core::Moment;
 use leasehold::host::Host;
 
 use super::fault::Fault;
@@ -37,6 +38,9 @@ pub struct Supervised {
     pub key: Name,
     /// The ttl of its lease.
     pub ttl: Duration,
+    /// When the world stops waiting for its holders, on the common clock. What runs under the lock
+    /// should end by then.
+    pub until: Moment,
     /// The seed of the supervisor's choices.
     pub seed: u64,
 }
@@ -49,7 +53,8 @@ impl Supervised {
         guard: Arc<Guard>,
         (key, ttl, seed): (Name, Duration, u64),
     ) -> Self {
-        Self { world, window, process, guard, key, ttl, seed }
+        let until = world.gives_up_at();
+        Self { world, window, process, guard, key, ttl, until, seed }
     }
 
     /// The guard of the lock.

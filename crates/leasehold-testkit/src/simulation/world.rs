@@ -44,6 +44,9 @@ pub(super) struct World {
 const MANY: usize = 200;
 const IN_TURNS: u32 = 16;
 
+/// How long after the end the clients may take to finish.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+
 /// A run with fewer grants says little.
 const ACQUISITIONS_MIN: u32 = 100;
 
@@ -96,6 +99,11 @@ impl World {
         let granted = self.grants.load(Ordering::Relaxed);
         let is_enough = granted >= ACQUISITIONS_MIN || self.plan.pace > 1;
         self.host.now() < self.end || !is_enough && self.host.now() < self.late_end
+    }
+
+    /// When the run stops waiting for clients to finish.
+    pub(super) fn gives_up_at(&self) -> Moment {
+        self.late_end + ENDS_WITHIN
     }
 
     /// Returns a number that no process, window or fault has yet.
