@@ -230,8 +230,7 @@ pub enum Evicted {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The first [`HOLDERS_SHOWN_MAX`](Self::HOLDERS_SHOWN_MAX) holders: none, one, or several that
-    /// share the key.
+    /// The holders: none, one, or several that share the key.
     pub holders: Vec<Holder>,
     /// The first [`WAITERS_SHOWN_MAX`](Self::WAITERS_SHOWN_MAX) waiters, in order.
     pub waiters: Vec<Waiter>,
@@ -291,8 +290,6 @@ fn hint(token: &[u8]) -> String {
 }
 
 impl Snapshot {
-    /// How many holders a snapshot lists at most.
-    pub const HOLDERS_SHOWN_MAX: usize = 100;
     /// How many waiters a snapshot lists at most.
     pub const WAITERS_SHOWN_MAX: usize = 100;
 }

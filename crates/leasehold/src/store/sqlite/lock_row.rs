@@ -84,9 +84,9 @@ impl LockRow {
     /// The holder of the key, from the view of `owner`.
     pub(super) fn holding(&self, now: Moment, owner: &str) -> Holding {
         match self.living(now) {
-            None => Holding::FREE,
+            None => Holding::Free,
             Some(held) if held.owner == owner => Holding::Mine,
-            Some(_) => Holding::TAKEN,
+            Some(_) => Holding::Others,
         }
     }
 
