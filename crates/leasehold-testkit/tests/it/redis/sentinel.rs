@@ -205,7 +205,7 @@ async fn servers_with_tls_may_have_sentinels_without_and_the_reverse() {
 
 /// The certificate is for the name alone.
 #[tokio::test]
-async fn a_certificate_may_be_for_the_host_name_that_sentinels_announce() {
+async fn a_certificate_for_tls_may_be_for_the_host_name_that_sentinels_announce() {
     let authority = Authority::new();
     let identity = authority.issue("server", &["localhost"]);
     let all = Sentinels::builder().with_tls(&identity, &authority).with_host_names().start();

@@ -34,7 +34,7 @@ fn with_tls(identity: &Identity, authority: &Authority) -> RedisServer {
 }
 
 #[test]
-fn certificates_that_prove_nothing_end_with_69() {
+fn tls_certificates_that_prove_nothing_end_with_69() {
     let (ours, stranger) = (Authority::new(), Authority::new());
     let host = &["127.0.0.1"];
     for (identity, trusted, words) in [
