@@ -229,8 +229,12 @@ fn a_right_that_is_missing_is_named() {
     let server = RedisServer::start();
     let without = |rights: &str| examine(&[&user(&server, &format!("~* &* +@all {rights}"))], &[]);
     let report = without("-eval -evalsha");
-    report.fails_only(&["release", "rights"]);
-    report.finds("rights", "fail", "ACL SETUSER app +eval +evalsha");
+    // There, locks without a line and fencing tokens work without scripts.
+    let is_native = server.try_command(&["DELIFEQ", "nobody", "x"]).is_ok();
+    let (verdict, fails) =
+        if is_native { ("warn", &[][..]) } else { ("fail", &["release", "rights"][..]) };
+    report.fails_only(fails);
+    report.finds("release", verdict, "").finds("rights", verdict, "ACL SETUSER app +eval +evalsha");
     let report = without("-publish");
     report.fails_only(&[]).finds("wake-up", "warn", "+publish");
     let report = without("-info");
