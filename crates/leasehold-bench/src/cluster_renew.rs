@@ -13,8 +13,8 @@ use crate::samples::measure as as_measure;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// What a lease has left at least, as in `renew`. On an idle machine it has 6.2 s: it is renewed
-/// after a third of the ttl, or a thirtieth later, and 102 ms of the ttl are for drift.
+/// The least validity that a lease may have, as in `renew`. On an idle machine it has 6.2 s. The
+/// client renews it after a third of the ttl, or a thirtieth later, and 102 ms are for drift.
 const LEFT_AT_LEAST: Duration = TTL.checked_div(3).expect("three is not zero");
 
 /// How often all guards are checked.
@@ -27,7 +27,7 @@ enum End {
     Dies,
 }
 
-/// What was seen in one round.
+/// The least validity and the losses in one round.
 struct Seen {
     /// The least validity of any lease before the node ended, in seconds.
     before: f64,

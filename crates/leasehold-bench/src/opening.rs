@@ -119,7 +119,7 @@ fn far(
     Ok(())
 }
 
-/// What became of one run.
+/// The outcome of one run.
 struct Run {
     started: Option<Duration>,
     code: Option<i32>,

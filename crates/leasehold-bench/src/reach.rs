@@ -38,7 +38,7 @@ pub(crate) async fn measure_deployments(pairs: usize) -> Result<Report, Error> {
         let ours = Client::connect(&all.url()).await?;
         let subject = "lock + release, sentinels";
         compare(&mut report, subject, [&ours, &plain], pairs, 1.05).await?;
-        // What the client adds: the primary copies to its replica in both cases.
+        // Measures the client alone: the primary copies to its replica in both cases.
         let direct = Client::connect(&all.primary().url()).await?;
         let subject = "sentinels, beside the primary itself";
         compare(&mut report, subject, [&ours, &direct], pairs, 1.05).await?;

@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long a grant is waited for. It is a failure far earlier.
 const ENOUGH: Duration = Duration::from_secs(30);
 
-/// What became of a lock that was held during a failover.
+/// The fate of a lock that was held during a failover.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     /// The new primary has it, and the holder still holds it.

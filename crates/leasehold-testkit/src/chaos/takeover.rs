@@ -53,7 +53,7 @@ impl World {
             }
             Servers::One(_) | Servers::Tls(..) | Servers::Quorum(_) => nobody(),
         }
-        // What the old primary granted meanwhile is forgotten, too.
+        // The new primary does not have what the old one granted meanwhile.
         self.journal.tell(What::Forgot);
     }
 

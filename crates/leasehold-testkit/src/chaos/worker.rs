@@ -16,7 +16,7 @@ use super::{share, span};
 use crate::history::event::{CallId, CallKind, Outcome, ProcessId, What, WindowId};
 use crate::virtual_host::SeededRandom;
 
-/// What is between the URLs of a quorum.
+/// The separator of the URLs of a quorum.
 pub const BETWEEN_URLS: &str = ";";
 
 /// The longest time that a call takes besides its wait. It covers the limits of its requests, a new

@@ -136,7 +136,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Which shard of the store keeps this key, as any number. Shards fail one by one, as the nodes
     /// of a cluster do. While one of them is silent, the session renews the leases of the others
-    /// without delay. Default: the store has one shard.
+    /// without delay. Called for each renewal: it sends no request, and does not wait. Default: the
+    /// store has one shard.
     fn shard(&self, _key: &Key) -> u64 {
         0
     }

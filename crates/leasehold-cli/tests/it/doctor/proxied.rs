@@ -14,7 +14,7 @@ fn a_proxy_in_between_is_named_as_such_and_the_rest_is_examined_all_the_same() {
         report.finds("reachable", "ok", "accepts connections");
         report.finds("release", "ok", "the right one").finds("expiry", "ok", "and then gone");
         report.finds("wake-up", "warn", "without a proxy");
-        // What locks need works in scripts, and `ls` does not work.
+        // Locks work, since their commands run inside scripts. `ls` does not.
         report.finds("rights", "warn", "+scan +mget");
         report.finds("eviction", "unknown", "INFO");
         assert!(report.has("survives", "the crash of a holder"), "{report:#?}");
