@@ -113,7 +113,8 @@ impl Totals {
 
     fn verdict(&self, succeeded: bool) -> Result<(), String> {
         if self.failed > 0 {
-            return Err(format!("{} tests failed", self.failed));
+            // Named here too: who runs several suites shows the end of what was said.
+            return Err(format!("{} tests failed: {}", self.failed, self.failures.join(", ")));
         }
         if !succeeded {
             // Compilation failed, or a test program died without a summary.
