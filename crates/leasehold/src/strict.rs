@@ -26,8 +26,8 @@ use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::identity::Identity;
 pub use crate::store::redis::Strictness;
-pub use crate::store::redis::switch::Act;
 use crate::store::redis::switch::{Done, NAME_A_SERVER, NOT_IN_A_CLUSTER, Seen, Switchboard};
+pub use crate::store::redis::terms::record::Act;
 use crate::store::redis::{Connector as _, RedisConnector};
 use crate::store::{Named, Quarantine};
 

@@ -3,8 +3,8 @@
 use super::redis_server::RedisServer;
 
 impl RedisServer {
-    /// Cuts off its replicas. They lose their connections, and get no new ones. What it writes from
-    /// now on is lost if one of them takes over.
+    /// Cuts off its replicas. They lose their connections, and get no new ones. Its writes from
+    /// now on are lost if one of them takes over.
     ///
     /// A replica that only stops would not do: what was sent to it waits in its socket, and it
     /// reads that when it goes on.

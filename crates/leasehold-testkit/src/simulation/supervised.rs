@@ -38,7 +38,7 @@ pub struct Supervised {
     pub key: Name,
     /// The ttl of its lease.
     pub ttl: Duration,
-    /// When the world stops waiting for its holders, on the common clock. What runs under the lock
+    /// When the world stops waiting for its holders, on the common clock. Work under the lock
     /// should end by then.
     pub until: Moment,
     /// The seed of the supervisor's choices.

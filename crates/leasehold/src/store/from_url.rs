@@ -322,7 +322,7 @@ mod tests {
             assert!(text.contains("127.0.0.1:2/3?strict=no` is not"), "{text}");
             assert!(!text.contains("secret"), "{text}");
         }
-        // What a database says is not known before it answers.
+        // The word of a database is not known before it answers.
         for same in [[urls[0]; 2], [urls[1]; 2], [urls[0], "redis://127.0.0.1:3"]] {
             let error = quorum_from_urls(&same, SystemHost::shared()).await.expect_err("down");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

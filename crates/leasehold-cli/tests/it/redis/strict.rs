@@ -183,7 +183,7 @@ fn a_reason_or_a_key_that_cannot_be_used_is_refused() {
     for act in ["on", "off", "status"] {
         strict(&world, &[&url], &[act]).code(78).says("`TYPE :lh:epoch`");
     }
-    // What somebody else wrote does no harm to a terminal.
+    // A record that somebody else wrote does no harm to a terminal.
     world.server().command(&["DEL", ":lh:epoch"]);
     world.server().command(&["HSET", ":lh:epoch", "switch", "on 1 \u{1b}[31m red\u{7}"]);
     let seen = strict(&world, &[&url], &["status"]);

@@ -404,7 +404,7 @@ fn who_gives_up_while_a_node_is_tried_leaves_nothing() {
     });
 }
 
-/// What shows all nodes waits for those that are still tried.
+/// A request that shows all nodes waits for those that are still tried.
 #[test]
 fn a_node_that_is_still_tried_is_inspected_and_listed() {
     play(&[3], 0..3, async |scene| {

@@ -44,7 +44,7 @@ async fn a_lock_over_the_connection_of_an_application_excludes_all_others() {
             assert_eq!(held.release().await.expect("answered"), Release::Released);
         }
     }
-    // What is submitted first arrives first.
+    // Requests arrive in the order in which they are submitted.
     for _ in 0..200 {
         drop(ours.mutex("b").try_lock().await.expect("answered").expect("it is free"));
     }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::gap::unanswered;
-use super::strict::{is_in_cluster, switch_on};
+use super::strict::{YES_IN_ALL_URLS, is_in_cluster, stays_strict, switch_on};
 use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::{bytes, span};
-use crate::store::redis::Strictness;
 use crate::store::redis::examine::{Facts, Gap};
 
 const EVICTION: Subject =
@@ -77,7 +76,7 @@ pub(super) fn memory(facts: &Facts) -> Check {
 /// Whether grants reach a disk, and how fast.
 pub(super) fn persistence(facts: &Facts) -> Check {
     let is_strict = facts.terms.strict.strict().is_some();
-    let has_log = has_log(facts);
+    let has_log = facts.has_log();
     let appendfsync = facts.appendfsync.as_deref().ok();
     match (has_log, &facts.fsync) {
         (Some(true), fsync) => {
@@ -112,9 +111,6 @@ pub(super) fn persistence(facts: &Facts) -> Check {
     }
 }
 
-/// The remedy if a restart would forget the record of a strict database.
-pub(super) const YES_IN_ALL_URLS: &str = "add `?strict=yes` to the URL of every client";
-
 /// The remedy if a restart would forget the leases.
 fn get_a_file(facts: &Facts) -> String {
     let file = "CONFIG SET appendonly yes, and write it into the server's configuration";
@@ -122,22 +118,6 @@ fn get_a_file(facts: &Facts) -> String {
         return file.to_owned();
     }
     format!("{file}; or `{}`, and {YES_IN_ALL_URLS}", switch_on(facts))
-}
-
-/// Whether new clients with this URL are strict after a restart, too: by the URL, or because the
-/// server keeps the record of the database in its file.
-pub(super) fn stays_strict(facts: &Facts) -> bool {
-    let is_strict = facts.terms.strict.strict().is_some();
-    is_strict && (facts.expected != Strictness::AsDatabase || has_log(facts) == Some(true))
-}
-
-/// Whether the server has an append-only file. WAITAOF needs no right to INFO.
-pub(super) fn has_log(facts: &Facts) -> Option<bool> {
-    match &facts.fsync {
-        Ok(_) => Some(true),
-        Err(Gap::Refused { text, .. }) if text.contains("appendonly") => Some(false),
-        Err(_) => facts.number("aof_enabled").map(|enabled| enabled == 1),
-    }
 }
 
 /// Whether the last writes to disk worked.

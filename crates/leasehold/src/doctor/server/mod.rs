@@ -93,9 +93,9 @@ pub(super) fn deployment(servers: &[Facts], clusters: &[ClusterFacts]) -> Deploy
     let all = |holds: fn(&Facts) -> bool| !servers.is_empty() && servers.iter().all(holds);
     let any = |holds: fn(&Facts) -> bool| servers.iter().any(holds);
     Deployment {
-        has_log: all(|it| keeping::has_log(it) == Some(true)),
+        has_log: all(|it| it.has_log() == Some(true)),
         is_on_disk: all(|it| it.terms.copies.fsync || it.appendfsync.as_deref() == Ok("always")),
-        is_strict: all(keeping::stays_strict),
+        is_strict: all(strict::stays_strict),
         has_failover: all(|it| it.place.has_sentinels || it.membership.is_some())
             && clusters.iter().all(cluster::can_fail_over),
         has_replicas: any(|it| it.number("connected_slaves").is_some_and(|count| count > 0))

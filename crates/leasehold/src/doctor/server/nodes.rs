@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::offset_us;
-use super::keeping::has_log;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::span;
 use crate::store::redis::Strictness;
@@ -121,7 +120,7 @@ fn terms(servers: &[&Facts]) -> Option<Check> {
 fn settings(servers: &[&Facts]) -> Option<Check> {
     let policy = |facts: &Facts| facts.text("maxmemory_policy").map(str::to_owned);
     let file = |facts: &Facts| {
-        let has_file = has_log(facts)?;
+        let has_file = facts.has_log()?;
         let how = facts.appendfsync.as_deref().unwrap_or("everysec");
         Some(if has_file { format!("appendfsync {how}") } else { "no append-only file".into() })
     };

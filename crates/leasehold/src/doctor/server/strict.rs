@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::gap::unanswered;
-use super::keeping::{YES_IN_ALL_URLS, stays_strict};
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::span;
 use crate::store::redis::Strictness;
@@ -66,6 +65,16 @@ pub(super) fn strict(facts: &Facts) -> Check {
         (false, Some((evidence, remedy))) => STRICT
             .warn(format!("{forgets}; {evidence}"), format!("{YES_IN_ALL_URLS}; and {remedy}")),
     }
+}
+
+/// The remedy if a restart would forget the record of a strict database.
+pub(super) const YES_IN_ALL_URLS: &str = "add `?strict=yes` to the URL of every client";
+
+/// Whether new clients with this URL are strict after a restart, too: by the URL, or because the
+/// server keeps the record of the database in its file.
+pub(super) fn stays_strict(facts: &Facts) -> bool {
+    let is_strict = facts.terms.strict.strict().is_some();
+    is_strict && (facts.expected != Strictness::AsDatabase || facts.has_log() == Some(true))
 }
 
 /// The command that switches this database.

@@ -78,7 +78,7 @@ impl<S: Store> Shared<S> {
         }));
     }
 
-    /// Waits until all nodes were tried once. What shows all nodes needs that.
+    /// Waits until all nodes were tried once. Requests that show all nodes need that.
     ///
     /// # Errors
     ///

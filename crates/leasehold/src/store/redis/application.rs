@@ -1,8 +1,8 @@
 //! Uses a connection that an application has already, made by the crate `redis`.
 //!
 //! The store speaks bytes. So this takes whole requests out of the bytes that the store writes,
-//! sends them over the application's connection, and writes the answers as bytes. What was written
-//! meanwhile is sent as one pipeline, after the answers to the one before. So requests keep their
+//! sends them over the application's connection, and writes the answers as bytes. Bytes written
+//! meanwhile are sent as one pipeline, after the answers to the one before. So requests keep their
 //! order on any connection.
 
 use std::collections::VecDeque;
@@ -102,7 +102,7 @@ struct Through<C> {
     /// The bytes of the answers, and how many of them were read.
     answers: Vec<u8>,
     read: usize,
-    /// Who reads, while there is nothing to read.
+    /// The reader, while there is nothing to read.
     reader: Option<Waker>,
 }
 

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::settling::Settled;
 use super::terms::Terms;
+use super::terms::settled::Settled;
 use crate::core::error::Error;
 
 /// The future of a new stream.
@@ -153,5 +153,57 @@ impl fmt::Debug for Access {
     /// Without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Access(database {}, {:?})", self.db, self.terms)
+    }
+}
+
+/// The connector of one store. All its connections agree on whether they are strict.
+pub(super) struct Settling {
+    inner: Arc<dyn Connector>,
+    settled: Settled,
+    /// Whether only the login of the inner connector counts.
+    is_neutral: bool,
+}
+
+impl Settling {
+    /// Of a new store, whose connections have not asked the database yet.
+    pub(super) fn new(inner: Arc<dyn Connector>) -> Self {
+        let is_cluster = !inner.seeds().is_empty();
+        let settled = if is_cluster { Settled::without_record() } else { Settled::default() };
+        Self { inner, settled, is_neutral: false }
+    }
+
+    /// For requests about the record itself: with the login of the URL, and without its terms.
+    pub(super) fn neutral(inner: Arc<dyn Connector>) -> Self {
+        Self { inner, settled: Settled::without_record(), is_neutral: true }
+    }
+}
+
+impl Connector for Settling {
+    fn open(&self) -> Opening {
+        self.inner.open()
+    }
+
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+
+    fn may_change_unnoticed(&self) -> bool {
+        self.inner.may_change_unnoticed()
+    }
+
+    fn access(&self) -> Access {
+        let access = self.inner.access();
+        let terms = if self.is_neutral { Terms::default() } else { access.terms };
+        Access { terms, settled: self.settled.clone(), ..access }
+    }
+
+    fn seeds(&self) -> Vec<(String, u16)> {
+        self.inner.seeds()
+    }
+
+    fn node(&self, host: &str, port: u16) -> Option<Arc<dyn Connector>> {
+        let inner = self.inner.node(host, port)?;
+        let (settled, is_neutral) = (self.settled.clone(), self.is_neutral);
+        Some(Arc::new(Self { inner, settled, is_neutral }))
     }
 }

@@ -22,10 +22,9 @@ mod records;
 mod scripts;
 mod sentinel;
 mod servers;
-mod settling;
 mod sockets;
 pub(crate) mod switch;
-mod terms;
+pub(crate) mod terms;
 #[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
 mod tls;
 mod url;
@@ -47,12 +46,12 @@ pub use connect::RedisConnector;
 pub use connector::{Access, Connector, Opening, Stream};
 pub use terms::{Copies, Replicas, Strict, Strictness, Terms};
 
+use self::connector::Settling;
 use self::records::Records;
 use self::scripts::native;
 use self::scripts::reply::{self, Set};
 use self::scripts::scripted::{Scripted, Step};
 use self::servers::Servers;
-use self::settling::Settling;
 use self::terms::copies::{Reply, Shortfall, Spent};
 use self::terms::{no_line, quarantine};
 use super::{

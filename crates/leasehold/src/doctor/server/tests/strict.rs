@@ -1,7 +1,7 @@
 //! What the checks say about strict mode.
 
 use super::*;
-use crate::store::redis::switch::Act;
+use crate::store::redis::terms::record::Act;
 
 fn act(is_on: bool) -> Act {
     Act::read(if is_on { b"on 1 anna@web" } else { b"off 1 anna@web" }).expect("a record")

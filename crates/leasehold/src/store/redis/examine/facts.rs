@@ -7,7 +7,7 @@ use crate::core::error::Error;
 use crate::core::moment::{Moment, WallTime};
 use crate::store::redis::codec::command::Value;
 use crate::store::redis::error::shown;
-use crate::store::redis::switch::Act;
+use crate::store::redis::terms::record::Act;
 use crate::store::redis::terms::{Strictness, Terms};
 
 /// The answer to a question, or why there is none.
@@ -268,6 +268,15 @@ impl Facts {
     /// A number of INFO.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.info.as_ref().ok()?.number(name)
+    }
+
+    /// Whether the server has an append-only file. WAITAOF needs no right to INFO.
+    pub(crate) fn has_log(&self) -> Option<bool> {
+        match &self.fsync {
+            Ok(_) => Some(true),
+            Err(Gap::Refused { text, .. }) if text.contains("appendonly") => Some(false),
+            Err(_) => self.number("aof_enabled").map(|enabled| enabled == 1),
+        }
     }
 
     /// Whether the server stands alone, is a node of a cluster, or a sentinel, in its own word.

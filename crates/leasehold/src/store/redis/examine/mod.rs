@@ -26,7 +26,7 @@ use super::connector::Connector;
 use super::error::shown;
 use super::keys;
 use super::sentinel::Sentinels;
-use super::switch::Act;
+use super::terms::record::Act;
 use super::terms::{Strict, Strictness, Terms, quarantine};
 use super::url::Endpoint;
 use crate::core::moment::Moment;

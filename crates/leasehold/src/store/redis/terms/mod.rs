@@ -12,6 +12,8 @@
 
 pub(super) mod copies;
 pub(super) mod quarantine;
+pub(crate) mod record;
+pub(super) mod settled;
 
 use std::time::Duration;
 

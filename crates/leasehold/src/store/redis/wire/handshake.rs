@@ -17,7 +17,7 @@ use crate::store::redis::connector::{Access, Stream, write_all};
 use crate::store::redis::error::{Said, refusal};
 use crate::store::redis::keys;
 use crate::store::redis::scripts::reasons::no_epoch;
-use crate::store::redis::switch::Act;
+use crate::store::redis::terms::record::Act;
 use crate::store::redis::terms::{Replicas, Strict, Strictness};
 use crate::store::redis::tls;
 
@@ -97,7 +97,7 @@ async fn exchange(
                 Ok(false) => io::ErrorKind::UnexpectedEof.into(),
                 Err(error) => error,
             };
-            // What the server said counts more than that it took nothing.
+            // The words of the server count more than that it took nothing.
             let refused = tls::failure(&ended);
             let cause = written.err().unwrap_or(ended);
             return Err(refused.unwrap_or_else(|| went_away(cause, &steps[number..])));

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::handshake::{ServerFacts, handshake_on_terms, no_run_id};
 use super::known::{Known, ServerProcess, Strictly};
-use super::redirect::{Answering, Redirect};
+use super::redirect::{Answering, Passed, Redirect};
 use crate::core::error::Error;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};
@@ -148,6 +148,16 @@ impl Pipeline {
         let (answering, answer) = oneshot::channel();
         self.submit_for(command, answering, None);
         Pending(answer)
+    }
+
+    /// Sends a request that another server refused. The caller prevents that anything comes between
+    /// `ASKING` and its command.
+    pub(super) fn pass(&self, passed: Passed) {
+        if passed.asking {
+            drop(self.submit(&Command::new("ASKING")));
+        }
+        let command = passed.request.command();
+        self.submit_for(&command, passed.answering, Some(passed.request));
     }
 
     /// Like [`submit`](Self::submit), but the answer goes to `answering`, and a refusal to

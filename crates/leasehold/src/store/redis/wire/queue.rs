@@ -59,7 +59,7 @@ pub(super) fn send_all(
             Queued::Passed(passed) if passed.request.deadline() <= now => {
                 late.push(passed.unsent(connection_lost()));
             }
-            Queued::Passed(passed) => passed.send(pipeline),
+            Queued::Passed(passed) => pipeline.pass(passed),
             // This caller gave up and was told that no request was sent.
             Queued::Ours { sent, .. } if sent.is_closed() => {}
             Queued::Ours { request, sent } => {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::pipeline::Pipeline;
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
@@ -42,15 +41,6 @@ pub(in crate::store::redis) struct Passed {
 }
 
 impl Passed {
-    /// The caller prevents that anything comes between both commands.
-    pub(super) fn send(self, pipeline: &Pipeline) {
-        if self.asking {
-            drop(pipeline.submit(&Command::new("ASKING")));
-        }
-        let command = self.request.command();
-        pipeline.submit_for(&command, self.answering, Some(self.request));
-    }
-
     /// There is no connection to the other server.
     pub(super) const fn unsent(self, why: Error) -> Unsent {
         Unsent { passed: self, why }

@@ -157,7 +157,7 @@ impl Shared {
     pub(super) fn pass(self: &Arc<Self>, passed: Passed) -> Option<Unsent> {
         let mut state = self.state();
         match &mut state.phase {
-            Phase::Open { pipeline, probing: None, .. } => passed.send(pipeline),
+            Phase::Open { pipeline, probing: None, .. } => pipeline.pass(passed),
             Phase::Open { probing: Some(queue), .. } | Phase::Connecting { queue, .. } => {
                 queue.push_back(Queued::Passed(passed));
             }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use super::*;
 use crate::store::redis::connect::RedisConnector;
 use crate::store::redis::connector::Connector as _;
-use crate::store::redis::settling::Settling;
+use crate::store::redis::connector::Settling;
 
 /// Between the answers to the first requests and those to later ones.
 const LATER: &str = "\0";

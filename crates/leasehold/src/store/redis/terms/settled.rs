@@ -18,13 +18,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::connector::{Access, Connector, Opening};
-use super::terms::{Strict, Strictness, Terms};
+use super::{Strict, Strictness};
 use crate::core::error::{Error, ErrorKind};
 
 /// What the connections of one store agree on. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Settled {
+pub(in crate::store::redis) struct Settled {
     /// Whether the database was switched on when the first connection asked it.
     is_on: Arc<OnceLock<bool>>,
     told: Arc<AtomicBool>,
@@ -42,17 +41,17 @@ enum Record {
 
 impl Settled {
     /// Of connections that ask for no record and are not strict.
-    fn without_record() -> Self {
+    pub(in crate::store::redis) fn without_record() -> Self {
         Self { record: Record::Ignored, ..Self::default() }
     }
 
     /// Whether a connection asks the database for its record.
-    pub(super) fn asks(&self) -> bool {
+    pub(in crate::store::redis) fn asks(&self) -> bool {
         self.record == Record::Asked
     }
 
     /// What a client with this expectation is, as far as is known.
-    pub(super) fn resolve(&self, expected: Strictness) -> Strictness {
+    pub(in crate::store::redis) fn resolve(&self, expected: Strictness) -> Strictness {
         match (expected, self.is_on.get()) {
             _ if !self.asks() => Strictness::No,
             (Strictness::AsDatabase, Some(true)) => Strictness::Yes(Strict::STANDARD),
@@ -67,7 +66,11 @@ impl Settled {
     /// # Errors
     ///
     /// `Config` if the database is switched on, and the client is not strict.
-    pub(super) fn agree(&self, expected: Strictness, is_on: bool) -> Result<Option<Strict>, Error> {
+    pub(in crate::store::redis) fn agree(
+        &self,
+        expected: Strictness,
+        is_on: bool,
+    ) -> Result<Option<Strict>, Error> {
         if expected == Strictness::AsDatabase {
             self.is_on.get_or_init(|| is_on);
         }
@@ -80,7 +83,7 @@ impl Settled {
     }
 
     /// Whether this is the first call, of all clones.
-    pub(super) fn tell_once(&self) -> bool {
+    pub(in crate::store::redis) fn tell_once(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
 }
@@ -97,58 +100,6 @@ impl Eq for Settled {}
 impl fmt::Debug for Settled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Settled({:?})", self.is_on.get())
-    }
-}
-
-/// The connector of one store. All its connections agree on whether they are strict.
-pub(super) struct Settling {
-    inner: Arc<dyn Connector>,
-    settled: Settled,
-    /// Whether only the login of the inner connector counts.
-    is_neutral: bool,
-}
-
-impl Settling {
-    /// Of a new store, whose connections have not asked the database yet.
-    pub(super) fn new(inner: Arc<dyn Connector>) -> Self {
-        let is_cluster = !inner.seeds().is_empty();
-        let settled = if is_cluster { Settled::without_record() } else { Settled::default() };
-        Self { inner, settled, is_neutral: false }
-    }
-
-    /// For requests about the record itself: with the login of the URL, and without its terms.
-    pub(super) fn neutral(inner: Arc<dyn Connector>) -> Self {
-        Self { inner, settled: Settled::without_record(), is_neutral: true }
-    }
-}
-
-impl Connector for Settling {
-    fn open(&self) -> Opening {
-        self.inner.open()
-    }
-
-    fn label(&self) -> String {
-        self.inner.label()
-    }
-
-    fn may_change_unnoticed(&self) -> bool {
-        self.inner.may_change_unnoticed()
-    }
-
-    fn access(&self) -> Access {
-        let access = self.inner.access();
-        let terms = if self.is_neutral { Terms::default() } else { access.terms };
-        Access { terms, settled: self.settled.clone(), ..access }
-    }
-
-    fn seeds(&self) -> Vec<(String, u16)> {
-        self.inner.seeds()
-    }
-
-    fn node(&self, host: &str, port: u16) -> Option<Arc<dyn Connector>> {
-        let inner = self.inner.node(host, port)?;
-        let (settled, is_neutral) = (self.settled.clone(), self.is_neutral);
-        Some(Arc::new(Self { inner, settled, is_neutral }))
     }
 }
 
