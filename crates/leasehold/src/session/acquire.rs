@@ -76,7 +76,7 @@ impl Future for Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(mut told) = self.told.take() else { return };
-        if !self.session.is_here() {
+        if self.session.was_forked() {
             std::mem::forget(told);
             return self.session.leave_copy();
         }
@@ -135,7 +135,7 @@ impl Session {
         acquiring: Pin<&mut F>,
         context: &mut Context<'_>,
     ) -> Poll<F::Output> {
-        if self.is_here() { asked.step(|| acquiring.poll(context)) } else { Poll::Pending }
+        if self.was_forked() { Poll::Pending } else { asked.step(|| acquiring.poll(context)) }
     }
 
     /// Tells how an ask ended. A guard goes on with its story.

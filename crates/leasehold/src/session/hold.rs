@@ -71,7 +71,7 @@ impl Hold {
 
     /// Ends when the lease is lost. Never ends if this turn ends first.
     pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
-        Arc::clone(&self.held).lost(self.turn.number, self.session.process)
+        Arc::clone(&self.held).lost(self.turn.number, self.session.process.clone())
     }
 
     /// Asks the store whether the lease is held, and restarts its ttl. Sends nothing if the lease
@@ -143,7 +143,7 @@ impl Drop for Hold {
         if self.has_ended {
             return;
         }
-        if !self.session.is_here() {
+        if self.session.was_forked() {
             std::mem::forget(Arc::clone(&self.held));
             return self.session.leave_copy();
         }

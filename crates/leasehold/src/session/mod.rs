@@ -181,6 +181,11 @@ impl Session {
         self.process.is_this()
     }
 
+    /// Whether a fork copied the session, as far as can be told without a system call.
+    pub(crate) fn was_forked(&self) -> bool {
+        self.process.was_forked()
+    }
+
     /// Refuses to use a copy of a fork.
     pub(crate) fn check_here(&self) -> Result<(), Error> {
         self.process.check()

@@ -126,7 +126,7 @@ impl<'a> Asked<'a> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let Some(story) = self.story.take() else { return };
-        if !self.session.is_here() {
+        if self.session.was_forked() {
             // In a fork, the subscriber's mutexes may be locked for ever.
             return std::mem::forget(story);
         }

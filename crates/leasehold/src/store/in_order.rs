@@ -172,7 +172,7 @@ impl<S> Clone for InOrder<S> {
     fn clone(&self) -> Self {
         let Self { process, store, host, queues } = self;
         let (store, host, queues) = (Arc::clone(store), Arc::clone(host), Arc::clone(queues));
-        Self { process: *process, store, host, queues }
+        Self { process: process.clone(), store, host, queues }
     }
 }
 

@@ -121,7 +121,7 @@ pub(crate) fn runtime_is_left_alone(url: &str) {
     assert_eq!(requests.connections() - connections, 1, "the parent had to connect again");
 }
 
-/// The child drops futures that wait during the fork. The parent's copies are served.
+/// The child polls and drops futures that wait during the fork. The parent's copies are served.
 pub(crate) fn futures_are_left_alone(url: &str) {
     let ours = runtime();
     let (client, guard, others) = ours.block_on(async {
@@ -142,6 +142,9 @@ pub(crate) fn futures_are_left_alone(url: &str) {
     let mut released = Some(Box::pin(guard.release()));
     let requests = Requests::count(url);
     let child = Child::fork(|_| {
+        for waiting in waiting.iter_mut().flatten() {
+            assert!(waiting.now_or_never().is_none(), "a copy does nothing");
+        }
         drop(released.take());
         drop(waiting.each_mut().map(Option::take));
     });
