@@ -220,6 +220,24 @@ fn shared_runtime() -> Result<&'static tokio::runtime::Handle, Error> {
     Ok(shared.handle.get_or_init(|| handle))
 }
 
+/// Runs a future on the calling thread. Its connections and timers live on the host's thread.
+///
+/// # Errors
+///
+/// [`ErrorKind::Config`] on a thread that runs an async runtime, [`ErrorKind::Unavailable`] if the
+/// host's thread cannot start. The future was dropped.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Error> {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return Err(Error::new(
+            ErrorKind::Config,
+            "this thread belongs to an async runtime, which a call that blocks would stop; no \
+             request was sent; use `.await` instead, or `Handle::current().block_on` on a thread \
+             of `spawn_blocking`",
+        ));
+    }
+    Ok(shared_runtime()?.block_on(future))
+}
+
 /// Starts a thread with its own runtime, which lives until `task` ends.
 fn run_on_thread(name: &str, task: Task) -> Result<tokio::runtime::Handle, Error> {
     let (give, take) = mpsc::sync_channel::<tokio::runtime::Runtime>(1);

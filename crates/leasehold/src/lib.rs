@@ -19,6 +19,7 @@
 //! | lock | [`Mutex::lock`], [`Mutex::lock_timeout`], [`Mutex::try_lock`], [`Mutex::with`] |
 //! | know whether it is still yours | [`Guard::is_held`], [`Guard::lost`], [`Guard::remaining`] |
 //! | stop a paused holder's late write | [`Guard::fencing_token`] |
+//! | lock without `async` | [`blocking::block_on`] |
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
@@ -111,6 +112,7 @@
 //! | `redis-crate` | no | leases through a connection of the crate `redis`, see [`store::redis`] |
 //! | `sqlite` | yes | leases in one file, for the processes of one user on one machine |
 
+pub mod blocking;
 pub mod core;
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 pub mod doctor;

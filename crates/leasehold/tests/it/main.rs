@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a test binary")]
 #![allow(clippy::disallowed_methods, reason = "these tests run on real time and a real runtime")]
 
+mod blocking;
 mod bounds;
 mod examples;
 mod listing;

@@ -1,6 +1,7 @@
 //! Behaviour that only the Redis store has.
 
 mod application;
+mod blocking;
 mod clients;
 mod cluster;
 mod cluster_order;
