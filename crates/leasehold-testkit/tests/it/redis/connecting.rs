@@ -259,7 +259,7 @@ fn client(byte: u8) -> ClientId {
 }
 
 /// Passes hints on.
-struct Told(UnboundedSender<Hint>);
+pub(super) struct Told(pub(super) UnboundedSender<Hint>);
 
 impl HintSink for Told {
     fn hint(&self, hint: Hint) {

@@ -320,7 +320,9 @@ impl Store for RedisStore {
         let inbox = ask.line.place().map(|place| place.inbox.clone());
         let limit = command_limit(ask.ttl);
         let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: ask.claim };
-        let reply = shared.servers.asks().submit_to_confirm(limit, Scripted::ask(ask).on(&terms));
+        let tag = inbox.as_ref().and_then(|inbox| shared.servers.tag(&key, inbox));
+        let request = Scripted::ask(ask).on(&terms).heard_at(tag);
+        let reply = shared.servers.asks().submit_to_confirm(limit, request);
         Either::Right(async move {
             let reply = reply.await.map_err(|error| error.with_name(key.as_str()))?;
             let mut answered = reply::acquired(&key, &reply.value)?;

@@ -217,7 +217,8 @@ impl Cluster {
         let (host, port) = &place;
         let connector = self.connector.node(host, *port);
         let connector = connector.unwrap_or_else(|| Arc::clone(&self.connector));
-        let node = Node::new(&self.host, &connector, &self.sinks);
+        let stale = Some(Arc::clone(&self.stale));
+        let node = Node::new(&self.host, &connector, &self.sinks, stale);
         Member { place: Arc::new(place), node }
     }
 

@@ -4,12 +4,15 @@
 //! client still takes hints. After every subscription, its client is told [`Hint::Missed`], because
 //! nobody received earlier messages.
 //!
+//! At a node of a cluster, each client listens to a shard channel too, see [`shards`].
+//!
 //! Holders with other client software publish nothing. If the server can track keys, it is asked on
 //! the same connection to report changes of their keys.
 
 pub(super) mod listen;
 mod message;
 mod running;
+mod shards;
 mod tracked;
 mod tries;
 
@@ -22,6 +25,7 @@ use tokio::sync::Notify;
 
 use self::listen::{Message, News};
 use self::running::Running;
+use self::shards::{Refused, Shards};
 use self::tracked::Tracked;
 use super::connector::Connector;
 use super::keys;
@@ -31,8 +35,8 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::host::Host;
-use crate::store::sinks::Sinks;
 use crate::store::Hint;
+use crate::store::sinks::Sinks;
 
 /// How long after the end of a runtime the connection is opened again on the host's thread.
 const GOES_ON_AFTER: Duration = Duration::from_millis(100);
@@ -51,6 +55,8 @@ pub(super) struct Hints {
     /// Whether every message that hands a key over needs to be confirmed.
     confirms: bool,
     sinks: Arc<Sinks>,
+    /// Wakes the task that reads the map of the cluster. `None` without a cluster.
+    stale: Option<Arc<Notify>>,
     state: Mutex<State>,
     /// Wakes the task: there is a new inbox or a key to track, or the store is gone.
     news: Arc<Notify>,
@@ -70,6 +76,7 @@ struct State {
     denied_until: Option<Moment>,
     /// `None` if the server does not report changed keys.
     tracked: Option<Tracked>,
+    shards: Shards,
 }
 
 impl State {
@@ -79,6 +86,7 @@ impl State {
         self.running = false;
         self.inboxes.clear();
         self.tracked = None;
+        self.shards.disconnected();
     }
 }
 
@@ -88,17 +96,25 @@ enum Listening {
     Confirmed,
 }
 
+/// A channel to subscribe to.
+enum Wanted {
+    Inbox(ClientId),
+    Shard(ClientId, u32),
+}
+
 impl Hints {
     pub(super) fn new(
         host: Arc<dyn Host>,
         connector: Arc<dyn Connector>,
         sinks: Arc<Sinks>,
+        stale: Option<Arc<Notify>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             host,
             confirms: connector.access().terms.confirm,
             connector,
             sinks,
+            stale,
             state: Mutex::default(),
             news: Arc::new(Notify::new()),
             has_tracked: AtomicBool::new(false),
@@ -123,6 +139,8 @@ impl Hints {
         }
         if !state.inboxes.contains_key(inbox) {
             state.inboxes.insert(inbox.clone(), Listening::Wanted);
+            self.news.notify_one();
+        } else if state.shards.wanted(inbox, self.host.now()).is_some() {
             self.news.notify_one();
         }
         if std::mem::replace(&mut state.running, true) {
@@ -166,15 +184,75 @@ impl Hints {
         self.state.lock().expect("nothing panics while it holds the state of the hints")
     }
 
-    fn next_wanted(&self) -> Option<ClientId> {
-        let state = self.state();
-        let wanted = state.inboxes.iter().find(|(_, listening)| **listening == Listening::Wanted);
-        wanted.map(|(inbox, _)| inbox.clone())
+    /// The node is in the map of its cluster with this tag, see [`shards`].
+    pub(super) fn live_at(&self, tag: Option<u32>) {
+        if self.state().shards.live_at(tag) {
+            self.news.notify_one();
+        }
+    }
+
+    /// The tag of the shard channel that a place of this client should name, if any.
+    pub(super) fn tag(&self, inbox: &ClientId) -> Option<u32> {
+        self.stale.as_ref()?;
+        self.state().shards.named(inbox, self.host.now())
+    }
+
+    fn next_wanted(&self) -> Option<Wanted> {
+        let (state, now) = (self.state(), self.host.now());
+        state.inboxes.iter().find_map(|(inbox, listening)| {
+            // First the shard channel, so that the requests after `Missed` name it.
+            match state.shards.wanted(inbox, now) {
+                Some(tag) => Some(Wanted::Shard(inbox.clone(), tag)),
+                None if *listening == Listening::Wanted => Some(Wanted::Inbox(inbox.clone())),
+                None => None,
+            }
+        })
     }
 
     fn confirmed(&self, inbox: &ClientId) {
         self.state().inboxes.insert(inbox.clone(), Listening::Confirmed);
         self.sinks.send(inbox, Hint::Missed);
+    }
+
+    /// A shard channel is subscribed to. If it replaces another one, the client asks again: its
+    /// places name the old one. Returns the tag of the channel to leave.
+    fn shard_confirmed(&self, inbox: &ClientId, tag: u32) -> Option<u32> {
+        let mut state = self.state();
+        let old = state.shards.confirmed(inbox, tag);
+        let listens = state.inboxes.get(inbox) == Some(&Listening::Confirmed);
+        drop(state);
+        if listens {
+            self.sinks.send(inbox, Hint::Missed);
+        }
+        old
+    }
+
+    /// The node said this when it refused a shard channel. The client listens to its inbox alone.
+    fn shard_refused(&self, text: &str) {
+        let refused = Refused::read(text);
+        if self.state().shards.refused(refused, self.host.now()) {
+            tracing::warn!(
+                server = self.connector.label(),
+                "no right to shard channels; wake-ups go through all nodes of the cluster"
+            );
+        }
+        if refused == Refused::Elsewhere {
+            self.map_is_stale();
+        }
+    }
+
+    /// The node ended the subscription of this shard channel.
+    fn shard_left(&self, channel: &str) {
+        let left = keys::client_of_shard_inbox(channel);
+        if left.is_some_and(|(tag, inbox)| self.state().shards.left(&inbox, tag)) {
+            self.map_is_stale();
+        }
+    }
+
+    fn map_is_stale(&self) {
+        if let Some(stale) = &self.stale {
+            stale.notify_one();
+        }
     }
 
     /// Starts without tracked keys, because a new connection has none.
@@ -208,14 +286,17 @@ impl Hints {
                     self.changed(&key);
                 }
             }
+            News::Left(channel) => self.shard_left(&channel),
         }
     }
 
     fn take_message(&self, message: &Message) {
-        let Some(inbox) = keys::client_of_inbox(&message.channel) else { return };
+        let channel = message.channel.as_str();
+        let of_shard = || keys::client_of_shard_inbox(channel).map(|(_, inbox)| inbox);
+        let Some(inbox) = keys::client_of_inbox(channel).or_else(of_shard) else { return };
         match message::hint(&message.payload) {
             Some(hint) => self.sinks.send(&inbox, self.as_far_as_believed(hint)),
-            None => tracing::debug!(channel = message.channel, "a message that is no hint"),
+            None => tracing::debug!(channel, "a message that is no hint"),
         }
     }
 
@@ -243,6 +324,7 @@ impl Hints {
 
     fn disconnect(&self, state: &mut State) -> bool {
         state.tracked = None;
+        state.shards.disconnected();
         state.inboxes.retain(|inbox, listening| {
             *listening = Listening::Wanted;
             self.sinks.has(inbox)

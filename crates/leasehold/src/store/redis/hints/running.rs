@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Hints;
 use super::listen::{Channels, Messages, News, Subscriber, establish, log_in};
 use super::tries::{Tries, no_messages};
+use super::{Hints, Wanted};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::ClientId;
@@ -108,7 +108,14 @@ impl Running {
         messages: &mut Messages,
         tries: &mut Tries,
     ) -> Result<(), Ended> {
-        while let Some(inbox) = self.next_wanted() {
+        while let Some(wanted) = self.next_wanted() {
+            let inbox = match wanted {
+                Wanted::Inbox(inbox) => inbox,
+                Wanted::Shard(inbox, tag) => {
+                    self.ask_for_shard(host, channels, messages, (&inbox, tag)).await?;
+                    continue;
+                }
+            };
             let channel = keys::inbox(&inbox);
             let added = channels.add(&channel);
             self.attend(messages, within(Arc::clone(host), STEP_LIMIT, added)).await?;
@@ -143,6 +150,34 @@ impl Running {
         Ok(())
     }
 
+    /// Subscribes to a shard channel, and leaves the one before.
+    async fn ask_for_shard(
+        &self,
+        host: &Arc<dyn Host>,
+        channels: &mut Channels,
+        messages: &mut Messages,
+        (inbox, tag): (&ClientId, u32),
+    ) -> Result<(), Ended> {
+        let channel = keys::shard_inbox(tag, inbox);
+        let added = within(Arc::clone(host), STEP_LIMIT, channels.add_shard(&channel));
+        let added = self.attend(messages, added).await?;
+        let Some(hints) = self.hints.upgrade() else { return Err(Ended::StoreGone) };
+        let old = match added {
+            Ok(()) => hints.shard_confirmed(inbox, tag),
+            Err(refusal) => {
+                hints.shard_refused(&refusal);
+                None
+            }
+        };
+        drop(hints);
+        if let Some(old) = old {
+            let channel = keys::shard_inbox(old, inbox);
+            let left = within(Arc::clone(host), STEP_LIMIT, channels.leave_shard(&channel));
+            self.attend(messages, left).await?;
+        }
+        Ok(())
+    }
+
     /// Waits for an answer and takes messages meanwhile, because the answer comes among them.
     async fn attend<T>(
         &self,
@@ -162,7 +197,7 @@ impl Running {
         }
     }
 
-    fn next_wanted(&self) -> Option<ClientId> {
+    fn next_wanted(&self) -> Option<Wanted> {
         self.hints.upgrade()?.next_wanted()
     }
 

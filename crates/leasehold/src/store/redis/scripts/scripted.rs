@@ -30,9 +30,15 @@ pub(in crate::store::redis) enum Step {
 }
 
 impl Step {
-    fn call<'a>(&'a self, cold: bool, strictly: Option<&'a Strictly>, wakes: bool) -> Call<'a> {
+    fn call<'a>(
+        &'a self,
+        cold: bool,
+        strictly: Option<&'a Strictly>,
+        wakes: bool,
+        tag: Option<u32>,
+    ) -> Call<'a> {
         match self {
-            Self::Acquire(ask) => Call::Acquire { ask, cold, strictly },
+            Self::Acquire(ask) => Call::Acquire { ask, cold, strictly, tag },
             Self::Renew(renewal) => Call::Renew { renewal, cold },
             Self::Release(lease, on_release) => Call::Release { lease, on_release, cold, wakes },
             Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
@@ -42,7 +48,7 @@ impl Step {
     }
 
     pub(super) fn key(&self) -> &Key {
-        self.call(false, None, false).key()
+        self.call(false, None, false, None).key()
     }
 
     /// The ttl of the lease that the step may grant.
@@ -83,6 +89,8 @@ pub(in crate::store::redis) struct Scripted {
     tries: u32,
     bare: Bare,
     copies: Copies,
+    /// The tag of the shard channel of the client, for a place in line.
+    tag: Option<u32>,
     /// How it was strict on the connection on which it was last sent; `None` if it was not.
     strictly: Option<Strictly>,
 }
@@ -91,13 +99,21 @@ impl Scripted {
     /// A step that a script can do.
     pub(in crate::store::redis) fn new(step: Step) -> Box<Self> {
         let (cold, tries, bare) = (false, 0, Bare::of(&step));
-        Box::new(Self { step, cold, tries, bare, copies: Copies::default(), strictly: None })
+        let copies = Copies::default();
+        Box::new(Self { step, cold, tries, bare, copies, tag: None, strictly: None })
     }
 
     /// Asks for the copies of these terms. The connection decides whether the request is strict: a
     /// store may not know that yet.
     pub(in crate::store::redis) fn on(mut self: Box<Self>, terms: &Terms) -> Box<Self> {
         self.copies = terms.copies;
+        self
+    }
+
+    /// Names a shard channel of the client in its place in line. It has to be at the node of the
+    /// lock; elsewhere, the inbox of the client is used.
+    pub(in crate::store::redis) fn heard_at(mut self: Box<Self>, tag: Option<u32>) -> Box<Self> {
+        self.tag = tag;
         self
     }
 
@@ -123,7 +139,7 @@ impl Scripted {
     fn call(&self) -> Call<'_> {
         let strictly = self.strictly.as_ref();
         let wakes = strictly.is_some() || !self.copies.hand_over();
-        self.step.call(self.cold, strictly, wakes)
+        self.step.call(self.cold, strictly, wakes, self.tag)
     }
 
     /// How the request is strict on a connection. A probe of a quorum never is: it uses a new name,
