@@ -227,9 +227,8 @@ impl Hints {
         old
     }
 
-    /// The node said this when it refused a shard channel. The client listens to its inbox alone.
-    fn shard_refused(&self, text: &str) {
-        let refused = Refused::read(text);
+    /// The node refused a shard channel. The client listens to its inbox alone.
+    fn shard_refused(&self, refused: Refused) {
         if self.state().shards.refused(refused, self.host.now()) {
             tracing::warn!(
                 server = self.connector.label(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::listen::{Channels, Messages, News, Subscriber, establish, log_in};
+use super::shards::Refused;
 use super::tries::{Tries, no_messages};
 use super::{Hints, Wanted};
 use crate::core::error::{Error, ErrorKind};
@@ -160,13 +161,17 @@ impl Running {
     ) -> Result<(), Ended> {
         let channel = keys::shard_inbox(tag, inbox);
         let added = within(Arc::clone(host), STEP_LIMIT, channels.add_shard(&channel));
-        let added = self.attend(messages, added).await?;
+        let added = self.attend(messages, added).await;
         let Some(hints) = self.hints.upgrade() else { return Err(Ended::StoreGone) };
         let old = match added {
-            Ok(()) => hints.shard_confirmed(inbox, tag),
-            Err(refusal) => {
-                hints.shard_refused(&refusal);
+            Ok(Ok(())) => hints.shard_confirmed(inbox, tag),
+            Ok(Err(refusal)) => {
+                hints.shard_refused(Refused::read(&refusal));
                 None
+            }
+            Err(ended) => {
+                hints.shard_refused(Refused::Ended);
+                return Err(ended);
             }
         };
         drop(hints);

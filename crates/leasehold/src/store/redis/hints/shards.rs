@@ -17,6 +17,7 @@
 //! | the user may not use it | is tried again after a minute, or on the next connection |
 //! | the server has no shard channels | is tried again after an hour, or on the next connection |
 //! | the connection ends | is subscribed to on the next one |
+//! | the connection ends instead of an answer | is tried again after a minute: a proxy in between may not know the command |
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +38,8 @@ pub(super) struct Shards {
     tag: Option<u32>,
     /// The tags in the channels that are subscribed to.
     subscribed: BTreeMap<ClientId, u32>,
-    refused_until: Option<Moment>,
+    /// Why none was subscribed to, and until when none is tried.
+    refused: Option<(Refused, Moment)>,
     /// Whether it was logged that the user lacks the right.
     has_told: bool,
 }
@@ -51,6 +53,8 @@ pub(super) enum Refused {
     Denied,
     /// The server has no shard channels.
     Absent,
+    /// The connection ended instead of an answer.
+    Ended,
 }
 
 impl Refused {
@@ -69,13 +73,13 @@ impl Shards {
     pub(super) fn live_at(&mut self, tag: Option<u32>) -> bool {
         let is_another = self.tag != tag;
         if is_another {
-            (self.tag, self.refused_until) = (tag, None);
+            (self.tag, self.refused) = (tag, None);
         }
         is_another
     }
 
     fn tag(&self, now: Moment) -> Option<u32> {
-        self.tag.filter(|_| self.refused_until.is_none_or(|until| until <= now))
+        self.tag.filter(|_| self.refused.is_none_or(|(_, until)| until <= now))
     }
 
     /// The tag that a place of this client should name. A client that does not listen yet will do
@@ -107,17 +111,17 @@ impl Shards {
     pub(super) fn refused(&mut self, refused: Refused, now: Moment) -> bool {
         let pause = match refused {
             Refused::Elsewhere => MOVED_FOR,
-            Refused::Denied => DENIED_FOR,
+            Refused::Denied | Refused::Ended => DENIED_FOR,
             Refused::Absent => ABSENT_FOR,
         };
-        self.refused_until = Some(now + pause);
+        self.refused = Some((refused, now + pause));
         refused == Refused::Denied && !std::mem::replace(&mut self.has_told, true)
     }
 
     /// The connection ended.
     pub(super) fn disconnected(&mut self) {
         self.subscribed.clear();
-        self.refused_until = None;
+        self.refused = self.refused.filter(|(refused, _)| *refused == Refused::Ended);
     }
 }
 
@@ -180,5 +184,16 @@ mod tests {
             shards.disconnected();
             assert_eq!(shards.wanted(&anna, at(0)), Some(4), "on another connection");
         }
+    }
+
+    /// Otherwise every connection would end at this command, and the client could not listen.
+    #[test]
+    fn a_channel_at_which_the_connection_ends_is_not_tried_on_the_next_one() {
+        let (mut shards, anna) = (Shards::default(), client(1));
+        shards.live_at(Some(3));
+        assert!(!shards.refused(Refused::Ended, at(0)));
+        shards.disconnected();
+        assert_eq!(shards.wanted(&anna, at(59_999)), None);
+        assert_eq!(shards.wanted(&anna, at(60_000)), Some(3));
     }
 }
