@@ -117,16 +117,10 @@ impl Scripted {
         self
     }
 
-    /// An acquire request.
-    pub(in crate::store::redis) fn ask(ask: Ask) -> Box<Self> {
-        Self::new(Step::Acquire(ask))
-    }
-
-    /// An acquire request of an owner that has the key already. It restarts the time to live.
-    pub(in crate::store::redis) fn ask_again(ask: Ask) -> Box<Self> {
-        let asked = Self::new(Step::Acquire(ask));
-        let bare = Bare::of(&asked.step).again();
-        Box::new(Self { bare, ..*asked })
+    /// The owner has the key already, so an acquire request restarts the time to live.
+    pub(in crate::store::redis) fn again(mut self: Box<Self>) -> Box<Self> {
+        self.bare.again();
+        self
     }
 }
 
@@ -216,7 +210,7 @@ impl Request for Scripted {
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
         if self.bare.shows_scripts() {
-            known.allows_scripts();
+            known.bare.allows_scripts();
         }
         if let Some(key) = self.step.counted()
             && reply::has_fencing(answer)
@@ -251,7 +245,8 @@ mod tests {
         let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
         let (claim, owner) = (Claim::Plain, owner.expect("a token"));
         let (ttl, line) = (Ttl::DEFAULT, Line::None);
-        Scripted::ask(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 })
+        let ask = Ask { key, owner, claim, ttl, line, note: None, reserve: 0 };
+        Scripted::new(Step::Acquire(ask))
     }
 
     fn name(request: &mut Scripted, known: &mut Known) -> String {
@@ -283,7 +278,7 @@ mod tests {
         let mut ask = plain();
         for (run_id, replid) in [("a1", "c3"), ("b2", "c3"), ("b2", "d4")] {
             let mut known = strict(run_id, replid);
-            known.allows_scripts();
+            known.bare.allows_scripts();
             let command = ask.command(&mut known);
             let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
             assert_eq!(args[0], "EVAL", "never a bare command");
@@ -349,7 +344,7 @@ mod tests {
     #[test]
     fn a_strict_connection_refuses_what_only_other_connections_may_be_asked() {
         let refused = |ask: &Ask, known: &Known| {
-            Scripted::ask(ask.clone()).refusal(known).map(|error| error.kind())
+            Scripted::new(Step::Acquire(ask.clone())).refusal(known).map(|error| error.kind())
         };
         let Step::Acquire(ask) = plain().step else { panic!("it is one") };
         let ttl = |seconds| Ttl::new(std::time::Duration::from_secs(seconds)).expect("in bounds");
