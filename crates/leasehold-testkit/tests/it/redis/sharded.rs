@@ -16,8 +16,9 @@ use leasehold_testkit::servers::{Cluster, PATIENCE, RedisServer, version};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
+use super::cluster::cluster;
 use super::connecting::{Told, connect, key};
-use crate::on_event::OnEvent;
+use crate::on_event::warnings;
 
 /// Whether the servers have shard channels.
 fn has_shards() -> bool {
@@ -26,11 +27,6 @@ fn has_shards() -> bool {
         eprintln!("not run with shard channels: this server has none");
     }
     has
-}
-
-/// A cluster of three primaries.
-fn cluster() -> Cluster {
-    Cluster::builder().without_replicas().start()
 }
 
 /// A client that asks for locks with tokens of its own, one after the other.
@@ -405,16 +401,7 @@ async fn a_user_without_the_right_to_shard_channels_is_told_once_and_woken_all_t
     }
     let cluster = cluster();
     let url = url_without(&cluster, "deaf", &["-ssubscribe"]);
-    let (sender, mut warnings) = unbounded_channel();
-    let telling = OnEvent::warning(move |event| {
-        let mut text = String::new();
-        event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            text.push_str(&format!("{value:?} "));
-        });
-        sender.send(text).expect("the test listens");
-    });
-    // On the thread of this test, where the client listens too.
-    let _warned = tracing::subscriber::set_default(telling);
+    let (_warned, mut warnings) = warnings();
     let mut one = Peer::connect(&cluster.url(), 1).await;
     let mut deaf = Peer::connect(&url, 2).await;
     for round in 0..2 {
