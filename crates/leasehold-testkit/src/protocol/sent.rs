@@ -27,7 +27,11 @@ pub(crate) fn take_sent(bytes: &mut &[u8]) -> Option<Sent> {
     };
     let kind = if let Some(Value::Bytes(kind)) = parts.first() { kind.as_slice() } else { b"" };
     Some(match (mark, kind, parts) {
-        (b'>' | b'*', b"message", [_, Value::Bytes(channel), Value::Bytes(payload)]) => {
+        (
+            b'>' | b'*',
+            b"message" | b"smessage",
+            [_, Value::Bytes(channel), Value::Bytes(payload)],
+        ) => {
             let channel = String::from_utf8_lossy(channel).into_owned();
             let message = Message { channel, payload: payload.clone() };
             Sent::News(vec![News::Published(message)])
@@ -40,7 +44,7 @@ pub(crate) fn take_sent(bytes: &mut &[u8]) -> Option<Sent> {
             };
             Sent::News(keys.iter().filter_map(key).collect())
         }
-        (b'>', b"subscribe", _) => Sent::Answer(answer),
+        (b'>', b"subscribe" | b"ssubscribe", _) => Sent::Answer(answer),
         (b'>', ..) => Sent::News(Vec::new()),
         _ => Sent::Answer(answer),
     })
@@ -150,6 +154,13 @@ mod tests {
             (news(&changed), Sent::News(vec![changed])),
             (news(&News::AllChanged), Sent::News(vec![News::AllChanged])),
             (b">1\r\n+other\r\n".to_vec(), Sent::News(Vec::new())),
+            (b">3\r\n+smessage\r\n$1\r\nc\r\n$1\r\nx\r\n".to_vec(), {
+                Sent::News(vec![News::Published(Message::new("c", b"x"))])
+            }),
+            (b">3\r\n+ssubscribe\r\n$1\r\nc\r\n:1\r\n".to_vec(), {
+                let parts = vec![bytes("ssubscribe"), bytes("c"), Value::Int(1)];
+                Sent::Answer(Ok(Value::Array(parts)))
+            }),
             (subscribed("c"), {
                 let parts = vec![bytes("subscribe"), bytes("c"), Value::Int(1)];
                 Sent::Answer(Ok(Value::Array(parts)))

@@ -1,7 +1,26 @@
 //! A subscriber of `tracing` for tests that only want events of the library.
 
+use std::fmt;
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tracing::field::Field;
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{DefaultGuard, set_default};
 use tracing::{Event, Metadata, Subscriber};
+
+/// The warnings of the library on this thread, until the guard is dropped.
+pub(crate) fn warnings() -> (DefaultGuard, UnboundedReceiver<String>) {
+    let (sender, warnings) = unbounded_channel();
+    let telling = OnEvent::warning(move |event| {
+        let mut text = String::new();
+        event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
+            text.push_str(&format!("{}: {value:?} ", field.name()));
+        });
+        // The end of the test may be the reason for a warning.
+        let _gone = sender.send(text);
+    });
+    (set_default(telling), warnings)
+}
 
 /// Calls a function with each event that passes a filter.
 pub(crate) struct OnEvent<F> {

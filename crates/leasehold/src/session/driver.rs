@@ -140,9 +140,8 @@ impl Renewals {
     }
 
     fn answered(&mut self, shard: u64) {
-        if let Some(shard) = self.shards.get_mut(&shard) {
-            shard.under_way -= 1;
-        }
+        let shard = self.shards.get_mut(&shard);
+        shard.expect("a shard with renewals under way is kept").under_way -= 1;
     }
 }
 

@@ -38,7 +38,7 @@ async fn is_taken(client: &Client, name: &str) -> bool {
 }
 
 /// A cluster of three primaries.
-fn cluster() -> Cluster {
+pub(super) fn cluster() -> Cluster {
     Cluster::builder().without_replicas().start()
 }
 

@@ -16,7 +16,7 @@ use leasehold_testkit::conformance::check::fence;
 use leasehold_testkit::servers::{RedisServer, version};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::on_event::OnEvent;
+use crate::on_event::warnings;
 
 /// A text that no message may contain.
 const SECRET: &str = "p@ss/w:rd%?#ä +[";
@@ -259,7 +259,7 @@ fn client(byte: u8) -> ClientId {
 }
 
 /// Passes hints on.
-struct Told(UnboundedSender<Hint>);
+pub(super) struct Told(pub(super) UnboundedSender<Hint>);
 
 impl HintSink for Told {
     fn hint(&self, hint: Hint) {
@@ -306,16 +306,7 @@ async fn a_channel_without_the_right_to_it_is_denied() {
     let rights = ["on", ">pw", "resetchannels", &channel, "+subscribe"];
     server.command(&[["ACL", "SETUSER", "deaf"].as_slice(), &rights].concat());
     let url = url(&server, "deaf:pw@", "/0?strict=no");
-    let (sender, mut warnings) = unbounded_channel();
-    let telling = OnEvent::warning(move |event| {
-        let mut text = String::new();
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            text.push_str(&format!("{}: {value:?} ", field.name()));
-        });
-        sender.send(text).expect("the test listens");
-    });
-    // On the thread of this test, which listens too.
-    let _warned = tracing::subscriber::set_default(telling);
+    let (_warned, mut warnings) = warnings();
     let store = connect(&url).await.expect("connected");
     let (_mine, mut hints) = listen(&store, &mine);
     assert_eq!(hints.recv().await, Some(Hint::Missed), "it has this right");

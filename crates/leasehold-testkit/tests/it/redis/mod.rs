@@ -27,6 +27,7 @@ mod runtimes;
 mod scriptless;
 mod scripts;
 mod sentinel;
+mod sharded;
 mod silent;
 mod strict;
 mod switched;

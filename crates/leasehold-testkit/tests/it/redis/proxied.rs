@@ -4,10 +4,9 @@
 
 use leasehold::{Client, ErrorKind, Release};
 use leasehold_testkit::servers::{NarrowProxy, RedisServer, Unknown};
-use tokio::sync::mpsc::unbounded_channel;
 
 use super::connecting::{check, connect};
-use crate::on_event::OnEvent;
+use crate::on_event::warnings;
 
 #[tokio::test]
 async fn a_database_behind_a_proxy_without_select_is_refused_with_the_remedy() {
@@ -33,16 +32,7 @@ async fn locks_work_behind_a_proxy_and_a_warning_says_that_waiters_poll() {
     for unknown in [Unknown::Closes, Unknown::Refuses] {
         let server = RedisServer::start();
         let proxy = NarrowProxy::before(&server, unknown);
-        let (sender, mut warnings) = unbounded_channel();
-        let telling = OnEvent::warning(move |event| {
-            let mut text = String::new();
-            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-                text.push_str(&format!("{}: {value:?} ", field.name()));
-            });
-            sender.send(text).expect("the test listens");
-        });
-        // On the thread of this test, on which the clients listen.
-        let _warned = tracing::subscriber::set_default(telling);
+        let (_warned, mut warnings) = warnings();
         let [holder, waiter] =
             [Client::connect(&proxy.url()).await, Client::connect(&proxy.url()).await]
                 .map(|client| client.unwrap_or_else(|error| panic!("{error}")));

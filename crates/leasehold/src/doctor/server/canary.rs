@@ -2,7 +2,7 @@
 
 use super::gap::unanswered;
 use crate::doctor::check::{Check, Subject};
-use crate::store::redis::examine::rights::{CLUSTER, LINE, LOCK};
+use crate::store::redis::examine::rights::{CLUSTER, LINE, LOCK, SHARDS};
 use crate::store::redis::examine::{Facts, Gap};
 
 const WRITES: Subject = Subject {
@@ -109,7 +109,12 @@ pub(super) fn rights(facts: &Facts) -> Option<Check> {
 
 pub(super) fn waking(facts: &Facts) -> Check {
     let user = facts.user();
+    let may_not_shard = matches!(facts.shard_channels, Err(Gap::Denied | Gap::DeniedChannel));
     match &facts.message {
+        Ok(true) if may_not_shard => WAKING.warn(
+            format!("user `{user}` may not use shard channels, so messages go to all nodes"),
+            format!("ACL SETUSER {user} {SHARDS} &:lh:inbox:*"),
+        ),
         Ok(true) => WAKING.ok("a message arrived on a second connection"),
         Ok(false) => WAKING.warn(
             "a message that was published did not arrive",

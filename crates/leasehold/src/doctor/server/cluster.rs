@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::gap::unanswered;
+use super::gap::{SLOW_FAILOVER, unanswered, untold};
 use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::{advice_of, cause_of, span};
@@ -26,10 +26,7 @@ const FAILOVER: Subject = Subject {
 const STATE: Subject =
     Subject { id: "cluster", why: "A node of a cluster that is down grants and renews no lock." };
 
-const TIMEOUT: Subject = Subject {
-    id: "node-timeout",
-    why: "If a failover takes longer than the ttl, the holders lose their locks.",
-};
+const TIMEOUT: Subject = Subject { id: "node-timeout", why: SLOW_FAILOVER };
 
 const COVERAGE: Subject = Subject {
     id: "full-coverage",
@@ -186,7 +183,7 @@ fn state(facts: &Facts, membership: &Membership) -> Check {
             format!("the node says `cluster_state:{state}`; {failed} slots belong to failed nodes"),
             remedy,
         ),
-        None => STATE.unknown("`CLUSTER INFO` does not tell", "ask whoever runs this server"),
+        None => untold(STATE, "CLUSTER INFO"),
     }
 }
 
@@ -202,7 +199,7 @@ fn timeout(facts: &Facts, membership: &Membership, ttl: Ttl) -> Check {
         Err(gap) => return unset(TIMEOUT, gap, facts, "cluster-node-timeout"),
     };
     let Some(ms) = settings.number("cluster-node-timeout") else {
-        return TIMEOUT.unknown("`CONFIG GET` does not tell", "ask whoever runs this server");
+        return untold(TIMEOUT, "CONFIG GET");
     };
     let timeout = Duration::from_millis(ms);
     let (takes, ttl) = (failover_time(timeout), ttl.get());
@@ -246,6 +243,6 @@ fn coverage(facts: &Facts, membership: &Membership) -> Check {
             "CONFIG SET cluster-require-full-coverage no at every node, and write it into their \
              configuration",
         ),
-        _ => COVERAGE.unknown("`CONFIG GET` does not tell", "ask whoever runs this server"),
+        _ => untold(COVERAGE, "CONFIG GET"),
     }
 }

@@ -3,6 +3,15 @@
 use crate::doctor::check::{Check, Subject};
 use crate::store::redis::examine::Gap;
 
+/// Why a slow failover is worth a check.
+pub(super) const SLOW_FAILOVER: &str =
+    "If a failover takes longer than the ttl, the holders lose their locks.";
+
+/// The check if the answer to a command lacks what was asked for.
+pub(super) fn untold(subject: Subject, command: &str) -> Check {
+    subject.unknown(format!("`{command}` does not tell"), "ask whoever runs this server")
+}
+
 /// The check for a question that this user asked by `command`.
 pub(super) fn unanswered(subject: Subject, gap: &Gap, user: &str, command: &str) -> Check {
     let right = match command {

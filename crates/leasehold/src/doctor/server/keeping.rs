@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::gap::unanswered;
+use super::gap::{unanswered, untold};
 use super::strict::{YES_IN_ALL_URLS, is_in_cluster, stays_strict, switch_on};
 use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
@@ -159,6 +159,6 @@ pub(super) fn restart(facts: &Facts, ttl: Ttl) -> Check {
 pub(super) fn no_info(subject: Subject, facts: &Facts) -> Check {
     match &facts.info {
         Err(gap) => unanswered(subject, gap, facts.user(), "INFO"),
-        Ok(_) => subject.unknown("`INFO` does not tell", "ask whoever runs this server"),
+        Ok(_) => untold(subject, "INFO"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::gap::unanswered;
+use super::gap::{SLOW_FAILOVER, unanswered};
 use super::keeping::no_info;
 use super::strict::is_in_cluster;
 use crate::core::ttl::Ttl;
@@ -31,10 +31,7 @@ const VIEWS: Subject = Subject {
     why: "If sentinels name two primaries, both may grant the same lock to different clients.",
 };
 
-const DOWN_AFTER: Subject = Subject {
-    id: "down-after",
-    why: "If a failover takes longer than the ttl, the holders lose their locks.",
-};
+const DOWN_AFTER: Subject = Subject { id: "down-after", why: SLOW_FAILOVER };
 
 /// The lag of a replica, in seconds, that is worth a warning. A replica reports each second.
 const LAG_MAX: u64 = 2;

@@ -4,7 +4,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::store::Named;
 use crate::store::redis::Connector as _;
 use crate::store::redis::examine::place;
-use crate::store::redis::examine::rights::{CLUSTER, DOCTOR, HINTS, LINE, LOCK, TOOLS};
+use crate::store::redis::examine::rights::{CLUSTER, DOCTOR, HINTS, LINE, LOCK, SHARDS, TOOLS};
 
 /// Writes the command that makes a user for the locks whose names begin with `prefix`: one for each
 /// URL of a server. It needs Redis 7 or Valkey. The word `PASSWORD` stands for the password.
@@ -37,7 +37,7 @@ pub fn acl_rules(urls: &[impl AsRef<str>], prefix: &str) -> Result<Vec<String>, 
             rights.push("+waitaof");
         }
         if !connector.seeds().is_empty() {
-            rights.push(CLUSTER);
+            rights.extend([SHARDS, CLUSTER]);
         }
         if place.db != 0 {
             rights.push("+select");
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(rules.len(), 1);
         assert!(rules[0].contains(" ~* ") && !rules[0].contains("select"), "{rules:?}");
         let rules = acl_rules(&["redis+cluster://h,i"], "app:").expect("a rule");
-        assert!(rules[0].ends_with(CLUSTER), "{rules:?}");
+        assert!(rules[0].ends_with(&format!("{SHARDS} {CLUSTER}")), "{rules:?}");
         for bad in ["a b", "a*", "{a", "a\n", "ü"] {
             assert_eq!(acl_rules(&[url], bad).expect_err(bad).kind(), ErrorKind::Config);
         }

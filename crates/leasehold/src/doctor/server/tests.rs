@@ -246,6 +246,7 @@ fn a_right_that_is_missing_is_named_with_the_rule_that_gives_it() {
         (|it| it.message = Ok(false), "wake-up", Warn, "did not arrive"),
         (|it| it.message = Err(Gap::Denied), "wake-up", Warn, "+publish +subscribe"),
         (|it| it.message = Err(Gap::DeniedChannel), "wake-up", Warn, "&:lh:inbox:*"),
+        (|it| it.shard_channels = Err(Gap::Denied), "wake-up", Warn, "+spublish +ssubscribe"),
         (|it| it.leftovers = Err(Gap::Denied), "leftovers", Unknown, "ACL SETUSER app +scan"),
         (|it| it.leftovers = Err(Gap::DeniedKey), "leftovers", Unknown, "by --namespace"),
         (|it| it.clock = Err(Gap::Denied), "clock", Unknown, "ACL SETUSER app +time"),

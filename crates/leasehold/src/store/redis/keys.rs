@@ -105,6 +105,19 @@ pub(super) fn client_of_inbox(channel: &str) -> Option<ClientId> {
     ClientId::new(channel.strip_prefix(INBOX)?)
 }
 
+/// The shard channel on which a client receives the hints of one node of a cluster. It is in the
+/// slot of the number `tag`.
+pub(super) fn shard_inbox(tag: u32, client: &ClientId) -> String {
+    format!("{INBOX}{{{tag}}}{}", client.as_str())
+}
+
+/// The tag and the client of a shard channel.
+pub(super) fn client_of_shard_inbox(channel: &str) -> Option<(u32, ClientId)> {
+    let (tag, client) = channel.strip_prefix(INBOX)?.strip_prefix('{')?.split_once('}')?;
+    let (tag, client) = (tag.parse().ok()?, ClientId::new(client)?);
+    (shard_inbox(tag, &client) == channel).then_some((tag, client))
+}
+
 /// Adds the key of a client's record.
 pub(super) fn add_record(command: Command, client: &ClientId) -> Command {
     command.joined(&[RECORD, client.as_str()])
@@ -316,6 +329,22 @@ mod tests {
                 }
             }
         }
+
+        #[test]
+        fn a_shard_channel_is_in_the_slot_of_its_tag_and_leads_back_to_its_client(
+            tag in any::<u32>(), client in client(), text in name(),
+        ) {
+            let channel = shard_inbox(tag, &client);
+            prop_assert_eq!(slot(&channel), slot(&tag.to_string()));
+            prop_assert_eq!(client_of_inbox(&channel), None);
+            prop_assert_eq!(client_of_shard_inbox(&inbox(&client)), None);
+            for channel in [channel.clone(), format!("{INBOX}{{{tag}}}{text}"), text] {
+                if let Some((tag, client)) = client_of_shard_inbox(&channel) {
+                    prop_assert_eq!(shard_inbox(tag, &client), channel);
+                }
+            }
+            prop_assert_eq!(client_of_shard_inbox(&channel), Some((tag, client)));
+        }
     }
 
     #[test]
@@ -347,6 +376,12 @@ mod tests {
         assert_eq!(client_of_inbox(&inbox(&client)), Some(client));
         for other in ["", ":lh:inbox:", ":lh:inbox:short", "inbox:DDDDDDDDDDDD"] {
             assert_eq!(client_of_inbox(other), None, "{other}");
+        }
+        let client = ClientId::from_random([3; ClientId::CHARS]);
+        assert_eq!(shard_inbox(7, &client), ":lh:inbox:{7}DDDDDDDDDDDD");
+        for tag in ["", "07", "+7", "-7", " 7", "4294967296", "x"] {
+            let other = format!(":lh:inbox:{{{tag}}}DDDDDDDDDDDD");
+            assert_eq!(client_of_shard_inbox(&other), None, "{other}");
         }
     }
 }

@@ -182,7 +182,7 @@ impl RedisStore {
             shared.records.write_if_due(client, shared.servers.asks());
         }
         let ask = Ask { note: None, line: Line::None, ..ask };
-        let request = Scripted::ask(ask.clone()).on(&terms);
+        let request = Scripted::new(Step::Acquire(ask.clone())).on(&terms);
         let reply = shared.servers.asks().submit_to_confirm(limit, request);
         async move {
             let key = ask.key.clone();
@@ -198,7 +198,7 @@ impl RedisStore {
                 // The command did not change the key. A repeated request must restart the whole
                 // ttl, so ask in another way.
                 Set::Before => {
-                    let again = Scripted::ask_again(ask).on(&terms);
+                    let again = Scripted::new(Step::Acquire(ask)).again().on(&terms);
                     let again = shared.servers.asks().submit_to_confirm(limit, again);
                     reply = again.await.map_err(named)?;
                 }
@@ -319,7 +319,9 @@ impl Store for RedisStore {
         let inbox = ask.line.place().map(|place| place.inbox.clone());
         let limit = command_limit(ask.ttl);
         let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: ask.claim };
-        let reply = shared.servers.asks().submit_to_confirm(limit, Scripted::ask(ask).on(&terms));
+        let tag = inbox.as_ref().and_then(|inbox| shared.servers.tag(&key, inbox));
+        let request = Scripted::new(Step::Acquire(ask)).on(&terms).heard_at(tag);
+        let reply = shared.servers.asks().submit_to_confirm(limit, request);
         Either::Right(async move {
             let reply = reply.await.map_err(|error| error.with_name(key.as_str()))?;
             let mut answered = reply::acquired(&key, &reply.value)?;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::Either;
+use tokio::sync::Notify;
 
 use super::cluster::Cluster;
 use super::codec::command::Value;
@@ -36,13 +37,15 @@ pub(super) enum Way {
 }
 
 impl Node {
+    /// `stale` wakes the task that reads the map of the cluster, if there is one.
     pub(super) fn new(
         host: &Arc<dyn Host>,
         connector: &Arc<dyn Connector>,
         sinks: &Arc<Sinks>,
+        stale: Option<Arc<Notify>>,
     ) -> Arc<Self> {
         let wire = |home| Wire::new(Arc::clone(host), Arc::clone(connector), home);
-        let hints = Hints::new(Arc::clone(host), Arc::clone(connector), Arc::clone(sinks));
+        let hints = Hints::new(Arc::clone(host), Arc::clone(connector), Arc::clone(sinks), stale);
         Arc::new(Self { asks: wire(Home::Asker), renewals: wire(Home::Host), hints })
     }
 
@@ -69,7 +72,7 @@ impl Servers {
     pub(super) fn new(host: &Arc<dyn Host>, connector: &Arc<dyn Connector>) -> Self {
         let sinks = Arc::<Sinks>::default();
         let which = if connector.seeds().is_empty() {
-            Which::One(Node::new(host, connector, &sinks))
+            Which::One(Node::new(host, connector, &sinks, None))
         } else {
             Which::Cluster(Cluster::new(host, connector, &sinks))
         };
@@ -133,6 +136,14 @@ impl Servers {
     /// Passes a hint to a client of this process.
     pub(super) fn send(&self, inbox: &ClientId, hint: Hint) {
         self.sinks.send(inbox, hint);
+    }
+
+    /// The tag of the shard channel that a place in line should name, if any.
+    pub(super) fn tag(&self, key: &Key, inbox: &ClientId) -> Option<u32> {
+        match &self.which {
+            Which::One(_) => None,
+            Which::Cluster(cluster) => cluster.node_of(key).hints.tag(inbox),
+        }
     }
 
     /// Subscribes to the messages for `inbox`. Every node of a cluster gets all of them.

@@ -1,13 +1,16 @@
 //! Which node of a cluster has which slot, and what nodes say about that.
 
-use crate::store::redis::codec::command::Value;
-use crate::store::redis::keys::SLOTS;
+use crate::store::redis::codec::command::{Digits, Value};
+use crate::store::redis::keys::{SLOTS, slot};
 
 /// The host and the port of a node.
 pub(in crate::store::redis) type Place = (String, u16);
 
 /// The most nodes of a cluster. Redis recommends at most so many.
 const NODES_MAX: usize = 1_000;
+
+/// How many numbers are tried as tags. A node with few slots may have none of them.
+const TAGS_TRIED: u32 = 16_384;
 
 /// The number of no node.
 const NOBODY: u16 = u16::MAX;
@@ -18,12 +21,15 @@ pub(in crate::store::redis) struct Map {
     places: Vec<Place>,
     /// For each slot, the number of its node.
     owners: Vec<u16>,
+    /// For each node, the lowest number whose slot it had when the map was read. Clients agree on
+    /// these, if they have the same map.
+    tags: Vec<Option<u32>>,
 }
 
 impl Map {
     /// Nodes whose slots are not known yet.
     pub(super) fn of_seeds(places: Vec<Place>) -> Self {
-        Self { places, owners: vec![NOBODY; usize::from(SLOTS)] }
+        Self { places, owners: vec![NOBODY; usize::from(SLOTS)], tags: Vec::new() }
     }
 
     /// Reads the answer to `CLUSTER SLOTS` of the node at `asked`. `None` if it is no such answer.
@@ -43,7 +49,29 @@ impl Map {
             let number = map.number_of(place)?;
             map.owners[usize::from(first)..][..owners].fill(number);
         }
+        map.choose_tags();
         Some(map)
+    }
+
+    fn choose_tags(&mut self) {
+        let mut tags = vec![None; self.places.len()];
+        let mut left = tags.len();
+        for number in 0..TAGS_TRIED {
+            if left == 0 {
+                break;
+            }
+            let owner = self.owner(slot(Digits::of(number.into()).as_str()));
+            if let Some(tag @ None) = owner.and_then(|owner| tags.get_mut(owner)) {
+                *tag = Some(number);
+                left -= 1;
+            }
+        }
+        self.tags = tags;
+    }
+
+    /// The tag of the shard channels of a node.
+    pub(super) fn tag(&self, node: usize) -> Option<u32> {
+        self.tags.get(node).copied().flatten()
     }
 
     pub(in crate::store::redis) fn places(&self) -> &[Place] {
@@ -196,6 +224,9 @@ mod tests {
         let (a, b) = (Some(0), Some(1));
         assert_eq!(owners, [a, a, a, None, None, b, b, None]);
         assert!(!map.is_empty());
+        // The slot of 0 is 13907. 108 is the first number whose slot is at most 100.
+        assert_eq!([0, 1, 2].map(|node| map.tag(node)), [Some(108), Some(0), None]);
+        assert!(slot("108") <= 100 && (0..108_u32).all(|below| slot(&below.to_string()) > 100));
         assert!(Map::read(&Value::Array(vec![]), &asked()).expect("a map").is_empty());
     }
 

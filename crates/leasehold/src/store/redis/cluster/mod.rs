@@ -22,8 +22,8 @@ mod reading;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub(super) struct Cluster {
     /// Wakes the task that reads the map.
     stale: Arc<Notify>,
     watched: OnceLock<()>,
+    /// How many nodes were ever met.
+    met: AtomicU64,
 }
 
 struct State {
@@ -83,6 +85,8 @@ struct State {
 struct Member {
     place: Arc<Place>,
     node: Arc<Node>,
+    /// Differs from that of every other node.
+    number: u64,
 }
 
 impl Cluster {
@@ -108,6 +112,7 @@ impl Cluster {
             reading: Mutex::default(),
             stale: Arc::new(Notify::new()),
             watched: OnceLock::new(),
+            met: AtomicU64::new(0),
         };
         let mut state = cluster.state();
         let places = state.map.places().to_vec();
@@ -217,8 +222,10 @@ impl Cluster {
         let (host, port) = &place;
         let connector = self.connector.node(host, *port);
         let connector = connector.unwrap_or_else(|| Arc::clone(&self.connector));
-        let node = Node::new(&self.host, &connector, &self.sinks);
-        Member { place: Arc::new(place), node }
+        let stale = Some(Arc::clone(&self.stale));
+        let node = Node::new(&self.host, &connector, &self.sinks, stale);
+        let number = self.met.fetch_add(1, Ordering::Relaxed);
+        Member { place: Arc::new(place), node, number }
     }
 
     /// The primaries.
@@ -232,12 +239,9 @@ impl Cluster {
         self.state().owner(slot(key.as_str())).node
     }
 
-    /// A number for the node that has the slot of this lock. It stays when the map is read again.
+    /// The number of the node that has the slot of this lock. It stays when the map is read again.
     pub(super) fn shard(&self, key: &Key) -> u64 {
-        let place = self.state().owner(slot(key.as_str())).place;
-        let mut hasher = DefaultHasher::new();
-        place.hash(&mut hasher);
-        hasher.finish()
+        self.state().owner(slot(key.as_str())).number
     }
 
     /// Subscribes to the messages for `inbox` at any node: each gets all of them.

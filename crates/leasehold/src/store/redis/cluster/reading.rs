@@ -161,6 +161,9 @@ impl Cluster {
         });
         let members: Vec<_> = members.collect();
         members.iter().for_each(Member::forget_counters);
+        for (number, member) in members.iter().enumerate() {
+            member.node.hints.live_at(map.tag(number));
+        }
         state.first = keep(&members).unwrap_or_default();
         let old = std::mem::replace(&mut state.members, members);
         state.map = map;

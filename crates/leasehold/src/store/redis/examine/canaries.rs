@@ -150,6 +150,18 @@ pub(super) async fn message(
     }
 }
 
+/// Subscribes to a shard channel on a second connection, and publishes to it.
+pub(super) async fn shard_channels(
+    line: &mut Line,
+    connector: &dyn Connector,
+    (host, ends): (&Arc<dyn Host>, Moment),
+    channel: &str,
+) -> Answer<()> {
+    let mut listening = Line::open(connector, host, ends).await.map_err(|_| Gap::Silent)?;
+    listening.ask(Command::new("SSUBSCRIBE").arg(channel)).await?;
+    line.ask(Command::new("SPUBLISH").arg(channel).arg("canary")).await.map(drop)
+}
+
 /// Keeps a name as an example, if there are not enough of them.
 fn keep(names: &mut Vec<String>, name: &str) {
     if names.len() < NAMES_MAX {

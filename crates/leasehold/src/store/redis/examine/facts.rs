@@ -73,6 +73,8 @@ pub(crate) struct Facts {
     pub(crate) missing: Vec<&'static str>,
     /// Whether a message arrived on the channel that it was published to.
     pub(crate) message: Answer<bool>,
+    /// Whether the user may use shard channels, at a node of a cluster.
+    pub(crate) shard_channels: Answer<()>,
     /// How many replicas confirmed the write.
     pub(crate) wait: Answer<i64>,
     /// How many disks of this server confirmed the write, and how long that took.
@@ -246,6 +248,7 @@ impl Facts {
             release_without_script: None,
             missing: Vec::new(),
             message: Err(Gap::NotAsked),
+            shard_channels: Err(Gap::NotAsked),
             wait: Err(Gap::NotAsked),
             fsync: Err(Gap::NotAsked),
             epoch: Err(Gap::NotAsked),

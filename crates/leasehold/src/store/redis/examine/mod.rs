@@ -246,6 +246,10 @@ impl Patient {
         let channel = format!(":lh:inbox:{}", self.canary);
         let until = (&self.host, self.ends);
         self.facts.message = canaries::message(line, &*self.connector, until, &channel).await;
+        if self.facts.membership.is_some() {
+            self.facts.shard_channels =
+                canaries::shard_channels(line, &*self.connector, until, &channel).await;
+        }
         self.facts.powers = rights::powers(line, self.facts.user()).await;
         self.facts.leftovers = canaries::leftovers(line, self.namespace()).await;
         if let Ok(readings) = &mut self.facts.clock

@@ -12,6 +12,8 @@ pub(crate) const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incr
 pub(crate) const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscore +hdel";
 /// The further rights to be woken.
 pub(crate) const HINTS: &str = "+publish +subscribe";
+/// The further rights to be woken without a message to all nodes of a cluster.
+pub(crate) const SHARDS: &str = "+spublish +ssubscribe +sunsubscribe";
 /// The further rights to list and inspect locks.
 pub(crate) const TOOLS: &str = "+scan +mget +zmscore";
 /// The further rights to use a cluster.
@@ -190,7 +192,7 @@ mod tests {
     fn the_rights_stand_in_the_guarantees() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
         let guarantees = std::fs::read_to_string(path).expect("the page is there");
-        for rights in [LOCK, LINE, HINTS, TOOLS, DOCTOR] {
+        for rights in [LOCK, LINE, HINTS, SHARDS, TOOLS, DOCTOR] {
             let is_there = guarantees.contains(&format!("`{rights}`"));
             assert!(is_there, "`{rights}` is not documented");
         }

@@ -98,9 +98,16 @@ struct Open {
     /// Requests that are not written yet.
     out: Vec<u8>,
     /// The callers that wait for answers, the first one first.
-    waiting: VecDeque<oneshot::Sender<Frame>>,
+    waiting: VecDeque<Waiting>,
     /// Wakes the task that takes messages, which also writes.
     writer: Option<Waker>,
+}
+
+/// A caller that waits for an answer.
+struct Waiting {
+    answering: oneshot::Sender<Frame>,
+    /// The shard channel that it unsubscribes from. Servers say unasked, too, that one has ended.
+    leaves: Option<String>,
 }
 
 impl Default for Asked {
@@ -116,11 +123,19 @@ impl Asked {
 
     /// Adds a request.
     fn add(&self, command: &Command) -> Result<oneshot::Receiver<Frame>, Error> {
+        self.add_to_leave(command, None)
+    }
+
+    fn add_to_leave(
+        &self,
+        command: &Command,
+        leaves: Option<String>,
+    ) -> Result<oneshot::Receiver<Frame>, Error> {
         let (answering, answer) = oneshot::channel();
         let mut state = self.lock();
         let open = state.as_mut().ok_or_else(gone)?;
         codec::write(command, &mut open.out);
-        open.waiting.push_back(answering);
+        open.waiting.push_back(Waiting { answering, leaves });
         let writer = open.writer.take();
         drop(state);
         if let Some(writer) = writer {
@@ -141,12 +156,19 @@ impl Asked {
     fn answer(&self, frame: Frame) -> bool {
         let first = self.lock().as_mut().and_then(|open| open.waiting.pop_front());
         match first {
-            Some(answering) => {
+            Some(Waiting { answering, .. }) => {
                 let _gave_up = answering.send(frame);
                 true
             }
             None => false,
         }
+    }
+
+    /// Whether the oldest request is to unsubscribe from this shard channel.
+    fn leaves(&self, channel: &str) -> bool {
+        let state = self.lock();
+        let first = state.as_ref().and_then(|open| open.waiting.front());
+        first.is_some_and(|first| first.leaves.as_deref() == Some(channel))
     }
 }
 
@@ -194,6 +216,42 @@ impl Channels {
             Frame::Array(_) => Ok(()),
             _ => Err(gone()),
         }
+    }
+
+    /// Subscribes to a shard channel. Ends when the server has confirmed or refused it. Returns
+    /// the text of a refusal.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the connection is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Like [`add`](Self::add).
+    pub(super) async fn add_shard(&mut self, channel: &str) -> Result<Result<(), String>, Error> {
+        let answer = self.asked.add(&Command::new("SSUBSCRIBE").arg(channel))?;
+        match answer.await.map_err(|_| gone())? {
+            Frame::Array(_) => Ok(Ok(())),
+            Frame::Error(text) => Ok(Err(text)),
+            _ => Err(gone()),
+        }
+    }
+
+    /// Unsubscribes from a shard channel. A refusal does not matter: messages that nobody wants are
+    /// ignored.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the connection is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the channel subscribed.
+    pub(super) async fn leave_shard(&mut self, channel: &str) -> Result<(), Error> {
+        let command = Command::new("SUNSUBSCRIBE").arg(channel);
+        let answer = self.asked.add_to_leave(&command, Some(channel.to_owned()))?;
+        answer.await.map_err(|_| gone())?;
+        Ok(())
     }
 
     /// Whether the server reports changes of the keys that [`track`](Self::track) names.
@@ -254,6 +312,13 @@ impl Messages {
                     true
                 }
                 Ok(Some(Heard::Answer(frame))) => self.asked.answer(frame),
+                Ok(Some(Heard::Left(channel))) if self.asked.leaves(&channel) => {
+                    self.asked.answer(Frame::Nil)
+                }
+                Ok(Some(Heard::Left(channel))) => {
+                    self.news.push_back(News::Left(channel));
+                    true
+                }
                 Ok(Some(Heard::Nothing)) => true,
                 Ok(Some(Heard::Nonsense)) | Err(_) => false,
                 // Only now, so that messages that nobody takes stay with the server.
@@ -311,6 +376,8 @@ pub(in crate::store::redis) enum News {
     Changed(Vec<u8>),
     /// All keys may have changed, and none is tracked any longer.
     AllChanged,
+    /// This shard channel is not subscribed to any more: its slot has left the node.
+    Left(String),
 }
 
 /// A message of a channel.
@@ -329,6 +396,8 @@ enum Heard {
     News(Vec<News>),
     /// The answer to the oldest request.
     Answer(Frame),
+    /// This shard channel is not subscribed to any more, asked or not.
+    Left(String),
     /// A value to ignore.
     Nothing,
     /// Invalid data. Nothing after it can be trusted.
@@ -339,9 +408,10 @@ enum Heard {
 ///
 /// | value | it is |
 /// |---|---|
-/// | `message`, as an array (RESP2) or a push (RESP3) | news |
+/// | `message` or `smessage`, as an array (RESP2) or a push (RESP3) | news |
 /// | `invalidate`, a push with keys, or with nothing for all keys | news |
-/// | `subscribe`, as an array or a push | an answer |
+/// | `subscribe` or `ssubscribe`, as an array or a push | an answer |
+/// | `sunsubscribe`, as an array or a push | an answer if that was asked for, otherwise news |
 /// | another push | ignored, as RESP3 demands |
 /// | another array | invalid |
 /// | anything else | an answer |
@@ -352,9 +422,10 @@ fn heard(frame: Frame) -> Heard {
     };
     let kind = if let Some(Frame::Bytes(kind)) = frames.first() { kind.as_slice() } else { b"" };
     match (kind, is_push) {
-        (b"message", _) => published(frames.split_off(1)),
+        (b"message" | b"smessage", _) => published(frames.split_off(1)),
         (b"invalidate", true) => changed(frames.split_off(1)),
-        (b"subscribe", _) => Heard::Answer(Frame::Array(frames)),
+        (b"subscribe" | b"ssubscribe", _) => Heard::Answer(Frame::Array(frames)),
+        (b"sunsubscribe", _) => left(frames.split_off(1)),
         (_, true) => Heard::Nothing,
         (_, false) => Heard::Nonsense,
     }
@@ -368,6 +439,16 @@ fn published(frames: Vec<Frame>) -> Heard {
     String::from_utf8(channel).map_or(Heard::Nothing, |channel| {
         Heard::News(vec![News::Published(Message { channel, payload })])
     })
+}
+
+fn left(frames: Vec<Frame>) -> Heard {
+    match <[Frame; 2]>::try_from(frames) {
+        Ok([Frame::Bytes(channel), _]) => {
+            String::from_utf8(channel).map_or(Heard::Nothing, Heard::Left)
+        }
+        Ok(_) => Heard::Nothing,
+        Err(_) => Heard::Nonsense,
+    }
 }
 
 fn changed(frames: Vec<Frame>) -> Heard {

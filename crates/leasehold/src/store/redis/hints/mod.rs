@@ -4,38 +4,39 @@
 //! client still takes hints. After every subscription, its client is told [`Hint::Missed`], because
 //! nobody received earlier messages.
 //!
+//! At a node of a cluster, each client listens to a shard channel too, see [`shards`].
+//!
 //! Holders with other client software publish nothing. If the server can track keys, it is asked on
 //! the same connection to report changes of their keys.
 
 pub(super) mod listen;
 mod message;
+mod running;
+mod shards;
 mod tracked;
 mod tries;
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use self::listen::{Channels, Message, Messages, News, Subscriber, establish, log_in};
+use self::listen::{Message, News};
+use self::running::Running;
+use self::shards::{Refused, Shards};
 use self::tracked::Tracked;
-use self::tries::{Tries, no_messages};
-use super::connector::{Connector, Stream};
+use super::connector::Connector;
 use super::keys;
 use super::wire::serving::Home;
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;
-use crate::host::{Host, random_u32};
+use crate::host::Host;
+use crate::store::Hint;
 use crate::store::sinks::Sinks;
-use crate::store::{Hint, within};
-
-/// The time limit for connecting, and for each subscription.
-const STEP_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long after the end of a runtime the connection is opened again on the host's thread.
 const GOES_ON_AFTER: Duration = Duration::from_millis(100);
@@ -54,6 +55,8 @@ pub(super) struct Hints {
     /// Whether every message that hands a key over needs to be confirmed.
     confirms: bool,
     sinks: Arc<Sinks>,
+    /// Wakes the task that reads the map of the cluster. `None` without a cluster.
+    stale: Option<Arc<Notify>>,
     state: Mutex<State>,
     /// Wakes the task: there is a new inbox or a key to track, or the store is gone.
     news: Arc<Notify>,
@@ -73,6 +76,7 @@ struct State {
     denied_until: Option<Moment>,
     /// `None` if the server does not report changed keys.
     tracked: Option<Tracked>,
+    shards: Shards,
 }
 
 impl State {
@@ -82,6 +86,7 @@ impl State {
         self.running = false;
         self.inboxes.clear();
         self.tracked = None;
+        self.shards.disconnected();
     }
 }
 
@@ -91,17 +96,25 @@ enum Listening {
     Confirmed,
 }
 
+/// A channel to subscribe to.
+enum Wanted {
+    Inbox(ClientId),
+    Shard(ClientId, u32),
+}
+
 impl Hints {
     pub(super) fn new(
         host: Arc<dyn Host>,
         connector: Arc<dyn Connector>,
         sinks: Arc<Sinks>,
+        stale: Option<Arc<Notify>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             host,
             confirms: connector.access().terms.confirm,
             connector,
             sinks,
+            stale,
             state: Mutex::default(),
             news: Arc::new(Notify::new()),
             has_tracked: AtomicBool::new(false),
@@ -126,6 +139,8 @@ impl Hints {
         }
         if !state.inboxes.contains_key(inbox) {
             state.inboxes.insert(inbox.clone(), Listening::Wanted);
+            self.news.notify_one();
+        } else if state.shards.wanted(inbox, self.host.now()).is_some() {
             self.news.notify_one();
         }
         if std::mem::replace(&mut state.running, true) {
@@ -169,15 +184,74 @@ impl Hints {
         self.state.lock().expect("nothing panics while it holds the state of the hints")
     }
 
-    fn next_wanted(&self) -> Option<ClientId> {
-        let state = self.state();
-        let wanted = state.inboxes.iter().find(|(_, listening)| **listening == Listening::Wanted);
-        wanted.map(|(inbox, _)| inbox.clone())
+    /// The node is in the map of its cluster with this tag, see [`shards`].
+    pub(super) fn live_at(&self, tag: Option<u32>) {
+        if self.state().shards.live_at(tag) {
+            self.news.notify_one();
+        }
+    }
+
+    /// The tag of the shard channel that a place of this client should name, if any.
+    pub(super) fn tag(&self, inbox: &ClientId) -> Option<u32> {
+        self.stale.as_ref()?;
+        self.state().shards.named(inbox, self.host.now())
+    }
+
+    fn next_wanted(&self) -> Option<Wanted> {
+        let (state, now) = (self.state(), self.host.now());
+        state.inboxes.iter().find_map(|(inbox, listening)| {
+            // First the shard channel, so that the requests after `Missed` name it.
+            match state.shards.wanted(inbox, now) {
+                Some(tag) => Some(Wanted::Shard(inbox.clone(), tag)),
+                None if *listening == Listening::Wanted => Some(Wanted::Inbox(inbox.clone())),
+                None => None,
+            }
+        })
     }
 
     fn confirmed(&self, inbox: &ClientId) {
         self.state().inboxes.insert(inbox.clone(), Listening::Confirmed);
         self.sinks.send(inbox, Hint::Missed);
+    }
+
+    /// A shard channel is subscribed to. If it replaces another one, the client asks again: its
+    /// places name the old one. Returns the tag of the channel to leave.
+    fn shard_confirmed(&self, inbox: &ClientId, tag: u32) -> Option<u32> {
+        let mut state = self.state();
+        let old = state.shards.confirmed(inbox, tag);
+        let listens = state.inboxes.get(inbox) == Some(&Listening::Confirmed);
+        drop(state);
+        if listens {
+            self.sinks.send(inbox, Hint::Missed);
+        }
+        old
+    }
+
+    /// The node refused a shard channel. The client listens to its inbox alone.
+    fn shard_refused(&self, refused: Refused) {
+        if self.state().shards.refused(refused, self.host.now()) {
+            tracing::warn!(
+                server = self.connector.label(),
+                "no right to shard channels; wake-ups go through all nodes of the cluster"
+            );
+        }
+        if refused == Refused::Elsewhere {
+            self.map_is_stale();
+        }
+    }
+
+    /// The node ended the subscription of this shard channel.
+    fn shard_left(&self, channel: &str) {
+        let left = keys::client_of_shard_inbox(channel);
+        if left.is_some_and(|(tag, inbox)| self.state().shards.left(&inbox, tag)) {
+            self.map_is_stale();
+        }
+    }
+
+    fn map_is_stale(&self) {
+        if let Some(stale) = &self.stale {
+            stale.notify_one();
+        }
     }
 
     /// Starts without tracked keys, because a new connection has none.
@@ -211,14 +285,17 @@ impl Hints {
                     self.changed(&key);
                 }
             }
+            News::Left(channel) => self.shard_left(&channel),
         }
     }
 
     fn take_message(&self, message: &Message) {
-        let Some(inbox) = keys::client_of_inbox(&message.channel) else { return };
+        let channel = message.channel.as_str();
+        let of_shard = || keys::client_of_shard_inbox(channel).map(|(_, inbox)| inbox);
+        let Some(inbox) = keys::client_of_inbox(channel).or_else(of_shard) else { return };
         match message::hint(&message.payload) {
             Some(hint) => self.sinks.send(&inbox, self.as_far_as_believed(hint)),
-            None => tracing::debug!(channel = message.channel, "a message that is no hint"),
+            None => tracing::debug!(channel, "a message that is no hint"),
         }
     }
 
@@ -246,6 +323,7 @@ impl Hints {
 
     fn disconnect(&self, state: &mut State) -> bool {
         state.tracked = None;
+        state.shards.disconnected();
         state.inboxes.retain(|inbox, listening| {
             *listening = Listening::Wanted;
             self.sinks.has(inbox)
@@ -313,181 +391,6 @@ impl Hints {
 impl Drop for Hints {
     fn drop(&mut self) {
         self.news.notify_one();
-    }
-}
-
-/// The task behind the connection. It does not keep [`Hints`] alive.
-struct Running {
-    hints: Weak<Hints>,
-    news: Arc<Notify>,
-    has_ended: bool,
-}
-
-impl Running {
-    async fn run(mut self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
-        self.listen(host, connector).await;
-        self.has_ended = true;
-    }
-
-    async fn listen(&self, host: Arc<dyn Host>, connector: Arc<dyn Connector>) {
-        let mut tries = Tries::default();
-        loop {
-            let stream = within(Arc::clone(&host), STEP_LIMIT, log_in(&*connector)).await;
-            let is_let_in = stream.is_ok();
-            let ended = match stream {
-                Ok(stream) => self.serve(&host, stream, &mut tries).await,
-                Err(error) => Ended::Failed(error),
-            };
-            let Some(hints) = self.hints.upgrade() else { return };
-            match ended {
-                Ended::StoreGone => return,
-                Ended::Failed(error)
-                    if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) =>
-                {
-                    return hints.denied(&error);
-                }
-                _ if is_let_in && tries.is_vain() => return hints.denied(&no_messages()),
-                Ended::Disconnected => tracing::debug!("the connection for hints ended"),
-                Ended::Failed(error) => {
-                    tracing::debug!(%error, "no connection for hints; waiters poll until it is \
-                                             back");
-                }
-            }
-            if !hints.disconnected() {
-                return;
-            }
-            drop(hints);
-            let pause = tries.pause(random_u32(&*host));
-            host.sleep_until(host.now() + pause).await;
-        }
-    }
-
-    /// Listens until the connection or the store is gone.
-    async fn serve(
-        &self,
-        host: &Arc<dyn Host>,
-        stream: Box<dyn Stream>,
-        tries: &mut Tries,
-    ) -> Ended {
-        let established = within(Arc::clone(host), STEP_LIMIT, establish(stream)).await;
-        let Subscriber { mut channels, mut messages } = match established {
-            Ok(subscriber) => subscriber,
-            Err(error) => return Ended::Failed(error),
-        };
-        if let Some(hints) = self.hints.upgrade() {
-            hints.connected(channels.tracks());
-        }
-        loop {
-            let asked = self.ask(host, &mut channels, &mut messages, tries).await;
-            if let Err(ended) = asked {
-                return ended;
-            }
-            if self.hints.strong_count() == 0 {
-                return Ended::StoreGone;
-            }
-            tokio::select! {
-                biased;
-                news = messages.next() => match news {
-                    Some(news) => self.take(news),
-                    None => return Ended::Disconnected,
-                },
-                () = self.news.notified() => {}
-            }
-        }
-    }
-
-    /// Asks the server for all wanted inboxes and keys.
-    async fn ask(
-        &self,
-        host: &Arc<dyn Host>,
-        channels: &mut Channels,
-        messages: &mut Messages,
-        tries: &mut Tries,
-    ) -> Result<(), Ended> {
-        while let Some(inbox) = self.next_wanted() {
-            let channel = keys::inbox(&inbox);
-            let added = channels.add(&channel);
-            self.attend(messages, within(Arc::clone(host), STEP_LIMIT, added)).await?;
-            tries.worked();
-            if let Some(hints) = self.hints.upgrade() {
-                hints.confirmed(&inbox);
-                if hints.is_overgrown() {
-                    // A new connection listens only for the clients that are left.
-                    return Err(Ended::Disconnected);
-                }
-            }
-        }
-        while let Some(key) = self.next_wanted_key() {
-            let tracked = channels.track(key.as_str());
-            match self.attend(messages, within(Arc::clone(host), STEP_LIMIT, tracked)).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    if let Some(hints) = self.hints.upgrade() {
-                        hints.changed(&key);
-                    }
-                }
-                Err(Ended::Failed(error)) if error.kind() != ErrorKind::Unavailable => {
-                    tracing::debug!(%error, "the server does not report changed keys; waiters poll \
-                                             instead");
-                    if let Some(hints) = self.hints.upgrade() {
-                        hints.connected(false);
-                    }
-                }
-                Err(ended) => return Err(ended),
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for an answer and takes messages meanwhile, because the answer comes among them.
-    async fn attend<T>(
-        &self,
-        messages: &mut Messages,
-        asking: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Ended> {
-        let mut asking = pin!(asking);
-        loop {
-            tokio::select! {
-                biased;
-                news = messages.next() => match news {
-                    Some(news) => self.take(news),
-                    None => return Err(Ended::Disconnected),
-                },
-                answer = &mut asking => return answer.map_err(Ended::Failed),
-            }
-        }
-    }
-
-    fn next_wanted(&self) -> Option<ClientId> {
-        self.hints.upgrade()?.next_wanted()
-    }
-
-    fn next_wanted_key(&self) -> Option<Key> {
-        self.hints.upgrade()?.next_wanted_key()
-    }
-
-    fn take(&self, news: News) {
-        if let Some(hints) = self.hints.upgrade() {
-            hints.take(news);
-        }
-    }
-}
-
-/// Why the task stopped listening.
-enum Ended {
-    StoreGone,
-    Disconnected,
-    Failed(Error),
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The runtime of the waiter may be gone, or may have no I/O.
-        if !self.has_ended
-            && let Some(hints) = self.hints.upgrade()
-        {
-            hints.dropped();
-        }
     }
 }
 

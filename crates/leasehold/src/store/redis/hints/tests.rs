@@ -24,7 +24,7 @@ fn inbox() -> ClientId {
 /// The task has decided that nobody wants hints, but it has not ended yet.
 #[test]
 fn who_listens_while_the_task_ends_is_listened_to() {
-    let hints = Hints::new(Arc::new(SystemHost), Arc::new(Silent), Arc::default());
+    let hints = Hints::new(Arc::new(SystemHost), Arc::new(Silent), Arc::default(), None);
     hints.state().running = true;
     let (weak, news) = (Arc::downgrade(&hints), Arc::clone(&hints.news));
     let task = Running { hints: weak, news, has_ended: true };

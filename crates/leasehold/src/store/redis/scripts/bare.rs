@@ -8,6 +8,17 @@
 //! | release | a command that compares and deletes, else a script | that command |
 //!
 //! A renewal prefers the script, because a server out of memory refuses every `SET`.
+//!
+//! [`Abilities`] are the state of a server, on one connection:
+//!
+//! | the server says | it means | from then on |
+//! |---|---|---|
+//! | the answer of a script | scripts are allowed | locks are acquired by a command |
+//! | that a script is refused | scripts are refused | only commands do the steps |
+//! | that it does not know `SET` with `NX` and `GET` | it is older than Redis 7.0 | scripts acquire |
+//! | that a probe found no key | it has this command | the command releases |
+//! | that it knows neither probe | it has no such command | scripts release |
+//! | that it does not know the command any more | - | it is probed again |
 
 use super::call::{millis, set};
 use super::native::{self, CompareAndDelete, Found};
@@ -16,13 +27,63 @@ use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
-use crate::store::redis::wire::known::{Known, PlainAsk};
+use crate::store::redis::wire::known::Known;
 use crate::store::{Claim, OnRelease, Renewal};
 
-/// What a step remembers of its earlier tries. The server's side is in [`Known`].
+/// What a server does for locks without companion keys, as far as it is known.
+#[derive(Default)]
+pub(in crate::store::redis) struct Abilities {
+    scripts: Scripts,
+    /// Whether the server lacks `SET` with both `NX` and `GET`.
+    lacks_set: bool,
+    native: Native,
+}
+
+/// Whether the server runs scripts for this user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Scripts {
+    /// A command could take a lock that nobody can release, unless there is one for that too.
+    #[default]
+    Untried,
+    Allowed,
+    Refused,
+}
+
+/// Whether a command releases a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Native {
+    #[default]
+    Unasked,
+    Asked,
+    Answered(Found),
+}
+
+impl Abilities {
+    /// The server ran a script.
+    pub(super) const fn allows_scripts(&mut self) {
+        self.scripts = Scripts::Allowed;
+    }
+
+    fn native(&self) -> Option<CompareAndDelete> {
+        match self.native {
+            Native::Answered(Found::Command(native)) => Some(native),
+            _ => None,
+        }
+    }
+
+    fn was_probed(&mut self, found: Found) {
+        self.native = match (found, self.native) {
+            (Found::Unknown, Native::Answered(before)) => Native::Answered(before),
+            (Found::Unknown, Native::Unasked | Native::Asked) => Native::Unasked,
+            (found, _) => Native::Answered(found),
+        };
+    }
+}
+
+/// What a step remembers of its earlier tries. The server's side is in [`Abilities`].
 #[derive(Default)]
 pub(super) struct Bare {
-    /// Whether the lock is one without companion keys.
+    /// Whether the lock is one without companion keys, and commands may do the step.
     is_bare: bool,
     /// Whether the owner has the key already, so that only its time to live is restarted.
     is_again: bool,
@@ -31,9 +92,8 @@ pub(super) struct Bare {
     has_probed: bool,
     /// The command for a release, even at a server of which nothing is known.
     native: Option<CompareAndDelete>,
-    /// Whether scripts were refused, and whether the commands in their place were refused too.
+    /// Whether scripts were refused.
     without_scripts: bool,
-    without_commands: bool,
     /// How many milliseconds the lock has left, once the server has said so.
     left: Option<u64>,
 }
@@ -63,12 +123,12 @@ impl Bare {
     }
 
     /// The owner has the key already.
-    pub(super) const fn again(self) -> Self {
-        Self { is_again: true, ..self }
+    pub(super) const fn again(&mut self) {
+        self.is_again = true;
     }
 
-    /// Only a script can do the step: a command cannot check whether a strict server has forgotten
-    /// its leases.
+    /// Only a script can do the step. For example, a command cannot check whether a strict server
+    /// has forgotten its leases.
     pub(super) const fn needs_script(&mut self) {
         self.is_bare = false;
     }
@@ -76,16 +136,18 @@ impl Bare {
     /// The command that does the step without a script, if there is one.
     pub(super) fn command(&mut self, step: &Step, known: &Known) -> Option<Command> {
         self.sent = Sent::Script;
-        if !self.is_bare || self.without_commands {
+        if !self.is_bare {
             return None;
         }
-        self.native = known.native().or(self.native);
-        let without_scripts = self.without_scripts || known.refuses_scripts();
+        let server = &known.bare;
+        self.native = server.native().or(self.native);
+        let without_scripts = self.without_scripts || server.scripts == Scripts::Refused;
+        let can_release = server.scripts == Scripts::Allowed || self.native.is_some();
         let (sent, command) = match step {
-            Step::Acquire(ask) if !self.is_again => match (known.plain_ask(), self.native) {
-                (PlainAsk::Command, _) | (PlainAsk::Untried, Some(_)) => (Sent::Set, set(ask)),
-                _ => return None,
-            },
+            Step::Acquire(_) if !self.is_again && (server.lacks_set || !can_release) => {
+                return None;
+            }
+            Step::Acquire(ask) if !self.is_again => (Sent::Set, set(ask)),
             Step::Acquire(ask) if without_scripts => self.renewal(&ask.key, &ask.owner, ask.ttl),
             Step::Renew(Renewal { lease, ttl, .. }) if without_scripts => {
                 self.renewal(&lease.key, &lease.owner, *ttl)
@@ -116,8 +178,12 @@ impl Bare {
     pub(super) fn probes(&mut self, step: &Step, known: &mut Known) -> Vec<Command> {
         let may_need_it = matches!(step, Step::Acquire(_) | Step::Release(..));
         let asks = self.is_bare && may_need_it && self.sent == Sent::Script;
-        if !asks || !(known.is_to_be_probed() || self.without_scripts) {
+        let is_new = known.bare.native == Native::Unasked;
+        if !asks || !(is_new || self.without_scripts) {
             return Vec::new();
+        }
+        if is_new {
+            known.bare.native = Native::Asked;
         }
         self.has_probed = true;
         native::probes(step.key())
@@ -128,7 +194,7 @@ impl Bare {
         if let Found::Command(native) = found {
             self.native = Some(native);
         }
-        known.was_probed(found);
+        known.bare.was_probed(found);
     }
 
     /// Whether the answer says that the server runs scripts.
@@ -158,20 +224,20 @@ impl Bare {
         match self.sent {
             _ if !self.is_bare => return false,
             Sent::Script if native::refuses_scripts(code, text) => {
-                return !self.without_commands && self.may_go_without(step, known);
+                return self.may_go_without(step, known);
             }
-            Sent::Set if is_syntax => known.lacks_plain_ask(),
+            Sent::Set if is_syntax => known.bare.lacks_set = true,
             Sent::Native if is_release => {
                 let refuses = |it: CompareAndDelete| native::refuses(it.name(), code, text);
                 if !self.native.is_some_and(refuses) {
                     return false;
                 }
-                known.lacks_native();
+                known.bare.native = Native::Unasked;
                 self.native = None;
             }
             // The refusal of the script says best what is missing.
-            Sent::Native if is_syntax => self.without_commands = true,
-            Sent::Look if native::refuses("PTTL", code, text) => self.without_commands = true,
+            Sent::Native if is_syntax => self.needs_script(),
+            Sent::Look if native::refuses("PTTL", code, text) => self.needs_script(),
             _ => return false,
         }
         true
@@ -179,10 +245,12 @@ impl Bare {
 
     /// Scripts were refused. Returns whether commands may do the step.
     fn may_go_without(&mut self, step: &Step, known: &mut Known) -> bool {
-        known.denies_scripts();
+        known.bare.scripts = Scripts::Refused;
         self.without_scripts = true;
         let is_renewal = self.is_again || matches!(step, Step::Renew(_));
-        let may_find_one = !self.has_probed && !known.has_no_native();
-        is_renewal || known.native().or(self.native).is_some() || may_find_one
+        let server = &known.bare;
+        let has_none = server.native == Native::Answered(Found::Nothing);
+        let may_find_one = !self.has_probed && !has_none;
+        is_renewal || server.native().or(self.native).is_some() || may_find_one
     }
 }

@@ -13,13 +13,14 @@ use crate::store::redis::wire::known::Strictly;
 use crate::store::{Ask, Claim, LeaseId, OnRelease, PlaceTerms, Renewal, Snapshot};
 
 /// One step at one lock. `cold`: since this client last used it, the fencing counter of the key may
-/// have been lost or set back.
+/// have been lost or set back. `tag`: of the shard channel of the client, if it has one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Call<'a> {
     Acquire {
         ask: &'a Ask,
         cold: bool,
         strictly: Option<&'a Strictly>,
+        tag: Option<u32>,
     },
     Renew {
         renewal: &'a Renewal,
@@ -107,7 +108,9 @@ impl<'a> Call<'a> {
             Self::Acquire { ask, strictly, .. } if self.is_plain() => {
                 strict(command.arg(ask.owner.as_str()).number(millis(ask.ttl)), strictly)
             }
-            Self::Acquire { ask, cold, strictly } => strict(acquire(command, ask, cold), strictly),
+            Self::Acquire { ask, cold, strictly, tag } => {
+                strict(acquire(command, (ask, tag), cold), strictly)
+            }
             Self::Renew { renewal, cold } => command
                 .arg(renewal.lease.owner.as_str())
                 .number(millis(renewal.ttl))
@@ -153,7 +156,7 @@ fn strict(command: Command, strictly: Option<&Strictly>) -> Command {
     command.number(u64::try_from(quarantine).expect("a minute or so"))
 }
 
-fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
+fn acquire(command: Command, (ask, tag): (&Ask, Option<u32>), cold: bool) -> Command {
     let command = command
         .arg(ask.owner.as_str())
         .number(millis(ask.ttl))
@@ -175,8 +178,12 @@ fn acquire(command: Command, ask: &Ask, cold: bool) -> Command {
     };
     let numbers = [millis(waiter_ttl), millis(handed_ttl), ask_no.into()].map(Digits::of);
     let [waiter_ms, handed_ms, ask_no] = numbers.each_ref().map(Digits::as_str);
+    let tag = tag.map(|tag| Digits::of(tag.into()));
+    let tag = tag.as_ref().map_or(["", "", ""], |tag| ["{", tag.as_str(), "}"]);
+    let [open, tag, close] = tag;
+    let inbox = inbox.as_str();
     // One argument, because the server is slower with each one.
-    command.joined(&[stance, waiter_ms, "|", handed_ms, "|", ask_no, "|", inbox.as_str()])
+    command.joined(&[stance, waiter_ms, "|", handed_ms, "|", ask_no, "|", open, tag, close, inbox])
 }
 
 /// Whole milliseconds, rounded up, so that the server never keeps a lease for less than its holder
@@ -230,18 +237,18 @@ mod tests {
         let inbox = ClientId::from_random([1; ClientId::CHARS]);
         let stand = ask(Line::None, None);
         assert_args(
-            Call::Acquire { ask: &stand, cold: false, strictly: None },
+            Call::Acquire { ask: &stand, cold: false, strictly: None, tag: None },
             &["anna", "10000", "1", "0", ""],
         );
         let (waiter_ttl, handed_ttl) = (ttl(3_000), ttl(2_000));
         let join = Line::Join { waiter_ttl, handed_ttl, ask_no: 7, inbox: inbox.clone() };
         assert_args(
-            Call::Acquire { ask: &ask(join, Some("a | b")), cold: true, strictly: None },
+            Call::Acquire { ask: &ask(join, Some("a | b")), cold: true, strictly: None, tag: None },
             &["anna", "10000", "1", "1", "=a | b", "j|3000|2000|7|BBBBBBBBBBBB"],
         );
         let unexplained = Ask { note: Some(Note { client: None, why: None }), ..stand };
         assert_args(
-            Call::Acquire { ask: &unexplained, cold: false, strictly: None },
+            Call::Acquire { ask: &unexplained, cold: false, strictly: None, tag: None },
             &["anna", "10000", "1", "0", "-"],
         );
         assert_args(
@@ -249,8 +256,9 @@ mod tests {
                 ask: &ask(Line::Watch { waiter_ttl, inbox }, None),
                 cold: false,
                 strictly: None,
+                tag: Some(41),
             },
-            &["anna", "10000", "1", "0", "", "w|3000|3000|0|BBBBBBBBBBBB"],
+            &["anna", "10000", "1", "0", "", "w|3000|3000|0|{41}BBBBBBBBBBBB"],
         );
     }
 
@@ -301,7 +309,8 @@ mod tests {
         let command = set(&plain);
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["SET", "a", "anna", "NX", "GET", "PX", "10000"]);
-        let command = Call::Acquire { ask: &plain, cold: false, strictly: None }.by_hash();
+        let command =
+            Call::Acquire { ask: &plain, cold: false, strictly: None, tag: None }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         assert_eq!(args, ["1", "a", "anna", "10000"]);
         let lease = LeaseId { claim: Claim::Plain, ..lease() };
@@ -319,13 +328,14 @@ mod tests {
         let strictly = Strictly { process, strict: Strict::STANDARD };
         let strictly = Some(&strictly);
         let command =
-            Call::Acquire { ask: &ask(Line::None, None), cold: false, strictly }.by_hash();
+            Call::Acquire { ask: &ask(Line::None, None), cold: false, strictly, tag: None }
+                .by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         let keys = [&args[..2], &args[7..8]].concat();
         assert_eq!(keys, ["7", "a", ":lh:epoch"]);
         assert_eq!(args[8..], ["anna", "10000", "1", "0", "", "a1b2", "c3d4", "65000"]);
         let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::None, None) };
-        let command = Call::Acquire { ask: &plain, cold: false, strictly }.by_hash();
+        let command = Call::Acquire { ask: &plain, cold: false, strictly, tag: None }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
         let expected = ["2", "a", ":lh:epoch", "anna", "10000", "a1b2", "c3d4", "65000"];
         assert_eq!(args, expected);

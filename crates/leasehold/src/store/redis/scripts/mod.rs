@@ -11,7 +11,7 @@
 //! | inspect | `INSPECT` | the same |
 //! | list: whether a key is in use | `LIVING` | the same |
 
-mod bare;
+pub(super) mod bare;
 pub(super) mod call;
 pub(super) mod native;
 pub(super) mod reasons;
@@ -103,7 +103,7 @@ impl Script {
 mod tests {
     use super::*;
     use crate::core::line::{GIVES_WAY_FOR, PLACES_MAX, REAPED_MAX};
-    use crate::core::token::FencingToken;
+    use crate::core::token::{ClientId, FencingToken};
     use crate::store::FENCE_IDLE;
 
     #[test]
@@ -117,6 +117,8 @@ mod tests {
             format!("local REAPED = '{REAPED_MAX}'\n"),
             format!("local GIVES_WAY_MS = {}\n", GIVES_WAY_FOR.as_millis()),
             format!("local GIVES_WAY = '{}'\n", GIVES_WAY_FOR.as_millis()),
+            format!("string.sub(inbox, -{})", ClientId::CHARS),
+            format!("#client == {}", ClientId::CHARS),
         ];
         for limit in limits {
             assert!(ACQUIRE.source.contains(&limit), "{limit}");

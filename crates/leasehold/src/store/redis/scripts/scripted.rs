@@ -30,9 +30,15 @@ pub(in crate::store::redis) enum Step {
 }
 
 impl Step {
-    fn call<'a>(&'a self, cold: bool, strictly: Option<&'a Strictly>, wakes: bool) -> Call<'a> {
+    fn call<'a>(
+        &'a self,
+        cold: bool,
+        strictly: Option<&'a Strictly>,
+        wakes: bool,
+        tag: Option<u32>,
+    ) -> Call<'a> {
         match self {
-            Self::Acquire(ask) => Call::Acquire { ask, cold, strictly },
+            Self::Acquire(ask) => Call::Acquire { ask, cold, strictly, tag },
             Self::Renew(renewal) => Call::Renew { renewal, cold },
             Self::Release(lease, on_release) => Call::Release { lease, on_release, cold, wakes },
             Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
@@ -42,7 +48,7 @@ impl Step {
     }
 
     pub(super) fn key(&self) -> &Key {
-        self.call(false, None, false).key()
+        self.call(false, None, false, None).key()
     }
 
     /// The ttl of the lease that the step may grant.
@@ -83,6 +89,8 @@ pub(in crate::store::redis) struct Scripted {
     tries: u32,
     bare: Bare,
     copies: Copies,
+    /// The tag of the shard channel of the client, for a place in line.
+    tag: Option<u32>,
     /// How it was strict on the connection on which it was last sent; `None` if it was not.
     strictly: Option<Strictly>,
 }
@@ -91,7 +99,8 @@ impl Scripted {
     /// A step that a script can do.
     pub(in crate::store::redis) fn new(step: Step) -> Box<Self> {
         let (cold, tries, bare) = (false, 0, Bare::of(&step));
-        Box::new(Self { step, cold, tries, bare, copies: Copies::default(), strictly: None })
+        let copies = Copies::default();
+        Box::new(Self { step, cold, tries, bare, copies, tag: None, strictly: None })
     }
 
     /// Asks for the copies of these terms. The connection decides whether the request is strict: a
@@ -101,16 +110,17 @@ impl Scripted {
         self
     }
 
-    /// An acquire request.
-    pub(in crate::store::redis) fn ask(ask: Ask) -> Box<Self> {
-        Self::new(Step::Acquire(ask))
+    /// Names a shard channel of the client in its place in line. It has to be at the node of the
+    /// lock; elsewhere, the inbox of the client is used.
+    pub(in crate::store::redis) fn heard_at(mut self: Box<Self>, tag: Option<u32>) -> Box<Self> {
+        self.tag = tag;
+        self
     }
 
-    /// An acquire request of an owner that has the key already. It restarts the time to live.
-    pub(in crate::store::redis) fn ask_again(ask: Ask) -> Box<Self> {
-        let asked = Self::new(Step::Acquire(ask));
-        let bare = Bare::of(&asked.step).again();
-        Box::new(Self { bare, ..*asked })
+    /// The owner has the key already, so an acquire request restarts the time to live.
+    pub(in crate::store::redis) fn again(mut self: Box<Self>) -> Box<Self> {
+        self.bare.again();
+        self
     }
 }
 
@@ -123,7 +133,7 @@ impl Scripted {
     fn call(&self) -> Call<'_> {
         let strictly = self.strictly.as_ref();
         let wakes = strictly.is_some() || !self.copies.hand_over();
-        self.step.call(self.cold, strictly, wakes)
+        self.step.call(self.cold, strictly, wakes, self.tag)
     }
 
     /// How the request is strict on a connection. A probe of a quorum never is: it uses a new name,
@@ -200,7 +210,7 @@ impl Request for Scripted {
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
         if self.bare.shows_scripts() {
-            known.allows_scripts();
+            known.bare.allows_scripts();
         }
         if let Some(key) = self.step.counted()
             && reply::has_fencing(answer)
@@ -235,7 +245,8 @@ mod tests {
         let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
         let (claim, owner) = (Claim::Plain, owner.expect("a token"));
         let (ttl, line) = (Ttl::DEFAULT, Line::None);
-        Scripted::ask(Ask { key, owner, claim, ttl, line, note: None, reserve: 0 })
+        let ask = Ask { key, owner, claim, ttl, line, note: None, reserve: 0 };
+        Scripted::new(Step::Acquire(ask))
     }
 
     fn name(request: &mut Scripted, known: &mut Known) -> String {
@@ -267,7 +278,7 @@ mod tests {
         let mut ask = plain();
         for (run_id, replid) in [("a1", "c3"), ("b2", "c3"), ("b2", "d4")] {
             let mut known = strict(run_id, replid);
-            known.allows_scripts();
+            known.bare.allows_scripts();
             let command = ask.command(&mut known);
             let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
             assert_eq!(args[0], "EVAL", "never a bare command");
@@ -333,7 +344,7 @@ mod tests {
     #[test]
     fn a_strict_connection_refuses_what_only_other_connections_may_be_asked() {
         let refused = |ask: &Ask, known: &Known| {
-            Scripted::ask(ask.clone()).refusal(known).map(|error| error.kind())
+            Scripted::new(Step::Acquire(ask.clone())).refusal(known).map(|error| error.kind())
         };
         let Step::Acquire(ask) = plain().step else { panic!("it is one") };
         let ttl = |seconds| Ttl::new(std::time::Duration::from_secs(seconds)).expect("in bounds");

@@ -107,6 +107,43 @@ async fn a_channel_that_is_refused_is_denied_and_the_connection_goes_on() {
     added.expect("confirmed");
 }
 
+/// A server says that a shard channel has ended when the client leaves it, and when its slot leaves
+/// the server.
+#[tokio::test]
+async fn a_shard_channel_that_ends_unasked_is_news_and_one_that_was_left_is_not() {
+    let (mut subscriber, mut server) = subscribed().await;
+    let ended = |channel: &str| format!("*3\r\n$12\r\nsunsubscribe\r\n$1\r\n{channel}\r\n:1\r\n");
+    let serve = async {
+        let replies = [
+            ("*2\r\n$10\r\nSSUBSCRIBE\r\n$1\r\na\r\n", "-MOVED 15495 h:7\r\n".to_owned()),
+            ("*2\r\n$12\r\nSUNSUBSCRIBE\r\n$1\r\na\r\n", ended("b") + &ended("a")),
+            ("*2\r\n$12\r\nSUNSUBSCRIBE\r\n$1\r\nc\r\n", "-NOPERM no\r\n".to_owned() + &ended("a")),
+        ];
+        for (expected, reply) in replies {
+            let mut request = vec![0; expected.len()];
+            server.read_exact(&mut request).await.expect("a request");
+            assert_eq!(request, expected.as_bytes());
+            server.write_all(reply.as_bytes()).await.expect("the client reads");
+        }
+        server.shutdown().await.expect("it is open");
+    };
+    let leave = async {
+        let refused = subscriber.channels.add_shard("a").await.expect("answered");
+        assert_eq!(refused, Err("MOVED 15495 h:7".to_owned()));
+        subscriber.channels.leave_shard("a").await.expect("answered");
+        subscriber.channels.leave_shard("c").await.expect("a refusal does not matter");
+    };
+    let take = async {
+        let mut taken = Vec::new();
+        while let Some(news) = subscriber.messages.next().await {
+            taken.push(news);
+        }
+        taken
+    };
+    let (taken, (), ()) = tokio::join!(take, leave, serve);
+    assert_eq!(taken, ["b", "a"].map(|channel| News::Left(channel.to_owned())));
+}
+
 #[tokio::test]
 async fn a_server_that_tells_of_changed_keys_is_asked_about_them() {
     let (subscriber, mut server) = established(NEW).await;
@@ -244,7 +281,10 @@ fn news_answers_and_nonsense_are_told_apart() {
     let bytes = |text: &str| Frame::Bytes(text.into());
     let subscribed =
         || Heard::Answer(Frame::Array(vec![bytes("subscribe"), bytes("c"), Frame::Int(1)]));
-    let table: [(&[u8], Option<Heard>); 22] = [
+    let shard_subscribed =
+        || Heard::Answer(Frame::Array(vec![bytes("ssubscribe"), bytes("c"), Frame::Int(1)]));
+    let left = || Heard::Left("c".to_owned());
+    let table: [(&[u8], Option<Heard>); 31] = [
         (b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
         (b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
         (b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n", Some(changed(&["a"]))),
@@ -263,6 +303,15 @@ fn news_answers_and_nonsense_are_told_apart() {
         (b"*0\r\n", Some(Heard::Nonsense)),
         (b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", Some(subscribed())),
         (b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", Some(subscribed())),
+        (b">3\r\n$8\r\nsmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
+        (b"*3\r\n$8\r\nsmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
+        (b"*2\r\n$8\r\nsmessage\r\n$1\r\nc\r\n", Some(Heard::Nonsense)),
+        (b">3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n", Some(shard_subscribed())),
+        (b">3\r\n$12\r\nsunsubscribe\r\n$1\r\nc\r\n:0\r\n", Some(left())),
+        (b"*3\r\n$12\r\nsunsubscribe\r\n$1\r\nc\r\n:0\r\n", Some(left())),
+        (b"*3\r\n$12\r\nsunsubscribe\r\n$1\r\n\xff\r\n:0\r\n", Some(Heard::Nothing)),
+        (b">3\r\n$12\r\nsunsubscribe\r\n_\r\n:0\r\n", Some(Heard::Nothing)),
+        (b"*2\r\n$12\r\nsunsubscribe\r\n$1\r\nc\r\n", Some(Heard::Nonsense)),
         (b":1\r\n", None),
         (b"+OK\r\n", None),
         (b"-ERR no\r\n", None),

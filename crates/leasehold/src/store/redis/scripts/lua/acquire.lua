@@ -85,7 +85,9 @@ if holder then
   if not is_new then
     return { 0, lease_left(), ahead(), '', 0 }
   end
-  return { 0, lease_left(), ahead(), client, tell(client, 'w ' .. LOCK) }
+  -- Clients of one node have channels with the same tag.
+  local tag = string.match(inbox, '^{%d+}') or ''
+  return { 0, lease_left(), ahead(), client, tell(tag .. client, 'w ' .. LOCK) }
 end
 if head == UNEXAMINED then
   return { 0, 0, ahead(), '', 0 }

@@ -5,7 +5,7 @@
 -- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why (`=` and the text; `-` for
 --       none; '' if the client says nothing about itself)
 --       and, if the client takes a place: stance|waiter_ttl_ms|handed_ttl_ms|ask_no|inbox, with
---       j (joins) or w (watches) as stance
+--       j (joins) or w (watches) as stance, and CLIENT or {TAG}CLIENT as inbox, see line.lua
 -- replies  fencing token, or 0 for none: granted. A number, since an array takes the server longer
 --            than a command
 --          {1, first, count} granted

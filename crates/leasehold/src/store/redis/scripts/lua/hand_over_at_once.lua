@@ -36,7 +36,13 @@ if heads[1] then
     end
     call('SET', LOCK, head, 'PX', handed_ttl)
     local hint = 'g ' .. ask_no .. ' ' .. fencing .. ' 1 ' .. head .. ' ' .. LOCK
-    local told = redis.pcall('PUBLISH', ':lh:inbox:' .. inbox, hint)
+    local told = 0
+    if string.sub(inbox, 1, 1) == '{' then
+      told = redis.pcall('SPUBLISH', ':lh:inbox:' .. inbox, hint)
+    end
+    if told == 0 or type(told) == 'table' then
+      told = redis.pcall('PUBLISH', ':lh:inbox:' .. string.sub(inbox, -12), hint)
+    end
     if type(told) == 'number' then
       return 2
     end

@@ -11,9 +11,18 @@ local FULL_REAPED_MAX = 100
 local GIVES_WAY_MS = 20
 local GIVES_WAY = '20'
 
--- Publishes a hint to a client. Returns 1 if that is forbidden, which changes nothing else.
-local function tell(client, hint)
-  local told = redis.pcall('PUBLISH', ':lh:inbox:' .. client, hint)
+-- Publishes a hint to an inbox, which is `{TAG}CLIENT` or CLIENT alone. With a tag, the client may
+-- listen to a shard channel, whose messages stay at the nodes of one shard. If nobody got it there,
+-- the hint goes to the channel of the client, which a cluster publishes at all nodes. Returns 1 if
+-- that is forbidden, which changes nothing else.
+local function tell(inbox, hint)
+  local told = 0
+  if string.sub(inbox, 1, 1) == '{' then
+    told = redis.pcall('SPUBLISH', ':lh:inbox:' .. inbox, hint)
+  end
+  if told == 0 or type(told) == 'table' then
+    told = redis.pcall('PUBLISH', ':lh:inbox:' .. string.sub(inbox, -12), hint)
+  end
   return type(told) == 'table' and told.err and 1 or 0
 end
 

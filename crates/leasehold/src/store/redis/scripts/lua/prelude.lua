@@ -10,7 +10,7 @@
 --   line    ZSET    the places: owner tokens by arrival (µs of the server's clock)
 --   ends    ZSET    owner tokens by the end of their place (ms of the server's clock)
 --   places  HASH    owner token -> stance|ends_ms|handed_ttl_ms|ask_no|reserve|since_us|
---                   inbox|why
+--                   inbox|why. The inbox is CLIENT, or {TAG}CLIENT, see line.lua
 -- ARGV  as each script says
 -- replies  as each script says; blocks of fencing tokens as `first, count`, none as `0, 0`
 local call = redis.call
