@@ -6,6 +6,16 @@ use std::process::Stdio;
 
 use crate::{step, tools};
 
+/// The variable that tells the test runner how many tests to run at a time.
+const THREADS: &str = "RUST_TEST_THREADS";
+
+/// Most tests with a server wait half of their time: for a ttl, a failover, another process.
+const TESTS_PER_CORE: usize = 2;
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 /// Runs every test of the workspace, or the tests that `args` choose.
 ///
 /// It runs plain `cargo test`, which covers libraries, programs, integration tests and doctests.
@@ -21,6 +31,9 @@ pub(crate) fn run_with(args: &[String], environment: &[(&str, OsString)]) -> Res
     let mut command = step::cargo();
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.args(["test", "--no-fail-fast"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    if std::env::var_os(THREADS).is_none() {
+        command.env(THREADS, (cores() * TESTS_PER_CORE).to_string());
+    }
     if args.is_empty() {
         command.arg("--workspace");
     } else {

@@ -1,0 +1,185 @@
+//! One of many leads, and everybody can see who.
+
+use std::sync::Weak;
+
+use futures_util::FutureExt;
+use leasehold::core::token::ClientId;
+use leasehold::host::Host;
+use leasehold::store::{
+    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, OnRelease, Released, Renewal,
+    Renewed, Snapshot, Store,
+};
+use leasehold::{Client, Election, Error, ErrorKind, Key, Leadership, Lost, Release};
+use leasehold_testkit::faults::{Fault, Request};
+use leasehold_testkit::virtual_host::Joined;
+
+use super::{Scene, ms, play, play_on};
+use crate::stores;
+
+fn election(client: &Client, who: &str) -> Election {
+    client.election("chores").why(who)
+}
+
+/// A candidate that waits in the line when this returns.
+async fn candidate(scene: &Scene, client: &Client, who: &str) -> Joined<Leadership> {
+    let election = election(client, who);
+    let task =
+        scene.host.task(async move { election.campaign().await.expect("elected in its turn") });
+    scene.host.settle().await;
+    task
+}
+
+#[test]
+fn candidates_lead_in_the_order_in_which_they_came_each_with_a_higher_term() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.client().await);
+        let mut leader = election(&ours, "0").campaign().await.expect("nobody leads");
+        let mut waiting = Vec::new();
+        // Two of them are tasks of the leader's own client.
+        for (client, who) in [(&ours, "1"), (&other, "2"), (&ours, "3")] {
+            waiting.push((candidate(scene, client, who).await, who));
+        }
+        for (next, who) in waiting {
+            let before = leader.term();
+            assert_eq!(leader.resign().await.expect("an answer"), Release::Released);
+            leader = next.await;
+            assert!(leader.is_leader() && leader.term() > before, "{who}");
+            let seen = election(&other, "").leader().await.expect("asked").expect("one leads");
+            assert_eq!((seen.why.as_deref(), seen.term), (Some(who), Some(leader.term())));
+        }
+    });
+}
+
+#[test]
+fn a_resignation_costs_the_next_leader_no_time() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.client().await);
+        let leader = election(&ours, "a").campaign().await.expect("nobody leads");
+        let next = candidate(scene, &other, "b").await;
+        let resigned_at = scene.host.now();
+        drop(leader);
+        let _leader = next.await;
+        // A waiter at a file hears of it some milliseconds later. The next poll is a second away.
+        assert!(scene.host.now() <= resigned_at + ms(10), "it is woken, and does not poll");
+    });
+}
+
+#[test]
+fn a_crashed_leader_knows_before_another_one_leads_and_that_is_within_its_ttl() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let leader = election(&ours, "a").campaign().await.expect("nobody leads");
+        let next = candidate(scene, &other, "b").await;
+        let crashed_at = scene.host.now();
+        scene.faults.all_from_now_on(Fault::LoseRequest);
+        assert_eq!(leader.lost().await, Lost::Deadline);
+        assert!(!leader.is_leader());
+        let told_at = scene.host.now();
+        let following = next.await;
+        assert!(following.term() > leader.term());
+        assert!(told_at < scene.host.now() && scene.host.now() <= crashed_at + ms(3_050));
+        scene.faults.heal();
+    });
+}
+
+#[test]
+fn an_observer_is_told_who_leads_at_once_and_then_of_each_change_alone() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.client().await);
+        let mut leaders = election(&scene.calm_client().await, "").observe();
+        assert_eq!(leaders.next().await.expect("asked"), None);
+        let first = election(&ours, "a").campaign().await.expect("nobody leads");
+        let seen = leaders.next().await.expect("asked").expect("one leads");
+        assert_eq!((seen.why.as_deref(), seen.term), (Some("a"), Some(first.term())));
+
+        let next = candidate(scene, &other, "b").await;
+        // Renewals and candidates are no change.
+        let changed = scene.host.task(async move { (leaders.next().await, leaders) });
+        scene.pass(ms(30_000)).await;
+        assert!(!changed.is_finished());
+        let resigned_at = scene.host.now();
+        drop(first);
+        let second = next.await;
+        let (seen, mut leaders) = changed.await;
+        assert_eq!(seen.expect("asked").expect("one leads").why.as_deref(), Some("b"));
+        assert!(scene.host.now() <= resigned_at + ms(1_000), "it looks every second");
+
+        scene.faults.from_now_on(Request::Inspect, Fault::Refuse);
+        let mut unlucky = election(&ours, "").observe();
+        assert!(unlucky.next().await.expect_err("an outage").is_retryable());
+        scene.faults.heal();
+        assert!(unlucky.next().await.expect("it asks again").is_some());
+        drop(second);
+        assert_eq!(leaders.next().await.expect("asked"), None);
+    });
+}
+
+#[test]
+fn a_candidate_that_gives_up_leaves_the_line() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.client().await);
+        let leader = election(&ours, "a").campaign().await.expect("nobody leads");
+        let gives_up = election(&other, "b");
+        let mut campaign = Box::pin(gives_up.campaign());
+        while ours.inspect("chores").await.expect("asked").waiters.is_empty() {
+            assert!(campaign.as_mut().now_or_never().is_none(), "another one leads");
+        }
+        drop(campaign);
+        scene.host.settle().await;
+        let waiting = ours.inspect("chores").await.expect("asked").waiters;
+        assert!(waiting.is_empty(), "{waiting:?}");
+        drop(leader);
+    });
+}
+
+/// A memory store that hides its fencing tokens.
+struct Uncounted(AnyStore);
+
+impl Store for Uncounted {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        self.0.acquire(ask)
+    }
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        self.0.renew(renewal)
+    }
+    fn release(
+        &self,
+        lease: LeaseId,
+        on_release: OnRelease,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        self.0.release(lease, on_release)
+    }
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        self.0.inspect(key)
+    }
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.0.watch(inbox, sink);
+    }
+    fn listen(&self, inbox: &ClientId) {
+        self.0.listen(inbox);
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut promised = self.0.capabilities();
+        promised.fencing = false;
+        promised
+    }
+    fn browse(&self) -> Option<&dyn Browse> {
+        None
+    }
+    fn label(&self) -> String {
+        "uncounted".to_owned()
+    }
+}
+
+#[test]
+fn a_store_without_fencing_tokens_elects_nobody_and_says_why() {
+    play_on(stores::memory, 0, async |scene| {
+        let client = scene.client_on(AnyStore::new(Uncounted(scene.store().await))).await;
+        let error = election(&client, "a").campaign().await.expect_err("there are no terms");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unsupported, Some("chores")));
+        assert!(client.mutex("chores").try_lock().await.expect("asked").is_some(), "it is free");
+    });
+}

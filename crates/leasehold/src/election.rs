@@ -1,0 +1,253 @@
+//! Elections: one of many processes leads, and each leader has a term of its own.
+//!
+//! A leader is the holder of a mutex of that name, and its term is the fencing token of the grant.
+//! So an election keeps all promises of a mutex, and a client that locks the name keeps leaders
+//! out.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::lost::Lost;
+use crate::core::token::FencingToken;
+use crate::core::ttl::Ttl;
+use crate::guard::{Guard, Release};
+use crate::mutex::Mutex;
+use crate::store::{ClientRecord, Holder};
+
+/// The pauses between two looks of an [`Observer`].
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
+
+/// One of many processes leads. Made by [`Client::election`].
+///
+/// Candidates are served first come, first served. If a leader resigns, the next candidate leads
+/// one message later. If a leader crashes, the next one leads within the [ttl](Self::ttl).
+///
+/// A leader that is paused past its lease still believes for a moment that it leads. Pass its
+/// [term](Leadership::term) to whatever must not take orders from an old leader.
+///
+/// # Examples
+///
+/// A service of which one process does the chores:
+///
+/// ```
+/// # async fn chores(_term: leasehold::FencingToken) {}
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// # use std::time::Duration;
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let election = client.election("chores").ttl(Duration::from_secs(5)).why("http://10.0.0.7");
+/// let leadership = election.campaign().await?;
+/// tokio::select! {
+///     () = chores(leadership.term()) => {}
+///     lost = leadership.lost() => eprintln!("no longer the leader: {lost}"),
+/// }
+/// let _released = leadership.resign().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "an election does nothing without a campaign"]
+pub struct Election {
+    client: Client,
+    name: String,
+    mutex: Mutex,
+    look_every: Duration,
+}
+
+impl Election {
+    pub(crate) fn new(client: Client, name: String, ttl: Ttl) -> Self {
+        // Each candidate has its own place, so that each grant begins a new term.
+        let mutex = client.mutex(&name).strict_fifo();
+        Self { client, name, mutex, look_every: look_every(ttl.get()) }
+    }
+
+    /// Sets how long a crashed leader still counts as the leader, see [`Mutex::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        (self.mutex, self.look_every) = (self.mutex.ttl(ttl), look_every(ttl));
+        self
+    }
+
+    /// Adds a text that observers read, such as the address of this process. Longer text is
+    /// truncated to 1 KiB. Default: none.
+    pub fn why(mut self, text: impl Into<String>) -> Self {
+        self.mutex = self.mutex.why(text);
+        self
+    }
+
+    /// Waits until this candidate leads. Each call is a candidate of its own, also in one process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`]. Also [`Unsupported`](ErrorKind::Unsupported) if the store gives no
+    /// fencing tokens: then leaders have no terms.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`]: dropping the future ends the candidacy.
+    pub async fn campaign(&self) -> Result<Leadership, Error> {
+        if !self.client.capabilities().fencing {
+            return Err(no_terms().about(&self.name));
+        }
+        let guard = self.mutex.lock().await?;
+        let term = guard.fencing_token().ok_or_else(|| no_terms().about(&self.name))?;
+        Ok(Leadership { guard, term })
+    }
+
+    /// Asks the store who leads. `None` if nobody does.
+    ///
+    /// The answer may be old when it arrives. Use it to find the leader, and let the leader check
+    /// [`is_leader`](Leadership::is_leader) before it acts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::inspect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        let seen = self.client.inspect(&self.name).await?;
+        Ok(seen.holders.into_iter().next().map(Leader::of))
+    }
+
+    /// Follows who leads. Needs no candidacy.
+    pub fn observe(&self) -> Observer {
+        Observer { election: self.clone(), last: None }
+    }
+}
+
+fn look_every(ttl: Duration) -> Duration {
+    (ttl / 3).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX)
+}
+
+fn no_terms() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "this store gives no fencing tokens, so a leader would have no term; nothing is held; use \
+         another store, or a mutex",
+    )
+}
+
+/// Proof that this process leads, until it resigns or loses the leadership. Dropping it resigns.
+#[must_use = "dropping it resigns"]
+#[clippy::has_significant_drop]
+pub struct Leadership {
+    guard: Guard,
+    term: FencingToken,
+}
+
+impl Leadership {
+    /// The number of this term. It is higher than that of each term before.
+    #[must_use]
+    pub const fn term(&self) -> FencingToken {
+        self.term
+    }
+
+    /// Whether this process leads now, by the local clock. Sends no request.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// Resolves when the leadership is lost, before another process can have it. Never resolves
+    /// after a resignation. As [`Guard::lost`].
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        self.guard.lost()
+    }
+
+    /// The lock behind it.
+    pub const fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Hands the leadership to the next candidate, and waits until the store confirms it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`].
+    pub async fn resign(self) -> Result<Release, Error> {
+        self.guard.release().await
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership").field("term", &self.term).field("guard", &self.guard).finish()
+    }
+}
+
+/// A leader, as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The number of its term. `None` if it has none: then another program holds the name.
+    pub term: Option<FencingToken>,
+    /// The process, if it left its record.
+    pub client: Option<ClientRecord>,
+    /// Its [text](Election::why).
+    pub why: Option<String>,
+}
+
+impl Leader {
+    fn of(holder: Holder) -> Self {
+        let term = holder.fencing.map(|block| block.first);
+        Self { term, client: holder.client, why: holder.why }
+    }
+}
+
+/// Follows who leads. Made by [`Election::observe`].
+///
+/// It asks the store every third of the ttl: at most every 50 ms, and at least once a second. It may
+/// miss a leader that leads for a shorter time.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let election = client.election("chores").why("http://10.0.0.7");
+/// let mut leaders = election.observe();
+/// assert_eq!(leaders.next().await?, None, "nobody leads yet");
+/// let leadership = election.campaign().await?;
+/// let leader = leaders.next().await?.expect("somebody leads");
+/// assert_eq!(leader.why.as_deref(), Some("http://10.0.0.7"));
+/// assert_eq!(leader.term, Some(leadership.term()));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "an observer does nothing until it is asked"]
+pub struct Observer {
+    election: Election,
+    /// The last answer; `None` before the first.
+    last: Option<Option<Leader>>,
+}
+
+impl Observer {
+    /// Who leads: at once on the first call, and later as soon as that changes. `None` is nobody.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::inspect`]. The next call asks again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing: the next call tells of the same change.
+    pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
+        loop {
+            let leader = self.election.leader().await?;
+            if self.last.as_ref() != Some(&leader) {
+                self.last = Some(leader.clone());
+                return Ok(leader);
+            }
+            self.election.client.sleep(self.election.look_every).await;
+        }
+    }
+}
