@@ -204,7 +204,7 @@ fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
     }
 }
 
-/// An asker takes its knowledge of an outage along. The task behind it asks anew and gets an answer.
+/// An asker takes its knowledge of an outage along. The task behind it asks anew, and is answered.
 #[test]
 fn a_wait_that_ends_after_an_outage_ends_as_taken() {
     play(0..5, async |scene| {

@@ -125,8 +125,7 @@ impl RedisConnector {
         Some(Self { address: Arc::clone(&self.address), server })
     }
 
-    /// Uses other terms than the URL, for tests that cannot wait for a minute.
-    #[doc(hidden)]
+    /// Uses these terms instead of those of the URL.
     #[must_use]
     pub fn on_terms(self, terms: Terms) -> Self {
         let mut address = Address::clone(&self.address);

@@ -17,6 +17,7 @@ mod error;
 pub(crate) mod examine;
 mod hints;
 mod keys;
+mod node;
 mod options;
 mod records;
 mod scripts;

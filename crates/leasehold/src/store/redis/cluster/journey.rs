@@ -7,7 +7,7 @@ use super::map::{Refused, refused};
 use super::{Cluster, Lane, Member};
 use crate::core::moment::Moment;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
-use crate::store::redis::servers::Way;
+use crate::store::redis::node::Way;
 use crate::store::redis::wire::known::Known;
 use crate::store::redis::wire::redirect::{Answering, Passed, Redirect, Unsent};
 use crate::store::redis::wire::{Request, Retry};

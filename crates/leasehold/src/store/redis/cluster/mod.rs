@@ -36,7 +36,7 @@ use self::order::{Queue, UnderWay};
 use self::reading::{READ_EVERY, Reading};
 use super::connector::Connector;
 use super::keys::slot;
-use super::servers::{Node, Way};
+use super::node::{Node, Way};
 use super::terms::copies::Reply;
 use super::wire::Request;
 use crate::core::error::Error;

@@ -22,7 +22,7 @@ use super::map::Refused;
 use super::{Cluster, Lane, Member};
 use crate::core::moment::Moment;
 use crate::store::redis::codec::command::NoAnswer;
-use crate::store::redis::servers::{Node, Way};
+use crate::store::redis::node::{Node, Way};
 use crate::store::redis::wire::redirect::Answering;
 
 /// How long requests pause at first whose slot is on its way. Each next pause is twice as long, up

@@ -94,13 +94,12 @@ impl Strict {
     pub const STANDARD: Self =
         Self { ttl_max: Duration::from_mins(1), quarantine: Duration::from_secs(65) };
 
-    /// Other times, for tests that cannot wait for a minute. Clients with different times do not
-    /// exclude each other.
+    /// Other times: for simulations, and for tests that cannot wait for a minute. Never use them
+    /// where locks matter, because clients with different times do not exclude each other.
     ///
     /// # Panics
     ///
     /// If the quarantine is shorter than the longest ttl.
-    #[doc(hidden)]
     #[must_use]
     pub fn new(ttl_max: Duration, quarantine: Duration) -> Self {
         assert!(ttl_max <= quarantine, "what was granted has to run out within the quarantine");
