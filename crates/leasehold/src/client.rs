@@ -8,6 +8,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
+use crate::election::Election;
 use crate::host::{Host, SystemHost};
 use crate::identity::Identity;
 use crate::lease::Lease;
@@ -155,6 +156,13 @@ impl Client {
         let name: Arc<str> = name.into().into();
         let key = self.key(&name);
         Mutex::new(Arc::clone(&self.user), name, key, self.ttl, self.lock_delay)
+    }
+
+    /// Makes the election of that name, without a request. A bad name is reported by the first call.
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        let name: Arc<str> = name.into().into();
+        let key = self.key(&name);
+        Election::new(Arc::clone(&self.user), name, key, self.ttl, self.lock_delay)
     }
 
     /// Makes a handle for a lease that another process acquired and detached.

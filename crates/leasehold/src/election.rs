@@ -6,22 +6,25 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Client;
 use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
 use crate::core::lost::Lost;
 use crate::core::token::FencingToken;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
 use crate::mutex::Mutex;
-use crate::store::{ClientRecord, Holder};
+use crate::session::User;
+use crate::store::{ClientRecord, Holder, Store};
 
 /// The pauses between two looks of an [`Observer`].
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 
-/// One of many processes leads. Made by [`Client::election`].
+/// One of many processes leads. Made by
+/// [`Client::election`](crate::Client::election).
 ///
 /// Candidates are served first come, first served. If a leader resigns, the next candidate leads
 /// one message later. If a leader crashes, the next one leads within the [ttl](Self::ttl).
@@ -51,17 +54,26 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 #[must_use = "an election does nothing without a campaign"]
 pub struct Election {
-    client: Client,
-    name: String,
+    user: Arc<User>,
+    name: Arc<str>,
+    /// The first call reports a bad name.
+    key: Result<Key, Error>,
     mutex: Mutex,
     look_every: Duration,
 }
 
 impl Election {
-    pub(crate) fn new(client: Client, name: String, ttl: Ttl) -> Self {
+    pub(crate) fn new(
+        user: Arc<User>,
+        name: Arc<str>,
+        key: Result<Key, Error>,
+        ttl: Ttl,
+        lock_delay: Duration,
+    ) -> Self {
+        let mutex = Mutex::new(Arc::clone(&user), Arc::clone(&name), key.clone(), ttl, lock_delay);
         // Each candidate has its own place, so that each grant begins a new term.
-        let mutex = client.mutex(&name).strict_fifo();
-        Self { client, name, mutex, look_every: look_every(ttl.get()) }
+        let mutex = mutex.strict_fifo();
+        Self { user, name, key, mutex, look_every: look_every(ttl.get()) }
     }
 
     /// Sets how long a crashed leader still counts as the leader, see [`Mutex::ttl`].
@@ -88,7 +100,7 @@ impl Election {
     ///
     /// As [`Mutex::lock`]: dropping the future ends the candidacy.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
-        if !self.client.capabilities().fencing {
+        if !self.user.session().store.capabilities().fencing {
             return Err(no_terms().about(&self.name));
         }
         let guard = self.mutex.lock().await?;
@@ -103,13 +115,16 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Client::inspect`].
+    /// As [`Client::inspect`](crate::Client::inspect).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        let seen = self.client.inspect(&self.name).await?;
+        let session = self.user.session();
+        session.check_here().map_err(|error| error.about(&self.name))?;
+        let seen = session.store.inspect(self.key.clone()?).await;
+        let seen = seen.map_err(|error| error.about(&self.name))?;
         Ok(seen.holders.into_iter().next().map(Leader::of))
     }
 
@@ -235,7 +250,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// As [`Client::inspect`]. The next call asks again.
+    /// As [`Client::inspect`](crate::Client::inspect). The next call asks again.
     ///
     /// # Cancel safety
     ///
@@ -247,7 +262,7 @@ impl Observer {
                 self.last = Some(leader.clone());
                 return Ok(leader);
             }
-            self.election.client.sleep(self.election.look_every).await;
+            self.election.user.session().sleep_for(self.election.look_every).await;
         }
     }
 }

@@ -20,6 +20,7 @@
 //! | know whether it is still yours | [`Guard::is_held`], [`Guard::lost`], [`Guard::remaining`] |
 //! | stop a paused holder's late write | [`Guard::fencing_token`] |
 //! | lock without `async` | [`blocking::block_on`] |
+//! | let one process lead | [`Client::election`], [`Election::campaign`], [`Election::observe`] |
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
@@ -122,6 +123,7 @@ pub mod store;
 pub mod strict;
 
 mod client;
+mod election;
 mod guard;
 mod identity;
 mod lease;
@@ -132,6 +134,7 @@ mod session;
 pub use client::{Client, ClientBuilder, Listing, Shutdown};
 #[doc(inline)]
 pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
+pub use election::{Election, Leader, Leadership, Observer};
 pub use guard::{Guard, Release};
 pub use identity::Identity;
 pub use lease::Lease;

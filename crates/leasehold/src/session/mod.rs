@@ -55,7 +55,7 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
-use crate::host::Host;
+use crate::host::{Host, Sleep};
 use crate::process::Process;
 use crate::store::{
     AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, OnRelease, Store,
@@ -159,6 +159,10 @@ impl Session {
 
     pub(crate) fn now(&self) -> Moment {
         self.host.now()
+    }
+
+    pub(crate) fn sleep_for(&self, span: Duration) -> Sleep {
+        self.host.sleep_until(self.now() + span)
     }
 
     pub(crate) const fn id(&self) -> &ClientId {

@@ -3,6 +3,7 @@
 mod cancelling;
 mod coexisting;
 mod driving;
+mod electing;
 mod failing;
 mod handed_over;
 mod holding;
