@@ -158,7 +158,8 @@ impl Client {
         Mutex::new(Arc::clone(&self.user), name, key, self.ttl, self.lock_delay)
     }
 
-    /// Makes the election of that name, without a request. A bad name is reported by the first call.
+    /// Makes the election of that name, without a request. A bad name is reported by the first
+    /// call.
     pub fn election(&self, name: impl Into<String>) -> Election {
         let name: Arc<str> = name.into().into();
         let key = self.key(&name);

@@ -219,8 +219,8 @@ impl Leader {
 
 /// Follows who leads. Made by [`Election::observe`].
 ///
-/// It asks the store every third of the ttl: at most every 50 ms, and at least once a second. It may
-/// miss a leader that leads for a shorter time.
+/// It asks the store every third of the ttl, but every 50 ms at most, and once a second at least.
+/// It may miss a leader that leads for a shorter time.
 ///
 /// # Examples
 ///
