@@ -22,7 +22,8 @@
 //! ```
 //!
 //! Connections and timers live on the thread of the library, which also renews the locks. So the
-//! calling thread may do anything between two calls, and a dropped guard is released at once.
+//! calling thread may do anything between two calls, and a dropped guard is released in the
+//! background. End with `release()`: the program may end before that.
 
 use std::future::Future;
 
@@ -38,15 +39,12 @@ use crate::host;
 ///
 /// # Errors
 ///
-/// Those of the call. Also [`Config`](crate::ErrorKind::Config) on a thread of an async runtime,
-/// which would stop all tasks of that thread: use `.await` there. On a thread of
-/// `tokio::task::spawn_blocking`, use `tokio::runtime::Handle::block_on`.
+/// Those of the call. Also [`Config`](crate::ErrorKind::Config) in the context of a tokio runtime,
+/// where it could stop all tasks of the thread: use `.await` there, and on a thread of
+/// `tokio::task::spawn_blocking` use `tokio::runtime::Handle::block_on`. Other runtimes are not
+/// recognised.
 /// [`Unavailable`](crate::ErrorKind::Unavailable) if the process cannot start the thread of the
 /// library. In both cases `call` was dropped without a request.
-///
-/// # Panics
-///
-/// If `call` panics. No call of this library does.
 ///
 /// # Examples
 ///

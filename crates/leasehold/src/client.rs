@@ -161,9 +161,7 @@ impl Client {
     /// Makes the election of that name, without a request. A bad name is reported by the first
     /// call.
     pub fn election(&self, name: impl Into<String>) -> Election {
-        let name: Arc<str> = name.into().into();
-        let key = self.key(&name);
-        Election::new(Arc::clone(&self.user), name, key, self.ttl, self.lock_delay)
+        Election::new(self.mutex(name), self.ttl)
     }
 
     /// Makes a handle for a lease that another process acquired and detached.

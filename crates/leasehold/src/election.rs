@@ -6,18 +6,16 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::error::{Error, ErrorKind};
-use crate::core::key::Key;
 use crate::core::lost::Lost;
+use crate::core::moment::Moment;
 use crate::core::token::FencingToken;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
 use crate::mutex::Mutex;
-use crate::session::User;
-use crate::store::{ClientRecord, Holder, Store};
+use crate::store::{ClientRecord, Holder, Snapshot};
 
 /// The pauses between two looks of an [`Observer`].
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
@@ -27,7 +25,9 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 /// [`Client::election`](crate::Client::election).
 ///
 /// Candidates are served first come, first served. If a leader resigns, the next candidate leads
-/// one message later. If a leader crashes, the next one leads within the [ttl](Self::ttl).
+/// one message later. If a leader crashes, the next one leads within the [ttl](Self::ttl) and the
+/// [lock delay](crate::ClientBuilder::lock_delay). A candidate costs one request a second, see
+/// [`Mutex::strict_fifo`].
 ///
 /// A leader that is paused past its lease still believes for a moment that it leads. Pass its
 /// [term](Leadership::term) to whatever must not take orders from an old leader.
@@ -54,26 +54,14 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 #[must_use = "an election does nothing without a campaign"]
 pub struct Election {
-    user: Arc<User>,
-    name: Arc<str>,
-    /// The first call reports a bad name.
-    key: Result<Key, Error>,
     mutex: Mutex,
     look_every: Duration,
 }
 
 impl Election {
-    pub(crate) fn new(
-        user: Arc<User>,
-        name: Arc<str>,
-        key: Result<Key, Error>,
-        ttl: Ttl,
-        lock_delay: Duration,
-    ) -> Self {
-        let mutex = Mutex::new(Arc::clone(&user), Arc::clone(&name), key.clone(), ttl, lock_delay);
+    pub(crate) fn new(mutex: Mutex, ttl: Ttl) -> Self {
         // Each candidate has its own place, so that each grant begins a new term.
-        let mutex = mutex.strict_fifo();
-        Self { user, name, key, mutex, look_every: look_every(ttl.get()) }
+        Self { mutex: mutex.strict_fifo(), look_every: look_every(ttl.get()) }
     }
 
     /// Sets how long a crashed leader still counts as the leader, see [`Mutex::ttl`].
@@ -100,42 +88,62 @@ impl Election {
     ///
     /// As [`Mutex::lock`]: dropping the future ends the candidacy.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
-        if !self.user.session().store.capabilities().fencing {
-            return Err(no_terms().about(&self.name));
+        if !self.mutex.is_counted() {
+            return Err(no_terms().about(self.mutex.name()));
         }
         let guard = self.mutex.lock().await?;
-        let term = guard.fencing_token().ok_or_else(|| no_terms().about(&self.name))?;
+        let term = guard.fencing_token().ok_or_else(|| no_terms().about(self.mutex.name()))?;
         Ok(Leadership { guard, term })
     }
 
-    /// Asks the store who leads. `None` if nobody does.
+    /// Asks the store who leads. `None` if nobody does, for all that the store knows.
     ///
     /// The answer may be old when it arrives. Use it to find the leader, and let the leader check
     /// [`is_leader`](Leadership::is_leader) before it acts.
     ///
     /// # Errors
     ///
-    /// As [`Client::inspect`](crate::Client::inspect).
+    /// As [`Client::inspect`](crate::Client::inspect). Also
+    /// [`Unavailable`](ErrorKind::Unavailable) if the store may have forgotten the leader: it is in
+    /// [quarantine](crate::store::Quarantine), or no majority of a quorum says that it has none.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        let session = self.user.session();
-        session.check_here().map_err(|error| error.about(&self.name))?;
-        let seen = session.store.inspect(self.key.clone()?).await;
-        let seen = seen.map_err(|error| error.about(&self.name))?;
-        Ok(seen.holders.into_iter().next().map(Leader::of))
+        Ok(self.holder().await?.map(Leader::of))
+    }
+
+    async fn holder(&self) -> Result<Option<Holder>, Error> {
+        let seen = self.mutex.inspect().await?;
+        match seen.holders.first() {
+            None if !knows_that_nobody_holds(&seen) => Err(not_known().about(self.mutex.name())),
+            _ => Ok(seen.holders.into_iter().next()),
+        }
     }
 
     /// Follows who leads. Needs no candidacy.
     pub fn observe(&self) -> Observer {
-        Observer { election: self.clone(), last: None }
+        Observer { election: self.clone(), seen: Seen::Nothing, look_at: None }
     }
 }
 
 fn look_every(ttl: Duration) -> Duration {
     (ttl / 3).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX)
+}
+
+/// Whether an empty answer means that there is no holder.
+fn knows_that_nobody_holds(seen: &Snapshot) -> bool {
+    let without = seen.votes.iter().filter(|vote| matches!(vote.holder, Ok(None))).count();
+    let is_sure = seen.votes.is_empty() || 2 * without > seen.votes.len();
+    is_sure && seen.quarantine.is_none()
+}
+
+fn not_known() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the store shows no leader, but it may have forgotten one; nothing was changed; ask again",
+    )
 }
 
 fn no_terms() -> Error {
@@ -202,7 +210,8 @@ impl fmt::Debug for Leadership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of its term. `None` if it has none: then another program holds the name.
+    /// The number of its term. `None` if it has none: then the name is held by another program, or
+    /// by a lock without fencing.
     pub term: Option<FencingToken>,
     /// The process, if it left its record.
     pub client: Option<ClientRecord>,
@@ -219,8 +228,8 @@ impl Leader {
 
 /// Follows who leads. Made by [`Election::observe`].
 ///
-/// It asks the store every third of the ttl, but every 50 ms at most, and once a second at least.
-/// It may miss a leader that leads for a shorter time.
+/// It asks the store after each third of the ttl, but not before 50 ms and not after 1 s. It may
+/// miss a leader that leads for a shorter time.
 ///
 /// # Examples
 ///
@@ -241,8 +250,18 @@ impl Leader {
 #[must_use = "an observer does nothing until it is asked"]
 pub struct Observer {
     election: Election,
-    /// The last answer; `None` before the first.
-    last: Option<Option<Leader>>,
+    seen: Seen,
+    /// When to ask again; `None` before the first time.
+    look_at: Option<Moment>,
+}
+
+/// The last answer of an [`Observer`].
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Nothing,
+    Nobody,
+    /// The owner token. It is another one in each term, and the rest of a holder may change.
+    Owner(Vec<u8>),
 }
 
 impl Observer {
@@ -250,19 +269,25 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// As [`Client::inspect`](crate::Client::inspect). The next call asks again.
+    /// As [`Election::leader`]. The next call asks again, after the usual pause.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing: the next call tells of the same change.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
-            let leader = self.election.leader().await?;
-            if self.last.as_ref() != Some(&leader) {
-                self.last = Some(leader.clone());
-                return Ok(leader);
+            if let Some(look_at) = self.look_at {
+                self.election.mutex.sleep_until(look_at).await;
             }
-            self.election.user.session().sleep_for(self.election.look_every).await;
+            let holder = self.election.holder().await;
+            // Not before the answer: a caller that gives up early would never get one.
+            self.look_at = Some(self.election.mutex.now() + self.election.look_every);
+            let holder = holder?;
+            let seen = holder.as_ref().map_or(Seen::Nobody, |it| Seen::Owner(it.token.clone()));
+            if self.seen != seen {
+                self.seen = seen;
+                return Ok(holder.map(Leader::of));
+            }
         }
     }
 }

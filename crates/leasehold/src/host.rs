@@ -224,14 +224,14 @@ fn shared_runtime() -> Result<&'static tokio::runtime::Handle, Error> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`] on a thread that runs an async runtime, [`ErrorKind::Unavailable`] if the
+/// [`ErrorKind::Config`] in the context of an async runtime, [`ErrorKind::Unavailable`] if the
 /// host's thread cannot start. The future was dropped.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Error> {
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::new(
             ErrorKind::Config,
-            "this thread belongs to an async runtime, which a call that blocks would stop; no \
-             request was sent; use `.await` instead, or `Handle::current().block_on` on a thread \
+            "this thread is in the context of an async runtime, which a call that blocks could stop; \
+             no request was sent; use `.await` instead, or `Handle::current().block_on` on a thread \
              of `spawn_blocking`",
         ));
     }

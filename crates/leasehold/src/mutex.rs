@@ -6,10 +6,12 @@ use std::time::Duration;
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::lost::Lost;
+use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
+use crate::host::Sleep;
 use crate::session::{Hold, Spec, User, Wait, lost_error};
-use crate::store::Note;
+use crate::store::{Note, Snapshot, Store};
 
 /// A lock across processes and machines that one owner holds at a time.
 ///
@@ -308,6 +310,30 @@ impl Mutex {
             (_, result) => result,
         };
         result.map_err(|error| error.about(&self.name))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the store gives fencing tokens.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.user.session().store.capabilities().fencing
+    }
+
+    /// Shows the holder and the waiters.
+    pub(crate) async fn inspect(&self) -> Result<Snapshot, Error> {
+        let session = self.user.session();
+        self.named(session.check_here())?;
+        self.named(session.store.inspect(self.spec()?.key.clone()).await)
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.user.session().now()
+    }
+
+    pub(crate) fn sleep_until(&self, at: Moment) -> Sleep {
+        self.user.session().sleep_until(at)
     }
 
     async fn wait(&self, wait: Wait) -> Result<Guard, Error> {

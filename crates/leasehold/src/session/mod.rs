@@ -161,8 +161,8 @@ impl Session {
         self.host.now()
     }
 
-    pub(crate) fn sleep_for(&self, span: Duration) -> Sleep {
-        self.host.sleep_until(self.now() + span)
+    pub(crate) fn sleep_until(&self, at: Moment) -> Sleep {
+        self.host.sleep_until(at)
     }
 
     pub(crate) const fn id(&self) -> &ClientId {

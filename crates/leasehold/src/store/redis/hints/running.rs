@@ -151,7 +151,8 @@ impl Running {
         Ok(())
     }
 
-    /// Subscribes to a shard channel, and leaves the one before.
+    /// Subscribes to a shard channel. The one before costs nothing, and ends with the connection or
+    /// when its slot leaves the node.
     async fn ask_for_shard(
         &self,
         host: &Arc<dyn Host>,
@@ -163,22 +164,13 @@ impl Running {
         let added = within(Arc::clone(host), STEP_LIMIT, channels.add_shard(&channel));
         let added = self.attend(messages, added).await;
         let Some(hints) = self.hints.upgrade() else { return Err(Ended::StoreGone) };
-        let old = match added {
+        match added {
             Ok(Ok(())) => hints.shard_confirmed(inbox, tag),
-            Ok(Err(refusal)) => {
-                hints.shard_refused(Refused::read(&refusal));
-                None
-            }
+            Ok(Err(refusal)) => hints.shard_refused(Refused::read(&refusal)),
             Err(ended) => {
-                hints.shard_refused(Refused::Ended);
+                hints.shard_refused(Refused::Unanswered);
                 return Err(ended);
             }
-        };
-        drop(hints);
-        if let Some(old) = old {
-            let channel = keys::shard_inbox(old, inbox);
-            let left = within(Arc::clone(host), STEP_LIMIT, channels.leave_shard(&channel));
-            self.attend(messages, left).await?;
         }
         Ok(())
     }

@@ -3,21 +3,23 @@
 //! A node passes a published message on to all nodes of its cluster. A message for a shard channel
 //! stays at the nodes that have the slot of the channel. So each client that listens at a node has
 //! a shard channel there, beside its inbox. Scripts try the shard channel first, and the inbox if
-//! nobody got the message. So no hint depends on a shard channel: it only saves work.
+//! nobody got the message. So a shard channel only saves work. A stranger with the right to listen
+//! could take its messages away; then the client polls.
 //!
 //! A channel belongs to a client and a node, not to a lock. Its *tag* is the lowest number whose
 //! slot the node has. A script may publish to any slot of its node. So a client has one shard
-//! channel at each node, and two for the moment in which the node gets another tag.
+//! channel in use at each node. An older one stays subscribed to until its slot leaves the node, or
+//! the connection ends.
 //!
 //! | event | the shard channel of a client that listens |
 //! |---|---|
-//! | the map gives the node a tag, or another one | is subscribed to; then the old one is left |
-//! | its slot leaves the node | is gone; the map is read again, and names another tag |
+//! | the map gives the node a tag, or another one | is subscribed to |
+//! | its slot leaves the node | is gone; the map is read again, and names another tag. The same tag is tried again after a second |
 //! | the node refuses it, because it does not serve the slot | the same; or is tried again after a second |
 //! | the user may not use it | is tried again after a minute, or on the next connection |
 //! | the server has no shard channels | is tried again after an hour, or on the next connection |
 //! | the connection ends | is subscribed to on the next one |
-//! | the connection ends instead of an answer | is tried again after a minute: a proxy in between may not know the command |
+//! | there is no answer in time, or the connection ends instead | is tried again after a minute: a proxy in between may not know the command |
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,8 +55,8 @@ pub(super) enum Refused {
     Denied,
     /// The server has no shard channels.
     Absent,
-    /// The connection ended instead of an answer.
-    Ended,
+    /// The connection ended instead of an answer, or the answer took too long.
+    Unanswered,
 }
 
 impl Refused {
@@ -93,16 +95,18 @@ impl Shards {
         self.tag(now).filter(|tag| self.subscribed.get(client) != Some(tag))
     }
 
-    /// A shard channel was subscribed to. Returns the tag of the one to leave.
-    pub(super) fn confirmed(&mut self, client: &ClientId, tag: u32) -> Option<u32> {
-        self.subscribed.insert(client.clone(), tag)
+    /// A shard channel was subscribed to.
+    pub(super) fn confirmed(&mut self, client: &ClientId, tag: u32) {
+        self.subscribed.insert(client.clone(), tag);
     }
 
-    /// A shard channel is not subscribed to any more. Returns whether it was in use.
-    pub(super) fn left(&mut self, client: &ClientId, tag: u32) -> bool {
+    /// A shard channel is not subscribed to any more. Returns whether it was in use. Without a
+    /// pause, a server that ends each channel at once would be asked again and again.
+    pub(super) fn left(&mut self, client: &ClientId, tag: u32, now: Moment) -> bool {
         let was_used = self.subscribed.get(client) == Some(&tag);
         if was_used {
             self.subscribed.remove(client);
+            self.refused(Refused::Elsewhere, now);
         }
         was_used
     }
@@ -111,7 +115,7 @@ impl Shards {
     pub(super) fn refused(&mut self, refused: Refused, now: Moment) -> bool {
         let pause = match refused {
             Refused::Elsewhere => MOVED_FOR,
-            Refused::Denied | Refused::Ended => DENIED_FOR,
+            Refused::Denied | Refused::Unanswered => DENIED_FOR,
             Refused::Absent => ABSENT_FOR,
         };
         self.refused = Some((refused, now + pause));
@@ -121,7 +125,7 @@ impl Shards {
     /// The connection ended.
     pub(super) fn disconnected(&mut self) {
         self.subscribed.clear();
-        self.refused = self.refused.filter(|(refused, _)| *refused == Refused::Ended);
+        self.refused = self.refused.filter(|(refused, _)| *refused == Refused::Unanswered);
     }
 }
 
@@ -144,19 +148,20 @@ mod tests {
         assert!(shards.live_at(Some(3)) && !shards.live_at(Some(3)));
         assert_eq!(shards.named(&anna, at(0)), Some(3), "it is about to subscribe");
         assert_eq!(shards.wanted(&anna, at(0)), Some(3));
-        assert_eq!(shards.confirmed(&anna, 3), None);
+        shards.confirmed(&anna, 3);
         assert_eq!((shards.wanted(&anna, at(0)), shards.wanted(&bert, at(0))), (None, Some(3)));
         assert!(shards.live_at(Some(1)));
         assert_eq!(shards.named(&anna, at(0)), Some(3), "where it listens");
         assert_eq!(shards.named(&bert, at(0)), Some(1));
         assert_eq!(shards.wanted(&anna, at(0)), Some(1));
-        assert_eq!(shards.confirmed(&anna, 1), Some(3), "to be left");
-        assert!(!shards.left(&anna, 3), "it was not in use");
-        assert!(shards.left(&anna, 1) && !shards.left(&anna, 1));
-        assert_eq!(shards.wanted(&anna, at(0)), Some(1));
+        shards.confirmed(&anna, 1);
+        assert!(!shards.left(&anna, 3, at(0)), "it was not in use");
+        assert!(shards.left(&anna, 1, at(0)) && !shards.left(&anna, 1, at(0)));
+        assert_eq!(shards.wanted(&anna, at(999)), None, "its slot has left, it seems");
+        assert_eq!(shards.wanted(&anna, at(1_000)), Some(1));
         shards.confirmed(&anna, 1);
         shards.disconnected();
-        assert_eq!(shards.wanted(&anna, at(0)), Some(1));
+        assert_eq!(shards.wanted(&anna, at(0)), Some(1), "on another connection");
         assert!(shards.live_at(None));
         assert_eq!((shards.named(&anna, at(0)), shards.wanted(&anna, at(0))), (None, None));
     }
@@ -191,7 +196,7 @@ mod tests {
     fn a_channel_at_which_the_connection_ends_is_not_tried_on_the_next_one() {
         let (mut shards, anna) = (Shards::default(), client(1));
         shards.live_at(Some(3));
-        assert!(!shards.refused(Refused::Ended, at(0)));
+        assert!(!shards.refused(Refused::Unanswered, at(0)));
         shards.disconnected();
         assert_eq!(shards.wanted(&anna, at(59_999)), None);
         assert_eq!(shards.wanted(&anna, at(60_000)), Some(3));
