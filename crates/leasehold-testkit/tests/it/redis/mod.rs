@@ -14,6 +14,7 @@ mod fake;
 mod flooding;
 mod foreign;
 mod forged;
+mod forgotten;
 mod late;
 mod listing;
 mod moved;
