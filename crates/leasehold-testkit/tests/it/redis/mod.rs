@@ -3,6 +3,7 @@
 mod application;
 mod clients;
 mod cluster;
+mod cluster_nodes;
 mod cluster_order;
 mod coexisting;
 mod connecting;
@@ -18,6 +19,7 @@ mod forgotten;
 mod late;
 mod listing;
 mod moved;
+mod pausing;
 mod plain;
 mod proxied;
 mod refusals;
