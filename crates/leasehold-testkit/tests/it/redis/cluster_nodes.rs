@@ -9,6 +9,14 @@ use leasehold_testkit::protocol::{Refused, Value};
 
 use super::cluster_order::{Nodes, SLOT, ask, pass, play, sent};
 
+impl Nodes {
+    /// The second node has all slots from now on.
+    fn first_leaves(&self) {
+        let mut state = self.state();
+        (state.owner, state.has_one_node, state.epoch) = (2, true, 1);
+    }
+}
+
 struct Deaf;
 
 impl HintSink for Deaf {
@@ -24,10 +32,8 @@ fn a_request_is_passed_on_however_often_it_has_paused() {
             let ask = Err(Refused(format!("ASK {SLOT} node:2")));
             [ask, Err(Refused("TRYAGAIN Multiple keys request".to_owned()))]
         };
-        let mut state = nodes.state();
-        state.answers.extend((0..6).flat_map(|_| to_and_fro()));
-        state.answers.extend([Err(Refused(format!("ASK {SLOT} node:2"))), Ok(Value::Int(1))]);
-        drop(state);
+        let last = [Err(Refused(format!("ASK {SLOT} node:2"))), Ok(Value::Int(1))];
+        nodes.state().answers.extend((0..6).flat_map(|_| to_and_fro()).chain(last));
         store.acquire(ask("anna")).await.expect("granted in the end");
         assert_eq!(nodes.seen().last(), Some(&sent(2, "anna acquires")));
     });
@@ -43,9 +49,7 @@ fn hints_are_listened_for_at_another_node_when_theirs_has_left() {
         store.listen(&client);
         pass(host, Duration::from_millis(100)).await;
         assert!(nodes.seen().contains(&sent(1, "SUBSCRIBE")));
-        let mut state = nodes.state();
-        (state.owner, state.has_one_node, state.epoch) = (2, true, 1);
-        drop(state);
+        nodes.first_leaves();
         // It is told that the slot has moved, so the map is read again.
         let _granted = store.acquire(ask("anna")).await;
         pass(host, Duration::from_secs(2)).await;
