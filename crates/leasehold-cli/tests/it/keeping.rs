@@ -152,6 +152,19 @@ fn a_keeper_that_hangs_saves_nobody() {
     run.rest_of_stdout();
 }
 
+/// Killing so many may take longer than we wait for the keeper. Then we kill them ourselves.
+#[test]
+fn a_thousand_sessions_that_ignore_signals_are_killed_when_the_lock_is_lost() {
+    let world = World::sqlite();
+    let script = format!("exec {}", tree_in("many 1000 $1/alive"));
+    let mut run = start(world.run("x", &["--ttl", "3s"], &script));
+    run.expect("up");
+    finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
+    assert_eq!(run.exit().code(), Some(79));
+    run.rest_of_stdout();
+    world.assert_nothing_left();
+}
+
 #[track_caller]
 fn signal(pid: i32, signal: Signal) {
     let pid = rustix::process::Pid::from_raw(pid).expect("a pid");

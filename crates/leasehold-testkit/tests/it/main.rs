@@ -9,6 +9,7 @@ mod contention;
 mod differential;
 mod forks;
 mod fuzz;
+mod listing;
 mod on_event;
 mod quorum;
 mod redis;

@@ -15,24 +15,26 @@ use leasehold_testkit::VirtualHost;
 use leasehold_testkit::protocol::{self, Command, Later, Line, Refused, Value, greeting, served};
 
 /// The slot of the key `a`.
-const SLOT: i64 = 15_495;
+pub(super) const SLOT: i64 = 15_495;
 
 /// Two nodes, with ports 1 and 2.
 #[derive(Clone, Default)]
-struct Nodes(Arc<Mutex<State>>);
+pub(super) struct Nodes(Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// The node that has the slot of `a`, as both say. The second has slot 0, the first the rest.
-    owner: i64,
+    pub(super) owner: i64,
+    /// Whether the first node has left, so that the second has all slots.
+    pub(super) has_one_node: bool,
     /// What the nodes say to scripts. With nothing left, they redirect to the owner or answer 1.
-    answers: VecDeque<Result<Value, Refused>>,
+    pub(super) answers: VecDeque<Result<Value, Refused>>,
     /// Whether the first node keeps its answers back.
     is_slow: bool,
     later: Vec<Later>,
     /// Whether nobody answers.
     is_mute: bool,
-    epoch: u32,
+    pub(super) epoch: u32,
     /// How long connecting to the second node takes.
     connects_within: Option<(Arc<VirtualHost>, Duration)>,
     /// For each script, the node, and what is asked of it.
@@ -46,13 +48,13 @@ struct Node {
 }
 
 impl Nodes {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let nodes = Self::default();
         nodes.state().owner = 1;
         nodes
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no test panics under it")
     }
 
@@ -73,12 +75,13 @@ impl Nodes {
                     let node = Value::Array(vec![bytes("node"), Value::Int(port)]);
                     Value::Array(vec![Value::Int(first), Value::Int(last), node])
                 };
+                let rest = if state.has_one_node { 2 } else { 1 };
                 let ranges =
-                    [(0, 0, 2), (1, SLOT - 1, 1), (SLOT, SLOT, owner), (SLOT + 1, 16_383, 1)];
+                    [(0, 0, 2), (1, SLOT - 1, rest), (SLOT, SLOT, owner), (SLOT + 1, 16_383, rest)];
                 Ok(Value::Array(ranges.map(range).into()))
             }
-            "ASKING" => {
-                state.seen.push((port.into(), "ASKING".to_owned()));
+            "ASKING" | "SUBSCRIBE" => {
+                state.seen.push((port.into(), words[0].clone().into_owned()));
                 Ok(bytes("OK"))
             }
             "EVAL" | "EVALSHA" => {
@@ -118,7 +121,7 @@ impl Nodes {
         }
     }
 
-    fn seen(&self) -> Vec<(i64, String)> {
+    pub(super) fn seen(&self) -> Vec<(i64, String)> {
         std::mem::take(&mut self.state().seen)
     }
 }
@@ -167,13 +170,13 @@ fn lease(owner: &str) -> LeaseId {
     }
 }
 
-fn ask(owner: &str) -> Ask {
+pub(super) fn ask(owner: &str) -> Ask {
     let LeaseId { key, owner, claim } = lease(owner);
     Ask::new(key, owner, claim, Ttl::DEFAULT)
 }
 
 /// Plays with a connected store, on virtual time.
-fn play(nodes: &Nodes, run: impl AsyncFnOnce(&Arc<VirtualHost>, RedisStore)) {
+pub(super) fn play(nodes: &Nodes, run: impl AsyncFnOnce(&Arc<VirtualHost>, RedisStore)) {
     let host = VirtualHost::new(1);
     host.run(async {
         let store = RedisStore::connect_with(nodes.clone(), host.clone()).await;
@@ -182,11 +185,11 @@ fn play(nodes: &Nodes, run: impl AsyncFnOnce(&Arc<VirtualHost>, RedisStore)) {
     host.drop_tasks();
 }
 
-async fn pass(host: &VirtualHost, span: Duration) {
+pub(super) async fn pass(host: &VirtualHost, span: Duration) {
     host.sleep_until(host.now() + span).await;
 }
 
-fn sent(node: i64, what: &str) -> (i64, String) {
+pub(super) fn sent(node: i64, what: &str) -> (i64, String) {
     (node, what.to_owned())
 }
 

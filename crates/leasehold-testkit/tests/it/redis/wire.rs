@@ -18,14 +18,14 @@ use super::fake::{Door, Fake, numbers, refused, taken};
 /// The limit of a request whose ttl is 4 s or more.
 const LIMIT: Duration = Duration::from_secs(1);
 
-struct World {
+pub(super) struct World {
     host: Arc<VirtualHost>,
-    fake: Fake,
+    pub(super) fake: Fake,
     store: RedisStore,
 }
 
 /// Runs a test on a connected store.
-fn connected(seed: u64, test: impl AsyncFnOnce(&World)) {
+pub(super) fn connected(seed: u64, test: impl AsyncFnOnce(&World)) {
     let host = VirtualHost::new(seed);
     let fake = Fake::default();
     host.run(async {
@@ -48,7 +48,7 @@ fn owner() -> OwnerToken {
 }
 
 impl World {
-    fn release(&self, name: &str) -> BoxAnswer<Released> {
+    pub(super) fn release(&self, name: &str) -> BoxAnswer<Released> {
         let lease = LeaseId { key: key(name), owner: owner(), claim: Claim::Exclusive };
         Box::pin(self.store.release(lease, OnRelease::Free))
     }
@@ -69,7 +69,7 @@ impl World {
         self.fake.seen().into_iter().filter_map(|(_, words)| lock_of(&words)).collect()
     }
 
-    async fn pass(&self, span: Duration) {
+    pub(super) async fn pass(&self, span: Duration) {
         self.host.advance(span).await;
     }
 }
@@ -80,7 +80,7 @@ fn lock_of(words: &[String]) -> Option<String> {
 }
 
 #[track_caller]
-fn kind<T: std::fmt::Debug>(answer: Result<T, Error>) -> ErrorKind {
+pub(super) fn kind<T: std::fmt::Debug>(answer: Result<T, Error>) -> ErrorKind {
     answer.expect_err("not refused").kind()
 }
 

@@ -282,3 +282,21 @@ fn who_waited_for_a_store_that_never_answered_does_not_know_how_it_went() {
         }
     });
 }
+
+/// The task that asks learns of the outage, and of its end. So does the task behind it.
+#[test]
+fn a_wait_behind_an_asker_that_saw_an_outage_end_ends_as_taken() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        let (asker, next) = (client.mutex("a"), client.mutex("a"));
+        let _asking = scene.host.task(async move { asker.lock().await.map(drop) });
+        scene.pass(ms(10)).await;
+        let waiting = scene.host.task(async move { next.lock_timeout(ms(6_000)).await });
+        scene.faults.from_now_on(Request::Acquire, Fault::Refuse);
+        scene.pass(ms(2_000)).await;
+        scene.faults.heal();
+        let error = waiting.await.expect_err("taken");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
+    });
+}

@@ -138,3 +138,15 @@ fn a_guard_that_ends_after_the_shutdown_began_leaves_no_idle_lease() {
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }
+
+/// Stores in this process answer such a release before the shutdown begins to wait.
+#[test]
+fn a_shutdown_counts_the_idle_leases_that_it_releases() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.calm_client().await, scene.calm_client().await);
+        drop(client.mutex("a").keep_idle(ms(3_600_000)).lock().await.expect("free"));
+        let report = client.shutdown(ms(10_000)).await;
+        assert_eq!(report, Shutdown { released: 1, left_to_expire: 0 });
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}

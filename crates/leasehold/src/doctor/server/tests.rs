@@ -280,6 +280,16 @@ fn a_server_that_does_not_keep_locks_is_named() {
             "CONFIG SET appendonly yes",
         ),
         (|it| it.appendfsync = Ok("no".to_owned()), "persistence", Warn, "everysec"),
+        (
+            |it| {
+                // Before Redis 7.2.
+                it.fsync = Err(Gap::Absent);
+                info(it, &[("aof_enabled", "0")]);
+            },
+            "persistence",
+            Warn,
+            "CONFIG SET appendonly yes",
+        ),
         (|it| info(it, &[("rdb_last_bgsave_status", "err")]), "saving", Warn, "bgsave"),
         (|it| info(it, &[("uptime_in_seconds", "3")]), "restart", Warn, "wait for 8 s"),
     ]);

@@ -229,6 +229,20 @@ fn a_release_that_is_repeated_is_no_loss() {
     });
 }
 
+/// The driver hears that the first request has no answer, and repeats it.
+#[test]
+fn a_release_of_a_dropped_guard_that_is_repeated_is_no_loss() {
+    play(Level::WARN, async |scene, listener| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.next(Request::Release, Fault::LoseReply);
+        drop(guard);
+        scene.pass(ms(2_000)).await;
+        assert_eq!(scene.faults.count(Request::Release), 2);
+        assert_eq!(listener.messages(), [""; 0]);
+    });
+}
+
 #[test]
 fn a_log_holds_no_owner_token() {
     play(Level::TRACE, async |scene, listener| {

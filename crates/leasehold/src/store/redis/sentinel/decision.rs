@@ -98,5 +98,11 @@ mod tests {
             let decided = decide(answers.iter(), 3, last.as_ref());
             assert_eq!(decided, expected, "{answers:?} after {last:?}");
         }
+        // Half of the sentinels are not most of them.
+        let last = named_as("b", 2);
+        for sentinels in [2, 4] {
+            let older = || std::iter::repeat_with(|| a(1)).take(sentinels / 2).collect::<Vec<_>>();
+            assert_eq!(decide(older().iter(), sentinels, Some(&last)), Some(last.clone()));
+        }
     }
 }
