@@ -230,9 +230,9 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Error> {
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::new(
             ErrorKind::Config,
-            "this thread is in the context of an async runtime, which a call that blocks could stop; \
-             no request was sent; use `.await` instead, or `Handle::current().block_on` on a thread \
-             of `spawn_blocking`",
+            "this thread is in the context of an async runtime, which a call that blocks could \
+             stop; no request was sent; use `.await` instead, or `Handle::current().block_on` on a \
+             thread of `spawn_blocking`",
         ));
     }
     Ok(shared_runtime()?.block_on(future))

@@ -6,10 +6,10 @@
 //! it changes nothing.
 //!
 //! A process is known by its id, and by the number of forks that led to it. Reading the id is a
-//! system call, which is too slow for each step of a task that waits. The number is kept by a handler
-//! of the C library, which `_Fork` and a bare `clone` do not call. So the steps of a wait inside a
-//! client ask for the number alone. Whatever reaches a store or a socket, or tells a holder that it
-//! holds, asks for both.
+//! system call, which is too slow for each step of a task that waits. The number is kept by a
+//! handler of the C library, which `_Fork` and a bare `clone` do not call. So the steps of a wait
+//! inside a client ask for the number alone. Whatever reaches a store or a socket, or tells a
+//! holder that it holds, asks for both.
 //!
 //! An id can repeat: in another pid namespace, or after the first process is gone. Only a copy
 //! that was made past the handler and has the same id is not recognised. Its locks are still its

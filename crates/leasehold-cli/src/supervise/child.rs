@@ -19,14 +19,16 @@ use tokio::net::UnixStream;
 
 use super::keeper::{KEEPER, NAME};
 use super::link::{Link, Note, Order, Start, hand_over};
+use super::machine::TIMES_A_LOOK;
 use super::tree::{Census, Tree};
 use crate::exit::{Exit, Failure};
 
 /// Our own program, even after its file was replaced or deleted.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// A keeper must answer an order to kill within this time. Otherwise we kill the keeper; its
-/// processes become our children, and we kill them.
+/// A keeper must answer an order to kill within this time. Later orders may also find it in the
+/// middle of a round over all processes. If it does not answer, we kill the keeper; its processes
+/// become our children, and we kill them.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 
 /// A smaller change of the moment to kill is not sent to the keeper.
@@ -50,6 +52,8 @@ pub(crate) struct Child {
     census: Census,
     kill_at: Option<Moment>,
     kill_ordered: Option<Moment>,
+    /// Whether the keeper has said that it kills everything.
+    is_killing: bool,
 }
 
 /// A change of the command since the last look.
@@ -127,6 +131,7 @@ impl Child {
             census: Census { alive: 1, took: Duration::ZERO },
             kill_at: None,
             kill_ordered: None,
+            is_killing: false,
         })
     }
 
@@ -196,7 +201,7 @@ impl Child {
                     self.all_gone = true;
                     changes.push(Change::AllGone);
                 }
-                Note::Killing => self.kill_ordered = None,
+                Note::Killing => (self.kill_ordered, self.is_killing) = (None, true),
                 Note::KilledInTime => changes.push(Change::KilledInTime),
                 Note::Signal(signal) => changes.push(Change::Signal(signal)),
             }
@@ -265,8 +270,9 @@ impl Child {
             return self.tree.signal(&[Signal::KILL]);
         }
         let now = SystemHost.now();
+        let round = if self.is_killing { self.census.took * TIMES_A_LOOK } else { Duration::ZERO };
         match self.kill_ordered {
-            Some(since) if now.since(since) >= ANSWERED_WITHIN && !self.keeper_gone => {
+            Some(since) if now.since(since) >= ANSWERED_WITHIN + round && !self.keeper_gone => {
                 // The keeper is stopped, or gets no processor time. We can do its work.
                 let _ = kill_process(self.keeper, Signal::KILL);
                 self.broken = true;

@@ -38,7 +38,7 @@ const LOST_GRACE_MAX: Duration = Duration::from_secs(2);
 const LINGER_QUIETLY: Duration = Duration::from_millis(300);
 
 /// Killing a process takes at most this many times as long as looking at it.
-const TIMES_A_LOOK: u32 = 4;
+pub(super) const TIMES_A_LOOK: u32 = 4;
 
 /// The settings of one supervision.
 #[derive(Clone, Copy, Debug)]

@@ -152,7 +152,7 @@ fn a_keeper_that_hangs_saves_nobody() {
     run.rest_of_stdout();
 }
 
-/// Killing so many may take longer than we wait for the keeper. Then we kill them ourselves.
+/// A round of killing so many takes longer than the keeper has for its first answer.
 #[test]
 fn a_thousand_sessions_that_ignore_signals_are_killed_when_the_lock_is_lost() {
     let world = World::sqlite();
@@ -160,8 +160,10 @@ fn a_thousand_sessions_that_ignore_signals_are_killed_when_the_lock_is_lost() {
     let mut run = start(world.run("x", &["--ttl", "3s"], &script));
     run.expect("up");
     finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", "the test"])).code(0);
-    assert_eq!(run.exit().code(), Some(79));
-    run.rest_of_stdout();
+    let done = run.end();
+    done.code(79);
+    // One round over so many processes takes long. Nobody may take the keeper for one that hangs.
+    assert!(!done.stderr.contains("keeper"), "{}", done.stderr);
     world.assert_nothing_left();
 }
 
