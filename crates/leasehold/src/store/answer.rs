@@ -230,7 +230,8 @@ pub enum Evicted {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The holders: none, one, or several that share the key.
+    /// The first [`HOLDERS_SHOWN_MAX`](Self::HOLDERS_SHOWN_MAX) holders: none, one, or several that
+    /// share the key.
     pub holders: Vec<Holder>,
     /// The first [`WAITERS_SHOWN_MAX`](Self::WAITERS_SHOWN_MAX) waiters, in order.
     pub waiters: Vec<Waiter>,
@@ -290,6 +291,8 @@ fn hint(token: &[u8]) -> String {
 }
 
 impl Snapshot {
+    /// How many holders a snapshot lists at most.
+    pub const HOLDERS_SHOWN_MAX: usize = 100;
     /// How many waiters a snapshot lists at most.
     pub const WAITERS_SHOWN_MAX: usize = 100;
 }

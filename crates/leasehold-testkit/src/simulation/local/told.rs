@@ -337,6 +337,10 @@ impl<S: Store> Store for Told<S> {
         self.store.shard(key)
     }
 
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        self.store.resize(key, of)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

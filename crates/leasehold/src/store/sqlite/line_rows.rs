@@ -9,6 +9,7 @@ use super::error::Failure;
 use super::lock_row::{Held, LockRow, number};
 use super::numbers::{sql_count, sql_moment, sql_span};
 use super::turn::{Effect, Turn};
+use crate::core::claim::Claim;
 use crate::core::key::Key;
 use crate::core::line::{Front, NEAR, PLACES_MAX, REAPED_MAX, Stance, front, place_life};
 use crate::core::moment::Moment;
@@ -224,7 +225,7 @@ pub(super) fn drop_dead(turn: &mut Turn<'_>, key: &Key) -> rusqlite::Result<Fron
     // Only up to the first living place: later places are not checked.
     let living = |(_, expires, stance, _, inbox): &(i64, Moment, Stance, String, String)| {
         let is_over = *expires > turn.now && is_dead(inbox);
-        (if is_over { turn.now } else { *expires }, *stance)
+        (if is_over { turn.now } else { *expires }, *stance, Claim::Exclusive)
     };
     let front = front(turn.now, places.iter().map(living));
     if let Some(last) = front.dead.checked_sub(1) {

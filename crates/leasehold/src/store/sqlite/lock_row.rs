@@ -84,9 +84,9 @@ impl LockRow {
     /// The holder of the key, from the view of `owner`.
     pub(super) fn holding(&self, now: Moment, owner: &str) -> Holding {
         match self.living(now) {
-            None => Holding::Free,
+            None => Holding::FREE,
             Some(held) if held.owner == owner => Holding::Mine,
-            Some(_) => Holding::Others,
+            Some(_) => Holding::TAKEN,
         }
     }
 

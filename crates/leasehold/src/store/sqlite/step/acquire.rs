@@ -33,22 +33,22 @@ impl Step for Acquire {
         for _ in 0..QUICK_TRIES {
             let mut row = LockRow::find(turn.conn, &self.0.key)?;
             let holding = row.holding(turn.now, self.0.owner.as_str());
-            if holding == Holding::Others && self.0.line == Line::None {
+            if holding == Holding::TAKEN && self.0.line == Line::None {
                 let taken = self.taken(turn, &row, row.time_left(turn.now))?;
                 return Ok(Some(taken.into()));
             }
-            if holding != Holding::Mine && (holding == Holding::Others || row.has_line) {
+            if holding != Holding::Mine && (holding == Holding::TAKEN || row.has_line) {
                 // Before the transaction, which must be short.
                 self.hang_bell(turn);
             }
             let is_more = turn.due_record(self.0.note.as_ref()).is_some()
                 || !row.exists()
-                || row.has_line && holding == Holding::Free
+                || row.has_line && holding == Holding::FREE
                 || !row.is_seeded() && self.0.reserve > 0;
             if is_more {
                 return Ok(None);
             }
-            let granted = match decide_ask(holding, Front::EMPTY, Asker::Outside) {
+            let granted = match decide_ask(holding, self.0.claim, Front::EMPTY, Asker::Outside) {
                 AskDecision::GrantAgain => self.grant_again(turn, &mut row)?,
                 AskDecision::Grant => self.grant(turn, &mut row)?,
                 _ => return Ok(None),
@@ -64,13 +64,13 @@ impl Step for Acquire {
         let ask = &self.0;
         let mut row = LockRow::find(turn.conn, &ask.key)?;
         let holding = row.holding(turn.now, ask.owner.as_str());
-        if holding == Holding::Others && ask.line == Line::None && !row.has_line {
+        if holding == Holding::TAKEN && ask.line == Line::None && !row.has_line {
             return Ok(self.taken(turn, &row, row.time_left(turn.now))?.into());
         }
         if let Some(record) = turn.due_record(ask.note.as_ref()) {
             turn.record(record)?;
         }
-        let is_alone = holding == Holding::Free && !row.has_line;
+        let is_alone = holding == Holding::FREE && !row.has_line;
         let entered = if holding == Holding::Mine || is_alone {
             None
         } else {
@@ -88,7 +88,7 @@ impl Step for Acquire {
         let is_head = first.as_ref().is_some_and(|(_, owner)| owner.as_str() == ask.owner.as_str());
         let is_new = entered.as_ref().map(|entered| entered.is_new);
         let asker = Asker::of(is_head, is_new, row.awaits_head(turn.now));
-        let retry_in = match decide_ask(holding, front, asker) {
+        let retry_in = match decide_ask(holding, ask.claim, front, asker) {
             AskDecision::GrantAgain => {
                 return Ok(in_transaction(self.grant_again(turn, &mut row)?));
             }

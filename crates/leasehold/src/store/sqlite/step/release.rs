@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::params;
 
 use super::{BUSY_LIMIT_MAX, Step};
+use crate::core::claim::Taken;
 use crate::core::key::Key;
 use crate::core::line::{Front, GIVES_WAY_FOR, Head, ReleaseDecision, decide_release};
 use crate::store::sqlite::error::Failure;
@@ -78,7 +79,7 @@ pub(super) fn end_lease(
     } else {
         (Front::EMPTY, None)
     };
-    match decide_release(front, on_release.wish()) {
+    match decide_release(Taken::Nothing, front, on_release.wish()) {
         ReleaseDecision::HandOver => {
             let (seq, _) = first.expect("a living head has a row");
             line_rows::hand_over(turn, row, key, seq)?;
@@ -97,7 +98,7 @@ pub(super) fn end_lease(
         }
         ReleaseDecision::Free => {
             row.held = None;
-            let is_awaited = matches!(front.head, Head::Alive(_));
+            let is_awaited = matches!(front.head, Head::Alive { .. });
             row.awaits_until = if is_awaited { turn.now + GIVES_WAY_FOR } else { turn.now };
             row.store(turn, key)?;
             if let Some((seq, _)) = first {
