@@ -1,5 +1,6 @@
 //! A lock that readers share, and that a writer has alone.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::core::error::{Error, ErrorKind};
@@ -19,10 +20,11 @@ use crate::locking::Locking;
 ///
 /// # Upgrades
 ///
-/// A reader cannot become a writer: two readers that both wanted that would wait for each other for
-/// ever. Release the read guard, call [`write`](Self::write), and check again what you have read. The
-/// other way works without a gap, see [`downgrade`](Self::downgrade). A task that holds a read guard
-/// and calls `write` waits for itself.
+/// A reader cannot become a writer, see [`upgrade`](Self::upgrade): two readers that both wanted that
+/// would wait for each other for ever. Release the read guard, call [`write`](Self::write), and check
+/// again what you have read. The other way works without a gap, see [`downgrade`](Self::downgrade). A
+/// task that holds a read guard and calls `write` waits for itself. So does one that calls `read` a
+/// second time, if a writer waits in between.
 ///
 /// # Names
 ///
@@ -32,8 +34,8 @@ use crate::locking::Locking;
 ///
 /// # Stores
 ///
-/// Needs a store that promises [`shared`](crate::store::Capabilities::shared): `memory:`, and Redis
-/// or Valkey, also behind sentinels and in a cluster. Others answer
+/// Needs a store that promises [`shared`](crate::store::Capabilities::shared): `memory:`, `sqlite:`,
+/// and Redis or Valkey, also behind sentinels and in a cluster. Others answer
 /// [`Unsupported`](ErrorKind::Unsupported), as do strict servers, servers that must confirm copies,
 /// and several servers as one store.
 ///
@@ -173,6 +175,41 @@ impl RwLock {
     /// As [`read`](Self::read).
     pub async fn write_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         self.writing.lock_timeout(wait).await
+    }
+
+    /// Refuses to make a reader a writer, and says why. Never waits. The guard stays as it is.
+    ///
+    /// Each of two readers that wait for the other to go would wait for ever. And a writer that came
+    /// in between may have changed what the reader has read. So release the reader, call
+    /// [`write`](Self::write), and read again.
+    ///
+    /// # Errors
+    ///
+    /// Always [`Config`](ErrorKind::Config).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// let cache = leasehold::Client::connect("memory:").await?.rwlock("cache");
+    /// let reader = cache.read().await?;
+    /// let error = cache.upgrade(&reader).unwrap_err();
+    /// assert!(error.to_string().contains("would wait for each other"));
+    /// assert!(reader.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn upgrade(&self, reader: &Guard) -> Result<Infallible, Error> {
+        let now = if reader.is_held() {
+            "the guard still has the lock as before"
+        } else {
+            "the guard has lost the lock"
+        };
+        let message = format!(
+            "a reader cannot become a writer, since two readers that both want that would wait for \
+             each other for ever; {now}; release it, call `write`, and read again"
+        );
+        self.writing.named(Err(Error::new(ErrorKind::Config, message)))
     }
 
     /// Makes a writer a reader, in one step: no other writer can come in between. Readers at the

@@ -27,8 +27,8 @@ use crate::store::{Claim, Store as _};
 ///
 /// # Stores
 ///
-/// Needs a store that promises [`permits`](crate::store::Capabilities::permits): `memory:`, and
-/// Redis or Valkey, also behind sentinels and in a cluster. Others answer
+/// Needs a store that promises [`permits`](crate::store::Capabilities::permits): `memory:`, `sqlite:`,
+/// and Redis or Valkey, also behind sentinels and in a cluster. Others answer
 /// [`Unsupported`](crate::ErrorKind::Unsupported), as for [`RwLock`](crate::RwLock).
 ///
 /// # Examples

@@ -148,6 +148,7 @@ macro_rules! for_each_case {
                 a_key_is_a_lock_or_a_semaphore_and_not_both,
                 permits_that_cannot_exist_are_refused,
                 a_semaphore_is_resized_while_it_is_in_use,
+                a_waiter_that_wants_more_than_there_are_now_is_granted_nothing,
                 tokens_of_permits_rise,
             }
             hints {

@@ -3,7 +3,7 @@
 
 use leasehold::ErrorKind;
 use leasehold::core::claim::PERMITS_MAX;
-use leasehold::store::{Capabilities, Claim, Released, Store};
+use leasehold::store::{Capabilities, Claim, Hint, Released, Store};
 
 use super::actor::Actor;
 use super::check::{fence, granted, lost, refused, released, renewed, taken};
@@ -175,6 +175,21 @@ pub(super) async fn a_semaphore_is_resized_while_it_is_in_use(world: &World) {
     granted(dora.ask(&key("a")).permits(1, 1).send().await);
     granted(anna.ask(&key("b")).send().await);
     refused(world.store().resize(key("b"), 3).await, ErrorKind::Config);
+}
+
+/// Their number was lowered while it waited. It hears of that when it asks.
+pub(super) async fn a_waiter_that_wants_more_than_there_are_now_is_granted_nothing(world: &World) {
+    let [anna, bert, carl, _] = actors(world);
+    granted(anna.ask(&key("a")).permits(2, 4).send().await);
+    taken(bert.ask(&key("a")).permits(4, 4).join().send().await);
+    world.settle().await;
+    assert_eq!(world.other_store().resize(key("a"), 3).await.expect("an answer"), Some(4));
+    bert.hint(|hint| matches!(hint, Hint::MaybeFree { .. }).then_some(())).await;
+    released(anna.release_as(&key("a"), of(4)).await, Released::Freed);
+    taken(carl.ask(&key("a")).permits(3, 3).send().await);
+    refused(bert.ask(&key("a")).permits(4, 4).join().send().await, ErrorKind::Config);
+    released(bert.release_as(&key("a"), of(4)).await, Released::NotHeld);
+    granted(carl.ask(&key("a")).permits(3, 3).send().await);
 }
 
 /// As with any grant.

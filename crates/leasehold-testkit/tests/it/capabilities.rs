@@ -18,14 +18,12 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     memory.reach = Reach::Process;
     memory.browse = true;
     let mut sqlite = memory;
-    (sqlite.shared, sqlite.permits) = (false, false);
     sqlite.hints = Reach::Machine;
     sqlite.reach = Reach::Machine;
     sqlite.durable = true;
     sqlite.calls_up = true;
     let mut redis = sqlite;
     redis.calls_up = false;
-    (redis.shared, redis.permits) = (true, true);
     redis.strict = Some(false);
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;

@@ -6,10 +6,11 @@ use std::fmt;
 pub const PERMITS_MAX: u32 = 1_000_000;
 
 /// How a key is claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Claim {
     /// By one owner alone.
+    #[default]
     Exclusive,
     /// By one owner alone, with nothing beside the lock: no line, no note, no fencing tokens. It
     /// goes with [`Line::None`](crate::store::Line::None) and a `reserve` of 0, so a store may
@@ -95,14 +96,15 @@ impl Taken {
     ///
     /// | holders | exclusive | shared | permits |
     /// |---|---|---|---|
-    /// | none | yes | yes | yes |
+    /// | none | yes | yes | unless the number was lowered below what is wanted |
     /// | one alone | no | no | no |
     /// | shared | no | yes | no |
     /// | permits | no | no | if enough are left |
     #[must_use]
     pub const fn admits(self, claim: Claim) -> bool {
         match (self, claim) {
-            (Self::Nothing, _) | (Self::Shared, Claim::Shared) => true,
+            (Self::Nothing, claim) => claim.is_possible(),
+            (Self::Shared, Claim::Shared) => true,
             (Self::Permits(taken), Claim::Permits { want, of }) => want <= of.saturating_sub(taken),
             _ => false,
         }
@@ -153,7 +155,8 @@ mod tests {
             (Taken::Shared, permits(1, 9), false),
             (Taken::Permits(2), permits(1, 3), true),
             (Taken::Permits(2), permits(2, 3), false),
-            // The limit was lowered below what is taken.
+            // The limit was lowered below what is wanted, or below what is taken.
+            (Taken::Nothing, permits(4, 3), false),
             (Taken::Permits(5), permits(1, 3), false),
             (Taken::Permits(1), Exclusive, false),
             (Taken::Permits(1), Shared, false),

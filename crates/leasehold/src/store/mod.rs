@@ -20,6 +20,7 @@ mod quorum;
 pub mod redis;
 mod request;
 mod sinks;
+mod snapshot;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -28,8 +29,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 pub use answer::{
-    Acquired, Afterwards, Evicted, Holder, Page, Quarantine, Refusal, Released, Renewed, Snapshot,
-    Stopped, Vote, Waiter, Why,
+    Acquired, Afterwards, Evicted, Page, Quarantine, Refusal, Released, Renewed, Stopped, Why,
 };
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
@@ -43,6 +43,7 @@ pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use request::{Ask, ClientRecord, LeaseId, Line, Note, OnRelease, Renewal};
+pub use snapshot::{Holder, PermitsTaken, Snapshot, Vote, Waiter};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 

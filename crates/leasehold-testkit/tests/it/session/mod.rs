@@ -92,18 +92,6 @@ impl Scene {
 
 pub(crate) const STORES: [Setup; 3] = [stores::memory, stores::sqlite, stores::redis];
 
-/// The stores of these that share keys.
-pub(crate) const SHARING: [Setup; 2] = [stores::memory, stores::redis];
-
-/// Plays the scene once for every store that shares keys, and every seed.
-pub(crate) fn play_sharing(seeds: Range<u64>, scene: impl AsyncFn(&Scene)) {
-    for setup in SHARING {
-        for seed in seeds.clone() {
-            play_on(setup, seed, &scene);
-        }
-    }
-}
-
 /// Plays the scene once for every store and every seed.
 pub(crate) fn play(seeds: Range<u64>, scene: impl AsyncFn(&Scene)) {
     for setup in STORES {

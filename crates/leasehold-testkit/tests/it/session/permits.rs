@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use leasehold::ErrorKind;
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{ms, play_sharing};
+use super::{ms, play};
 
 /// However many ask, and whoever asks.
 #[test]
 fn no_more_tasks_are_inside_than_there_are_permits() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let clients = [scene.client().await, scene.calm_client().await];
         let (inside, most) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
         let tasks: Vec<_> = (0..12)
@@ -41,7 +41,7 @@ fn no_more_tasks_are_inside_than_there_are_permits() {
 /// The answer to the ask is lost, and asking again repairs that.
 #[test]
 fn a_lost_answer_takes_no_second_permit() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let first = other.semaphore("a", 2).acquire().await.expect("free");
         scene.faults.next(Request::Acquire, Fault::LoseReply);
@@ -58,7 +58,7 @@ fn a_lost_answer_takes_no_second_permit() {
 /// Its place and its grant go.
 #[test]
 fn a_waiter_that_gives_up_leaves_no_permit_behind() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let holder = other.semaphore("a", 1).acquire().await.expect("free");
         let waiting = client.semaphore("a", 1);
@@ -73,7 +73,7 @@ fn a_waiter_that_gives_up_leaves_no_permit_behind() {
 /// Whoever is wrong hears of it.
 #[test]
 fn another_number_of_permits_is_refused_until_it_is_changed() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let guard = client.semaphore("a", 1).acquire().await.expect("free");
         let error = other.semaphore("a", 2).acquire().await.expect_err("another number");

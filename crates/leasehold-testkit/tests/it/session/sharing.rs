@@ -4,13 +4,13 @@ use leasehold::host::Host;
 use leasehold::{ErrorKind, Release};
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{TOLD, ms, play_on, play_sharing};
+use super::{TOLD, ms, play, play_on};
 use crate::stores;
 
 /// Within one client and between clients.
 #[test]
 fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let (lock, others) = (client.rwlock("a"), other.rwlock("a"));
         let readers = [lock.read().await, lock.read().await, others.read().await];
@@ -32,7 +32,7 @@ fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
 /// Readers without end must not starve it.
 #[test]
 fn a_writer_waits_for_the_readers_before_it_and_for_no_others() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let first = client.rwlock("a").read().await.expect("free");
         let lock = other.rwlock("a");
@@ -54,7 +54,7 @@ fn a_writer_waits_for_the_readers_before_it_and_for_no_others() {
 /// By push, and not by its next ask.
 #[test]
 fn readers_that_wait_in_a_row_get_the_lock_together() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let writer = client.rwlock("a").write().await.expect("free");
         let read = || {
@@ -75,7 +75,7 @@ fn readers_that_wait_in_a_row_get_the_lock_together() {
 /// The driver renews each of them.
 #[test]
 fn leases_of_readers_outlive_their_ttl() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client_of(ms(300)).await, scene.calm_client().await);
         let readers = [client.rwlock("a").read().await, client.rwlock("a").read().await];
         let readers = readers.map(|reader| reader.expect("free"));
@@ -93,7 +93,7 @@ fn leases_of_readers_outlive_their_ttl() {
 /// Of the reader whose client is cut off. The others go on.
 #[test]
 fn a_reader_that_cannot_renew_knows_it_before_a_writer_comes() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let sent = scene.host.now();
         let reader = client.rwlock("a").read().await.expect("free");
@@ -112,7 +112,7 @@ fn a_reader_that_cannot_renew_knows_it_before_a_writer_comes() {
 /// No other writer comes in between, and readers come in at once.
 #[test]
 fn a_writer_becomes_a_reader_without_a_gap() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let lock = client.rwlock("a");
         let writer = lock.write().await.expect("free");
@@ -131,7 +131,7 @@ fn a_writer_becomes_a_reader_without_a_gap() {
 /// The caller then holds nothing, and others wait no longer than for an answer.
 #[test]
 fn a_downgrade_whose_answer_is_lost_frees_the_lock() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client_of(ms(10_000)).await, scene.calm_client().await);
         for fault in [Fault::LoseReply, Fault::LoseRequest] {
             let lock = client.rwlock("a");
@@ -151,7 +151,7 @@ fn a_downgrade_whose_answer_is_lost_frees_the_lock() {
 /// The lock is released, whatever came of the request.
 #[test]
 fn a_downgrade_that_is_dropped_frees_the_lock() {
-    play_sharing(0..3, async |scene| {
+    play(0..3, async |scene| {
         let (client, other) = (scene.client_of(ms(10_000)).await, scene.calm_client().await);
         let lock = client.rwlock("a");
         let writer = lock.write().await.expect("free");
@@ -165,7 +165,7 @@ fn a_downgrade_that_is_dropped_frees_the_lock() {
 /// Such a mistake must not leave a lock behind.
 #[test]
 fn a_guard_of_another_lock_is_not_downgraded() {
-    play_sharing(0..1, async |scene| {
+    play(0..1, async |scene| {
         let client = scene.client().await;
         let guard = client.rwlock("b").write().await.expect("free");
         let error = client.rwlock("a").downgrade(guard).await.expect_err("another lock");
@@ -178,10 +178,27 @@ fn a_guard_of_another_lock_is_not_downgraded() {
     });
 }
 
+/// Two readers that both waited for that would wait for ever.
+#[test]
+fn a_reader_that_wants_to_write_is_told_why_it_cannot() {
+    play(0..1, async |scene| {
+        let client = scene.client().await;
+        let lock = client.rwlock("a");
+        let readers = [lock.read().await, lock.read().await].map(|reader| reader.expect("free"));
+        for reader in &readers {
+            let error = lock.upgrade(reader).expect_err("never");
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some("a")));
+            assert!(error.to_string().contains("wait for each other"), "{error}");
+            assert!(reader.is_held());
+        }
+        assert!(lock.try_write().await.expect("asked").is_none(), "they are still in the way");
+    });
+}
+
 /// It promises none, and emulates none.
 #[test]
 fn a_store_that_shares_no_keys_says_so() {
-    for setup in [stores::sqlite, stores::strict, stores::quorum] {
+    for setup in [stores::strict, stores::copies, stores::quorum] {
         play_on(setup, 0, async |scene| {
             let client = scene.calm_client().await;
             for error in [

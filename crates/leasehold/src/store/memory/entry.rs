@@ -16,8 +16,8 @@ use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::store::{
-    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, OnRelease, PlaceTerms, Refusal, Released,
-    Renewal, Renewed, Snapshot, Waiter, line_is_full, other_usage,
+    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, OnRelease, PermitsTaken, PlaceTerms,
+    Refusal, Released, Renewal, Renewed, Snapshot, Waiter, line_is_full, other_usage,
 };
 
 /// One key.
@@ -402,6 +402,8 @@ impl Entry {
             }
         }
         self.hand_over_run(now, wall, key, mail);
+        // The next waiter may want more than there are now: let it ask, and hear that.
+        self.tell_head(key, mail);
         Ok(before)
     }
 
@@ -437,12 +439,15 @@ impl Entry {
             ttl_left: Some(held.expires.since(now)),
             fencing: held.fencing,
             idle: held.idle,
+            claim: held.claim,
         };
         let waiter = |place: &Place| Waiter {
             id: place.owner.client(),
             client: None,
             since: Some(place.since),
+            claim: place.claim,
         };
+        let taken = if let Taken::Permits(taken) = self.taken(now) { taken } else { 0 };
         Snapshot {
             holders: self.holders(now).take(Snapshot::HOLDERS_SHOWN_MAX).map(holder).collect(),
             waiters: living().take(Snapshot::WAITERS_SHOWN_MAX).map(waiter).collect(),
@@ -450,6 +455,7 @@ impl Entry {
             fencing: FencingToken::new(self.counter),
             votes: Vec::new(),
             quarantine: None,
+            permits: self.limit.map(|of| PermitsTaken::new(taken, of)),
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken, client_of};
 use crate::store::redis::codec::command::Value;
 use crate::store::{
-    Acquired, Claim, Evicted, Holder, Quarantine, Refusal, Released, Renewed, Snapshot, Usage,
-    Waiter, line_is_full, other_usage,
+    Acquired, Claim, Evicted, Holder, PermitsTaken, Quarantine, Refusal, Released, Renewed,
+    Snapshot, Usage, Waiter, line_is_full, other_usage,
 };
 
 /// The reply of acquire.lua for a holder that is not one of our clients.
@@ -206,27 +206,31 @@ pub(in crate::store::redis) fn inspected(key: &Key, reply: &Value) -> Result<Sna
         Value::Int(waiting),
         Value::Array(waiters),
         Value::Array(sharing),
+        Value::Int(of),
+        Value::Int(taken),
     ] = items(reply)
     else {
         return Err(strange(key));
     };
     let counter = number(counter).and_then(FencingToken::new);
+    let of = u32::try_from(*of).ok().filter(|of| *of > 0);
     let holders = match token {
         Value::Nil => {
-            let sharing = sharing.chunks_exact(6).take(Snapshot::HOLDERS_SHOWN_MAX);
-            sharing.filter_map(one_of_several).collect()
+            let sharing = sharing.chunks_exact(7).take(Snapshot::HOLDERS_SHOWN_MAX);
+            sharing.filter_map(|words| one_of_several(words, of)).collect()
         }
         Value::Bytes(token) => vec![holder(token, *ttl_left, counter, grant)],
         _ => return Err(strange(key)),
     };
-    let waiters = waiters.chunks_exact(2).take(Snapshot::WAITERS_SHOWN_MAX);
+    let waiters = waiters.chunks_exact(3).take(Snapshot::WAITERS_SHOWN_MAX);
     Ok(Snapshot {
         holders,
-        waiters: waiters.map(|pair| waiter(&pair[0], &pair[1])).collect(),
+        waiters: waiters.map(|words| waiter(words, of)).collect(),
         waiting: u32::try_from(*waiting).map_err(|_| strange(key))?,
         fencing: counter,
         votes: Vec::new(),
         quarantine: None,
+        permits: of.map(|of| PermitsTaken::new(u32::try_from(*taken).unwrap_or(0), of)),
     })
 }
 
@@ -265,28 +269,41 @@ fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Va
         ttl_left: millis(ttl_left),
         fencing: fencing.flatten(),
         idle: *idle != Value::Nil,
+        claim: Claim::Exclusive,
     }
 }
 
-/// A holder that shares the key.
-fn one_of_several(words: &[Value]) -> Option<Holder> {
-    let [Value::Bytes(token), Value::Int(left), first, Value::Int(count), since, why] = words
+/// A holder that shares the key, which has so many permits, if it is a semaphore.
+fn one_of_several(words: &[Value], of: Option<u32>) -> Option<Holder> {
+    let [token, Value::Int(left), first, Value::Int(count), since, why, Value::Int(want)] = words
     else {
         return None;
     };
+    let Value::Bytes(token) = token else { return None };
+    let want = u32::try_from(*want).unwrap_or(0);
     let first = number(first).and_then(|first| i64::try_from(first).ok());
     Some(Holder {
         why: text(why).and_then(|why| why.strip_prefix('=').map(str::to_owned)),
         since: number(since).map(WallTime::from_unix_micros),
         ttl_left: millis(*left),
         fencing: first.and_then(|first| block(first, *count)).flatten(),
+        claim: of.map_or(Claim::Shared, |of| Claim::Permits { want, of }),
         ..Holder::new(&token[..])
     })
 }
 
-fn waiter(owner: &Value, since: &Value) -> Waiter {
+fn waiter(words: &[Value], of: Option<u32>) -> Waiter {
+    let [owner, since, stance] = words else { return Waiter::default() };
     let id = if let Value::Bytes(owner) = owner { client_of(owner) } else { None };
-    Waiter { id, client: None, since: number(since).map(WallTime::from_unix_micros) }
+    let claim = match text(stance).as_deref() {
+        Some("s") => Claim::Shared,
+        Some(stance) => stance
+            .strip_prefix('p')
+            .and_then(|want| want.parse().ok())
+            .map_or(Claim::Exclusive, |want| Claim::Permits { want, of: of.unwrap_or(want) }),
+        None => Claim::Exclusive,
+    };
+    Waiter { id, client: None, since: number(since).map(WallTime::from_unix_micros), claim }
 }
 
 /// The items of a list; none if it is not a list.

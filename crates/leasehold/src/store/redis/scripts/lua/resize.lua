@@ -10,5 +10,11 @@ if shares.usage() == 0 then
 end
 local before = shares.limit() or 0
 shares.limit_to(tonumber(ARGV[1]))
-local handed, denied = open_line(shares).run(shares.taken())
+local line = open_line(shares)
+local _, denied = line.run(shares.taken())
+-- The next waiter may want more than there are now: let it ask, and hear that.
+local _, place = line.front()
+if place then
+  denied = math.max(denied, tell(place.inbox, 'f ' .. LOCK))
+end
 return { 1, before, denied }

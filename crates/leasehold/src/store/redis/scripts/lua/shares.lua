@@ -133,13 +133,11 @@ local function open_shares(holder)
 
   -- Whether there is room for a claim. As `Taken::admits`.
   function shares.admits(taken, claim)
-    if taken == nil then
-      return true
+    -- Their number may have been lowered below what is wanted.
+    if type(claim) == 'number' and (taken == nil or tonumber(taken)) then
+      return (taken or 0) + claim <= (shares.limit() or 0)
     end
-    if type(taken) == 'number' and type(claim) == 'number' then
-      return taken + claim <= (shares.limit() or 0)
-    end
-    return taken == 's' and claim == 's'
+    return taken == nil or (taken == 's' and claim == 's')
   end
 
   -- Whether an owner shares the key.
@@ -218,6 +216,17 @@ local function open_shares(holder)
     holder = owner
   end
 
+  -- How many permits the living holders have, for `inspect`.
+  function shares.count()
+    local taken = tonumber(call('ZSCORE', SHARES, TAKEN) or 0)
+    local past = '(' .. whole(now_ms)
+    local dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, past, 'LIMIT', 0, BURIED_MAX)
+    for _, owner in ipairs(dead) do
+      taken = taken - details_of(owner).want
+    end
+    return taken
+  end
+
   -- The holders, each as owner, time left, and details, for `inspect`.
   function shares.list(most)
     local all = {}
@@ -230,6 +239,7 @@ local function open_shares(holder)
       all[#all + 1] = details.count
       all[#all + 1] = details.since
       all[#all + 1] = details.why
+      all[#all + 1] = details.want
     end
     return all
   end

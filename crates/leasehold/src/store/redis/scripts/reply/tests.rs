@@ -171,7 +171,8 @@ fn inspection(token: Value, ttl_left: i64, grant: Value, waiters: Vec<Value>) ->
     let [ttl_left, waiting] = [ttl_left, 7].map(Value::Int);
     let waiters = Value::Array(waiters);
     let sharing = Value::Array(Vec::new());
-    let reply = vec![token, ttl_left, bytes("44"), grant, waiting, waiters, sharing];
+    let [of, taken] = [0, 0].map(Value::Int);
+    let reply = vec![token, ttl_left, bytes("44"), grant, waiting, waiters, sharing, of, taken];
     inspected(&key(), &Value::Array(reply)).expect("an answer")
 }
 
@@ -179,7 +180,8 @@ fn inspection(token: Value, ttl_left: i64, grant: Value, waiters: Vec<Value>) ->
 fn a_snapshot_shows_what_is_noted() {
     const OURS: &str = "AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBB";
     let grant = ["41", "4", "1000000", "=why | not", "1"].map(bytes).to_vec();
-    let waiters = vec![bytes(OURS), bytes("5"), bytes("\u{1}"), bytes("x")];
+    let waiters = ["5", "j", "\u{1}", "x", "s"].map(bytes);
+    let waiters = [vec![bytes(OURS)], waiters.to_vec()].concat();
     let snapshot = inspection(bytes(OURS), 500, Value::Array(grant), waiters);
     assert_eq!((snapshot.waiting, snapshot.fencing), (7, FencingToken::new(44)));
     let holder = &snapshot.holders[0];
@@ -191,6 +193,9 @@ fn a_snapshot_shows_what_is_noted() {
     assert_eq!(snapshot.waiters[0].id, ClientId::new("BBBBBBBBBBBB"));
     assert_eq!(snapshot.waiters[0].since, Some(WallTime::from_unix_micros(5)));
     assert_eq!((&snapshot.waiters[1].id, snapshot.waiters[1].since), (&None, None));
+    let claims: Vec<_> = snapshot.waiters.iter().map(|waiter| waiter.claim).collect();
+    assert_eq!(claims, [Claim::Exclusive, Claim::Shared]);
+    assert_eq!((holder.claim, snapshot.permits), (Claim::Exclusive, None));
 }
 
 #[test]
@@ -209,14 +214,20 @@ fn a_holder_of_whom_nothing_is_noted_has_the_last_token_unless_it_is_a_foreigner
 fn holders_that_share_a_key_are_shown_one_by_one() {
     let one = |words: [&str; 4]| {
         let [owner, first, since, why] = words.map(bytes);
-        [owner, Value::Int(500), first, Value::Int(1), since, why]
+        [owner, Value::Int(500), first, Value::Int(1), since, why, Value::Int(2)]
     };
     let sharing =
         [one(["anna", "41", "1000000", "=a report"]), one(["bert", "x", "", ""])].concat();
     let reply = [Value::Nil, Value::Int(500), bytes("44"), Value::Nil, Value::Int(0)];
-    let lists = [vec![], sharing].map(Value::Array);
-    let reply = Value::Array(reply.into_iter().chain(lists).collect());
-    let holders = inspected(&key(), &reply).expect("an answer").holders;
+    let waiters = vec![bytes("carl"), bytes("7"), bytes("p3")];
+    let lists = [waiters, sharing].map(Value::Array);
+    let permits = [5, 4].map(Value::Int);
+    let reply = Value::Array(reply.into_iter().chain(lists).chain(permits).collect());
+    let snapshot = inspected(&key(), &reply).expect("an answer");
+    assert_eq!(snapshot.permits, Some(PermitsTaken::new(4, 5)));
+    assert_eq!(snapshot.waiters[0].claim, Claim::Permits { want: 3, of: 5 });
+    let holders = snapshot.holders;
+    assert_eq!(holders[1].claim, Claim::Permits { want: 2, of: 5 });
     assert_eq!(holders.len(), 2);
     assert_eq!((&holders[0].token[..], holders[0].fencing), (&b"anna"[..], tokens(41, 1)));
     assert_eq!(holders[0].why.as_deref(), Some("a report"));
