@@ -142,6 +142,22 @@ pub(super) async fn the_crash_of_a_reader_frees_only_what_it_had(world: &World) 
     granted(carl.ask(&key("a")).send().await);
 }
 
+/// The key is free since the lease of a holder ended. Whoever asks first lets the others in too.
+pub(super) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World) {
+    let [anna, bert, carl, dora] = actors(world);
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    for reader in [&bert, &carl, &dora] {
+        taken(reader.ask(&key("a")).shared().join_as(1, 5_000, 3_000).send().await);
+    }
+    world.settle().await;
+    world.pass(ms(1_000) + SLACK).await;
+    granted(carl.ask(&key("a")).shared().join_as(2, 5_000, 3_000).send().await);
+    for reader in [&bert, &dora] {
+        reader.hint(|hint| is_grant_for(hint, reader)).await;
+        renewed(reader.renew_as(&key("a"), Claim::Shared, 5_000).await);
+    }
+}
+
 /// At once, since nothing keeps them out any more.
 pub(super) async fn readers_behind_a_writer_that_goes_away_are_let_in(world: &World) {
     let [anna, bert, carl, dora] = actors(world);

@@ -16,7 +16,8 @@
 //!
 //! Whether there is room says [`Taken::admits`]. Nobody passes a place that waits longer, even if
 //! there is room for it: a writer waits for one generation of readers, and a large wish for permits
-//! is not starved by small ones. So the places that are granted together are a run from the front.
+//! is not starved by small ones. So the places that are granted together are a run from the front:
+//! after each grant, the key is handed to those behind it that are due.
 //!
 //! With [`Wish::Wake`], a release always frees the key and tells the head. A watching head that was
 //! told is awaited for 20 ms. Meanwhile a newcomer takes a place and must retry soon.

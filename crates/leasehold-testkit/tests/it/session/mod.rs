@@ -15,6 +15,7 @@ mod panicking;
 mod passing;
 mod permits;
 mod polling;
+mod redisson;
 mod shards;
 mod sharing;
 mod shutting_down;

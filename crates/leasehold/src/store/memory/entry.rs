@@ -128,7 +128,12 @@ impl Entry {
             let holding = if is_mine { Holding::Mine } else { Holding::Others(self.taken(now)) };
             let retry_in = match decide_ask(holding, ask.claim, front, asker) {
                 AskDecision::GrantAgain => return Ok(self.grant_again(now, ask)),
-                AskDecision::Grant => return Ok(self.grant_ask(now, wall, ask)),
+                AskDecision::Grant => {
+                    let granted = self.grant_ask(now, wall, ask);
+                    // Those behind it may share the key too.
+                    self.hand_over_run(now, wall, &ask.key, mail);
+                    return Ok(granted);
+                }
                 AskDecision::HandOver => {
                     self.hand_over(now, wall, &ask.key, mail);
                     continue;
@@ -340,7 +345,9 @@ impl Entry {
         self.held.retain(|held| held.expires > now);
         if !is_held {
             // Others may have waited behind the place that left, although there is room for them.
-            self.hand_over_run(now, wall, &lease.key, mail);
+            if *on_release != OnRelease::FreeAndWake {
+                self.hand_over_run(now, wall, &lease.key, mail);
+            }
             return Released::NotHeld;
         }
         if let OnRelease::Downgrade { owner, ttl } = on_release {

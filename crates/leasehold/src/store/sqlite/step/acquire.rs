@@ -131,7 +131,10 @@ impl Acquire {
                 },
                 AskDecision::Grant => {
                     line_rows::leave(turn, &ask.key, owner)?;
-                    return Ok(in_transaction(self.grant(turn, row)?));
+                    let granted = in_transaction(self.grant(turn, row)?);
+                    // Those behind it may share the key too.
+                    line_rows::hand_over_run(turn, row, &ask.key)?;
+                    return Ok(granted);
                 }
                 AskDecision::HandOver => {
                     let (seq, _) = first.expect("a living head has a row");

@@ -82,7 +82,9 @@ pub(super) fn end_lease(
             // What is left of a lease that ended only looks like a holder.
             row.is_changed |= row.held.take().is_some();
             // Others may have waited behind the place that left, although there is room for them.
-            line_rows::hand_over_run(turn, row, key)?;
+            if *on_release != OnRelease::FreeAndWake {
+                line_rows::hand_over_run(turn, row, key)?;
+            }
         }
         return Ok(Released::NotHeld);
     }

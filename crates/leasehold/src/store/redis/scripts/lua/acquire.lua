@@ -133,7 +133,12 @@ while true do
   local head, place = line.front()
   local is_head = place and place.owner == owner
   if (head == NOBODY or is_head) and shares.admits(taken, claim) then
-    return grant(line)
+    local reply = grant(line)
+    if claim and is_head and reply[1] == 1 then
+      -- Those behind it may share the key too.
+      line.run(shares.taken())
+    end
+    return reply
   end
   if head == UNEXAMINED and taken ~= ALONE then
     return { 0, 0, ahead(), '', denied }
