@@ -1,8 +1,8 @@
 //! Holders that share a key: readers, and owners of permits.
 //!
 //! Histories of worlds with them have no [`What::Served`], which knows one owner. Instead, the
-//! server tells who held and waited before and after each request ([`What::Stood`]). So these checks
-//! replace those that read `Served`.
+//! server tells who held and waited before and after each request ([`What::Stood`]). So these
+//! checks replace those that read `Served`.
 
 use std::collections::BTreeSet;
 
