@@ -10,7 +10,7 @@ pub(crate) fn names<'a>() -> impl Iterator<Item = &'a str> {
 }
 
 /// The invariants that can be checked only with a record of the server's steps.
-pub(crate) const NEED_THE_SERVER: [&str; 9] = [
+pub(crate) const NEED_THE_SERVER: [&str; 11] = [
     "fence-reserved",
     "window-inside-lease",
     "line-order",
@@ -20,6 +20,8 @@ pub(crate) const NEED_THE_SERVER: [&str; 9] = [
     "spent-token",
     "taken-is-true",
     "wanted-answered",
+    "shares-fit",
+    "no-gap",
 ];
 
 /// Whether an invariant has that name.

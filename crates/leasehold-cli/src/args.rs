@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use leasehold::Client;
 use rustix::process::Signal;
 
 use crate::duration::{self, Typed};
@@ -14,7 +15,7 @@ use crate::exit::{Exit, Failure, TABLE};
 use crate::output::Color;
 use crate::settings::StoreFlags;
 use crate::signals;
-use crate::take::Wait;
+use crate::take::{Wait, Wanted};
 use crate::tips;
 
 /// A parsed command line.
@@ -147,6 +148,8 @@ pub(crate) enum Command {
     Renew(Renew),
     /// Release a lease that `acquire` took
     Release(Release),
+    /// Change how many permits the semaphore NAME has, for all its users
+    Resize(Resize),
     /// List the locks that somebody holds or waits for
     Ls(Ls),
     /// Show who holds the lock NAME and who waits for it
@@ -207,9 +210,33 @@ pub(crate) struct Take {
     /// Tell waiters why the lock is held
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
+    /// Share the lock with others that take it by --shared. They keep everybody else out, and wait
+    /// behind those who wait for the lock alone. A shared lock has no fence
+    #[arg(short, long, conflicts_with = "permits")]
+    shared: bool,
+    /// Take a permit of a semaphore of N permits instead of a lock, so that N commands may run at a
+    /// time. All users of NAME must name the same N; `leasehold resize` changes it
+    #[arg(long, value_name = "N")]
+    permits: Option<u32>,
+    /// How many permits to take
+    #[arg(long, value_name = "W", requires = "permits", default_value = "1")]
+    weight: u32,
 }
 
 impl Take {
+    /// What to take, with these settings.
+    pub(crate) fn of(&self, client: &Client, name: &str, ttl: Duration) -> Wanted {
+        let why = self.why();
+        match self.permits {
+            Some(of) => {
+                let semaphore = client.semaphore(name, of).weight(self.weight);
+                Wanted::Permits(semaphore.ttl(ttl).why(why))
+            }
+            None if self.shared => Wanted::Shared(client.rwlock(name).ttl(ttl).why(why)),
+            None => Wanted::Alone(client.mutex(name).ttl(ttl).why(why)),
+        }
+    }
+
     /// How long to wait.
     pub(crate) fn wait(&self) -> Wait {
         match (self.nonblock, self.wait) {
@@ -286,6 +313,16 @@ pub(crate) struct Release {
     /// The whole owner token, as `acquire` printed it. Default: LEASEHOLD_TOKEN
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
+}
+
+/// `resize`.
+#[derive(Debug, Args)]
+pub(crate) struct Resize {
+    #[command(flatten)]
+    pub(crate) name: Name,
+    /// How many permits there are from now on. Holders keep theirs, even if that is more
+    #[arg(long, value_name = "N")]
+    pub(crate) permits: u32,
 }
 
 /// `ls`.

@@ -91,6 +91,7 @@ fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {
             Command::Acquire(args) => cmd::acquire::acquire(&context, args).await,
             Command::Renew(args) => cmd::renew::renew(&context, args).await,
             Command::Release(args) => cmd::release::release(&context, args).await,
+            Command::Resize(args) => cmd::resize::resize(&context, args).await,
             Command::Ls(args) => cmd::ls::ls(&context, args).await,
             Command::Inspect(args) => cmd::inspect::inspect(&context, args).await,
             Command::Unlock(args) => cmd::unlock::unlock(&context, args).await,

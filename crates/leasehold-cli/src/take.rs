@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::Quarantine;
-use leasehold::{Client, Error, ErrorKind, Guard, Mutex, Snapshot};
+use leasehold::{Client, Error, ErrorKind, Guard, Mutex, RwLock, Semaphore, Snapshot};
 use rustix::process::Signal;
 
 use crate::duration::human;
@@ -26,6 +26,35 @@ pub(crate) enum Wait {
     AtMost(Duration),
     /// Until the lock is ours.
     ForEver,
+}
+
+/// What to take of a name.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// The lock, alone.
+    Alone(Mutex),
+    /// The lock, shared with others.
+    Shared(RwLock),
+    /// Permits of a semaphore.
+    Permits(Semaphore),
+}
+
+impl Wanted {
+    async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        match (self, wait) {
+            (Self::Alone(mutex), Wait::Never) => mutex.try_lock().await,
+            (Self::Alone(mutex), Wait::AtMost(limit)) => mutex.lock_timeout(limit).await.map(Some),
+            (Self::Alone(mutex), Wait::ForEver) => mutex.lock().await.map(Some),
+            (Self::Shared(lock), Wait::Never) => lock.try_read().await,
+            (Self::Shared(lock), Wait::AtMost(limit)) => lock.read_timeout(limit).await.map(Some),
+            (Self::Shared(lock), Wait::ForEver) => lock.read().await.map(Some),
+            (Self::Permits(semaphore), Wait::Never) => semaphore.try_acquire().await,
+            (Self::Permits(semaphore), Wait::AtMost(limit)) => {
+                semaphore.acquire_timeout(limit).await.map(Some)
+            }
+            (Self::Permits(semaphore), Wait::ForEver) => semaphore.acquire().await.map(Some),
+        }
+    }
 }
 
 /// A request for a lock.
@@ -53,18 +82,18 @@ pub(crate) enum Taken {
 /// How long leaving the line, or releasing, may delay our end.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 
-/// Takes the lock of `mutex`.
+/// Takes what is wanted.
 pub(crate) async fn take(
     client: &Client,
     asked: Asked<'_>,
-    mutex: &Mutex,
+    wanted: &Wanted,
     signals: &mut Signals,
     talk: &Talk,
 ) -> Result<Taken, Failure> {
     let Asked { name, wait, mut patience } = asked;
     let began = SystemHost.now();
     loop {
-        let answer = match ask(client, (name, wait), mutex, signals, talk).await {
+        let answer = match ask(client, (name, wait), wanted, signals, talk).await {
             Ok(answer) => answer,
             Err(signal) => return Ok(Taken::Interrupted(signal)),
         };
@@ -101,7 +130,7 @@ pub(crate) async fn take(
 async fn ask(
     client: &Client,
     (name, wait): (&str, Wait),
-    mutex: &Mutex,
+    wanted: &Wanted,
     signals: &mut Signals,
     talk: &Talk,
 ) -> Result<Result<Option<Guard>, Error>, Signal> {
@@ -111,14 +140,7 @@ async fn ask(
     };
     let mut message = WaitMessage::new(client, name, limit, talk);
     let answer = {
-        let asking = async {
-            match wait {
-                Wait::Never => mutex.try_lock().await,
-                Wait::AtMost(limit) => mutex.lock_timeout(limit).await.map(Some),
-                Wait::ForEver => mutex.lock().await.map(Some),
-            }
-        };
-        let mut asking = pin!(asking);
+        let mut asking = pin!(wanted.take(wait));
         let mut talking = pin!(message.run());
         tokio::select! {
             biased;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::Snapshot;
 use leasehold::core::WallTime;
 use leasehold::store::redis::Strict;
-use leasehold::store::{ClientRecord, Holder, Quarantine, Vote, Waiter};
+use leasehold::store::{Claim, ClientRecord, Holder, Quarantine, Vote, Waiter};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -21,6 +21,11 @@ pub(crate) struct LockObject {
     holders: Vec<HolderObject>,
     waiters: Vec<WaiterObject>,
     fence: Option<String>,
+    /// Only for a semaphore: how many permits there are, and how many are taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits_taken: Option<u32>,
     /// Only for a quorum.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     votes: Vec<VoteObject>,
@@ -55,6 +60,27 @@ struct HolderObject {
     ttl_left_ms: Option<u64>,
     renewed_ms_ago: Option<u64>,
     fence: Option<String>,
+    #[serde(flatten)]
+    share: ShareObject,
+}
+
+/// How a lock is held or waited for. Empty if it is for one alone.
+#[derive(Debug, Default, Serialize)]
+struct ShareObject {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<u32>,
+}
+
+impl ShareObject {
+    fn new(claim: Claim) -> Self {
+        match claim {
+            Claim::Shared => Self { shared: Some(true), permits: None },
+            Claim::Permits { want, .. } => Self { shared: None, permits: Some(want) },
+            _ => Self::default(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -65,6 +91,8 @@ struct WaiterObject {
     user: Option<String>,
     command: Option<String>,
     since: Option<String>,
+    #[serde(flatten)]
+    share: ShareObject,
 }
 
 impl LockObject {
@@ -77,6 +105,8 @@ impl LockObject {
             holders: seen.holders.iter().map(HolderObject::new).collect(),
             waiters: (1..).zip(&seen.waiters).map(|(at, who)| WaiterObject::new(at, who)).collect(),
             fence: seen.fencing.map(|fence| fence.to_string()),
+            permits: seen.permits.map(|permits| permits.of),
+            permits_taken: seen.permits.map(|permits| permits.taken),
             votes: seen.votes.iter().map(VoteObject::new).collect(),
             quarantine: seen.quarantine.as_ref().map(QuarantineObject::new),
         }
@@ -115,6 +145,7 @@ impl HolderObject {
             ttl_left_ms: holder.ttl_left.map(millis),
             renewed_ms_ago: holder.renewed_ago().map(millis),
             fence: fence(holder),
+            share: ShareObject::new(holder.claim),
         }
     }
 }
@@ -129,6 +160,7 @@ impl WaiterObject {
             user: client.map(|client| client.user.clone()),
             command: client.map(|client| client.command.clone()),
             since: waiter.since.map(rfc3339),
+            share: ShareObject::new(waiter.claim),
         }
     }
 }
@@ -216,6 +248,10 @@ pub(crate) fn card(
         return Some(format!("`{}` is not granted: {}", escape(name), reason(quarantine)));
     };
     let mut text = format!("`{}` is held by {}", escape(name), who(holder.client.as_ref()));
+    if let others @ 1.. = seen.holders.len() - 1 {
+        text.push_str(&format!(" and {others} more"));
+    }
+    text.extend(sharing(seen).map(|sharing| format!(" ({sharing})")));
     if let Some(time) = holder.since {
         text.push_str(&format!(" since {}", since(time, now)));
     }
@@ -231,6 +267,25 @@ pub(crate) fn card(
     text.push('\n');
     text.push_str(&facts.join("   "));
     Some(text)
+}
+
+/// How several holders have the key: `shared`, or `3 of 5 permits taken`.
+fn sharing(seen: &Snapshot) -> Option<String> {
+    if let Some(permits) = seen.permits {
+        return Some(format!("{} of {} permits taken", permits.taken, permits.of));
+    }
+    let is_shared = seen.holders.iter().any(|holder| holder.claim == Claim::Shared);
+    is_shared.then(|| "shared".to_owned())
+}
+
+/// What a holder or waiter has or wants of the key, if not all of it: ` (shared)`.
+fn wish(claim: Claim) -> String {
+    match claim {
+        Claim::Shared => " (shared)".to_owned(),
+        Claim::Permits { want: 1, .. } => " (1 permit)".to_owned(),
+        Claim::Permits { want, .. } => format!(" ({want} permits)"),
+        _ => String::new(),
+    }
 }
 
 fn lease(holder: &Holder) -> String {
@@ -266,12 +321,14 @@ fn tenths(span: Duration) -> String {
 
 /// Everything known about a lock, for people.
 pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
-    let mut out = format!("{}: {}\n", escape(name), state(seen));
+    let sharing = sharing(seen).map(|sharing| format!(", {sharing}")).unwrap_or_default();
+    let mut out = format!("{}: {}{sharing}\n", escape(name), state(seen));
     if let Some(quarantine) = &seen.quarantine {
         out.push_str(&format!("  store    {}\n", reason(quarantine)));
     }
     for holder in &seen.holders {
-        out.push_str(&format!("  holder   {}\n", who(holder.client.as_ref())));
+        let who = who(holder.client.as_ref());
+        out.push_str(&format!("  holder   {who}{}\n", wish(holder.claim)));
         if let Some(time) = holder.since {
             out.push_str(&format!("  since    {}\n", since(time, now)));
         }
@@ -292,8 +349,8 @@ pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
     }
     for (position, waiter) in (1..).zip(&seen.waiters) {
         let time = waiter.since.map(|time| format!(" since {}", since(time, now)));
-        let who = who(waiter.client.as_ref());
-        out.push_str(&format!("    {position}. {who}{}\n", time.unwrap_or_default()));
+        let (who, wish) = (who(waiter.client.as_ref()), wish(waiter.claim));
+        out.push_str(&format!("    {position}. {who}{wish}{}\n", time.unwrap_or_default()));
     }
     out.push_str(&votes(&seen.votes));
     out
@@ -336,7 +393,7 @@ pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> Row {
     };
     [
         escape(name),
-        state(seen).to_owned(),
+        cell(seen),
         of_holder(client.map(name_of)),
         of_holder(client.map(|client| cut(&escape(&client.command), COMMAND_CHARS))),
         held_for.unwrap_or_default(),
@@ -345,6 +402,15 @@ pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> Row {
         if seen.waiting == 0 { String::new() } else { seen.waiting.to_string() },
         holder.and_then(why).map(escape).unwrap_or_default(),
     ]
+}
+
+/// The state for a table: how many holders there are too, if there are several.
+fn cell(seen: &Snapshot) -> String {
+    match (seen.permits, seen.holders.len()) {
+        (Some(permits), 1..) => format!("{} {}/{}", state(seen), permits.taken, permits.of),
+        (None, holders @ 2..) => format!("{} by {holders}", state(seen)),
+        _ => state(seen).to_owned(),
+    }
 }
 
 /// The longest command that a table shows.

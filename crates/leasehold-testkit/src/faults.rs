@@ -335,6 +335,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.store.shard(key)
     }
 
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        self.store.resize(key, of)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

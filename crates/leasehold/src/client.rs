@@ -12,7 +12,10 @@ use crate::election::Election;
 use crate::host::{Host, SystemHost};
 use crate::identity::Identity;
 use crate::lease::Lease;
+use crate::locking::Locking;
 use crate::mutex::Mutex;
+use crate::rwlock::RwLock;
+use crate::semaphore::Semaphore;
 use crate::session::{Session, User};
 use crate::store::{
     AnyStore, Browse, Capabilities, Evicted, LISTING_KEYS_MAX, Snapshot, Stopped, Store, from_url,
@@ -153,9 +156,25 @@ impl Client {
     /// Makes the lock of that name, without a request. A bad name is reported by the first call,
     /// see [`Key::new`].
     pub fn mutex(&self, name: impl Into<String>) -> Mutex {
-        let name: Arc<str> = name.into().into();
+        Mutex::new(self.locking(name.into()))
+    }
+
+    /// Makes the lock of that name for readers and writers, without a request. A bad name is
+    /// reported by the first call.
+    pub fn rwlock(&self, name: impl Into<String>) -> RwLock {
+        RwLock::new(self.locking(name.into()))
+    }
+
+    /// Makes the semaphore of that name with so many permits in all, without a request. A bad name
+    /// or number is reported by the first call.
+    pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
+        Semaphore::new(self.locking(name.into()), permits)
+    }
+
+    fn locking(&self, name: String) -> Locking {
+        let name: Arc<str> = name.into();
         let key = self.key(&name);
-        Mutex::new(Arc::clone(&self.user), name, key, self.ttl, self.lock_delay)
+        Locking::new(Arc::clone(&self.user), name, key, self.ttl, self.lock_delay)
     }
 
     /// Makes the election of that name, without a request. A bad name is reported by the first

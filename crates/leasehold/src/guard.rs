@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::error::Error;
+use crate::core::key::Key;
 use crate::core::lost::Lost;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::session::{Hold, Parted};
@@ -142,6 +143,21 @@ impl Guard {
     pub async fn renew(&self) -> Result<(), Error> {
         let renewed = self.hold.renew().await;
         renewed.map_err(|error| error.about(self.name()))
+    }
+
+    /// Whether it has that key alone.
+    pub(crate) fn is_of(&self, key: &Key) -> bool {
+        let id = self.hold.id();
+        id.key == *key && id.claim.is_alone()
+    }
+
+    /// Shares the lock from now on.
+    pub(crate) async fn downgrade(self) -> Result<Self, Error> {
+        let Self { hold, name } = self;
+        match hold.downgrade().await {
+            Ok(hold) => Ok(Self { hold, name }),
+            Err(error) => Err(error.about(&name)),
+        }
     }
 
     pub(crate) fn why_lost(&self) -> Lost {

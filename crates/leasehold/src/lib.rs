@@ -17,6 +17,8 @@
 //! |---|---|
 //! | connect to a store | [`Client::connect`], [`store::from_url`] |
 //! | lock | [`Mutex::lock`], [`Mutex::lock_timeout`], [`Mutex::try_lock`], [`Mutex::with`] |
+//! | share a lock among readers | [`RwLock::read`], [`RwLock::write`], [`RwLock::downgrade`] |
+//! | let a few work at a time | [`Semaphore::acquire`], [`Semaphore::resize`] |
 //! | know whether it is still yours | [`Guard::is_held`], [`Guard::lost`], [`Guard::remaining`] |
 //! | stop a paused holder's late write | [`Guard::fencing_token`] |
 //! | lock without `async` | [`blocking::block_on`] |
@@ -127,8 +129,11 @@ mod election;
 mod guard;
 mod identity;
 mod lease;
+mod locking;
 mod mutex;
 mod process;
+mod rwlock;
+mod semaphore;
 mod session;
 
 pub use client::{Client, ClientBuilder, Listing, Shutdown};
@@ -139,6 +144,8 @@ pub use guard::{Guard, Release};
 pub use identity::Identity;
 pub use lease::Lease;
 pub use mutex::Mutex;
+pub use rwlock::RwLock;
+pub use semaphore::Semaphore;
 #[doc(inline)]
 pub use store::Snapshot;
 

@@ -1,17 +1,15 @@
 //! A lock that one owner holds at a time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::error::Error;
-use crate::core::key::Key;
 use crate::core::lost::Lost;
 use crate::core::moment::Moment;
-use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
 use crate::host::Sleep;
-use crate::session::{Hold, Spec, User, Wait, lost_error};
-use crate::store::{Note, Snapshot, Store};
+use crate::locking::Locking;
+use crate::session::{Spec, lost_error};
+use crate::store::{Snapshot, Store};
 
 /// A lock across processes and machines that one owner holds at a time.
 ///
@@ -72,45 +70,16 @@ use crate::store::{Note, Snapshot, Store};
 #[derive(Clone, Debug)]
 #[must_use = "a mutex does nothing until it is locked"]
 pub struct Mutex {
-    user: Arc<User>,
-    name: Arc<str>,
-    /// The first call reports a bad name.
-    spec: Result<Arc<Spec>, Error>,
-    /// The first call also reports a bad ttl.
-    bad_ttl: Option<Error>,
+    locking: Locking,
 }
 
 impl Mutex {
-    pub(crate) fn new(
-        user: Arc<User>,
-        name: Arc<str>,
-        key: Result<Key, Error>,
-        ttl: Ttl,
-        lock_delay: Duration,
-    ) -> Self {
-        let spec = key.map(|key| {
-            let unqueued = !user.session().can_queue();
-            Arc::new(Spec {
-                key,
-                ttl,
-                lock_delay,
-                why: None,
-                fencing: true,
-                keep_idle: Duration::ZERO,
-                strict_fifo: false,
-                unqueued,
-                bare: false,
-                coexist: false,
-            })
-        });
-        Self { user, name, spec, bad_ttl: None }
+    pub(crate) const fn new(locking: Locking) -> Self {
+        Self { locking }
     }
 
-    fn changed(mut self, change: impl FnOnce(&mut Spec)) -> Self {
-        if let Ok(spec) = &mut self.spec {
-            change(Arc::make_mut(spec));
-        }
-        self
+    fn changed(self, change: impl FnOnce(&mut Spec)) -> Self {
+        Self { locking: self.locking.changed(change) }
     }
 
     /// Sets how long the store keeps the lock if this process dies or cannot reach the store. From
@@ -120,25 +89,14 @@ impl Mutex {
     /// With a short ttl, others wait less after a crash. With a long ttl, the lock survives longer
     /// outages of the store. The ttl does not limit the work: the library renews the lease. The
     /// first call reports a ttl out of bounds.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        match Ttl::new(ttl) {
-            Ok(ttl) => {
-                self.bad_ttl = None;
-                self.changed(|spec| spec.ttl = ttl)
-            }
-            Err(error) => {
-                self.bad_ttl = Some(error.about(&self.name));
-                self
-            }
-        }
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { locking: self.locking.ttl(ttl) }
     }
 
     /// Adds a reason for people. Waiters see it, and so does `leasehold inspect`. Longer text is
     /// truncated to 1 KiB. Default: none.
     pub fn why(self, text: impl Into<String>) -> Self {
-        let mut text = text.into();
-        text.truncate(text.floor_char_boundary(Note::WHY_BYTES_MAX));
-        self.changed(|spec| spec.why = Some(text.into()))
+        Self { locking: self.locking.why(text) }
     }
 
     /// Sets whether grants carry fencing tokens. Default: on. If off, the store needs no counter.
@@ -237,8 +195,7 @@ impl Mutex {
     ///
     /// Dropping the future releases a grant that is under way.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        let hold = self.user.session().try_acquire(self.spec()?).await;
-        Ok(self.named(hold)?.map(|hold| self.guard(hold)))
+        self.locking.try_lock().await
     }
 
     /// Waits for the lock without a limit.
@@ -254,7 +211,7 @@ impl Mutex {
     ///
     /// Dropping the future leaves the line, and releases a grant that is under way.
     pub async fn lock(&self) -> Result<Guard, Error> {
-        self.wait(Wait::ForEver).await
+        self.locking.lock().await
     }
 
     /// Waits for the lock for at most `wait`.
@@ -269,7 +226,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
-        self.wait(Wait::Until(self.user.session().now() + wait)).await
+        self.locking.lock_timeout(wait).await
     }
 
     /// Waits for the lock, runs `work` while it is held, and releases it. If the lock is lost,
@@ -309,51 +266,31 @@ impl Mutex {
             (Ok(Release::NotHeld), Ok(_)) => Err(lost_error(why_lost)),
             (_, result) => result,
         };
-        result.map_err(|error| error.about(&self.name))
+        self.locking.named(result)
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        self.locking.name()
     }
 
     /// Whether the store gives fencing tokens.
     pub(crate) fn is_counted(&self) -> bool {
-        self.user.session().store.capabilities().fencing
+        self.locking.session().store.capabilities().fencing
     }
 
     /// Shows the holder and the waiters.
     pub(crate) async fn inspect(&self) -> Result<Snapshot, Error> {
-        let session = self.user.session();
-        self.named(session.check_here())?;
-        self.named(session.store.inspect(self.spec()?.key.clone()).await)
+        let session = self.locking.session();
+        self.locking.named(session.check_here())?;
+        let key = self.locking.key()?.clone();
+        self.locking.named(session.store.inspect(key).await)
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.user.session().now()
+        self.locking.session().now()
     }
 
     pub(crate) fn sleep_until(&self, at: Moment) -> Sleep {
-        self.user.session().sleep_until(at)
-    }
-
-    async fn wait(&self, wait: Wait) -> Result<Guard, Error> {
-        let hold = self.user.session().acquire(self.spec()?, wait).await;
-        Ok(self.guard(self.named(hold)?))
-    }
-
-    /// The settings of the lock, or the error for a bad name or ttl.
-    fn spec(&self) -> Result<&Arc<Spec>, Error> {
-        match (&self.spec, &self.bad_ttl) {
-            (Err(error), _) | (Ok(_), Some(error)) => Err(error.clone()),
-            (Ok(spec), None) => Ok(spec),
-        }
-    }
-
-    fn named<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        outcome.map_err(|error| error.about(&self.name))
-    }
-
-    fn guard(&self, hold: Hold) -> Guard {
-        Guard::new(hold, Arc::clone(&self.name))
+        self.locking.session().sleep_until(at)
     }
 }

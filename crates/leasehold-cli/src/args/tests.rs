@@ -38,6 +38,29 @@ fn run_waits_for_ever_unless_told_otherwise() {
 }
 
 #[test]
+fn a_lock_is_shared_or_a_semaphore_and_not_both() {
+    for line in [
+        "leasehold run x --shared -- true",
+        "leasehold run x -s -- true",
+        "leasehold run x --permits 3 -- true",
+        "leasehold run x --permits 3 --weight 2 -- true",
+        "leasehold acquire x --ttl 1s --permits 3",
+        "leasehold resize x --permits 3",
+    ] {
+        assert!(parsed(line).is_ok(), "{line}");
+    }
+    for line in [
+        "leasehold run x --shared --permits 3 -- true",
+        "leasehold run x --weight 2 -- true",
+        "leasehold run x --permits -1 -- true",
+        "leasehold run x --permits many -- true",
+        "leasehold resize x",
+    ] {
+        assert_eq!(parsed(line).expect_err(line).exit, Exit::USAGE, "{line}");
+    }
+}
+
+#[test]
 fn the_command_is_taken_as_it_is() {
     let run = run("leasehold run --ttl 3 x --why because -E 0 -- cmd -n --json -- x");
     assert_eq!(run.command, ["cmd", "-n", "--json", "--", "x"]);

@@ -39,9 +39,9 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
         // vain.
         Chain::inherited().refuse(&client, &args.name).await?;
     }
-    let mutex = client.mutex(&args.name).ttl(ttl).why(args.take.why());
+    let wanted = args.take.of(&client, &args.name, ttl);
     let asked = Asked { name: &args.name, wait, patience };
-    let taken = take(&client, asked, &mutex, &mut signals, talk).await;
+    let taken = take(&client, asked, &wanted, &mut signals, talk).await;
     let ended = match taken {
         Ok(Taken::Granted(guard)) => match hand_out(context, &args.name, ttl, &guard) {
             Ok(()) => {

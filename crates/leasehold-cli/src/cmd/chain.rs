@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use leasehold::store::Claim;
 use leasehold::{Client, ErrorKind, OwnerToken};
 
 use crate::environment::{CHAIN, TOKEN};
@@ -51,13 +52,20 @@ impl Chain {
             Err(error) => return Err(error.into()),
         };
         let is_ours = |token: &[u8]| self.0.iter().any(|ours| ours.as_bytes() == token);
-        if !seen.holders.iter().any(|holder| is_ours(&holder.token)) {
+        let Some(ours) = seen.holders.iter().find(|holder| is_ours(&holder.token)) else {
             return Ok(());
-        }
+        };
+        let (how, why) = match ours.claim {
+            Claim::Shared => (
+                "shared",
+                "a second share would wait behind whoever waits for the lock alone, and a share \
+                 cannot become the whole lock",
+            ),
+            _ => ("held", "waiting would never end"),
+        };
         Err(Failure::config(format!(
-            "`{}` is already held by an outer leasehold command or by this shell, so waiting would \
-             never end; nothing was changed; run the inner command without leasehold, or use \
-             another name",
+            "`{}` is already {how} by an outer leasehold command or by this shell, and {why}; \
+             nothing was changed; run the inner command without leasehold, or use another name",
             escape(name)
         ))
         .about(name))

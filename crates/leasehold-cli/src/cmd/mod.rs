@@ -7,6 +7,7 @@ pub(crate) mod inspect;
 pub(crate) mod ls;
 pub(crate) mod release;
 pub(crate) mod renew;
+pub(crate) mod resize;
 pub(crate) mod run;
 pub(crate) mod strict;
 pub(crate) mod unlock;
@@ -83,7 +84,7 @@ impl Given {
     /// Whether this token holds the lock. `None` if no holder is known.
     async fn holds(&self, client: &Client, name: &str) -> Option<bool> {
         let seen = tokio::time::timeout(DRAIN, client.inspect(name)).await.ok()?.ok()?;
-        let holder = seen.holders.first()?;
-        Some(holder.token == self.token.as_str().as_bytes())
+        let ours = self.token.as_str().as_bytes();
+        (!seen.holders.is_empty()).then(|| seen.holders.iter().any(|holder| holder.token == ours))
     }
 }

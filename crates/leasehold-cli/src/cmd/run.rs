@@ -75,8 +75,8 @@ async fn take_and_hold(
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     Chain::inherited().and_token().refuse(client, &args.name).await?;
-    let mutex = client.mutex(&args.name).ttl(policy.ttl).why(args.take.why());
-    let guard = match take(client, asked, &mutex, signals, &context.talk).await? {
+    let wanted = args.take.of(client, &args.name, policy.ttl);
+    let guard = match take(client, asked, &wanted, signals, &context.talk).await? {
         Taken::Granted(guard) => guard,
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
         Taken::Interrupted(signal) => return stopped(signal),

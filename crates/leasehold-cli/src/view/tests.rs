@@ -3,6 +3,7 @@
 use leasehold::FencingToken;
 use leasehold::core::FencingBlock;
 use leasehold::core::token::ClientId;
+use leasehold::store::PermitsTaken;
 use serde_json::json;
 
 use super::*;
@@ -117,6 +118,43 @@ fn the_card_says_who_since_when_why_and_where_we_stand_and_escapes_it_all() {
     }
     assert_eq!(text.lines().count(), 2);
     assert_eq!(card("deploy", &Snapshot::default(), NOW, None), None);
+}
+
+#[test]
+fn holders_that_share_a_lock_and_owners_of_permits_are_shown_as_such() {
+    let mut seen = seen();
+    seen.holders.push(Holder::new(b"zyxwvutsrqponmlk"));
+    let with = |claim, permits| {
+        let mut seen = seen.clone();
+        seen.holders.iter_mut().for_each(|holder| holder.claim = claim);
+        seen.waiters.iter_mut().for_each(|waiter| waiter.claim = claim);
+        seen.permits = permits;
+        seen
+    };
+    let shared = with(Claim::Shared, None);
+    assert!(text("x", &shared, NOW).starts_with("x: held, shared\n  holder   ci-7 pid 4121 "));
+    assert!(
+        text("x", &shared, NOW).contains("1. ci-7 pid 5 (./deploy.sh\\u{1b}[2J, user ci) (shared)")
+    );
+    assert!(
+        card("x", &shared, NOW, None)
+            .expect("held")
+            .contains("user ci) and 1 more (shared) since ")
+    );
+    assert_eq!(row("x", &shared, NOW)[1], "held by 2");
+    let object = serde_json::to_value(LockObject::new("x", &shared)).expect("JSON");
+    assert_eq!((&object["holders"][1]["shared"], &object["permits"]), (&json!(true), &Value::Null));
+
+    let permits = with(Claim::Permits { want: 2, of: 5 }, Some(PermitsTaken::new(4, 5)));
+    assert!(text("x", &permits, NOW).starts_with("x: held, 4 of 5 permits taken\n"));
+    assert!(text("x", &permits, NOW).contains("user ci) (2 permits)\n"));
+    let card = card("x", &permits, NOW, None).expect("held");
+    assert!(card.contains("user ci) and 1 more (4 of 5 permits taken) since "), "{card}");
+    assert_eq!(row("x", &permits, NOW)[1], "held 4/5");
+    let object = serde_json::to_value(LockObject::new("x", &permits)).expect("JSON");
+    assert_eq!((&object["permits"], &object["permits_taken"]), (&json!(5), &json!(4)));
+    assert_eq!((&object["holders"][0]["permits"], &object["state"]), (&json!(2), &json!("held")));
+    assert_eq!(object["waiters"][1]["permits"], json!(2));
 }
 
 /// At three in the morning, a user must understand why nobody holds the lock and nobody gets it.

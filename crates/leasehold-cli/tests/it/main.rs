@@ -19,6 +19,7 @@ mod losing;
 mod package;
 mod redis;
 mod scripts;
+mod sharing;
 mod shown;
 mod signals;
 mod stdout;

@@ -93,6 +93,17 @@ impl Actor {
         LeaseId { key: key.clone(), owner: self.owner.clone(), claim: Claim::Exclusive }
     }
 
+    /// Goes on as `heir` with a shared lease instead of its exclusive one.
+    pub fn downgrade_to(
+        &self,
+        heir: &Self,
+        key: &Key,
+        ttl_ms: u64,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
+        let on_release = OnRelease::Downgrade { owner: heir.owner.clone(), ttl: ttl(ttl_ms) };
+        boxed(self.store.release(self.lease(key), on_release))
+    }
+
     /// Renews its lease for that many milliseconds.
     pub fn renew(
         &self,
@@ -261,6 +272,16 @@ impl Asking {
     pub fn reserve(mut self, reserve: u32) -> Self {
         self.ask.reserve = reserve;
         self
+    }
+
+    /// Shares the key, without a fencing token.
+    pub fn shared(self) -> Self {
+        self.claim(Claim::Shared).reserve(0)
+    }
+
+    /// Wants some of the permits of the key.
+    pub fn permits(self, want: u32, of: u32) -> Self {
+        self.claim(Claim::Permits { want, of })
     }
 
     /// Joins the line as ask number 1. The place and the handed lease last 3 s each.

@@ -39,8 +39,10 @@ mod keys;
 mod line;
 mod order;
 mod ownership;
+mod permits;
 mod plain;
 mod renewal;
+mod sharing;
 mod watching;
 
 use std::fmt;

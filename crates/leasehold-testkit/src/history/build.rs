@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 
 use super::event::{
-    Block, CallId, CallKind, Event, Name, Outcome, ProcessId, Request, What, WindowId,
+    Block, CallId, CallKind, Event, Name, Outcome, ProcessId, Request, Share, Standing, What,
+    WindowId,
 };
 use super::{Bounds, Invariant, Violation, check};
 
@@ -126,6 +127,24 @@ impl Tale {
     /// The process calls `lock` and gets a guard in the same moment.
     pub(super) fn takes(self, process: u32, token: &str, fence: u64, until: f64) -> Self {
         self.locks(process).gets(process, token, fence, until)
+    }
+
+    /// The window has its key together with others.
+    pub(super) fn shares(self, token: &str, share: Share) -> Self {
+        let window = self.windows[token];
+        self.tell(What::Shares { window, share })
+    }
+
+    /// The server carries a request out for a key that holders share.
+    pub(super) fn steps(
+        self,
+        request: Request,
+        token: &str,
+        before: Standing,
+        after: Standing,
+    ) -> Self {
+        let (key, token) = (self.key.clone(), token.into());
+        self.tell(What::Stood { request, key, token, before, after })
     }
 
     pub(super) fn extends(self, token: &str, until: f64) -> Self {

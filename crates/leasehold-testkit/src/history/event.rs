@@ -185,6 +185,35 @@ pub enum What {
         /// How long the request was on its way; `None` if it is a copy of one that arrived before.
         travelled: Option<Duration>,
     },
+    /// As [`Served`](Self::Served), in worlds in which holders share keys: who holds the key and
+    /// waits for it, before and after the request.
+    Stood {
+        /// The request.
+        request: Request,
+        /// The key.
+        key: Name,
+        /// The owner token; empty if the request names none.
+        token: Name,
+        /// Just before, without what had expired.
+        before: Standing,
+        /// Just after.
+        after: Standing,
+    },
+    /// A process is about to change how many permits a key has.
+    Resizes {
+        /// The key.
+        key: Name,
+        /// How many there are to be.
+        of: u32,
+    },
+    /// A window has its key together with others. Logged directly after `Granted`. Without it, the
+    /// window has the key alone.
+    Shares {
+        /// The window.
+        window: WindowId,
+        /// What it has of the key.
+        share: Share,
+    },
     /// One node of a quorum granted a key. That alone makes no lease: the client must release the
     /// key there if it gets no lease.
     GrantedAt {
@@ -233,6 +262,59 @@ pub enum What {
     },
     /// The server forgot some or all grants.
     Forgot,
+}
+
+/// What somebody has or wants of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Share {
+    /// All of it.
+    Alone,
+    /// It beside other readers.
+    Reader,
+    /// Some of its permits.
+    Permits {
+        /// How many.
+        want: u32,
+        /// Of how many, as far as its client knows.
+        of: u32,
+    },
+}
+
+impl Share {
+    /// How many permits it is.
+    #[must_use]
+    pub const fn permits(self) -> u32 {
+        if let Self::Permits { want, .. } = self { want } else { 0 }
+    }
+
+    /// The same share, of at least so many permits.
+    #[must_use]
+    pub fn of_at_least(self, least: u32) -> Self {
+        match self {
+            Self::Permits { want, of } => Self::Permits { want, of: of.max(least) },
+            share => share,
+        }
+    }
+
+    /// Of how many permits.
+    #[must_use]
+    pub const fn of(self) -> u32 {
+        if let Self::Permits { of, .. } = self { of } else { 0 }
+    }
+}
+
+/// Who holds a key and who waits for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Standing {
+    /// How many permits there are, if the server knows.
+    pub of: Option<u32>,
+    /// The holders whose leases live.
+    pub holders: Vec<(Name, Share)>,
+    /// The living places that may be made holders, in order.
+    pub line: Vec<(Name, Share)>,
+    /// How many dead places are before them.
+    pub dead: usize,
 }
 
 /// The function of the library that was called.
@@ -295,6 +377,10 @@ pub enum Request {
     Keep,
     /// Ends the lease of another client.
     Evict,
+    /// Makes a writer a reader, with another token.
+    Downgrade,
+    /// Changes how many permits there are.
+    Resize,
 }
 
 /// Stores a moment as nanoseconds on its clock.

@@ -42,11 +42,15 @@ pub enum Invariant {
     TakenIsTrue,
     /// Errors and losses have a cause.
     OutcomeExplained,
+    /// The holders that a server keeps of a key fit together.
+    SharesFit,
+    /// A writer that becomes a reader leaves no gap.
+    NoGap,
 }
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::NoOverlap,
         Self::WindowInsideLease,
         Self::FencingRises,
@@ -64,6 +68,8 @@ impl Invariant {
         Self::NothingImmortal,
         Self::TakenIsTrue,
         Self::OutcomeExplained,
+        Self::SharesFit,
+        Self::NoGap,
     ];
 
     /// Its name in records, on the command line and in the names of planted bugs.
@@ -87,6 +93,8 @@ impl Invariant {
             Self::NothingImmortal => "nothing-immortal",
             Self::TakenIsTrue => "taken-is-true",
             Self::OutcomeExplained => "outcome-explained",
+            Self::SharesFit => "shares-fit",
+            Self::NoGap => "no-gap",
         }
     }
 }

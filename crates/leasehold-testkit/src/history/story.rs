@@ -6,7 +6,9 @@ use std::time::Duration;
 use leasehold::core::Moment;
 
 use super::bounds::Bounds;
-use super::event::{Block, CallId, CallKind, Event, Outcome, ProcessId, Request, What, WindowId};
+use super::event::{
+    Block, CallId, CallKind, Event, Outcome, ProcessId, Request, Share, What, WindowId,
+};
 use super::weather::Weather;
 
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub(super) struct Window<'a> {
     pub(super) keeps: Duration,
     /// Until when the store keeps its lease, as last compared.
     pub(super) stored_until: Moment,
+    /// What it has of the key.
+    pub(super) share: Share,
 }
 
 impl Window<'_> {
@@ -157,6 +161,8 @@ pub(super) struct OfKey<'a> {
     pub(super) windows: Vec<Window<'a>>,
     pub(super) calls: Vec<Call>,
     pub(super) served: Vec<Served<'a>>,
+    /// The highest number of permits to which anybody changed it; 0 if nobody did.
+    pub(super) resized: u32,
 }
 
 /// A whole history.
@@ -169,6 +175,8 @@ pub(super) struct Story<'a> {
     pub(super) is_over: bool,
     /// Whether the server ever forgets anything.
     pub(super) may_forget: bool,
+    /// Whether holders share keys.
+    pub(super) is_shared: bool,
     pub(super) keys: BTreeMap<&'a str, OfKey<'a>>,
     /// The keys of our locks.
     pub(super) ours: BTreeSet<&'a str>,
@@ -190,6 +198,7 @@ impl<'a> Story<'a> {
             end: events.last().map_or_else(Moment::default, |event| event.at),
             is_over: false,
             may_forget: false,
+            is_shared: false,
             keys: BTreeMap::new(),
             ours: BTreeSet::new(),
             weather: Weather::new(bounds),
@@ -222,6 +231,18 @@ impl<'a> Story<'a> {
             What::Called { .. } | What::Returned { .. } => self.tell_call(at, &event.what),
             What::Granted { .. } => self.tell_grant(at, &event.what),
             What::Extended { window, until } => self.window_mut(*window).until = *until,
+            What::Shares { window, share } => {
+                self.is_shared = true;
+                self.window_mut(*window).share = *share;
+            }
+            What::Resizes { key, of } => {
+                let most = &mut self.keys.entry(key).or_default().resized;
+                *most = (*most).max(*of);
+            }
+            What::Stood { key, .. } => {
+                self.is_shared = true;
+                self.ours.insert(key);
+            }
             What::Keeps { window, span } => self.window_mut(*window).keeps = *span,
             What::ToldLost { window } => {
                 let window = self.window_mut(*window);
@@ -300,6 +321,7 @@ impl<'a> Story<'a> {
             closed: None,
             keeps: Duration::ZERO,
             stored_until: at,
+            share: Share::Alone,
         });
     }
 

@@ -38,14 +38,22 @@ pub(super) fn asked(script: &str, command: &Command) -> Option<Asked> {
     let argv = |number: usize| command.args().nth(3 + count + number).map(text);
     let request = match script {
         "acquire" => {
-            // `j|waiter_ttl_ms|…`. Only a client that joins the line has a turn. Nobody joins at a
-            // strict server.
-            let place = argv(5).filter(|place| place.starts_with("j|"));
+            // `j|waiter_ttl_ms|…`. Only a client that joins the line has a turn, and no watcher.
+            // Nobody joins at a strict server.
+            let place = argv(5).filter(|place| place.starts_with(['j', 's', 'p']));
             let waiter_ttl_ms = place.and_then(|place| place.split('|').nth(1)?.parse().ok());
             Request::Ask { place: waiter_ttl_ms.map(Duration::from_millis) }
         }
         "acquire_plain" => Request::Ask { place: None },
         "renew" => Request::Renew,
+        "release" if argv(1).is_some_and(|word| word == "share") => Request::Downgrade,
+        "resize" => {
+            return Some(Asked {
+                request: Request::Resize,
+                key: keys(0)?.into(),
+                token: "".into(),
+            });
+        }
         // The next argument is how long to keep the key, or `wake` if the key becomes free.
         "release" if argv(1).is_some_and(|word| word != "wake") => Request::Keep,
         "release" | "release_plain" | "release_foreign" => Request::Release,

@@ -34,11 +34,10 @@ pub(super) enum Door {
 impl Backend {
     /// Creates the backend of a plan. It writes to `log`, and its networks follow from `seed`.
     pub(super) fn of(plan: &Plan, host: &Arc<VirtualHost>, seed: u64, log: &Log) -> Self {
-        let faster_ppm = plan.clients[0].faster_ppm;
         match plan.kept_in {
             KeptIn::Servers => Self::Servers(servers(plan, host, seed, log)),
-            KeptIn::Memory => Self::Local(Local::in_memory(host, log.clone(), faster_ppm)),
-            KeptIn::File => Self::Local(Local::in_file(host, log.clone(), faster_ppm)),
+            KeptIn::Memory => Self::Local(Local::in_memory(host, log.clone(), plan)),
+            KeptIn::File => Self::Local(Local::in_file(host, log.clone(), plan)),
         }
     }
 
@@ -87,9 +86,9 @@ impl Backend {
     pub(super) fn owner(&self, now: Moment, key: &Name, token: &Name) -> Option<(Name, Duration)> {
         let networks = match self {
             Self::Servers(networks) => networks,
-            Self::Local(local) => return local.owner(key),
+            Self::Local(local) => return local.owner(key, token),
         };
-        let said = |network: &Network| network.with_server(|server| server.owner(now, key));
+        let said = |network: &Network| network.with_server(|server| server.owner(now, key, token));
         if let [network] = &networks[..] {
             return said(network);
         }
@@ -125,6 +124,7 @@ fn servers(plan: &Plan, host: &Arc<VirtualHost>, seed: u64, log: &Log) -> Vec<Ne
     let nodes = plan.clocks.iter().enumerate().map(|(node, clock)| {
         let log = if plan.is_quorum() { log.of_node(node) } else { log.clone() };
         let mut server = Server::new(clock.clone(), log.clone());
+        server.tells_shares = plan.sharing.is_some();
         if let Some(strict) = plan.strict {
             server.is_strict_from(host.now(), strict);
         }

@@ -87,6 +87,10 @@ impl<S: Store> Store for Noted<S> {
         self.store.shard(key)
     }
 
+    fn resize(&self, key: Key, of: u32) -> leasehold::store::BoxAnswer<Option<u32>> {
+        self.store.resize(key, of)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

@@ -9,7 +9,7 @@ use super::copies::{self, Copied};
 use super::fault::Fault;
 use super::nodes::{self, Nodes};
 use super::strictness;
-use super::worlds::{self, Draw, Kind};
+use super::worlds::{self, Draw, Kind, Sharing};
 use crate::history::{Bounds, model};
 use crate::virtual_host::SeededRandom;
 
@@ -46,6 +46,8 @@ pub struct Plan {
     pub is_unqueued: bool,
     /// How many clients of another library there are.
     pub foreigners: usize,
+    /// How holders share keys; `None` if each has its key alone.
+    pub sharing: Option<Sharing>,
     /// The planned faults.
     pub faults: Vec<PlannedFault>,
     /// The clocks of the nodes: one for a server, several for a quorum.
@@ -183,6 +185,7 @@ impl Plan {
             detaches: false,
             is_unqueued: false,
             foreigners: 0,
+            sharing: None,
             faults: Vec::new(),
             clients,
         };
@@ -239,6 +242,8 @@ impl Plan {
             Kind::Fsync => self.copies.is_some_and(|copied| copied.disk_us.is_some()),
             Kind::Memory => self.kept_in == KeptIn::Memory,
             Kind::Sqlite => self.kept_in == KeptIn::File,
+            Kind::Shared => self.sharing == Some(Sharing::Readers),
+            Kind::Permits => matches!(self.sharing, Some(Sharing::Permits { .. })),
         }
     }
 

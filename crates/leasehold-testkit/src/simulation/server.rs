@@ -1,6 +1,7 @@
 //! The simulated server: its data, its clock, and the faults of both.
 
 mod copying;
+mod sharing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::store::redis::{Strict, Strictness, Terms};
 
+use self::sharing::Keys;
 use super::asked::{Asked, asked, asked_plainly, hash_of, told_block};
 use super::clock::ServerClock;
 use super::copies::Copied;
@@ -54,6 +56,10 @@ pub(super) struct Server {
     plain: u64,
     /// How often it came back with the data of its disk.
     power_cuts: u64,
+    /// Whether holders share keys, so that no request has one owner to tell of.
+    pub(super) tells_shares: bool,
+    /// The keys of each lock that a script was called for.
+    known_keys: BTreeMap<Vec<u8>, Keys>,
 }
 
 /// Evicts one lock before every so many requests.
@@ -93,6 +99,8 @@ impl Server {
             evicted: 0,
             plain: 0,
             power_cuts: 0,
+            tells_shares: false,
+            known_keys: BTreeMap::new(),
         };
         server.is_process();
         server
@@ -186,6 +194,7 @@ impl Server {
         let plain = asked_plainly(command);
         let key = plain.as_ref().map_or(key, |asked| asked.key.as_bytes().to_vec());
         let before = self.owner_at(now_us, &key).map(|(owner, _)| owner);
+        let stood = self.stands(now_us, command);
         let executed = self.redis.execute_after(written, now_us, command);
         if let Some(asked) = plain {
             self.plain += 1;
@@ -204,7 +213,9 @@ impl Server {
         {
             self.hashes.insert(sha1_hex(text).into_bytes(), Arc::clone(script));
         }
-        if let Some(asked) = asked(script, command) {
+        if let Some((keys, before)) = stood {
+            self.tell_standing(now_us, asked(script, command), &keys, before, &executed);
+        } else if let Some(asked) = asked(script, command) {
             let served = Carried { now_us, key: &key, before, sent };
             self.tell(now, &served, asked, &executed);
         }
@@ -265,9 +276,11 @@ impl Server {
         asked(self.hashes.get(hash_of(command)?)?, command)
     }
 
-    /// The owner of a key, and the time that its lease has left.
-    pub(super) fn owner(&self, now: Moment, key: &str) -> Option<(Name, Duration)> {
-        self.owner_at(self.clock.at(now), key.as_bytes())
+    /// The owner of a key, and the time that its lease has left. Of several owners, the one with
+    /// that token.
+    pub(super) fn owner(&self, now: Moment, key: &str, token: &str) -> Option<(Name, Duration)> {
+        let (now_us, key) = (self.clock.at(now), key.as_bytes());
+        self.share_left(now_us, key, token).or_else(|| self.owner_at(now_us, key))
     }
 
     fn owner_at(&self, now_us: u64, key: &[u8]) -> Option<(Name, Duration)> {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Mutex};
+use leasehold::{Client, Mutex, Semaphore};
 
 use super::plan::Plan;
+use super::worlds::AnyLock;
+use crate::history::event::Share;
 use crate::virtual_host::SeededRandom;
 
 /// The options of a task for one lock.
@@ -16,6 +18,8 @@ pub(super) struct Terms {
     is_fifo: bool,
     coexists: bool,
     is_unqueued: bool,
+    /// What it wants of the key.
+    pub(super) share: Share,
     /// How long the client keeps the lease without a guard.
     pub(super) keep_idle: Duration,
 }
@@ -31,6 +35,7 @@ impl Terms {
             is_fifo: plan.is_fifo,
             coexists: world.coexists,
             is_unqueued: world.is_unqueued,
+            share: Share::Alone,
             keep_idle: if plan.is_fifo { Duration::ZERO } else { plan.keep_idle },
         };
         if plan.is_mixed {
@@ -51,10 +56,34 @@ impl Terms {
         let ttl = world.clients[client].ttl;
         let (why, keep_idle) = (None, Duration::ZERO);
         let (coexists, is_unqueued) = (world.coexists, world.is_unqueued);
-        Self { ttl, why, is_fenced: false, is_fifo: false, coexists, is_unqueued, keep_idle }
+        let (is_fenced, is_fifo, share) = (false, false, Share::Alone);
+        Self { ttl, why, is_fenced, is_fifo, coexists, is_unqueued, share, keep_idle }
     }
 
-    pub(super) fn mutex(&self, client: &Client, name: &str) -> Mutex {
+    /// The same terms, for that share of the key.
+    pub(super) fn of_share(self, share: Share) -> Self {
+        let keep_idle = if share == Share::Alone { self.keep_idle } else { Duration::ZERO };
+        Self { share, keep_idle, ..self }
+    }
+
+    pub(super) fn lock(&self, client: &Client, name: &str) -> AnyLock {
+        match self.share {
+            Share::Alone => AnyLock::Alone(self.mutex(client, name)),
+            Share::Reader => {
+                let lock = client.rwlock(name).ttl(self.ttl);
+                AnyLock::Reading(self.why.map_or(lock.clone(), |why| lock.why(why)))
+            }
+            Share::Permits { want, of } => AnyLock::Permits(self.semaphore(client, name, want, of)),
+        }
+    }
+
+    fn semaphore(&self, client: &Client, name: &str, want: u32, of: u32) -> Semaphore {
+        let semaphore = client.semaphore(name, of).weight(want).ttl(self.ttl);
+        let semaphore = semaphore.fencing(self.is_fenced);
+        self.why.map_or(semaphore.clone(), |why| semaphore.why(why))
+    }
+
+    fn mutex(&self, client: &Client, name: &str) -> Mutex {
         let mutex = client.mutex(name).ttl(self.ttl).fencing(self.is_fenced);
         let mutex = mutex.keep_idle(self.keep_idle);
         let mutex = if self.is_fifo { mutex.strict_fifo() } else { mutex };

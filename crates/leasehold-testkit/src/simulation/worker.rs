@@ -13,8 +13,10 @@ use super::process::Process;
 use super::supervised::Supervised;
 use super::terms::Terms;
 use super::world::World;
-use super::worlds::{COUNTER_KEPT_FOR, Detached, hand_on, long_span};
-use crate::history::event::{CallId, CallKind, Name, Outcome, WindowId};
+use super::worlds::{
+    COUNTER_KEPT_FOR, Detached, Sharing, downgrade, hand_on, learn, long_span, resize, share,
+};
+use crate::history::event::{CallId, CallKind, Name, Outcome, Share, WindowId};
 use crate::virtual_host::SeededRandom;
 use crate::{cut_after, cut_when_woken};
 
@@ -91,6 +93,10 @@ impl Worker {
         self.process.spawn(task);
     }
 
+    pub(super) const fn process(&self) -> &Process {
+        &self.process
+    }
+
     pub(super) const fn client(&self) -> &Client {
         &self.client
     }
@@ -144,7 +150,7 @@ impl Worker {
     pub(super) async fn work(mut self, until: Option<Moment>) {
         while self.world.goes_on() && until.is_none_or(|until| self.process.now() < until) {
             let key = Arc::clone(&self.keys[self.random.below(self.keys.len())]);
-            let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
+            let terms = self.terms(&key).await;
             // A waiter asks every second, which would be too much for hours.
             let ways = if self.world.plan.pace > 1 { LIMITED } else { LOCKS + 1 };
             let way = self.random.below(ways);
@@ -185,11 +191,23 @@ impl Worker {
             if !self.world.goes_on() {
                 return;
             }
-            let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
+            let terms = self.terms(&key).await;
             let Some((window, guard)) = self.lock(&key, &terms, LOCKS).await else { return };
             let span = Duration::from_nanos(self.random.next_u64() % 200_000);
             self.hold(&key, window, guard, span, &terms).await;
         }
+    }
+
+    /// Draws the terms of the next lock.
+    async fn terms(&mut self, key: &Name) -> Terms {
+        let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
+        let Some(sharing) = self.world.plan.sharing else { return terms };
+        let is_resized = matches!(sharing, Sharing::Permits { is_resized: true, .. });
+        if is_resized && self.random.once_in(25) {
+            resize(self, key).await;
+        }
+        let of = self.world.permits(key);
+        terms.of_share(share(sharing, of, &mut self.random))
     }
 
     /// Takes the lock in one of the ways. Sometimes the call is dropped half way.
@@ -199,7 +217,7 @@ impl Worker {
         terms: &Terms,
         way: usize,
     ) -> Option<(WindowId, Arc<Guard>)> {
-        let mutex = terms.mutex(&self.client, self.name_of(key));
+        let mutex = terms.lock(&self.client, self.name_of(key));
         let (polls, is_woken) = (self.cut(), self.random.once_in(2));
         let wait = self.ms(2_500);
         let (kind, limit) = match way {
@@ -224,10 +242,18 @@ impl Worker {
         match locked {
             None => self.world.returned(call, Outcome::Dropped),
             Some(Ok(None)) => self.world.returned(call, Outcome::Taken),
-            Some(Err(error)) => self.world.returned(call, outcome_of(&error)),
+            Some(Err(error)) => {
+                self.world.returned(call, outcome_of(&error));
+                if error.kind() == ErrorKind::Config {
+                    learn(self, key).await;
+                }
+            }
             Some(Ok(Some(guard))) => {
                 let guard = Arc::new(guard);
                 let window = self.world.granted(call, &self.process, key, &guard);
+                if self.world.plan.sharing.is_some() {
+                    self.world.shares(window, terms.share);
+                }
                 if self.world.plan.clients[self.number].namespace.is_some() {
                     self.world.did("granted in a namespace");
                 }
@@ -281,7 +307,15 @@ impl Worker {
             let (key, token) = (Arc::clone(key), guard.detach());
             return hand_on(self, Detached { key, token, window, ttl: terms.ttl, until }).await;
         }
+        if !lost && self.may_downgrade(terms) {
+            return downgrade(self, key, guard).await;
+        }
         self.part(key, guard).await;
+    }
+
+    fn may_downgrade(&mut self, terms: &Terms) -> bool {
+        let shares = self.world.plan.sharing == Some(Sharing::Readers);
+        shares && terms.share == Share::Alone && self.random.once_in(3)
     }
 
     /// How long it holds the lock.
@@ -358,7 +392,7 @@ impl Worker {
         if is_dropping && self.random.once_in(2) { self.random.below(6) } else { usize::MAX }
     }
 
-    async fn pause(&mut self, most_ms: u64) {
+    pub(super) async fn pause(&mut self, most_ms: u64) {
         let span = self.ms(most_ms);
         self.process.sleep_until(self.process.now() + span).await;
     }

@@ -14,8 +14,9 @@ use super::log::Log;
 use super::plan::Plan;
 use super::process::Process;
 use super::supervised::Supervisor;
+use super::worlds::Sharing;
 use crate::VirtualHost;
-use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId, What, WindowId};
+use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId, Share, What, WindowId};
 
 pub(super) struct World {
     pub(super) host: Arc<VirtualHost>,
@@ -35,6 +36,8 @@ pub(super) struct World {
     /// Counts of events that only some kinds of worlds have.
     did: Mutex<BTreeMap<&'static str, u64>>,
     looks: AtomicU32,
+    /// How many permits each key has, as far as the clients know.
+    permits: Mutex<BTreeMap<Name, u32>>,
     /// Until when the clients work if they had too few grants before `end`.
     late_end: Moment,
 }
@@ -90,6 +93,7 @@ impl World {
             numbered: AtomicU32::new(0),
             did: Mutex::default(),
             looks: AtomicU32::new(0),
+            permits: Mutex::default(),
         })
     }
 
@@ -158,6 +162,29 @@ impl World {
         // A grant that came by a message may end soon.
         self.look(|id, _| id == window);
         window
+    }
+
+    /// Logs what a window has of its key, directly after its grant.
+    pub(super) fn shares(&self, window: WindowId, share: Share) {
+        self.log.push(What::Shares { window, share });
+        match share {
+            Share::Alone => {}
+            Share::Reader => self.did("read"),
+            Share::Permits { .. } => self.did("took permits"),
+        }
+    }
+
+    /// How many permits a key has; 0 if keys have none.
+    pub(super) fn permits(&self, key: &Name) -> u32 {
+        let Some(Sharing::Permits { of, .. }) = self.plan.sharing else { return 0 };
+        let known = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(key).copied().unwrap_or(of)
+    }
+
+    /// The clients know from now on how many permits a key has.
+    pub(super) fn set_permits(&self, key: &Name, of: u32) {
+        let mut known = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(Arc::clone(key), of);
     }
 
     /// Logs that a process relies on a lease without a guard, until a moment of its own clock.

@@ -8,6 +8,8 @@ use crate::stores;
 
 fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut memory = Capabilities::NONE;
+    memory.shared = true;
+    memory.permits = true;
     memory.fencing = true;
     memory.line = true;
     memory.watching = true;
@@ -29,12 +31,14 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     // forgot, and cannot release a grant with too few copies.
     let mut strict = redis;
     strict.line = false;
+    (strict.shared, strict.permits) = (false, false);
     let mut copies = strict;
     strict.strict = Some(true);
     copies.reask = false;
     // Of nodes in memory. Each node would hand over to the head of its own line. A late grant of a
     // node is released.
     let mut quorum = memory;
+    (quorum.shared, quorum.permits) = (false, false);
     quorum.line = false;
     quorum.reask = false;
     let mut own = Capabilities::NONE;

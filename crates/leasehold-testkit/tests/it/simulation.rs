@@ -255,6 +255,10 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Sqlite, "asked in a file at once"),
         (Kind::Sqlite, "asked by the thread of a file"),
         (Kind::Sqlite, "file found locked"),
+        (Kind::Shared, "read"),
+        (Kind::Shared, "downgraded"),
+        (Kind::Permits, "took permits"),
+        (Kind::Permits, "resized"),
     ] {
         let worlds = (0..40).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));
         let mut worlds = worlds.filter(|plan| plan.is(kind) && !plan.is(Kind::Quorum)).take(4);

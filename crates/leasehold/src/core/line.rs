@@ -7,11 +7,17 @@
 //! | key | living head of the line | answer to an ask | release by the owner |
 //! |---|---|---|---|
 //! | held by the asker | any | granted again, same fencing | – |
-//! | held by another | any | taken; takes or refreshes its place | – (not held) |
-//! | free, or being released | nobody, or the asker | granted; its place goes | freed, or kept |
-//! | the same | another that joined | handed to the head; taken | handed to the head |
-//! | the same | another that watches | granted, or retry | freed; the head is told |
-//! | the same | hidden behind 8 dead places | taken, ask again at once | freed |
+//! | has no room for the claim | nobody, or the asker | taken; takes or refreshes its place | – |
+//! | has room for the claim | nobody, or the asker | granted; its place goes | freed, or kept |
+//! | has room for the head | another that joined | handed to the head; decided again | the same |
+//! | has no room for the head | another that joined | taken; takes or refreshes its place | freed |
+//! | free | another that watches | granted, or retry | freed; the head is told |
+//! | not held by one alone | hidden behind 8 dead places | taken, ask again at once | freed |
+//!
+//! Whether there is room says [`Taken::admits`]. Nobody passes a place that waits longer, even if
+//! there is room for it: a writer waits for one generation of readers, and a large wish for permits
+//! is not starved by small ones. So the places that are granted together are a run from the front:
+//! after each grant, the key is handed to those behind it that are due.
 //!
 //! With [`Wish::Wake`], a release always frees the key and tells the head. A watching head that was
 //! told is awaited for 20 ms. Meanwhile a newcomer takes a place and must retry soon.
@@ -21,6 +27,7 @@
 
 use std::time::Duration;
 
+use crate::core::claim::{Claim, Taken};
 use crate::core::moment::Moment;
 
 /// How long a woken waiter is awaited. A newcomer retries after this time. A release to a dead
@@ -29,6 +36,10 @@ pub const GIVES_WAY_FOR: Duration = Duration::from_millis(20);
 
 /// How many dead places one step removes at most, so that every step is short.
 pub const REAPED_MAX: usize = 8;
+
+/// How often one step hands a key over at most, to waiters that hold it together. If more of them
+/// are due, the step tells the next one to ask.
+pub const RUN_MAX: usize = 64;
 
 /// The most places in a line. A further ask is answered `Unavailable`.
 pub const PLACES_MAX: usize = 10_000;
@@ -74,8 +85,13 @@ pub enum Stance {
 pub enum Head {
     /// The line is empty.
     Nobody,
-    /// A living place of this stance.
-    Alive(Stance),
+    /// A living place.
+    Alive {
+        /// Its role.
+        stance: Stance,
+        /// What its client wants.
+        claim: Claim,
+    },
     /// One step dropped as many dead places as it may, and more dead places follow.
     Unexamined,
 }
@@ -92,15 +108,21 @@ pub struct Front {
 impl Front {
     /// The front of a line without places.
     pub const EMPTY: Self = Self { dead: 0, head: Head::Nobody };
+
+    /// Whether the key is to be handed to the head beside these holders.
+    #[must_use]
+    pub const fn is_due(self, taken: Taken) -> bool {
+        matches!(self.head, Head::Alive { stance: Stance::Joined, claim } if taken.admits(claim))
+    }
 }
 
-/// Looks at the first places of a line, oldest first. Each place comes with its end and its stance.
-/// [`REAPED_MAX`] `+ 1` places are enough.
-pub fn front(now: Moment, places: impl IntoIterator<Item = (Moment, Stance)>) -> Front {
+/// Looks at the first places of a line, oldest first. Each place comes with its end, its stance and
+/// its claim. [`REAPED_MAX`] `+ 1` places are enough.
+pub fn front(now: Moment, places: impl IntoIterator<Item = (Moment, Stance, Claim)>) -> Front {
     let mut dead = 0;
-    for (expires, stance) in places {
+    for (expires, stance, claim) in places {
         if expires > now {
-            return Front { dead, head: Head::Alive(stance) };
+            return Front { dead, head: Head::Alive { stance, claim } };
         }
         if dead == REAPED_MAX {
             return Front { dead, head: Head::Unexamined };
@@ -110,15 +132,21 @@ pub fn front(now: Moment, places: impl IntoIterator<Item = (Moment, Stance)>) ->
     Front { dead, head: Head::Nobody }
 }
 
-/// The holder of a key, from the asker's view.
+/// The holders of a key, from the asker's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// Nobody holds it, or its lease has ended.
-    Free,
-    /// The asker holds it.
+    /// The asker is one of them.
     Mine,
-    /// Another client holds it.
-    Others,
+    /// The asker is none of them. They have this together.
+    Others(Taken),
+}
+
+impl Holding {
+    /// Nobody holds the key.
+    pub const FREE: Self = Self::Others(Taken::Nothing);
+
+    /// One other owner has the key alone.
+    pub const TAKEN: Self = Self::Others(Taken::Alone);
 }
 
 /// The position of the asker, once its ask has taken or refreshed its place.
@@ -155,8 +183,7 @@ pub enum AskDecision {
     GrantAgain,
     /// Grant it and remove the asker's place, if any.
     Grant,
-    /// Make the head the owner and answer *taken*. The asker keeps or takes its place, if it
-    /// joined.
+    /// Make the head an owner, then decide again. The asker keeps or takes its place, if it joined.
     HandOver,
     /// Take or refresh the place and answer *taken*.
     Wait,
@@ -169,18 +196,25 @@ pub enum AskDecision {
 /// Decides about an ask. If the asker wants a place, it was taken or refreshed before, so `front`
 /// shows it alive.
 #[must_use]
-pub fn decide_ask(holding: Holding, front: Front, asker: Asker) -> AskDecision {
-    match (holding, front.head, asker) {
-        (Holding::Mine, _, _) => AskDecision::GrantAgain,
-        (Holding::Others, _, _) => AskDecision::Wait,
-        (Holding::Free, Head::Unexamined, _) => AskDecision::WaitAndRetry,
-        (Holding::Free, Head::Nobody, _) | (Holding::Free, _, Asker::Head) => AskDecision::Grant,
-        (Holding::Free, Head::Alive(Stance::Joined), _) => AskDecision::HandOver,
+pub fn decide_ask(holding: Holding, claim: Claim, front: Front, asker: Asker) -> AskDecision {
+    let Holding::Others(taken) = holding else { return AskDecision::GrantAgain };
+    match (front.head, asker) {
+        (Head::Nobody, _) | (_, Asker::Head) if taken.admits(claim) => AskDecision::Grant,
+        // The hidden head may be due, even if the asker is not.
+        (Head::Unexamined, _) if taken != Taken::Alone => AskDecision::WaitAndRetry,
+        (Head::Alive { .. }, _) if asker != Asker::Head && front.is_due(taken) => {
+            AskDecision::HandOver
+        }
         // A release has woken the head, and its ask is under way. At a quorum, a newcomer in
         // between would split the votes. Only newcomers wait for a watcher: it may be dead, and
         // must not block the line for ever.
-        (Holding::Free, Head::Alive(Stance::Watching), Asker::New) => AskDecision::GiveWay,
-        (Holding::Free, Head::Alive(Stance::Watching), _) => AskDecision::Grant,
+        (Head::Alive { stance: Stance::Watching, .. }, Asker::New) if taken == Taken::Nothing => {
+            AskDecision::GiveWay
+        }
+        (Head::Alive { stance: Stance::Watching, .. }, _) if taken == Taken::Nothing => {
+            AskDecision::Grant
+        }
+        _ => AskDecision::Wait,
     }
 }
 
@@ -198,24 +232,22 @@ pub enum Wish<K> {
 /// The decision about a release by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseDecision<K> {
-    /// Make the head the owner.
+    /// Make the head an owner, and the places behind it as long as they are due.
     HandOver,
-    /// End the lease. Tell the head, if there is one, that the key may be free.
+    /// End the lease. If the key is free now, tell the head, if there is one.
     Free,
     /// Nobody waits, so the owner keeps the key on its terms.
     Keep(K),
 }
 
-/// Decides about a release by the owner.
+/// Decides about a release by an owner. `taken` is what the other owners have.
 #[must_use]
-pub fn decide_release<K>(front: Front, wish: Wish<K>) -> ReleaseDecision<K> {
+pub fn decide_release<K>(taken: Taken, front: Front, wish: Wish<K>) -> ReleaseDecision<K> {
     match (front.head, wish) {
         (_, Wish::Wake) => ReleaseDecision::Free,
-        (Head::Alive(Stance::Joined), _) => ReleaseDecision::HandOver,
+        _ if front.is_due(taken) => ReleaseDecision::HandOver,
         (Head::Nobody, Wish::Keep(keep)) => ReleaseDecision::Keep(keep),
-        (Head::Nobody | Head::Alive(Stance::Watching) | Head::Unexamined, _) => {
-            ReleaseDecision::Free
-        }
+        _ => ReleaseDecision::Free,
     }
 }
 
@@ -224,8 +256,24 @@ mod tests {
     use super::*;
     use AskDecision::{GiveWay, Grant, GrantAgain, HandOver, Wait, WaitAndRetry};
     use Asker::{New, Outside, Waiting};
-    use Holding::{Free, Mine, Others};
+    use Claim::{Exclusive, Shared};
+    use Holding::{Mine, Others};
     use Stance::{Joined, Watching};
+
+    const FREE: Holding = Holding::FREE;
+    const TAKEN: Holding = Holding::TAKEN;
+
+    const fn alive(stance: Stance) -> Head {
+        Head::Alive { stance, claim: Exclusive }
+    }
+
+    const fn joined(claim: Claim) -> Head {
+        Head::Alive { stance: Joined, claim }
+    }
+
+    const fn permits(want: u32) -> Claim {
+        Claim::Permits { want, of: 5 }
+    }
 
     #[test]
     fn the_further_back_a_place_is_the_more_rarely_it_asks_and_it_outlives_each_pause() {
@@ -255,15 +303,18 @@ mod tests {
         let line = |dead: usize, living: Option<Stance>| {
             front(
                 at(10),
-                [(at(10), Joined)].repeat(dead).into_iter().chain(living.map(|s| (at(11), s))),
+                [(at(10), Joined, Exclusive)]
+                    .repeat(dead)
+                    .into_iter()
+                    .chain(living.map(|stance| (at(11), stance, Exclusive))),
             )
         };
         let table = [
             (0, None, Front { dead: 0, head: Head::Nobody }),
-            (0, Some(Joined), Front { dead: 0, head: Head::Alive(Joined) }),
-            (3, Some(Watching), Front { dead: 3, head: Head::Alive(Watching) }),
+            (0, Some(Joined), Front { dead: 0, head: alive(Joined) }),
+            (3, Some(Watching), Front { dead: 3, head: alive(Watching) }),
             (8, None, Front { dead: 8, head: Head::Nobody }),
-            (8, Some(Joined), Front { dead: 8, head: Head::Alive(Joined) }),
+            (8, Some(Joined), Front { dead: 8, head: alive(Joined) }),
             (9, Some(Joined), Front { dead: 8, head: Head::Unexamined }),
             (9, None, Front { dead: 8, head: Head::Unexamined }),
         ];
@@ -277,30 +328,88 @@ mod tests {
         // holding, head, the asker, decision
         let table = [
             (Mine, Head::Nobody, Outside, GrantAgain),
-            (Mine, Head::Alive(Joined), Outside, GrantAgain),
+            (Mine, alive(Joined), Outside, GrantAgain),
             (Mine, Head::Unexamined, Outside, GrantAgain),
-            (Others, Head::Nobody, Outside, Wait),
-            (Others, Head::Alive(Joined), Asker::Head, Wait),
-            (Others, Head::Alive(Watching), New, Wait),
-            (Others, Head::Unexamined, Outside, Wait),
-            (Free, Head::Nobody, Outside, Grant),
-            (Free, Head::Alive(Joined), Asker::Head, Grant),
-            (Free, Head::Alive(Joined), New, HandOver),
-            (Free, Head::Alive(Joined), Waiting, HandOver),
-            (Free, Head::Alive(Joined), Outside, HandOver),
-            (Free, Head::Alive(Watching), Asker::Head, Grant),
-            (Free, Head::Alive(Watching), New, GiveWay),
-            (Free, Head::Alive(Watching), Waiting, Grant),
-            (Free, Head::Alive(Watching), Outside, Grant),
-            (Free, Head::Unexamined, New, WaitAndRetry),
-            (Free, Head::Unexamined, Outside, WaitAndRetry),
+            (TAKEN, Head::Nobody, Outside, Wait),
+            (TAKEN, alive(Joined), Asker::Head, Wait),
+            (TAKEN, alive(Watching), New, Wait),
+            (TAKEN, Head::Unexamined, Outside, Wait),
+            (FREE, Head::Nobody, Outside, Grant),
+            (FREE, alive(Joined), Asker::Head, Grant),
+            (FREE, alive(Joined), New, HandOver),
+            (FREE, alive(Joined), Waiting, HandOver),
+            (FREE, alive(Joined), Outside, HandOver),
+            (FREE, alive(Watching), Asker::Head, Grant),
+            (FREE, alive(Watching), New, GiveWay),
+            (FREE, alive(Watching), Waiting, Grant),
+            (FREE, alive(Watching), Outside, Grant),
+            (FREE, Head::Unexamined, New, WaitAndRetry),
+            (FREE, Head::Unexamined, Outside, WaitAndRetry),
         ];
         for (holding, head, asker, decision) in table {
             assert_eq!(
-                decide_ask(holding, Front { dead: 0, head }, asker),
+                decide_ask(holding, Exclusive, Front { dead: 0, head }, asker),
                 decision,
                 "{holding:?} {head:?} {asker:?}"
             );
+        }
+    }
+
+    #[test]
+    fn owners_that_share_a_key_are_granted_in_the_order_of_the_line() {
+        let shared = Others(Taken::Shared);
+        let some = |taken| Others(Taken::Permits(taken));
+        // holding, claim, head, the asker, decision
+        let table = [
+            // Readers come in beside readers, unless a writer waits.
+            (shared, Shared, Head::Nobody, Outside, Grant),
+            (shared, Shared, joined(Shared), Asker::Head, Grant),
+            (shared, Shared, joined(Shared), Outside, HandOver),
+            (shared, Shared, joined(Exclusive), Outside, Wait),
+            (shared, Shared, joined(Exclusive), New, Wait),
+            (shared, Shared, Head::Unexamined, New, WaitAndRetry),
+            (shared, Shared, alive(Watching), Outside, Wait),
+            // Writers wait for readers, and readers for a writer.
+            (shared, Exclusive, Head::Nobody, Outside, Wait),
+            (shared, Exclusive, joined(Exclusive), Asker::Head, Wait),
+            (shared, Exclusive, joined(Shared), New, HandOver),
+            (shared, Exclusive, Head::Unexamined, New, WaitAndRetry),
+            (TAKEN, Shared, joined(Shared), Asker::Head, Wait),
+            (TAKEN, Shared, Head::Nobody, Outside, Wait),
+            (FREE, Shared, joined(Exclusive), New, HandOver),
+            (FREE, Shared, Head::Nobody, Outside, Grant),
+            // Permits: nobody passes a large wish.
+            (some(3), permits(2), Head::Nobody, Outside, Grant),
+            (some(3), permits(3), Head::Nobody, Outside, Wait),
+            (some(3), permits(1), joined(permits(3)), New, Wait),
+            (some(3), permits(1), joined(permits(2)), New, HandOver),
+            (some(3), permits(2), joined(permits(2)), Asker::Head, Grant),
+            (some(5), permits(1), Head::Unexamined, New, WaitAndRetry),
+        ];
+        for (holding, claim, head, asker, decision) in table {
+            assert_eq!(
+                decide_ask(holding, claim, Front { dead: 0, head }, asker),
+                decision,
+                "{holding:?} {claim:?} {head:?} {asker:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_release_beside_other_owners_hands_over_only_what_is_free() {
+        // what the others have, head, decision
+        let table = [
+            (Taken::Shared, Head::Nobody, ReleaseDecision::Free),
+            (Taken::Shared, joined(Exclusive), ReleaseDecision::Free),
+            (Taken::Shared, joined(Shared), ReleaseDecision::HandOver),
+            (Taken::Nothing, joined(Shared), ReleaseDecision::HandOver),
+            (Taken::Nothing, joined(Exclusive), ReleaseDecision::HandOver),
+            (Taken::Permits(3), joined(permits(2)), ReleaseDecision::HandOver),
+            (Taken::Permits(3), joined(permits(3)), ReleaseDecision::Free),
+        ];
+        for (taken, head, decision) in table {
+            let decided = decide_release::<()>(taken, Front { dead: 0, head }, Wish::Free);
+            assert_eq!(decided, decision, "{taken:?} {head:?}");
         }
     }
 
@@ -327,18 +436,18 @@ mod tests {
             (Head::Nobody, Wish::Free, ReleaseDecision::Free),
             (Head::Nobody, Wish::Keep(7), ReleaseDecision::Keep(7)),
             (Head::Nobody, Wish::Wake, ReleaseDecision::Free),
-            (Head::Alive(Joined), Wish::Free, ReleaseDecision::HandOver),
-            (Head::Alive(Joined), Wish::Keep(7), ReleaseDecision::HandOver),
-            (Head::Alive(Joined), Wish::Wake, ReleaseDecision::Free),
-            (Head::Alive(Watching), Wish::Free, ReleaseDecision::Free),
-            (Head::Alive(Watching), Wish::Keep(7), ReleaseDecision::Free),
-            (Head::Alive(Watching), Wish::Wake, ReleaseDecision::Free),
+            (alive(Joined), Wish::Free, ReleaseDecision::HandOver),
+            (alive(Joined), Wish::Keep(7), ReleaseDecision::HandOver),
+            (alive(Joined), Wish::Wake, ReleaseDecision::Free),
+            (alive(Watching), Wish::Free, ReleaseDecision::Free),
+            (alive(Watching), Wish::Keep(7), ReleaseDecision::Free),
+            (alive(Watching), Wish::Wake, ReleaseDecision::Free),
             (Head::Unexamined, Wish::Free, ReleaseDecision::Free),
             (Head::Unexamined, Wish::Keep(7), ReleaseDecision::Free),
             (Head::Unexamined, Wish::Wake, ReleaseDecision::Free),
         ];
         for (head, wish, decision) in table {
-            let decided = decide_release(Front { dead: 0, head }, wish);
+            let decided = decide_release(Taken::Nothing, Front { dead: 0, head }, wish);
             assert_eq!(decided, decision, "{head:?} {wish:?}");
         }
     }

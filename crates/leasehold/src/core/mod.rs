@@ -7,6 +7,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod backoff;
+pub mod claim;
 pub mod error;
 pub mod key;
 pub(crate) mod lease;

@@ -196,7 +196,7 @@ impl Session {
 
     /// Takes the first step of a waiting task.
     fn begin(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Begun, Error> {
-        if spec.strict_fifo {
+        if spec.asks_alone() {
             let (session, spec) = (Arc::clone(self), Arc::clone(spec));
             let asking = async move { session.ask_alone(&spec, wait).await };
             return Ok(Begun::Asks(OnlyHere::new(Box::pin(asking))));

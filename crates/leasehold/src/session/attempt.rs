@@ -312,7 +312,7 @@ impl Attempt {
 
     /// How many fencing tokens the grant will need, as far as the client can tell.
     fn tokens_needed(&self) -> u32 {
-        let is_passed_on = !self.spec.strict_fifo
+        let is_passed_on = !self.spec.asks_alone()
             && (!self.spec.keep_idle.is_zero()
                 || self.wake.is_some()
                     && self.session.lines.with(&self.spec.key, |line| line.tasks.has_tasks()));
@@ -383,7 +383,7 @@ impl Attempt {
         }
         self.session.registry.adopt(&self.session, Arc::clone(&held));
         self.known = false;
-        if !self.spec.strict_fifo {
+        if !self.spec.asks_alone() {
             self.session.enter_lease(&held);
         }
         (held, turn)

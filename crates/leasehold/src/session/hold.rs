@@ -115,6 +115,46 @@ impl Hold {
         Ok(self.session.part(&self.held, self.turn.number, Ending::Released))
     }
 
+    /// Shares the key from now on, without a gap in which another client could have it alone.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if the lease is not held. `Config` in a copy of a fork. Otherwise the error of the
+    /// store if it gives no answer. After any error nothing is held, and both leases are released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases both leases.
+    pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
+        self.session.check_here()?;
+        if let Err(lost) = self.end_for_another() {
+            return Err(lost_error(lost));
+        }
+        let session = Arc::clone(&self.session);
+        let story = self.held.take_story();
+        let mut leaving = Leaving::downgrade(&session, &self.held);
+        session.forget_lease(&self.held);
+        let answer = leaving.answer().await;
+        let Some((held, turn)) = leaving.answered().await else {
+            return Err(answer.err().unwrap_or_else(|| lost_error(Lost::NotOurs)));
+        };
+        let hold = Self::new(session, held, turn);
+        if let Some(story) = story {
+            hold.begin_story(story);
+        }
+        Ok(hold)
+    }
+
+    /// Ends this turn and its lease here, because another lease takes its place.
+    fn end_for_another(&mut self) -> Result<(), Lost> {
+        if !self.is_held() {
+            return Err(self.why_lost());
+        }
+        self.held.life().release(self.session.now())?;
+        self.has_ended = true;
+        Ok(())
+    }
+
     /// Stops renewing the lease and watching its deadline, without releasing it. Stops nothing in a
     /// copy of a fork.
     pub(crate) fn let_go(mut self) -> OwnerToken {

@@ -1,8 +1,9 @@
-//! A lease that leaves its client. The store was told to hand it over if another client waits, and
-//! otherwise to let this client have it again.
+//! A lease that leaves its client, and perhaps comes back. The store was told to hand it over if
+//! another client waits, and otherwise to let this client have it again. Or it was told to let this
+//! client share the key from now on.
 //!
-//! The old lease ends in any case: its token may not be used again. If this client gets the lease
-//! again, it has a new token.
+//! The old lease ends in any case: its token may not be used again. If this client gets a new lease,
+//! that has a new token.
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use super::spec::Spec;
 use crate::core::lease::{LeaseLife, Turn};
 use crate::core::moment::Moment;
 use crate::core::passing::KEPT_BLOCK;
+use crate::core::token::OwnerToken;
+use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 use crate::store::{BoxAnswer, LeaseId, OnRelease, Released, Store};
 
@@ -38,20 +41,34 @@ pub(super) struct Leaving {
 impl Leaving {
     /// Submits the request. The lease is not ours any more.
     pub(super) fn submit(session: &Arc<Session>, held: &Held) -> Self {
+        let reserve = if held.spec.fencing { KEPT_BLOCK } else { 0 };
+        let keep = |owner, ttl| OnRelease::KeepIfAlone { owner, ttl, reserve };
+        Self::submit_as(session, held, Arc::clone(&held.spec), keep)
+    }
+
+    /// Submits the request to share the key from now on. The lease is not ours any more.
+    pub(super) fn downgrade(session: &Arc<Session>, held: &Held) -> Self {
+        let share = |owner, ttl| OnRelease::Downgrade { owner, ttl };
+        Self::submit_as(session, held, Arc::new(held.spec.shared()), share)
+    }
+
+    fn submit_as(
+        session: &Arc<Session>,
+        held: &Held,
+        spec: Arc<Spec>,
+        on_release: impl FnOnce(OwnerToken, Ttl) -> OnRelease,
+    ) -> Self {
         let counted = Counted::new(session);
-        let spec = Arc::clone(&held.spec);
         let owner = session.fresh_token();
-        let reserve = if spec.fencing { KEPT_BLOCK } else { 0 };
-        let on_release =
-            OnRelease::KeepIfAlone { owner: owner.clone(), ttl: spec.kept_ttl(), reserve };
+        let on_release = on_release(owner.clone(), spec.kept_ttl());
         let sent = session.now();
         let left = held.id.clone();
         let answer: BoxAnswer<Released> = Box::pin(session.store.release(left.clone(), on_release));
         session.registry.forget(held);
         Self {
             session: Arc::clone(session),
+            heir: LeaseId { owner, claim: spec.claim(), ..left.clone() },
             spec,
-            heir: LeaseId { owner, ..left.clone() },
             left,
             sent,
             answer: Some(answer.shared()),
@@ -82,7 +99,9 @@ impl Leaving {
                 let (life, turn) = LeaseLife::granted(self.sent, ttl, fencing);
                 let held = Held::new(self.heir.clone(), Arc::clone(&self.spec), life);
                 self.session.registry.adopt(&self.session, Arc::clone(&held));
-                self.session.enter_lease(&held);
+                if !self.spec.asks_alone() {
+                    self.session.enter_lease(&held);
+                }
                 Some((held, turn))
             }
             Ok(Released::Freed | Released::HandedOver | Released::NotHeld) => {

@@ -16,6 +16,8 @@ pub(crate) struct Spec {
     pub(crate) lock_delay: Duration,
     pub(crate) why: Option<Arc<str>>,
     pub(crate) fencing: bool,
+    /// What the client wants of the key.
+    pub(crate) claim: Claim,
     /// How long a released lease is kept for the next task.
     pub(crate) keep_idle: Duration,
     /// Every task has its own place in the store's line, and leases are not passed on.
@@ -31,7 +33,22 @@ pub(crate) struct Spec {
 impl Spec {
     /// How the client claims the key.
     pub(crate) const fn claim(&self) -> Claim {
-        if self.bare && !self.fencing { Claim::Plain } else { Claim::Exclusive }
+        match self.claim {
+            Claim::Exclusive if self.bare && !self.fencing => Claim::Plain,
+            claim => claim,
+        }
+    }
+
+    /// Whether each task has its own place in the store's line and a lease of its own: by choice,
+    /// or because tasks of one client may have the key together.
+    pub(crate) const fn asks_alone(&self) -> bool {
+        self.strict_fifo || !self.claim.is_alone()
+    }
+
+    /// The settings of a lease that shares the key instead of having it alone.
+    pub(crate) fn shared(&self) -> Self {
+        let keep_idle = Duration::ZERO;
+        Self { claim: Claim::Shared, fencing: false, keep_idle, ..self.clone() }
     }
 
     /// Whether an ask with these settings would fail just like one with `other`. The ttl decides

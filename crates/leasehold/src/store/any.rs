@@ -39,6 +39,7 @@ trait DynStore: Send + Sync + 'static {
     fn listen(&self, inbox: &ClientId);
     fn let_go(&self, lease: &LeaseId);
     fn shard(&self, key: &Key) -> u64;
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>>;
     fn capabilities(&self) -> Capabilities;
     fn browse(&self) -> Option<&dyn Browse>;
     fn label(&self) -> String;
@@ -68,6 +69,9 @@ impl<S: Store> DynStore for S {
     }
     fn shard(&self, key: &Key) -> u64 {
         Store::shard(self, key)
+    }
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        Store::resize(self, key, of)
     }
     fn capabilities(&self) -> Capabilities {
         Store::capabilities(self)
@@ -111,6 +115,9 @@ impl Store for AnyStore {
     }
     fn shard(&self, key: &Key) -> u64 {
         self.0.shard(key)
+    }
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        self.0.resize(key, of)
     }
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()

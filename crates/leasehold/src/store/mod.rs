@@ -20,6 +20,7 @@ mod quorum;
 pub mod redis;
 mod request;
 mod sinks;
+mod snapshot;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -28,8 +29,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 pub use answer::{
-    Acquired, Afterwards, Evicted, Holder, Page, Quarantine, Refusal, Released, Renewed, Snapshot,
-    Stopped, Vote, Waiter, Why,
+    Acquired, Afterwards, Evicted, Page, Quarantine, Refusal, Released, Renewed, Stopped, Why,
 };
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
@@ -42,10 +42,12 @@ pub use memory::MemoryStore;
 pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
-pub use request::{Ask, Claim, ClientRecord, LeaseId, Line, Note, OnRelease, Renewal};
+pub use request::{Ask, ClientRecord, LeaseId, Line, Note, OnRelease, Renewal};
+pub use snapshot::{Holder, PermitsTaken, Snapshot, Vote, Waiter};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 
+pub use crate::core::claim::{Claim, PERMITS_MAX, Usage};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::ClientId;
@@ -142,6 +144,18 @@ pub trait Store: Send + Sync + 'static {
         0
     }
 
+    /// Changes how many permits a key has. Returns how many it had, if anybody used it as a
+    /// semaphore lately. Holders keep what they have, even if that is more than there are now.
+    /// Default: `Unsupported`.
+    ///
+    /// # Errors
+    ///
+    /// `Config` if the key is in use as a lock, or `of` is zero or above [`PERMITS_MAX`].
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        let claim = Claim::Permits { want: 1, of };
+        Box::pin(std::future::ready(Err(unsupported_claim(claim, &key))))
+    }
+
     /// The promises of this store.
     fn capabilities(&self) -> Capabilities;
 
@@ -187,6 +201,33 @@ pub const LISTING_KEYS_MAX: usize = 100_000;
 
 /// How long a store keeps the counter of an idle key and the record of a silent client.
 pub const FENCE_IDLE: Duration = Duration::from_mins(10);
+
+/// The error for a claim of no permits, or of more than there are.
+pub(crate) fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
+    let Claim::Permits { want, of } = claim else { return None };
+    (!claim.is_possible()).then(|| {
+        let message = format!(
+            "{want} of {of} permits cannot be had; no request was sent; ask for at least one and \
+             at most all of them, of which there are at most {PERMITS_MAX}"
+        );
+        Error::new(ErrorKind::Config, message).with_name(key.as_str())
+    })
+}
+
+/// The error for a claim that does not go with what others use the key as.
+pub(crate) fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
+    let (wanted, advice) = match (used, claim.usage()) {
+        (Usage::Permits { .. }, wanted @ Usage::Permits { .. }) => {
+            (wanted, "use the same number everywhere, or change it by `resize`")
+        }
+        (_, wanted) => (wanted, "use another name"),
+    };
+    let message = format!(
+        "this name is {used} for others, and this request takes it for {wanted}; nothing was \
+         acquired; {advice}"
+    );
+    Error::new(ErrorKind::Config, message).with_name(key.as_str())
+}
 
 /// The error for a claim that the store does not support.
 pub(crate) fn unsupported_claim(claim: Claim, key: &Key) -> Error {

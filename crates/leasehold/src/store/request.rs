@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::claim::Claim;
 use crate::core::key::Key;
 use crate::core::line::{Stance, Wish};
 use crate::core::token::{ClientId, FencingToken, OwnerToken};
@@ -38,27 +39,6 @@ impl Ask {
     pub const fn new(key: Key, owner: OwnerToken, claim: Claim, ttl: Ttl) -> Self {
         Self { key, owner, claim, ttl, line: Line::None, note: None, reserve: 0 }
     }
-}
-
-/// How a key is claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Claim {
-    /// By one owner alone.
-    Exclusive,
-    /// By one owner alone, with nothing beside the lock: no line, no note, no fencing tokens. It
-    /// goes with [`Line::None`] and a `reserve` of 0, so a store may implement it as simply as
-    /// possible. The store need not check whether others wait in line with another claim.
-    Plain,
-    /// By many owners at a time. They exclude only an exclusive owner.
-    Shared,
-    /// By an owner of `want` of the `of` permits of the key.
-    Permits {
-        /// How many permits.
-        want: u32,
-        /// How many permits exist in all.
-        of: u32,
-    },
 }
 
 /// The action of the store if the key is taken.
@@ -213,6 +193,16 @@ pub enum OnRelease {
         /// one.
         reserve: u32,
     },
+    /// An exclusive lease becomes a shared one in the same step, so nobody else can have the key in
+    /// between. The client shares the key by another owner token, without fencing tokens. Those
+    /// that wait at the front of the line to share the key get it too. Only stores that grant
+    /// [`Claim::Shared`] know this.
+    Downgrade {
+        /// The token of the shared lease: a fresh one.
+        owner: OwnerToken,
+        /// The ttl of the shared lease, lock delay included.
+        ttl: Ttl,
+    },
     /// The lease ends, even if it could be handed over. The first client to ask gets the key, in
     /// line or not. The head of the line is told ([`Hint::MaybeFree`](super::Hint::MaybeFree)) and
     /// keeps its place. For keys that polling clients lock too: with hand-overs, a line that never
@@ -229,6 +219,8 @@ impl OnRelease {
                 Wish::Keep(Keep { owner, ttl: *ttl, reserve: *reserve })
             }
             Self::FreeAndWake => Wish::Wake,
+            // It is no end of a lease, so nothing is decided.
+            Self::Downgrade { .. } => Wish::Free,
         }
     }
 }

@@ -123,7 +123,9 @@ impl<'a> Sent<'a> {
                         Request::Release => {
                             sent.settled.insert(token);
                         }
-                        Request::Renew | Request::Evict => continue,
+                        Request::Renew | Request::Evict | Request::Downgrade | Request::Resize => {
+                            continue;
+                        }
                     }
                     sent.said.note(*process, event.at);
                 }

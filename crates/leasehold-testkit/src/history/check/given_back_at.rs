@@ -137,7 +137,11 @@ impl<'a> Sent<'a> {
                         Request::Release => {
                             sent.released.insert((*node, token));
                         }
-                        Request::Renew | Request::Keep | Request::Evict => continue,
+                        Request::Renew
+                        | Request::Keep
+                        | Request::Evict
+                        | Request::Downgrade
+                        | Request::Resize => continue,
                     }
                     sent.said.note((*process, *node), event.at);
                 }

@@ -95,7 +95,7 @@ impl<'a> Line<'a> {
                 self.enter(served, life);
             }
             Request::Release | Request::Keep | Request::Evict => self.leave(served.token),
-            Request::Ask { .. } | Request::Renew => {}
+            Request::Ask { .. } | Request::Renew | Request::Downgrade | Request::Resize => {}
         }
         let owner = served.after.filter(|_| served.after != served.before)?;
         let passed = self.passed_by(owner, served);

@@ -13,6 +13,7 @@ mod outcome_explained;
 mod passes_bounded;
 mod said;
 mod served;
+mod sharing;
 mod spent_token;
 mod standing;
 mod taken_is_true;
@@ -30,8 +31,27 @@ use super::story::Story;
 /// A check of one history.
 type Check = fn(&Story<'_>) -> Vec<Violation>;
 
-/// All checks.
-pub(super) const ALL: [Check; 19] = [
+/// The checks that apply to a history.
+pub(super) const fn of(story: &Story<'_>) -> &'static [Check] {
+    if story.is_shared { &SHARED } else { &ALL }
+}
+
+/// The checks of a history in which holders share keys.
+const SHARED: [Check; 10] = [
+    sharing::windows_fit,
+    sharing::shares_fit,
+    sharing::nobody_passes,
+    sharing::the_head_is_served,
+    sharing::others_stay,
+    sharing::no_gap,
+    window_inside_lease::check,
+    told_before_deadline::check,
+    calls_return::check,
+    leftovers::nothing_immortal,
+];
+
+/// The checks of all other histories.
+const ALL: [Check; 19] = [
     no_overlap::check,
     window_inside_lease::check,
     fencing_rises::check,

@@ -135,7 +135,11 @@ fn used(story: &Story<'_>, sent: &Sent<'_>, spent: &Spent) -> Option<Violation> 
     let may_have_waited = match request {
         Request::Ask { .. } => sent.may_be_late && spent.how == LOST,
         Request::Renew => true,
-        Request::Release | Request::Keep | Request::Evict => return None,
+        Request::Release
+        | Request::Keep
+        | Request::Evict
+        | Request::Downgrade
+        | Request::Resize => return None,
     };
     let since = story.life(process).ran(spent.at, at);
     let is_calm = story.weather.is_calm(spent.at, at);

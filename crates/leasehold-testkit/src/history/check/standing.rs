@@ -42,7 +42,7 @@ pub(super) fn places<'a>(story: &Story<'a>, of_key: &OfKey<'a>) -> Vec<Place<'a>
             Request::Release | Request::Keep | Request::Evict => {
                 close(open.remove(token), at, &mut places);
             }
-            Request::Ask { .. } | Request::Renew => {}
+            Request::Ask { .. } | Request::Renew | Request::Downgrade | Request::Resize => {}
         }
         if let Some(owner) = served.after {
             close(open.remove(owner), at, &mut places);

@@ -20,6 +20,7 @@ use leasehold::{Client, ClientBuilder, Error, Key};
 use self::file::StoreFile;
 use self::told::{Teller, Told};
 use super::log::Log;
+use super::plan::Plan;
 use super::process::Process;
 use crate::VirtualHost;
 use crate::history::event::{Block, Name, ProcessId};
@@ -30,6 +31,8 @@ pub(super) struct Local {
     /// The clock of the machine, shared by all its processes.
     clock: Process,
     kept: Kept,
+    /// Whether holders share keys. Then a request has no single owner to tell of.
+    is_shared: bool,
     did: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -48,27 +51,28 @@ struct Held {
 }
 
 impl Local {
-    /// Creates a store in the memory of one program. Its clock gains `faster_ppm` parts of a
-    /// million.
-    pub(super) fn in_memory(host: &Arc<VirtualHost>, log: Log, faster_ppm: i64) -> Arc<Self> {
-        Self::new(host, log, faster_ppm, |clock| Kept::InMemory(MemoryStore::new(clock)))
+    /// Creates a store in the memory of one program. Its clock is that of the first client.
+    pub(super) fn in_memory(host: &Arc<VirtualHost>, log: Log, plan: &Plan) -> Arc<Self> {
+        Self::new(host, log, plan, |clock| Kept::InMemory(MemoryStore::new(clock)))
     }
 
     /// Creates a store in a file of its own, which is deleted with it.
-    pub(super) fn in_file(host: &Arc<VirtualHost>, log: Log, faster_ppm: i64) -> Arc<Self> {
-        Self::new(host, log, faster_ppm, |clock| Kept::InFile(Box::new(StoreFile::make(&clock))))
+    pub(super) fn in_file(host: &Arc<VirtualHost>, log: Log, plan: &Plan) -> Arc<Self> {
+        Self::new(host, log, plan, |clock| Kept::InFile(Box::new(StoreFile::make(&clock))))
     }
 
     fn new(
         host: &Arc<VirtualHost>,
         log: Log,
-        faster_ppm: i64,
+        plan: &Plan,
         keep: impl FnOnce(Arc<Process>) -> Kept,
     ) -> Arc<Self> {
         // This process does not appear in the history: it only provides the clock.
+        let faster_ppm = plan.clients[0].faster_ppm;
         let clock = Process::new(ProcessId(u32::MAX), host, faster_ppm, 0);
         let kept = keep(Arc::new(clock.clone()));
-        Arc::new(Self { log, clock, kept, did: Mutex::default() })
+        let is_shared = plan.sharing.is_some();
+        Arc::new(Self { log, clock, kept, is_shared, did: Mutex::default() })
     }
 
     /// Creates a process of the machine.
@@ -95,9 +99,12 @@ impl Local {
         }
     }
 
-    /// The owner of a key, and the time that its lease has left.
-    pub(super) fn owner(&self, key: &str) -> Option<(Name, Duration)> {
-        self.held(key).map(|held| (held.owner, held.left))
+    /// The owner of a key, and the time that its lease has left. Of several owners, the one with
+    /// that token.
+    pub(super) fn owner(&self, key: &str, token: &str) -> Option<(Name, Duration)> {
+        let mut held = self.all_held(key);
+        let at = held.iter().position(|held| &*held.owner == token).unwrap_or(0);
+        (at < held.len()).then(|| held.swap_remove(at)).map(|held| (held.owner, held.left))
     }
 
     /// Every key that has a holder or a waiter, with the time that its lease has left.
@@ -109,7 +116,7 @@ impl Local {
                 Kept::InFile(file) => file.look(|store| store.list("*", cursor)),
             };
             let left = |key: &Key| {
-                let left = self.owner(key.as_str()).map_or(Duration::ZERO, |(_, left)| left);
+                let left = self.owner(key.as_str(), "").map_or(Duration::ZERO, |(_, left)| left);
                 (key.as_str().to_owned(), Some(left))
             };
             keys.extend(page.keys.iter().map(left));
@@ -148,20 +155,23 @@ impl Local {
     }
 
     fn held(&self, key: &str) -> Option<Held> {
+        self.all_held(key).into_iter().next()
+    }
+
+    fn all_held(&self, key: &str) -> Vec<Held> {
         let key = Key::new(key).expect("a key of ours");
         let snapshot: Snapshot = match &self.kept {
             Kept::InMemory(store) => at_once(store.inspect(key), || {}),
             Kept::InFile(file) => file.look(|store| Box::pin(store.inspect(key))),
         };
-        let holder = snapshot.holders.first()?;
-        let left = holder.ttl_left.unwrap_or(Duration::MAX);
-        let fencing = holder.fencing;
-        Some(Held {
+        let held = snapshot.holders.iter().map(|holder| Held {
             owner: Name::from(String::from_utf8_lossy(&holder.token)),
-            left: self.clock.on_common_clock(left),
-            fencing: fencing
+            left: self.clock.on_common_clock(holder.ttl_left.unwrap_or(Duration::MAX)),
+            fencing: holder
+                .fencing
                 .map(|block| Block { first: block.first.get(), count: block.count.into() }),
-        })
+        });
+        held.collect()
     }
 }
 

@@ -131,6 +131,9 @@ impl Teller {
             self.local.note_answer(by_thread);
             let Asked { request, key, token } = sent.asked();
             let log = &self.local.log;
+            if self.local.is_shared {
+                continue;
+            }
             log.push(What::Served {
                 request: *request,
                 key: Arc::clone(key),
@@ -306,8 +309,11 @@ impl<S: Store> Store for Told<S> {
         lease: LeaseId,
         on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        let keeps = matches!(on_release, OnRelease::KeepIfAlone { .. });
-        let request = if keeps { Request::Keep } else { Request::Release };
+        let request = match on_release {
+            OnRelease::KeepIfAlone { .. } => Request::Keep,
+            OnRelease::Downgrade { .. } => Request::Downgrade,
+            _ => Request::Release,
+        };
         let of = lease.clone();
         let submit = || -> BoxAnswer<Released> { Box::pin(self.store.release(lease, on_release)) };
         self.teller.send(request, (&of.key, &of.owner), submit)
@@ -335,6 +341,10 @@ impl<S: Store> Store for Told<S> {
 
     fn shard(&self, key: &Key) -> u64 {
         self.store.shard(key)
+    }
+
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        self.store.resize(key, of)
     }
 
     fn capabilities(&self) -> Capabilities {

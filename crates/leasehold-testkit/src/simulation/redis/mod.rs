@@ -278,6 +278,26 @@ impl SimulatedRedis {
         }
     }
 
+    /// The members of a sorted set and their scores, in order. Changes nothing.
+    #[must_use]
+    pub fn sorted_at(&self, now_us: u64, key: &[u8]) -> Vec<(Vec<u8>, f64)> {
+        let server = lock(&self.server);
+        match server.keyspace.peek(now_us / 1000, key).map(|entry| &entry.stored) {
+            Some(Stored::Sorted(set)) => set.all().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A field of a hash. Changes nothing.
+    #[must_use]
+    pub fn field_at(&self, now_us: u64, key: &[u8], field: &[u8]) -> Option<Vec<u8>> {
+        let server = lock(&self.server);
+        match &server.keyspace.peek(now_us / 1000, key)?.stored {
+            Stored::Hash(hash) => hash.get(field).cloned(),
+            _ => None,
+        }
+    }
+
     /// The keys that have not expired, sorted by bytes, and the milliseconds that each has left.
     /// Changes nothing.
     #[must_use]

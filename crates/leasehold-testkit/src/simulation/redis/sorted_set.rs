@@ -55,6 +55,11 @@ impl SortedSet {
         self.scores.len()
     }
 
+    /// The members and their scores, in order.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Vec<u8>, f64)> {
+        self.order.iter().map(|(score, member)| (member.clone(), score.0))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.scores.is_empty()
     }

@@ -13,6 +13,7 @@ mod fsync;
 mod local;
 mod long;
 mod namespaced;
+mod sharing;
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,6 +22,8 @@ pub(super) use self::crowd::hoard;
 pub(super) use self::detached::{Detached, hand_on};
 pub(super) use self::foreign::start as start_foreign;
 pub(super) use self::long::{COUNTER_KEPT_FOR, long_span};
+pub use self::sharing::Sharing;
+pub(super) use self::sharing::{AnyLock, downgrade, learn, resize, share};
 use super::plan::Plan;
 use crate::virtual_host::SeededRandom;
 
@@ -55,11 +58,15 @@ pub enum Kind {
     Memory,
     /// The locks are in a file that the processes of one machine share.
     Sqlite,
+    /// Readers share locks, and writers have them alone.
+    Shared,
+    /// Keys have a number of permits.
+    Permits,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Quorum,
         Self::Coexist,
         Self::Strict,
@@ -74,6 +81,8 @@ impl Kind {
         Self::Fsync,
         Self::Memory,
         Self::Sqlite,
+        Self::Shared,
+        Self::Permits,
     ];
 
     /// Its name on the command line, and its description.
@@ -94,6 +103,8 @@ impl Kind {
             Self::Fsync => ("fsync", "a server whose grants have to be on its disk"),
             Self::Memory => ("memory", "the memory store, in one program with several clients"),
             Self::Sqlite => ("sqlite", "the SQLite store, in a file that processes share"),
+            Self::Shared => ("shared", "readers that share locks, beside writers"),
+            Self::Permits => ("permits", "semaphores: permits of different weights"),
         }
     }
 
@@ -150,6 +161,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     namespaced::draw(draw, plan);
     bare::draw(draw, plan);
     foreign::draw(draw, plan);
+    sharing::draw(draw, plan);
 }
 
 /// Draws where the locks are kept: on servers or on one machine.

@@ -1,28 +1,32 @@
-//! One key: its holder, its line and its counter. Every change is one atomic step.
+//! One key: its holders, its line and its counter. Every change is one atomic step.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Mail;
+use crate::core::claim::{Claim, Taken, Usage};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::line::{
-    AskDecision, Asker, Front, GIVES_WAY_FOR, Head, Holding, PLACES_MAX, REAPED_MAX,
+    AskDecision, Asker, Front, GIVES_WAY_FOR, Head, Holding, PLACES_MAX, REAPED_MAX, RUN_MAX,
     ReleaseDecision, Stance, decide_ask, decide_release, front,
 };
 use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::store::{
-    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, OnRelease, PlaceTerms, Refusal, Released,
-    Renewal, Renewed, Snapshot, Waiter, line_is_full,
+    Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, OnRelease, PermitsTaken, PlaceTerms,
+    Refusal, Released, Renewal, Renewed, Snapshot, Waiter, line_is_full, other_usage,
 };
 
 /// One key.
 pub(super) struct Entry {
     counter: u64,
-    held: Option<Held>,
+    /// How many permits there are, if the key is a semaphore.
+    limit: Option<u32>,
+    /// The holders, even if their leases have ended.
+    held: Vec<Held>,
     line: VecDeque<Place>,
     /// Until when newcomers give way to a head that a release has woken.
     awaits_until: Moment,
@@ -31,6 +35,7 @@ pub(super) struct Entry {
 
 struct Held {
     owner: OwnerToken,
+    claim: Claim,
     expires: Moment,
     fencing: Option<FencingBlock>,
     since: WallTime,
@@ -38,14 +43,9 @@ struct Held {
     idle: bool,
 }
 
-impl Held {
-    fn new(owner: OwnerToken, expires: Moment, since: WallTime, why: Option<Arc<str>>) -> Self {
-        Self { owner, expires, fencing: None, since, why, idle: false }
-    }
-}
-
 struct Place {
     owner: OwnerToken,
+    claim: Claim,
     expires: Moment,
     stance: Stance,
     handed_ttl: Ttl,
@@ -59,12 +59,32 @@ struct Place {
 impl Entry {
     pub(super) fn new(counter: u64) -> Self {
         let (awaits_until, touched) = (Moment::default(), Moment::default());
-        Self { counter, held: None, line: VecDeque::new(), awaits_until, touched }
+        let (held, line) = (Vec::new(), VecDeque::new());
+        Self { counter, limit: None, held, line, awaits_until, touched }
     }
 
-    /// The owner of the key now.
-    pub(super) fn owner(&self, now: Moment) -> Option<&OwnerToken> {
-        self.held.as_ref().filter(|held| held.expires > now).map(|held| &held.owner)
+    /// The living holders.
+    fn holders(&self, now: Moment) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(move |held| held.expires > now)
+    }
+
+    /// The owners of the key now.
+    pub(super) fn owners(&self, now: Moment) -> impl Iterator<Item = &OwnerToken> {
+        self.holders(now).map(|held| &held.owner)
+    }
+
+    fn holder(&mut self, now: Moment, owner: &OwnerToken) -> Option<&mut Held> {
+        self.held.iter_mut().find(|held| held.owner == *owner && held.expires > now)
+    }
+
+    /// What the living holders have.
+    fn taken(&self, now: Moment) -> Taken {
+        Taken::by(self.holders(now).map(|held| held.claim))
+    }
+
+    /// How long it takes until the first of the leases ends.
+    fn time_left(&self, now: Moment) -> Duration {
+        self.holders(now).map(|held| held.expires.since(now)).min().unwrap_or_default()
     }
 
     pub(super) fn counter(&self) -> u64 {
@@ -77,7 +97,7 @@ impl Entry {
 
     /// Whether the key has a living holder or waiter.
     pub(super) fn is_in_use(&self, now: Moment) -> bool {
-        self.owner(now).is_some() || self.line.iter().any(|place| place.expires > now)
+        self.holders(now).next().is_some() || self.line.iter().any(|place| place.expires > now)
     }
 
     /// The clients of all tokens of this key.
@@ -97,34 +117,61 @@ impl Entry {
         ask: &Ask,
         mail: &mut Vec<Mail>,
     ) -> Result<Acquired, Error> {
+        self.use_as(now, ask)?;
         self.touched = now;
-        let holding = match self.owner(now) {
-            None => Holding::Free,
-            Some(owner) if *owner == ask.owner => Holding::Mine,
-            Some(_) => Holding::Others,
-        };
-        let is_new = if holding == Holding::Mine { None } else { self.enter(now, wall, ask)? };
-        let front = self.drop_dead(now);
-        let is_head = self.line.front().is_some_and(|place| place.owner == ask.owner);
-        let asker = Asker::of(is_head, is_new, self.awaits_until > now);
-        let retry_in = match decide_ask(holding, front, asker) {
-            AskDecision::GrantAgain => return Ok(self.grant_again(now, ask.ttl)),
-            AskDecision::Grant => {
-                self.leave(&ask.owner);
-                let why = ask.note.as_ref().and_then(|note| note.why.clone());
-                let held = Held::new(ask.owner.clone(), now + ask.ttl.get(), wall, why);
-                let fencing = self.grant(held, ask.reserve);
-                return Ok(Acquired::Granted { fencing });
+        let is_mine = self.holder(now, &ask.owner).is_some();
+        let is_new = if is_mine { None } else { self.enter(now, wall, ask)? };
+        for _ in 0..=RUN_MAX {
+            let front = self.drop_dead(now);
+            let is_head = self.line.front().is_some_and(|place| place.owner == ask.owner);
+            let asker = Asker::of(is_head, is_new, self.awaits_until > now);
+            let holding = if is_mine { Holding::Mine } else { Holding::Others(self.taken(now)) };
+            let retry_in = match decide_ask(holding, ask.claim, front, asker) {
+                AskDecision::GrantAgain => return Ok(self.grant_again(now, ask)),
+                AskDecision::Grant => {
+                    let granted = self.grant_ask(now, wall, ask);
+                    // Those behind it may share the key too.
+                    self.hand_over_run(now, wall, &ask.key, mail);
+                    return Ok(granted);
+                }
+                AskDecision::HandOver => {
+                    self.hand_over(now, wall, &ask.key, mail);
+                    continue;
+                }
+                AskDecision::Wait => self.time_left(now),
+                AskDecision::GiveWay => GIVES_WAY_FOR,
+                AskDecision::WaitAndRetry => Duration::ZERO,
+            };
+            return Ok(self.refuse(ask, retry_in));
+        }
+        Ok(self.refuse(ask, Duration::ZERO))
+    }
+
+    /// Refuses a claim that does not go with the use of the key. A first claim decides how many
+    /// permits there are.
+    fn use_as(&mut self, now: Moment, ask: &Ask) -> Result<(), Error> {
+        let is_in_use = self.is_in_use(now);
+        let used = match (self.limit, ask.claim.usage()) {
+            (None, Usage::Lock) => return Ok(()),
+            (Some(of), Usage::Permits { of: wanted }) if of == wanted => return Ok(()),
+            (Some(of), Usage::Permits { .. }) => Usage::Permits { of },
+            (Some(of), Usage::Lock) if is_in_use => Usage::Permits { of },
+            (None, Usage::Permits { .. }) if is_in_use => Usage::Lock,
+            (Some(_), Usage::Lock) => {
+                self.limit = None;
+                return Ok(());
             }
-            AskDecision::HandOver => self.hand_over(now, wall, &ask.key, mail),
-            AskDecision::Wait => {
-                self.held.as_ref().map_or(Duration::ZERO, |held| held.expires.since(now))
+            (None, Usage::Permits { of }) => {
+                self.limit = Some(of);
+                return Ok(());
             }
-            AskDecision::GiveWay => GIVES_WAY_FOR,
-            AskDecision::WaitAndRetry => Duration::ZERO,
         };
+        Err(other_usage(&ask.key, used, ask.claim))
+    }
+
+    fn refuse(&self, ask: &Ask, retry_in: Duration) -> Acquired {
         let ahead = self.position(&ask.owner).unwrap_or(self.line.len());
-        Ok(Refusal::taken(Some(retry_in), count(ahead)).into())
+        Refusal::taken(Some(retry_in), count(ahead)).into()
     }
 
     /// Takes or refreshes the asker's place, if it wants one. Returns whether the place is new.
@@ -147,6 +194,7 @@ impl Entry {
         let expires = now + waiter_ttl.get();
         let place = Place {
             owner: ask.owner.clone(),
+            claim: ask.claim,
             expires,
             stance,
             handed_ttl,
@@ -177,7 +225,8 @@ impl Entry {
     }
 
     fn front(&self, now: Moment) -> Front {
-        front(now, self.line.iter().take(REAPED_MAX + 1).map(|place| (place.expires, place.stance)))
+        let first = self.line.iter().take(REAPED_MAX + 1);
+        front(now, first.map(|place| (place.expires, place.stance, place.claim)))
     }
 
     fn drop_dead(&mut self, now: Moment) -> Front {
@@ -186,12 +235,27 @@ impl Entry {
         Front { dead: 0, ..front }
     }
 
-    /// Sets the owner, with `reserve` fresh fencing tokens.
-    fn grant(&mut self, held: Held, reserve: u32) -> Option<FencingBlock> {
+    /// Adds a holder, with `reserve` fresh fencing tokens.
+    fn grant(&mut self, now: Moment, held: Held, reserve: u32) -> Option<FencingBlock> {
         let fencing = self.reserve(reserve);
-        self.held = Some(Held { fencing, ..held });
+        self.held.retain(|held| held.expires > now);
+        self.held.push(Held { fencing, ..held });
         self.awaits_until = Moment::default();
         fencing
+    }
+
+    fn grant_ask(&mut self, now: Moment, wall: WallTime, ask: &Ask) -> Acquired {
+        self.leave(&ask.owner);
+        let held = Held {
+            owner: ask.owner.clone(),
+            claim: ask.claim,
+            expires: now + ask.ttl.get(),
+            fencing: None,
+            since: wall,
+            why: ask.note.as_ref().and_then(|note| note.why.clone()),
+            idle: false,
+        };
+        Acquired::Granted { fencing: self.grant(now, held, ask.reserve) }
     }
 
     fn reserve(&mut self, reserve: u32) -> Option<FencingBlock> {
@@ -200,33 +264,55 @@ impl Entry {
         Some(block)
     }
 
-    fn grant_again(&mut self, now: Moment, ttl: Ttl) -> Acquired {
-        let held = self.held.as_mut().expect("an owner that is granted again holds it");
-        held.expires = held.expires.max(now + ttl.get());
+    fn grant_again(&mut self, now: Moment, ask: &Ask) -> Acquired {
+        let held = self.holder(now, &ask.owner).expect("an owner granted again holds it");
+        held.expires = held.expires.max(now + ask.ttl.get());
         Acquired::Granted { fencing: held.fencing }
     }
 
-    /// Makes the head the owner. Returns the ttl of its lease.
-    fn hand_over(
-        &mut self,
-        now: Moment,
-        wall: WallTime,
-        key: &Key,
-        mail: &mut Vec<Mail>,
-    ) -> Duration {
+    /// Makes the head an owner.
+    fn hand_over(&mut self, now: Moment, wall: WallTime, key: &Key, mail: &mut Vec<Mail>) {
         let head = self.line.pop_front().expect("the head was seen alive");
-        let until = now + head.handed_ttl.get();
-        let held = Held::new(head.owner.clone(), until, wall, head.why);
-        let fencing = self.grant(held, head.reserve);
+        let held = Held {
+            owner: head.owner.clone(),
+            claim: head.claim,
+            expires: now + head.handed_ttl.get(),
+            fencing: None,
+            since: wall,
+            why: head.why,
+            idle: false,
+        };
+        let fencing = self.grant(now, held, head.reserve);
         let hint =
             Hint::Granted { key: key.clone(), owner: head.owner, fencing, ask_no: head.ask_no };
         mail.push(Mail { inbox: head.inbox, hint });
-        head.handed_ttl.get()
+    }
+
+    /// Hands the key to all that are due at the front of the line. If there are too many for one
+    /// step, tells the next of them to ask.
+    fn hand_over_run(&mut self, now: Moment, wall: WallTime, key: &Key, mail: &mut Vec<Mail>) {
+        for _ in 0..RUN_MAX {
+            let front = self.drop_dead(now);
+            if !front.is_due(self.taken(now)) {
+                return;
+            }
+            self.hand_over(now, wall, key, mail);
+        }
+        if self.front(now).is_due(self.taken(now)) {
+            self.tell_head(key, mail);
+        }
+    }
+
+    fn tell_head(&self, key: &Key, mail: &mut Vec<Mail>) {
+        if let Some(head) = self.line.front() {
+            let hint = Hint::MaybeFree { key: key.clone() };
+            mail.push(Mail { inbox: head.inbox.clone(), hint });
+        }
     }
 
     pub(super) fn renew(&mut self, now: Moment, renewal: &Renewal) -> Renewed {
         self.touched = now;
-        if self.owner(now) != Some(&renewal.lease.owner) {
+        if self.holder(now, &renewal.lease.owner).is_none() {
             return Renewed::Lost;
         }
         let raised = renewal.at_least.filter(|at_least| at_least.get() > self.counter);
@@ -235,7 +321,7 @@ impl Entry {
         }
         let reserved = self.reserve(renewal.reserve);
         let wanted = self.line.iter().any(|place| place.expires > now);
-        let held = self.held.as_mut().expect("the owner was just seen");
+        let held = self.holder(now, &renewal.lease.owner).expect("the owner was just seen");
         held.expires = held.expires.max(now + renewal.ttl.get());
         held.idle = renewal.idle;
         let raised_from = held.fencing.filter(|_| raised.is_some());
@@ -255,18 +341,35 @@ impl Entry {
     ) -> Released {
         self.touched = now;
         self.leave(&lease.owner);
-        if self.owner(now) != Some(&lease.owner) {
+        let is_held = self.holder(now, &lease.owner).is_some();
+        self.held.retain(|held| held.expires > now);
+        if !is_held {
+            // Others may have waited behind the place that left, although there is room for them.
+            if *on_release != OnRelease::FreeAndWake {
+                self.hand_over_run(now, wall, &lease.key, mail);
+            }
             return Released::NotHeld;
         }
+        if let OnRelease::Downgrade { owner, ttl } = on_release {
+            let held = self.holder(now, &lease.owner).expect("the owner was just seen");
+            held.expires = held.expires.max(now + ttl.get());
+            (held.owner, held.claim) = (owner.clone(), Claim::Shared);
+            (held.fencing, held.idle) = (None, false);
+            self.hand_over_run(now, wall, &lease.key, mail);
+            return Released::Kept { fencing: None };
+        }
         let front = self.drop_dead(now);
-        match decide_release(front, on_release.wish()) {
+        let others = self.holders(now).filter(|held| held.owner != lease.owner);
+        let taken = Taken::by(others.map(|held| held.claim));
+        match decide_release(taken, front, on_release.wish()) {
             ReleaseDecision::HandOver => {
-                self.hand_over(now, wall, &lease.key, mail);
+                self.held.retain(|held| held.owner != lease.owner);
+                self.hand_over_run(now, wall, &lease.key, mail);
                 Released::HandedOver
             }
             ReleaseDecision::Keep(Keep { owner, ttl, reserve }) => {
                 let fencing = self.reserve(reserve);
-                let held = self.held.as_mut().expect("the owner was just seen");
+                let held = self.holder(now, &lease.owner).expect("the owner was just seen");
                 held.expires = held.expires.max(now + ttl.get());
                 held.owner = owner.clone();
                 held.fencing = fencing;
@@ -274,17 +377,41 @@ impl Entry {
                 Released::Kept { fencing }
             }
             ReleaseDecision::Free => {
-                self.held = None;
-                if let Some(head) = self.line.front() {
-                    let hint = Hint::MaybeFree { key: lease.key.clone() };
-                    mail.push(Mail { inbox: head.inbox.clone(), hint });
-                }
-                if matches!(front.head, Head::Alive(_)) {
-                    self.awaits_until = now + GIVES_WAY_FOR;
+                self.held.retain(|held| held.owner != lease.owner);
+                if taken == Taken::Nothing {
+                    self.tell_head(&lease.key, mail);
+                    if matches!(front.head, Head::Alive { .. }) {
+                        self.awaits_until = now + GIVES_WAY_FOR;
+                    }
                 }
                 Released::Freed
             }
         }
+    }
+
+    /// Changes how many permits there are. Returns how many there were.
+    pub(super) fn resize(
+        &mut self,
+        now: Moment,
+        wall: WallTime,
+        key: &Key,
+        of: u32,
+        mail: &mut Vec<Mail>,
+    ) -> Result<Option<u32>, Error> {
+        self.touched = now;
+        if self.limit.is_none() && self.is_in_use(now) {
+            return Err(other_usage(key, Usage::Lock, Claim::Permits { want: 1, of }));
+        }
+        let before = self.limit.replace(of);
+        for place in &mut self.line {
+            if let Claim::Permits { of: wanted, .. } = &mut place.claim {
+                *wanted = of;
+            }
+        }
+        self.hand_over_run(now, wall, key, mail);
+        // The next waiter may want more than there are now: let it ask, and hear that.
+        self.tell_head(key, mail);
+        Ok(before)
     }
 
     pub(super) fn evict(
@@ -295,24 +422,22 @@ impl Entry {
         seen: &[u8],
         mail: &mut Vec<Mail>,
     ) -> Evicted {
-        let Some(owner) =
-            self.owner(now).filter(|owner| owner.as_str().as_bytes() == seen).cloned()
-        else {
+        let seen = self.holders(now).find(|held| held.owner.as_str().as_bytes() == seen);
+        let Some((owner, claim)) = seen.map(|held| (held.owner.clone(), held.claim)) else {
             return Evicted::Changed;
         };
         // The next holder's number must be above the evicted one, even if nobody is granted a
         // number before that holder.
         self.counter = self.counter.saturating_add(1).min(FencingToken::MAX);
-        let lease = LeaseId { key: key.clone(), owner, claim: crate::store::Claim::Exclusive };
+        let lease = LeaseId { key: key.clone(), owner, claim };
         self.release(now, wall, &lease, &OnRelease::Free, mail);
         Evicted::Evicted
     }
 
     /// The state of the key, without the records of the clients.
     pub(super) fn snapshot(&self, now: Moment) -> Snapshot {
-        let held = self.held.as_ref().filter(|held| held.expires > now);
         let living = || self.line.iter().filter(|place| place.expires > now);
-        let holder = held.map(|held| Holder {
+        let holder = |held: &Held| Holder {
             token: held.owner.as_str().as_bytes().to_vec(),
             client: None,
             why: held.why.as_deref().map(str::to_owned),
@@ -321,19 +446,23 @@ impl Entry {
             ttl_left: Some(held.expires.since(now)),
             fencing: held.fencing,
             idle: held.idle,
-        });
+            claim: held.claim,
+        };
         let waiter = |place: &Place| Waiter {
             id: place.owner.client(),
             client: None,
             since: Some(place.since),
+            claim: place.claim,
         };
+        let taken = if let Taken::Permits(taken) = self.taken(now) { taken } else { 0 };
         Snapshot {
-            holders: holder.into_iter().collect(),
+            holders: self.holders(now).take(Snapshot::HOLDERS_SHOWN_MAX).map(holder).collect(),
             waiters: living().take(Snapshot::WAITERS_SHOWN_MAX).map(waiter).collect(),
             waiting: count(living().count()),
             fencing: FencingToken::new(self.counter),
             votes: Vec::new(),
             quarantine: None,
+            permits: self.limit.map(|of| PermitsTaken::new(taken, of)),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::sinks::Sinks;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, ClientRecord, Evicted, FENCE_IDLE, Hint,
     HintSink, LeaseId, Line, OnRelease, PAGE_KEYS_MAX, Page, Reach, Released, Renewal, Renewed,
-    Snapshot, Store, matches_pattern, unsupported_claim,
+    Snapshot, Store, impossible_claim, matches_pattern,
 };
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -135,7 +135,8 @@ impl State {
         }
         let floor = self.counter_floor;
         let entry = self.entries.entry(ask.key.clone()).or_insert_with(|| Entry::new(floor));
-        let holder = entry.owner(now).cloned();
+        // Only one that holds the key alone passes it on or keeps it idle.
+        let holder = entry.owners(now).next().cloned();
         let answer = entry.acquire(now, host.wall(), &ask, mail)?;
         let waits = answer.is_taken() && ask.line != Line::None;
         if let Some(inbox) = holder.filter(|_| waits).and_then(|owner| owner.client()) {
@@ -181,11 +182,9 @@ impl State {
 impl Store for MemoryStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
         let host = Arc::clone(&self.shared.host);
-        ready(match ask.claim {
-            Claim::Exclusive | Claim::Plain => {
-                self.step(|state, now, mail| state.acquire(&*host, now, ask, mail)).flatten()
-            }
-            claim => Err(unsupported_claim(claim, &ask.key)),
+        ready(match impossible_claim(ask.claim, &ask.key) {
+            None => self.step(|state, now, mail| state.acquire(&*host, now, ask, mail)).flatten(),
+            Some(error) => Err(error),
         })
     }
 
@@ -225,8 +224,23 @@ impl Store for MemoryStore {
         // Every watcher gets hints anyway.
     }
 
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        if let Some(error) = impossible_claim(Claim::Permits { want: 1, of }, &key) {
+            return Box::pin(ready(Err(error)));
+        }
+        let wall = self.shared.host.wall();
+        let resized = self.step(|state, now, mail| {
+            let floor = state.counter_floor;
+            let entry = state.entries.entry(key.clone()).or_insert_with(|| Entry::new(floor));
+            entry.resize(now, wall, &key, of, mail)
+        });
+        Box::pin(ready(resized.flatten()))
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            shared: true,
+            permits: true,
             fencing: true,
             line: true,
             watching: true,

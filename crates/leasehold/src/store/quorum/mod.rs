@@ -46,8 +46,8 @@ use self::leaving::{Leaving, Retrying};
 use self::node::{Node, Standing};
 use self::renewing::Renewing;
 use super::{
-    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, Line, OnRelease, Reach, Released,
-    Renewal, Renewed, Snapshot, Store,
+    Acquired, Ask, Browse, Capabilities, Claim, HintSink, LeaseId, Line, OnRelease, Reach,
+    Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
 };
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -193,6 +193,11 @@ impl<S: Store> Store for Quorum<S> {
         if matches!(ask.line, Line::Join { .. }) {
             return Either::Left(ready(Err(no_line(&ask.key))));
         }
+        // A node may have room for a claim where the others have none, and the quorum does not
+        // count permits.
+        if !ask.claim.is_alone() {
+            return Either::Left(ready(Err(unsupported_claim(ask.claim, &ask.key))));
+        }
         self.shared.admit_if_due();
         Either::Right(Asking::submit(&self.shared, ask).decided())
     }
@@ -215,9 +220,13 @@ impl<S: Store> Store for Quorum<S> {
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let on_release = match on_release {
             OnRelease::KeepIfAlone { .. } => OnRelease::Free,
+            OnRelease::Downgrade { .. } => {
+                let error = unsupported_claim(Claim::Shared, &lease.key);
+                return Either::Left(ready(Err(error)));
+            }
             on_release @ (OnRelease::Free | OnRelease::FreeAndWake) => on_release,
         };
-        Leaving::submit_as(&self.shared, lease, on_release).decided()
+        Either::Right(Leaving::submit_as(&self.shared, lease, on_release).decided())
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {

@@ -23,7 +23,9 @@ pub(super) fn merge(seen: Vec<Seen>) -> Snapshot {
     // The order of the node that shows most waiters.
     let longest = shown.into_iter().max_by_key(|snapshot| snapshot.waiters.len());
     let waiters = longest.map(|snapshot| snapshot.waiters).unwrap_or_default();
-    Snapshot { holders, waiters, waiting, fencing, votes, quarantine }
+    // A quorum shares no keys.
+    let permits = None;
+    Snapshot { holders, waiters, waiting, fencing, votes, quarantine, permits }
 }
 
 fn vote((node, shown): &Seen) -> Vote {
@@ -57,16 +59,8 @@ mod tests {
     use crate::store::Quarantine;
 
     fn held(token: &str, left_ms: u64) -> Snapshot {
-        let holder = Holder {
-            token: token.as_bytes().to_vec(),
-            client: None,
-            why: None,
-            since: None,
-            ttl: None,
-            ttl_left: Some(Duration::from_millis(left_ms)),
-            fencing: None,
-            idle: false,
-        };
+        let ttl_left = Some(Duration::from_millis(left_ms));
+        let holder = Holder { ttl_left, ..Holder::new(token) };
         Snapshot { holders: vec![holder], ..Snapshot::default() }
     }
 

@@ -56,9 +56,9 @@ use self::servers::Servers;
 use self::terms::copies::{Reply, Shortfall, Spent};
 use self::terms::{no_line, quarantine};
 use super::{
-    Acquired, Afterwards, Ask, Browse, Capabilities, Claim, Hint, HintSink, LeaseId, Line,
-    OnRelease, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
-    unsupported_claim,
+    Acquired, Afterwards, Ask, BoxAnswer, Browse, Capabilities, Claim, Hint, HintSink, LeaseId,
+    Line, OnRelease, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
+    impossible_claim, unsupported_claim,
 };
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -210,7 +210,7 @@ impl RedisStore {
                 Some(true) => Acquired::Granted { fencing: None },
                 // It ended between the two requests.
                 Some(false) => Refusal::taken(None, 0).into(),
-                None => reply::acquired(&key, &value)?.answer,
+                None => reply::acquired(&key, Claim::Plain, &value)?.answer,
             };
             shared.confirmed(answer, confirmed, lease, limit).await
         }
@@ -305,12 +305,19 @@ impl Store for RedisStore {
             let refusal = refusal.with_token(Afterwards::Leave);
             return Either::Left(Either::Right(ready(Ok(refusal.into()))));
         }
-        match ask.claim {
-            Claim::Exclusive => {}
-            Claim::Plain => return Either::Left(Either::Left(self.acquire_plain(ask, terms))),
-            claim => {
-                return Either::Left(Either::Right(ready(Err(unsupported_claim(claim, &ask.key)))));
-            }
+        let claim = ask.claim;
+        if claim == Claim::Plain {
+            return Either::Left(Either::Left(self.acquire_plain(ask, terms)));
+        }
+        let impossible = impossible_claim(claim, &ask.key);
+        // A hand-over is part of sharing: who leaves lets others in.
+        let refused = if !claim.is_alone() && never_hands_over {
+            Some(unsupported_claim(claim, &ask.key))
+        } else {
+            impossible
+        };
+        if let Some(refused) = refused {
+            return Either::Left(Either::Right(ready(Err(refused))));
         }
         let shared = Arc::clone(&self.shared);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
@@ -325,7 +332,7 @@ impl Store for RedisStore {
         let reply = shared.servers.asks().submit_to_confirm(limit, request);
         Either::Right(async move {
             let reply = reply.await.map_err(|error| error.with_name(key.as_str()))?;
-            let mut answered = reply::acquired(&key, &reply.value)?;
+            let mut answered = reply::acquired(&key, claim, &reply.value)?;
             answered.answer =
                 shared.confirmed(answered.answer, reply.confirmed, lease, limit).await?;
             match (&answered.answer, &inbox) {
@@ -397,6 +404,9 @@ impl Store for RedisStore {
         let key = lease.key.clone();
         let refused = shared.check_here(&key).and_then(|()| match &on_release {
             OnRelease::KeepIfAlone { ttl, .. } => shared.terms().allow(*ttl, &key),
+            OnRelease::Downgrade { .. } if !shared.terms().hand_over() => {
+                Err(unsupported_claim(Claim::Shared, &key))
+            }
             _ => Ok(()),
         });
         if let Err(refused) = refused {
@@ -449,9 +459,34 @@ impl Store for RedisStore {
         self.shared.servers.shard(key)
     }
 
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        let shared = Arc::clone(&self.shared);
+        let claim = Claim::Permits { want: 1, of };
+        let refused = shared.check_here(&key).and_then(|()| {
+            let impossible = impossible_claim(claim, &key);
+            let can_share = shared.terms().hand_over();
+            let refused =
+                impossible.or_else(|| (!can_share).then(|| unsupported_claim(claim, &key)));
+            refused.map_or(Ok(()), Err)
+        });
+        if let Err(refused) = refused {
+            return Box::pin(ready(Err(refused)));
+        }
+        let step = Scripted::new(Step::Resize { key: key.clone(), of });
+        let answer = shared.servers.asks().submit(LIMIT, step.on(&shared.access.terms));
+        Box::pin(async move {
+            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
+            let answered = reply::resized(&key, claim, &answer)?;
+            shared.notice_muteness(answered.hints_denied);
+            Ok(answered.answer)
+        })
+    }
+
     fn capabilities(&self) -> Capabilities {
         let terms = self.shared.terms();
         Capabilities {
+            shared: terms.hand_over(),
+            permits: terms.hand_over(),
             fencing: true,
             line: terms.hand_over(),
             watching: true,

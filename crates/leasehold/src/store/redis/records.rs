@@ -295,17 +295,8 @@ mod tests {
 
     #[test]
     fn a_snapshot_takes_the_records_of_its_clients() {
-        let waiter = |byte| Waiter { id: Some(id(byte)), client: None, since: None };
-        let holder = Holder {
-            token: b"XXXXXXXXXXXXXXXXXXXXXX.AAAAAAAAAAAA".to_vec(),
-            client: None,
-            why: None,
-            since: None,
-            ttl: None,
-            ttl_left: None,
-            fencing: None,
-            idle: false,
-        };
+        let waiter = |byte| Waiter { id: Some(id(byte)), ..Waiter::default() };
+        let holder = Holder::new(*b"XXXXXXXXXXXXXXXXXXXXXX.AAAAAAAAAAAA");
         let mut snapshot = Snapshot {
             holders: vec![holder],
             waiters: vec![waiter(2), waiter(0), waiter(1)],

@@ -17,6 +17,7 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::busy::BusyLimit;
+use super::lock_row::SHARED;
 use super::numbers::{sql_moment, sql_span, sql_wall};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
@@ -60,6 +61,7 @@ impl Clock {
         const META: &str = "SELECT boot_id, boot_began, opened FROM meta";
         const LATEST: &str = "SELECT max(
             ifnull((SELECT max(max(touched, expires - ?1)) FROM locks), 0),
+            ifnull((SELECT max(expires - ?1) FROM shares), 0),
             ifnull((SELECT max(expires - ?1) FROM places), 0))";
         let mut clock = conn.query_row(META, [], |row| {
             Ok(Self { boot_id: row.get(0)?, began: row.get(1)?, latest: row.get(2)? })
@@ -133,6 +135,16 @@ fn start_anew(conn: &Connection, latest: i64, now: i64, wall: i64) -> rusqlite::
             expires = ?1 + max(0, min(ttl, expires - ?3)),
             counter = CASE counter WHEN 0 THEN 0 ELSE max(counter, ?2) END",
         params![now, wall, latest],
+    )?;
+    conn.execute(
+        "UPDATE shares SET expires = ?1 + max(0, min(ttl, expires - ?2))",
+        params![now, latest],
+    )?;
+    conn.execute(
+        "UPDATE locks SET expires = ifnull(
+                (SELECT max(expires) FROM shares WHERE shares.key = locks.key), ?1)
+            WHERE owner = ?2",
+        params![now, SHARED],
     )?;
     conn.execute("DELETE FROM places", [])?;
     conn.execute("UPDATE clients SET seen = ?1", params![now])?;

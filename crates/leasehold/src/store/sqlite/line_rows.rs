@@ -8,9 +8,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::error::Failure;
 use super::lock_row::{Held, LockRow, number};
 use super::numbers::{sql_count, sql_moment, sql_span};
+use super::shares::{self, Share, claim_of, sql_claim};
 use super::turn::{Effect, Turn};
+use crate::core::claim::Claim;
 use crate::core::key::Key;
-use crate::core::line::{Front, NEAR, PLACES_MAX, REAPED_MAX, Stance, front, place_life};
+use crate::core::line::{Front, NEAR, PLACES_MAX, REAPED_MAX, RUN_MAX, Stance, front, place_life};
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::store::{Ask, Hint, PlaceTerms, line_is_full};
@@ -53,6 +55,7 @@ pub(super) fn enter(
             make_room(turn, row, &ask.key)?;
             place.insert(turn)?;
             row.bump(turn, &ask.key)?;
+            row.has_line = true;
             ask_no
         }
     };
@@ -110,7 +113,7 @@ impl NewPlace<'_> {
     /// overtaken does not lower the number.
     fn refresh(&self, turn: &Turn<'_>, found: &FoundPlace) -> rusqlite::Result<u32> {
         const SQL: &str = "UPDATE places SET stance = ?3, expires = ?4, handed_ttl = ?5,
-                reserve = ?6, ask_no = ?7, inbox = ?8, why = ?9
+                reserve = ?6, ask_no = ?7, inbox = ?8, why = ?9, claim = ?10
             WHERE key = ?1 AND seq = ?2";
         let key = self.ask.key.as_str();
         let ask_no = found.ask_no.max(self.ask_no);
@@ -124,15 +127,16 @@ impl NewPlace<'_> {
             ask_no,
             self.inbox.as_str(),
             self.why(),
+            sql_claim(self.ask.claim),
         ])?;
         Ok(ask_no)
     }
 
     fn insert(&self, turn: &Turn<'_>) -> rusqlite::Result<()> {
         const SQL: &str = "INSERT INTO places (key, seq, owner, stance, expires, handed_ttl,
-                reserve, ask_no, inbox, why, since_wall)
+                reserve, ask_no, inbox, why, since_wall, claim)
             VALUES (?1, (SELECT ifnull(max(seq), 0) + 1 FROM places WHERE key = ?1), ?2, ?3, ?4,
-                ?5, ?6, ?7, ?8, ?9, ?10)";
+                ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
         turn.conn.prepare_cached(SQL)?.execute(params![
             self.ask.key.as_str(),
             self.ask.owner.as_str(),
@@ -144,6 +148,7 @@ impl NewPlace<'_> {
             self.inbox.as_str(),
             self.why(),
             turn.wall_sql(),
+            sql_claim(self.ask.claim),
         ])?;
         Ok(())
     }
@@ -207,70 +212,138 @@ fn call_up(turn: &mut Turn<'_>, key: &Key, left: usize) -> rusqlite::Result<()> 
 }
 
 /// Removes dead places at the front, as many as one step may, and returns the new front.
-pub(super) fn drop_dead(turn: &mut Turn<'_>, key: &Key) -> rusqlite::Result<FrontRows> {
-    const FIND: &str = "SELECT seq, expires, stance, owner, inbox FROM places WHERE key = ?1
-        ORDER BY seq LIMIT ?2";
+pub(super) fn drop_dead(
+    turn: &mut Turn<'_>,
+    row: &LockRow,
+    key: &Key,
+) -> rusqlite::Result<FrontRows> {
+    const FIND: &str = "SELECT seq, expires, stance, claim, owner, inbox FROM places
+        WHERE key = ?1 ORDER BY seq LIMIT ?2";
     const DROP: &str = "DELETE FROM places WHERE key = ?1 AND seq <= ?2";
+    if !row.has_line {
+        return Ok(FrontRows { front: Front::EMPTY, first: None });
+    }
     let places = turn
         .conn
         .prepare_cached(FIND)?
-        .query_map(params![key.as_str(), sql_count(REAPED_MAX + 1)], |row| {
-            let expires = Moment::from_nanos(number(row.get(1)?));
-            Ok((row.get(0)?, expires, stance_of(row.get(2)?), row.get(3)?, row.get(4)?))
+        .query_map(params![key.as_str(), sql_count(REAPED_MAX + 1)], |found| {
+            let expires = Moment::from_nanos(number(found.get(1)?));
+            let (stance, claim) = (stance_of(found.get(2)?), claim_of(found.get(3)?, row.limit));
+            Ok((found.get(0)?, expires, stance, claim, found.get(4)?, found.get(5)?))
         })?
-        .collect::<rusqlite::Result<Vec<(i64, Moment, Stance, String, String)>>>()?;
+        .collect::<rusqlite::Result<Vec<(i64, Moment, Stance, Claim, String, String)>>>()?;
     let is_dead =
         |inbox: &str| ClientId::new(inbox).is_some_and(|inbox| turn.bells.is_dead(&inbox));
     // Only up to the first living place: later places are not checked.
-    let living = |(_, expires, stance, _, inbox): &(i64, Moment, Stance, String, String)| {
-        let is_over = *expires > turn.now && is_dead(inbox);
-        (if is_over { turn.now } else { *expires }, *stance)
-    };
-    let front = front(turn.now, places.iter().map(living));
+    let front = front(
+        turn.now,
+        places.iter().map(|(_, expires, stance, claim, _, inbox)| {
+            let is_over = *expires > turn.now && is_dead(inbox);
+            (if is_over { turn.now } else { *expires }, *stance, *claim)
+        }),
+    );
     if let Some(last) = front.dead.checked_sub(1) {
         turn.conn.prepare_cached(DROP)?.execute(params![key.as_str(), places[last].0])?;
         call_up(turn, key, front.dead)?;
     }
-    let first = places.into_iter().nth(front.dead).map(|(seq, _, _, owner, _)| (seq, owner));
+    let first = places.into_iter().nth(front.dead).map(|(seq, _, _, _, owner, _)| (seq, owner));
     Ok(FrontRows { front, first })
 }
 
-/// Makes the head at `seq` the owner. Returns the ttl of its lease.
+/// Makes the head an owner. Call [`shares::bury`] before.
 pub(super) fn hand_over(
     turn: &mut Turn<'_>,
     row: &mut LockRow,
     key: &Key,
     seq: i64,
-) -> rusqlite::Result<Duration> {
+) -> rusqlite::Result<()> {
     const TAKE: &str = "DELETE FROM places WHERE key = ?1 AND seq = ?2
-        RETURNING owner, handed_ttl, reserve, ask_no, inbox, why";
+        RETURNING owner, handed_ttl, reserve, ask_no, inbox, why, claim";
     let mut statement = turn.conn.prepare_cached(TAKE)?;
-    let (owner, ttl, reserve, ask_no, inbox, why) =
-        statement.query_row(params![key.as_str(), seq], |row| {
-            let ttl = Duration::from_nanos(number(row.get(1)?));
-            let inbox: String = row.get(4)?;
-            let why: Option<Arc<str>> = row.get(5)?;
-            Ok((row.get::<_, String>(0)?, ttl, row.get(2)?, row.get(3)?, inbox, why))
+    let (owner, ttl, reserve, ask_no, inbox, why, claim) =
+        statement.query_row(params![key.as_str(), seq], |found| {
+            let ttl = Duration::from_nanos(number(found.get(1)?));
+            let inbox: String = found.get(4)?;
+            let why: Option<Arc<str>> = found.get(5)?;
+            let claim = claim_of(found.get(6)?, row.limit);
+            Ok((found.get::<_, String>(0)?, ttl, found.get(2)?, found.get(3)?, inbox, why, claim))
         })?;
     drop(statement);
     call_up(turn, key, 1)?;
     let fencing = row.reserve(turn, reserve)?;
-    row.held = Some(Held {
+    let granted = Share {
         owner: owner.clone(),
+        claim,
         expires: turn.now + ttl,
         ttl,
         since: turn.wall,
         fencing,
         why,
-        idle: false,
-    });
+    };
+    grant(turn, row, key, granted)?;
     row.store(turn, key)?;
     if let (Ok(owner), Some(inbox)) = (OwnerToken::new(owner), ClientId::new(&inbox)) {
         turn.effects.push(Effect::Settled(key.clone(), owner.clone()));
         let hint = Hint::Granted { key: key.clone(), owner, fencing, ask_no };
         turn.effects.push(Effect::Mail(inbox, hint));
     }
-    Ok(ttl)
+    Ok(())
+}
+
+/// Adds a holder: in the row of the lock, if it has the key alone, and otherwise beside it. The row
+/// is still to be written.
+pub(super) fn grant(
+    turn: &Turn<'_>,
+    row: &mut LockRow,
+    key: &Key,
+    granted: Share,
+) -> rusqlite::Result<()> {
+    if !granted.claim.is_alone() {
+        return shares::add(turn, row, key, &granted);
+    }
+    let Share { owner, claim: _, expires, ttl, since, fencing, why } = granted;
+    row.held = Some(Held { owner, expires, ttl, since, fencing, why, idle: false });
+    Ok(())
+}
+
+/// Hands the key to all that are due at the front of the line. If there are too many for one step,
+/// tells the next of them to ask. Returns how many got it.
+pub(super) fn hand_over_run(
+    turn: &mut Turn<'_>,
+    row: &mut LockRow,
+    key: &Key,
+) -> rusqlite::Result<usize> {
+    shares::bury(turn, row, key)?;
+    for handed in 0..=RUN_MAX {
+        let FrontRows { front, first } = drop_dead(turn, row, key)?;
+        let Some((seq, _)) = first.filter(|_| front.is_due(row.taken(turn.now))) else {
+            return Ok(handed);
+        };
+        if handed == RUN_MAX {
+            tell(turn, key, seq)?;
+        } else {
+            hand_over(turn, row, key, seq)?;
+        }
+    }
+    Ok(RUN_MAX)
+}
+
+/// Whether the first place of the line is that of `owner`, and there is room for it.
+pub(super) fn is_due(
+    conn: &Connection,
+    row: &LockRow,
+    key: &Key,
+    owner: &str,
+    now: Moment,
+) -> rusqlite::Result<bool> {
+    const SQL: &str = "SELECT owner, claim FROM places WHERE key = ?1 ORDER BY seq LIMIT 1";
+    let first: Option<(String, i64)> = conn
+        .prepare_cached(SQL)?
+        .query_row([key.as_str()], |found| Ok((found.get(0)?, found.get(1)?)))
+        .optional()?;
+    Ok(first.is_some_and(|(first, claim)| {
+        first == owner && row.taken(now).admits(claim_of(claim, row.limit))
+    }))
 }
 
 /// Tells the place at `seq` that the key may be free.

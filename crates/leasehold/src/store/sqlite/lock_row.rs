@@ -1,4 +1,4 @@
-//! The row of one lock: its holder and its counter.
+//! The row of one lock: its counter, and the holder that has it alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,14 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::numbers::{sql_moment, sql_span, sql_wall};
 use super::turn::{Seen, Turn};
+use crate::core::claim::Taken;
 use crate::core::key::Key;
 use crate::core::line::{GIVES_WAY_FOR, Holding};
 use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{FencingBlock, FencingToken};
+
+/// The owner of a lock while holders share it. No owner token has such a character.
+pub(super) const SHARED: &str = "\tshared";
 
 /// The row of one lock. An idle lock keeps its row, and so its counter, for a while.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +22,17 @@ pub(super) struct LockRow {
     /// The version that was read, which the next write replaces. 0 if there is no row.
     version: i64,
     pub(super) counter: u64,
-    /// The holder, even if its lease has ended.
+    /// The holder that has the key alone, even if its lease has ended.
     pub(super) held: Option<Held>,
+    /// The end of the last lease of those that share the key, even if it is over. `shares` has
+    /// their rows.
+    pub(super) shared_until: Option<Moment>,
+    /// How many permits there are, if the key is a semaphore.
+    pub(super) limit: Option<u32>,
+    /// How many permits are taken, by holders whose lease has ended too.
+    pub(super) taken: u32,
+    /// Whether something changed that must be written, see [`settle`](Self::settle).
+    pub(super) is_changed: bool,
     /// Until when newcomers give way to a head that a release has woken. Stored in `expires` while
     /// nobody holds the lock.
     pub(super) awaits_until: Moment,
@@ -43,7 +56,8 @@ impl LockRow {
     /// Reads the row. Returns an empty one if there is none.
     pub(super) fn find(conn: &Connection, key: &Key) -> rusqlite::Result<Self> {
         const SQL: &str = "SELECT version, counter, owner, expires, ttl, since_wall, fence_first,
-                fence_count, why, idle, EXISTS (SELECT 1 FROM places WHERE places.key = locks.key)
+                fence_count, why, idle, EXISTS (SELECT 1 FROM places WHERE places.key = locks.key),
+                permits, taken
             FROM locks WHERE key = ?1";
         let row = conn.prepare_cached(SQL)?.query_row([key.as_str()], Self::read).optional()?;
         Ok(row.unwrap_or_default())
@@ -51,7 +65,10 @@ impl LockRow {
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let until = Moment::from_nanos(number(row.get(3)?));
-        let held = match row.get(2)? {
+        let owner: Option<String> = row.get(2)?;
+        let is_free = owner.is_none();
+        let is_shared = owner.as_deref() == Some(SHARED);
+        let held = match owner.filter(|_| !is_shared) {
             None => None,
             Some(owner) => Some(Held {
                 owner,
@@ -66,9 +83,13 @@ impl LockRow {
         Ok(Self {
             version: row.get(0)?,
             counter: number(row.get(1)?),
-            awaits_until: if held.is_none() { until } else { Moment::default() },
+            awaits_until: if is_free { until } else { Moment::default() },
             held,
+            shared_until: is_shared.then_some(until),
             has_line: row.get(10)?,
+            limit: row.get(11)?,
+            taken: row.get(12)?,
+            is_changed: false,
         })
     }
 
@@ -81,16 +102,30 @@ impl LockRow {
         self.held.as_ref().filter(|held| held.expires > now)
     }
 
-    /// The holder of the key, from the view of `owner`.
-    pub(super) fn holding(&self, now: Moment, owner: &str) -> Holding {
-        match self.living(now) {
-            None => Holding::Free,
-            Some(held) if held.owner == owner => Holding::Mine,
-            Some(_) => Holding::Others,
+    /// Whether holders share the key. Some of their leases may have ended.
+    pub(super) fn is_shared(&self, now: Moment) -> bool {
+        self.shared_until.is_some_and(|until| until > now)
+    }
+
+    /// What the living holders have. For holders that share the key, call `shares::bury` before.
+    pub(super) fn taken(&self, now: Moment) -> Taken {
+        match self.limit {
+            _ if self.living(now).is_some() => Taken::Alone,
+            _ if !self.is_shared(now) => Taken::Nothing,
+            Some(_) => Taken::Permits(self.taken),
+            None => Taken::Shared,
         }
     }
 
-    /// The remaining time of the lease.
+    /// The holders of the key, from the view of `owner`, who is not one of those that share it.
+    pub(super) fn holding(&self, now: Moment, owner: &str) -> Holding {
+        match self.living(now) {
+            Some(held) if held.owner == owner => Holding::Mine,
+            _ => Holding::Others(self.taken(now)),
+        }
+    }
+
+    /// The remaining time of the lease of the holder that has the key alone.
     pub(super) fn time_left(&self, now: Moment) -> Duration {
         self.held.as_ref().map_or(Duration::ZERO, |held| held.expires.since(now))
     }
@@ -101,7 +136,9 @@ impl LockRow {
     }
 
     pub(super) fn seen(&self) -> Seen {
-        Seen { version: self.version, owner: self.held.as_ref().map(|held| held.owner.clone()) }
+        let shared = self.shared_until.map(|_| SHARED);
+        let owner = self.held.as_ref().map(|held| held.owner.as_str()).or(shared);
+        Seen { version: self.version, owner: owner.map(str::to_owned) }
     }
 
     /// Whether the counter has begun, so that the next fencing token needs no other read.
@@ -151,12 +188,13 @@ impl LockRow {
     /// Writes the row, unless it changed since it was read. It cannot change inside a transaction
     /// that may write.
     pub(super) fn store(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<bool> {
+        self.is_changed = false;
         if !self.exists() {
             return self.insert(turn, key);
         }
         const SQL: &str = "UPDATE locks SET version = ?2 + 1, counter = ?3, owner = ?4,
                 expires = ?5, ttl = ?6, since_wall = ?7, fence_first = ?8, fence_count = ?9,
-                why = ?10, idle = ?11, touched = ?12
+                why = ?10, idle = ?11, touched = ?12, permits = ?13, taken = ?14
             WHERE key = ?1 AND version = ?2";
         let changed = self.write(turn, key, SQL, self.version)?;
         self.version += i64::from(changed);
@@ -165,8 +203,9 @@ impl LockRow {
 
     fn insert(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<bool> {
         const SQL: &str = "INSERT INTO locks (key, version, counter, owner, expires, ttl,
-                since_wall, fence_first, fence_count, why, idle, touched)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
+                since_wall, fence_first, fence_count, why, idle, touched, permits, taken)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+            ON CONFLICT DO NOTHING";
         // Versions of a new row begin at the clock. So a row that was forgotten and made again is
         // never mistaken for the old one.
         let version = turn.wall_sql().max(1);
@@ -180,12 +219,14 @@ impl LockRow {
     fn write(&self, turn: &Turn<'_>, key: &Key, sql: &str, version: i64) -> rusqlite::Result<bool> {
         let held = self.held.as_ref();
         let fencing = held.and_then(|held| held.fencing);
+        let shared = self.shared_until.map(|_| SHARED);
+        let free_until = self.shared_until.unwrap_or(self.awaits_until);
         let changed = turn.conn.prepare_cached(sql)?.execute(params![
             key.as_str(),
             version,
             i64::try_from(self.counter).expect("a counter is below 2^53"),
-            held.map(|held| held.owner.as_str()),
-            sql_moment(held.map_or(self.awaits_until, |held| held.expires)),
+            held.map(|held| held.owner.as_str()).or(shared),
+            sql_moment(held.map_or(free_until, |held| held.expires)),
             held.map_or(0, |held| sql_span(held.ttl)),
             held.map_or(0, |held| sql_wall(held.since)),
             fencing.map(|block| i64::from(block.first)),
@@ -193,8 +234,18 @@ impl LockRow {
             held.and_then(|held| held.why.as_deref()),
             held.is_some_and(|held| held.idle),
             turn.now_sql(),
+            self.limit,
+            self.taken,
         ])?;
         Ok(changed == 1)
+    }
+
+    /// Writes the row inside a transaction, if something changed that is not written yet.
+    pub(super) fn settle(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<()> {
+        if self.is_changed {
+            self.store(turn, key)?;
+        }
+        Ok(())
     }
 
     /// Notes a new place in the line, so that nobody grants based on what it read before.
@@ -226,6 +277,6 @@ pub(super) fn number(sql: i64) -> u64 {
 }
 
 /// The fencing tokens of a lease, from its row.
-fn fencing(first: Option<i64>, count: Option<u32>) -> Option<FencingBlock> {
+pub(super) fn fencing(first: Option<i64>, count: Option<u32>) -> Option<FencingBlock> {
     Some(FencingBlock { first: FencingToken::new(number(first?))?, count: count? })
 }

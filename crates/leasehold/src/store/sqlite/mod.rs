@@ -7,12 +7,12 @@
 //! | file | purpose |
 //! |---|---|
 //! | `file` | checks where the file is |
-//! | `schema` | the tables; opening a file |
+//! | `schema`, `tables` | opening a file; its tables |
 //! | `boot` | compares the file's clock with ours |
 //! | `busy`, `gate` | waiting for other processes |
 //! | `worker` | runs requests: on the caller's thread, or in batches on the store's thread |
 //! | `engine` | the connection, and how it runs requests |
-//! | `step` | the atomic steps, over the rows in `lock_row` and `line_rows` |
+//! | `step` | the atomic steps, over the rows in `lock_row`, `shares` and `line_rows` |
 //! | `waits` | notices changes by other processes |
 //! | `bells`, `ear` | wake-ups by other processes |
 //! | `purge` | forgets idle locks |
@@ -31,7 +31,9 @@ mod lock_row;
 mod numbers;
 mod purge;
 mod schema;
+mod shares;
 mod step;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -49,13 +51,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::engine::Engine;
 use self::file::StoreFile;
-use self::step::{Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Step};
+use self::step::{Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Resize, Step};
 use self::worker::{Desk, work};
 use super::limit::within;
 use super::sinks::Sinks;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, OnRelease,
-    Page, Reach, Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
+    Page, Reach, Released, Renewal, Renewed, Snapshot, Store, impossible_claim,
 };
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -176,21 +178,6 @@ impl SqliteStore {
             }
         })
     }
-
-    /// Checks a claim, then submits a step.
-    fn submit_exclusive<S: Step>(
-        &self,
-        limit: Duration,
-        claim: Claim,
-        key: &Key,
-        step: S,
-    ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
-        let answer = match claim {
-            Claim::Exclusive | Claim::Plain => Ok(self.submit(limit, step)),
-            claim => Err(unsupported_claim(claim, key)),
-        };
-        async move { answer?.await }
-    }
 }
 
 /// SQLite keeps a table of the file locks of its process. A fork copies the table, but not the
@@ -222,19 +209,22 @@ fn limit(ttl: Ttl) -> Duration {
 
 impl Store for SqliteStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        let (key, claim) = (ask.key.clone(), ask.claim);
+        let impossible = impossible_claim(ask.claim, &ask.key);
         let acquire = Acquire(ask);
         let ttl = acquire.0.ttl;
         let limit = limit(ttl).max(acquire.busy_limit() + command_limit(ttl));
-        self.submit_exclusive(limit, claim, &key, acquire)
+        let answer = match impossible {
+            None => Ok(self.submit(limit, acquire)),
+            Some(error) => Err(error),
+        };
+        async move { answer?.await }
     }
 
     fn renew(
         &self,
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        let LeaseId { key, claim, .. } = renewal.lease.clone();
-        self.submit_exclusive(limit(renewal.ttl), claim, &key, Renew(renewal))
+        self.submit(limit(renewal.ttl), Renew(renewal))
     }
 
     fn release(
@@ -242,8 +232,7 @@ impl Store for SqliteStore {
         lease: LeaseId,
         on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        let (key, claim) = (lease.key.clone(), lease.claim);
-        self.submit_exclusive(limit(Ttl::MAX), claim, &key, Release { lease, on_release })
+        self.submit(limit(Ttl::MAX), Release { lease, on_release })
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
@@ -260,8 +249,17 @@ impl Store for SqliteStore {
         // Watchers get hints from this process. Renewals tell about other processes.
     }
 
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        match impossible_claim(Claim::Permits { want: 1, of }, &key) {
+            None => Box::pin(self.submit(limit(Ttl::MAX), Resize { key, of })),
+            Some(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            shared: true,
+            permits: true,
             fencing: true,
             line: true,
             watching: true,

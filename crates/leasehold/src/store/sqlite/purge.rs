@@ -103,6 +103,8 @@ fn refresh_clients(
     const SQL: &str = "UPDATE clients SET seen = ?3 WHERE seen <= ?3 - ?4 AND id IN (
         SELECT substr(owner, 24) FROM locks
             WHERE owner IS NOT NULL AND key > ?1 AND (?2 IS NULL OR key <= ?2)
+        UNION SELECT substr(owner, 24) FROM shares
+            WHERE key > ?1 AND (?2 IS NULL OR key <= ?2)
         UNION SELECT substr(owner, 24) FROM places
             WHERE key > ?1 AND (?2 IS NULL OR key <= ?2))";
     let arguments = params![after, last, sql_moment(now), sql_span(FENCE_IDLE / 2)];
@@ -123,6 +125,9 @@ fn forget_locks(
         AND touched <= ?3 - ?4 AND (owner IS NULL OR expires <= ?3)
         AND NOT EXISTS (SELECT 1 FROM places WHERE places.key = locks.key)
         RETURNING counter";
+    const SHARES: &str = "DELETE FROM shares WHERE key > ?1 AND (?2 IS NULL OR key <= ?2)
+        AND expires <= ?3 - ?4
+        AND NOT EXISTS (SELECT 1 FROM locks WHERE locks.key = shares.key)";
     let arguments = params![after, last, sql_moment(now), sql_span(FENCE_IDLE)];
     conn.prepare_cached(PLACES)?.execute(arguments)?;
     let mut statement = conn.prepare_cached(LOCKS)?;
@@ -130,6 +135,7 @@ fn forget_locks(
     for counter in statement.query_map(arguments, |row| row.get(0))? {
         highest = highest.max(Some(counter?));
     }
+    conn.prepare_cached(SHARES)?.execute(arguments)?;
     if let Some(highest) = highest {
         conn.prepare_cached(FLOOR)?.execute([highest])?;
     }

@@ -1,4 +1,4 @@
-//! The tables of a store, and how a file becomes a store.
+//! How a file becomes a store, and how a store is opened.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,15 +12,13 @@ use super::busy::{self, BusyLimit};
 use super::error::{SqlFailure, Stage, is_busy};
 use super::file::{StoreFile, refused};
 use super::gate::Gate;
+use super::tables::{self, USER_VERSION};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::{Host, pause};
 
 /// Marks a file as a Leasehold store: `LsHd`.
 pub(super) const APPLICATION_ID: i32 = 0x4c73_4864;
-
-/// The version of the tables. A file with a newer version is refused.
-pub(super) const USER_VERSION: i32 = 1;
 
 /// How long opening waits in all for other processes that have the file locked.
 const OPEN_BUSY_LIMIT: Duration = Duration::from_secs(1);
@@ -33,66 +31,6 @@ const PROBE_TRIES: usize = 3;
 
 /// How many prepared statements are cached: more than there are.
 const STATEMENTS_MAX: usize = 64;
-
-/// The tables of a store.
-///
-/// - Moments are nanoseconds of the steady clock of the boot in `meta`.
-/// - `since_wall` and `boot_began` are microseconds of the wall clock. `opened` is the moment of
-///   the last opening, see `boot`.
-/// - `version` rises with every change of a lock and with every new place in its line.
-/// - A `counter` of 0 is unused. It begins at the wall clock or at `counter_floor`, the highest
-///   counter of forgotten locks.
-/// - For a lock without an owner, `expires` is the time until which newcomers give way to a woken
-///   waiter.
-const TABLES: &str = "
-CREATE TABLE locks (
-    key TEXT NOT NULL PRIMARY KEY,
-    version INTEGER NOT NULL,
-    counter INTEGER NOT NULL,
-    owner TEXT,
-    expires INTEGER NOT NULL,
-    ttl INTEGER NOT NULL,
-    since_wall INTEGER NOT NULL,
-    fence_first INTEGER,
-    fence_count INTEGER,
-    why TEXT,
-    idle INTEGER NOT NULL,
-    touched INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE places (
-    key TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    owner TEXT NOT NULL,
-    stance INTEGER NOT NULL,
-    expires INTEGER NOT NULL,
-    handed_ttl INTEGER NOT NULL,
-    reserve INTEGER NOT NULL,
-    ask_no INTEGER NOT NULL,
-    inbox TEXT NOT NULL,
-    why TEXT,
-    since_wall INTEGER NOT NULL,
-    PRIMARY KEY (key, seq),
-    UNIQUE (key, owner)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE clients (
-    id TEXT NOT NULL PRIMARY KEY,
-    host TEXT NOT NULL,
-    pid INTEGER NOT NULL,
-    user TEXT NOT NULL,
-    command TEXT NOT NULL,
-    seen INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE meta (
-    one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
-    boot_id TEXT NOT NULL,
-    boot_began INTEGER NOT NULL,
-    opened INTEGER NOT NULL,
-    counter_floor INTEGER NOT NULL,
-    purge_due INTEGER NOT NULL,
-    purge_after TEXT NOT NULL,
-    clients_after TEXT
-) STRICT;
-";
 
 /// Opens a file that [`StoreFile::prepare`](super::file::StoreFile::prepare) has checked.
 pub(super) fn open(
@@ -113,7 +51,7 @@ pub(super) fn open(
     let busy = BusyLimit::install(&mut conn, gate).map_err(in_sql)?;
     busy.set_until(until);
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    create_tables(&mut conn, path, boot_id)?;
+    bring_up_to_date(&mut conn, path, boot_id)?;
     set_journal(&mut conn).map_err(in_sql)?;
     conn.execute_batch(
         "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;
@@ -126,6 +64,16 @@ pub(super) fn open(
     boot::enter(&mut conn, boot_id, &**host, &busy).map_err(in_sql)?;
     busy.is_over();
     Ok((conn, busy))
+}
+
+/// What a file is before it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It must still be made a store.
+    New,
+    /// A store with the tables of an older version.
+    Older(i32),
+    Current,
 }
 
 /// The marks of a file.
@@ -147,8 +95,8 @@ impl Marks {
         Ok(Self { application_id, user_version, tables })
     }
 
-    /// Whether the file must still be made a store. Refuses a file of another program.
-    fn is_new(&self, path: &Path) -> Result<bool, Error> {
+    /// What the file is. Refuses a file of another program, and one of a newer version.
+    fn state(&self, path: &Path) -> Result<State, Error> {
         match (self.application_id, self.tables) {
             (APPLICATION_ID, _) if self.user_version > USER_VERSION => Err(refused(
                 path,
@@ -158,8 +106,11 @@ impl Marks {
                     self.user_version
                 ),
             )),
-            (APPLICATION_ID, _) => Ok(false),
-            (0, 0) => Ok(true),
+            (APPLICATION_ID, _) if self.user_version < USER_VERSION => {
+                Ok(State::Older(self.user_version))
+            }
+            (APPLICATION_ID, _) => Ok(State::Current),
+            (0, 0) => Ok(State::New),
             _ => Err(not_ours(path)),
         }
     }
@@ -171,7 +122,7 @@ fn not_ours(path: &Path) -> Error {
 
 /// Reads the marks of a file without locking it and without leaving files beside it, since it may
 /// belong to another program. The marks of a store are in the file itself from its first moment,
-/// see `create_tables`.
+/// see `bring_up_to_date`.
 ///
 /// Without a lock, a file that others write to can look damaged. That is no reason to refuse it:
 /// opening it properly comes next.
@@ -195,7 +146,7 @@ fn probe_once(path: &Path) -> Result<(), Error> {
     let marks =
         Connection::open_with_flags(immutable_uri(path), flags).and_then(|conn| Marks::read(&conn));
     match marks {
-        Ok(marks) => marks.is_new(path).map(|_| ()),
+        Ok(marks) => marks.state(path).map(|_| ()),
         Err(error) => match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Err(not_ours(path)),
             Some(ErrorCode::DatabaseCorrupt) => Ok(()),
@@ -253,29 +204,28 @@ fn is_alone(path: &Path) -> rusqlite::Result<()> {
     conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// Makes a new file a store, in one transaction with the old kind of journal. So the marks and
-/// tables are in the file itself, where `probe` sees them, and not in a log beside it.
-fn create_tables(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<(), Error> {
+/// Makes a new file a store, and changes the tables of an older version, in one transaction.
+///
+/// A new file has the old kind of journal at this moment. So the marks and tables are in the file
+/// itself, where `probe` sees them, and not in a log beside it.
+fn bring_up_to_date(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<(), Error> {
     let in_sql = |error| sql_error(path, error);
     // In one transaction: another process may make the tables between two separate statements.
     let look = conn.transaction().map_err(in_sql)?;
-    let is_new = Marks::read(&look).map_err(in_sql)?.is_new(path)?;
+    let state = Marks::read(&look).map_err(in_sql)?.state(path)?;
     drop(look);
-    if !is_new {
+    if state == State::Current {
         return Ok(());
     }
     let transaction =
         conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(in_sql)?;
-    if Marks::read(&transaction).map_err(in_sql)?.is_new(path)? {
-        transaction
+    match Marks::read(&transaction).map_err(in_sql)?.state(path)? {
+        State::New => transaction
             .pragma_update(None, "application_id", APPLICATION_ID)
-            .and_then(|()| transaction.pragma_update(None, "user_version", USER_VERSION))
-            .and_then(|()| transaction.execute_batch(TABLES))
-            .and_then(|()| {
-                transaction
-                    .execute("INSERT INTO meta VALUES (1, ?1, 0, 0, 0, 0, '', NULL)", [boot_id])
-            })
-            .map_err(in_sql)?;
+            .and_then(|()| tables::make(&transaction, boot_id))
+            .map_err(in_sql)?,
+        State::Older(version) => tables::upgrade(&transaction, version).map_err(in_sql)?,
+        State::Current => {}
     }
     transaction.commit().map_err(in_sql)
 }

@@ -13,6 +13,7 @@ use rusqlite::Connection;
 
 use super::line_rows;
 use super::lock_row::LockRow;
+use super::shares;
 use super::turn::{Seen, Waiting};
 use crate::core::key::Key;
 use crate::core::line::Stance;
@@ -152,7 +153,11 @@ impl Waits {
         for (key, waits) in &mut self.keys {
             let row = LockRow::find(conn, key)?;
             waits.call_up(conn, key, hints)?;
-            waits.compare(key, &row, now, hints);
+            if row.is_shared(now) {
+                waits.look_at_shares(conn, key, &row, now, hints)?;
+            } else {
+                waits.compare(key, &row, now, hints);
+            }
         }
         self.keys.retain(|_, waits| !waits.places.is_empty());
         self.data_version = Some(version);
@@ -174,6 +179,37 @@ impl KeyWaits {
                 hints.push((place.inbox.clone(), Hint::MaybeFree { key: key.clone() }));
             }
         }
+        Ok(())
+    }
+
+    /// Looks for waiters that share the key by now, and for one that is due and must ask: a step
+    /// hands over to so many at most.
+    fn look_at_shares(
+        &mut self,
+        conn: &Connection,
+        key: &Key,
+        row: &LockRow,
+        now: Moment,
+        hints: &mut Vec<(ClientId, Hint)>,
+    ) -> rusqlite::Result<()> {
+        let seen = row.seen();
+        if seen == self.seen {
+            return Ok(());
+        }
+        let mut granted = Vec::new();
+        for (owner, place) in &self.places {
+            if let Some(share) = shares::find(conn, row, key, owner.as_str(), now)? {
+                let (owner, fencing, ask_no) = (owner.clone(), share.fencing, place.ask_no);
+                let hint =
+                    Hint::Granted { key: key.clone(), owner: owner.clone(), fencing, ask_no };
+                hints.push((place.inbox.clone(), hint));
+                granted.push(owner);
+            } else if line_rows::is_due(conn, row, key, owner.as_str(), now)? {
+                hints.push((place.inbox.clone(), Hint::MaybeFree { key: key.clone() }));
+            }
+        }
+        self.places.retain(|owner, _| !granted.contains(owner));
+        self.seen = seen;
         Ok(())
     }
 

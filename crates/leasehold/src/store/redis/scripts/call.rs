@@ -2,7 +2,7 @@
 
 use super::{
     ACQUIRE, ACQUIRE_PLAIN, ACQUIRE_PLAIN_STRICTLY, ACQUIRE_STRICTLY, EVICT, INSPECT, LIVING,
-    RELEASE, RELEASE_PLAIN, RENEW, Script,
+    RELEASE, RELEASE_PLAIN, RENEW, RESIZE, Script,
 };
 use crate::core::key::Key;
 use crate::core::line::Stance;
@@ -38,6 +38,10 @@ pub(super) enum Call<'a> {
         seen: &'a [u8],
         wakes: bool,
     },
+    Resize {
+        key: &'a Key,
+        of: u32,
+    },
     Inspect {
         key: &'a Key,
     },
@@ -63,7 +67,10 @@ impl<'a> Call<'a> {
             Self::Acquire { ask, .. } => &ask.key,
             Self::Renew { renewal, .. } => &renewal.lease.key,
             Self::Release { lease, .. } => &lease.key,
-            Self::Evict { key, .. } | Self::Inspect { key } | Self::Living { key } => key,
+            Self::Evict { key, .. }
+            | Self::Resize { key, .. }
+            | Self::Inspect { key }
+            | Self::Living { key } => key,
         }
     }
 
@@ -78,6 +85,7 @@ impl<'a> Call<'a> {
             Self::Release { .. } if self.is_plain() => &RELEASE_PLAIN,
             Self::Release { .. } => &RELEASE,
             Self::Evict { .. } => &EVICT,
+            Self::Resize { .. } => &RESIZE,
             Self::Inspect { .. } => &INSPECT,
             Self::Living { .. } => &LIVING,
         }
@@ -128,6 +136,9 @@ impl<'a> Call<'a> {
                         .number((*reserve).into())
                         .number(cold.into())
                         .arg(owner.as_str()),
+                    OnRelease::Downgrade { owner, ttl } => {
+                        return command.arg("share").number(millis(*ttl)).arg(owner.as_str());
+                    }
                 };
                 if wakes && !self.is_plain() { command.arg("wake") } else { command }
             }
@@ -135,6 +146,7 @@ impl<'a> Call<'a> {
                 let command = command.arg(seen);
                 if wakes { command.arg("wake") } else { command }
             }
+            Self::Resize { of, .. } => command.number(of.into()),
             Self::Inspect { .. } => command.number(Snapshot::WAITERS_SHOWN_MAX as u64),
             Self::Living { .. } => command,
         }
@@ -168,22 +180,36 @@ fn acquire(command: Command, (ask, tag): (&Ask, Option<u32>), cold: bool) -> Com
         Some(None) => command.arg("-"),
         None => command.arg(""),
     };
-    let Some(PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance }) = ask.line.place()
-    else {
-        return command;
+    let (want, of) = match ask.claim {
+        Claim::Permits { want, of } => (want, of),
+        _ => (0, 0),
     };
-    let stance = match stance {
-        Stance::Joined => "j|",
-        Stance::Watching => "w|",
+    let numbers = [want.into(), of.into()].map(Digits::of);
+    let [want, of] = numbers.each_ref().map(Digits::as_str);
+    let command = match ask.line.place() {
+        Some(PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance }) => {
+            let stance: &[&str] = match (stance, ask.claim) {
+                (Stance::Watching, _) => &["w"],
+                (Stance::Joined, Claim::Shared) => &["s"],
+                (Stance::Joined, Claim::Permits { .. }) => &["p", want],
+                (Stance::Joined, Claim::Exclusive | Claim::Plain) => &["j"],
+            };
+            let numbers = [millis(waiter_ttl), millis(handed_ttl), ask_no.into()].map(Digits::of);
+            let [waiter_ms, handed_ms, ask_no] = numbers.each_ref().map(Digits::as_str);
+            let tag = tag.map(|tag| Digits::of(tag.into()));
+            let tag = tag.as_ref().map_or(["", "", ""], |tag| ["{", tag.as_str(), "}"]);
+            // One argument, because the server is slower with each one.
+            let terms = ["|", waiter_ms, "|", handed_ms, "|", ask_no, "|"];
+            command.joined(&[stance, &terms, &tag, &[inbox.as_str()]].concat())
+        }
+        None if ask.claim.is_alone() => return command,
+        None => command.arg(""),
     };
-    let numbers = [millis(waiter_ttl), millis(handed_ttl), ask_no.into()].map(Digits::of);
-    let [waiter_ms, handed_ms, ask_no] = numbers.each_ref().map(Digits::as_str);
-    let tag = tag.map(|tag| Digits::of(tag.into()));
-    let tag = tag.as_ref().map_or(["", "", ""], |tag| ["{", tag.as_str(), "}"]);
-    let [open, tag, close] = tag;
-    let inbox = inbox.as_str();
-    // One argument, because the server is slower with each one.
-    command.joined(&[stance, waiter_ms, "|", handed_ms, "|", ask_no, "|", open, tag, close, inbox])
+    match ask.claim {
+        Claim::Exclusive | Claim::Plain => command,
+        Claim::Shared => command.arg("s"),
+        Claim::Permits { .. } => command.joined(&["p", want, "/", of]),
+    }
 }
 
 /// Whole milliseconds, rounded up, so that the server never keeps a lease for less than its holder
@@ -225,9 +251,9 @@ mod tests {
     fn assert_args(call: Call<'_>, expected: &[&str]) {
         let command = call.by_hash();
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
-        assert_eq!(args[2..4], ["6", "a"]);
-        assert_eq!(args[4..9].iter().filter(|key| key.starts_with("{a}:lh:")).count(), 5);
-        assert_eq!(args[9..], *expected);
+        assert_eq!(args[2..4], ["7", "a"]);
+        assert_eq!(args[4..10].iter().filter(|key| key.starts_with("{a}:lh:")).count(), 6);
+        assert_eq!(args[10..], *expected);
         let full = call.in_full();
         assert!(full.args().skip(2).eq(command.args().skip(2)), "the same in full");
     }
@@ -246,10 +272,21 @@ mod tests {
             Call::Acquire { ask: &ask(join, Some("a | b")), cold: true, strictly: None, tag: None },
             &["anna", "10000", "1", "1", "=a | b", "j|3000|2000|7|BBBBBBBBBBBB"],
         );
-        let unexplained = Ask { note: Some(Note { client: None, why: None }), ..stand };
+        let unexplained = Ask { note: Some(Note { client: None, why: None }), ..stand.clone() };
         assert_args(
             Call::Acquire { ask: &unexplained, cold: false, strictly: None, tag: None },
             &["anna", "10000", "1", "0", "-"],
+        );
+        let shared = Ask { claim: Claim::Shared, ..stand.clone() };
+        assert_args(
+            Call::Acquire { ask: &shared, cold: false, strictly: None, tag: None },
+            &["anna", "10000", "1", "0", "", "", "s"],
+        );
+        let line = Line::Join { waiter_ttl, handed_ttl, ask_no: 7, inbox: inbox.clone() };
+        let permits = Ask { claim: Claim::Permits { want: 2, of: 5 }, ..ask(line, None) };
+        assert_args(
+            Call::Acquire { ask: &permits, cold: false, strictly: None, tag: None },
+            &["anna", "10000", "1", "0", "", "p2|3000|2000|7|BBBBBBBBBBBB", "p2/5"],
         );
         assert_args(
             Call::Acquire {
@@ -299,6 +336,10 @@ mod tests {
         assert_args(strictly(&keep), &["anna", "20", "2", "0", "anna-2", "wake"]);
         assert_args(Call::Evict { key: &key, seen: b"x y", wakes: false }, &["x y"]);
         assert_args(Call::Evict { key: &key, seen: b"x y", wakes: true }, &["x y", "wake"]);
+        let owner = OwnerToken::new("anna-2").expect("a token");
+        let downgrade = OnRelease::Downgrade { owner, ttl: ttl(20) };
+        assert_args(release(&downgrade), &["anna", "share", "20", "anna-2"]);
+        assert_args(Call::Resize { key: &key, of: 5 }, &["5"]);
         assert_args(Call::Inspect { key: &key }, &["100"]);
         assert_args(Call::Living { key: &key }, &[]);
     }
@@ -331,9 +372,9 @@ mod tests {
             Call::Acquire { ask: &ask(Line::None, None), cold: false, strictly, tag: None }
                 .by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
-        let keys = [&args[..2], &args[7..8]].concat();
-        assert_eq!(keys, ["7", "a", ":lh:epoch"]);
-        assert_eq!(args[8..], ["anna", "10000", "1", "0", "", "a1b2", "c3d4", "65000"]);
+        let keys = [&args[..2], &args[8..9]].concat();
+        assert_eq!(keys, ["8", "a", ":lh:epoch"]);
+        assert_eq!(args[9..], ["anna", "10000", "1", "0", "", "a1b2", "c3d4", "65000"]);
         let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::None, None) };
         let command = Call::Acquire { ask: &plain, cold: false, strictly, tag: None }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();

@@ -7,6 +7,7 @@
 //! | renew | `RENEW` | the same |
 //! | release, keep, hand over | `RELEASE` | the same |
 //! | release, without companion keys or a wake-up | `RELEASE_PLAIN`, or a command, see [`bare`] | the same |
+//! | resize | `RESIZE` | refused |
 //! | evict | `EVICT` | the same |
 //! | inspect | `INSPECT` | the same |
 //! | list: whether a key is in use | `LIVING` | the same |
@@ -42,23 +43,26 @@ pub(super) static ACQUIRE: Script = script!(
     "acquire_at_once.lua",
     "counter.lua",
     "grant.lua",
+    "shares.lua",
     "line.lua",
     "acquire.lua"
 );
 pub(super) static RENEW: Script =
-    script!(1: "prelude.lua", "counter.lua", "grant.lua", "renew.lua");
+    script!(1: "prelude.lua", "counter.lua", "grant.lua", "shares.lua", "renew.lua");
 pub(super) static RELEASE: Script = script!(
     2: "prelude.lua",
     "release_at_once.lua",
     "hand_over_at_once.lua",
     "counter.lua",
     "grant.lua",
+    "shares.lua",
     "line.lua",
     "release.lua"
 );
 pub(super) static EVICT: Script =
-    script!(3: "prelude.lua", "counter.lua", "grant.lua", "line.lua", "evict.lua");
-pub(super) static INSPECT: Script = script!(4: "prelude.lua", "counter.lua", "inspect.lua");
+    script!(3: "prelude.lua", "counter.lua", "grant.lua", "shares.lua", "line.lua", "evict.lua");
+pub(super) static INSPECT: Script =
+    script!(4: "prelude.lua", "counter.lua", "shares.lua", "inspect.lua");
 pub(super) static LIVING: Script = script!(5: "prelude.lua", "counter.lua", "living.lua");
 pub(super) static RELEASE_PLAIN: Script = script!(6: "release_plain.lua");
 pub(super) static ACQUIRE_PLAIN: Script = script!(7: "prelude_plain.lua", "acquire_plain.lua");
@@ -68,11 +72,15 @@ pub(super) static ACQUIRE_STRICTLY: Script = script!(
     "acquire_at_once.lua",
     "counter.lua",
     "grant.lua",
+    "shares.lua",
     "line.lua",
     "acquire.lua"
 );
 pub(super) static ACQUIRE_PLAIN_STRICTLY: Script =
     script!(9: "prelude_plain.lua", "strict.lua", "acquire_plain.lua");
+
+pub(super) static RESIZE: Script =
+    script!(11: "prelude.lua", "counter.lua", "grant.lua", "shares.lua", "line.lua", "resize.lua");
 
 /// Not a step of a lock: switches strict mode.
 pub(super) static SWITCH: Script = script!(10: "switch.lua");
@@ -102,7 +110,8 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::line::{GIVES_WAY_FOR, PLACES_MAX, REAPED_MAX};
+    use crate::core::claim::PERMITS_MAX;
+    use crate::core::line::{GIVES_WAY_FOR, PLACES_MAX, REAPED_MAX, RUN_MAX};
     use crate::core::token::{ClientId, FencingToken};
     use crate::store::FENCE_IDLE;
 
@@ -115,6 +124,8 @@ mod tests {
             format!("local PLACES_MAX = {PLACES_MAX}\n"),
             format!("local REAPED_MAX = {REAPED_MAX}\n"),
             format!("local REAPED = '{REAPED_MAX}'\n"),
+            format!("local RUN_MAX = {RUN_MAX}\n"),
+            format!("local SCORE_MIN = '({PERMITS_MAX}'\n"),
             format!("local GIVES_WAY_MS = {}\n", GIVES_WAY_FOR.as_millis()),
             format!("local GIVES_WAY = '{}'\n", GIVES_WAY_FOR.as_millis()),
             format!("string.sub(inbox, -{})", ClientId::CHARS),

@@ -12,8 +12,8 @@ use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken, client_of};
 use crate::store::redis::codec::command::Value;
 use crate::store::{
-    Acquired, Evicted, Holder, Quarantine, Refusal, Released, Renewed, Snapshot, Waiter,
-    line_is_full,
+    Acquired, Claim, Evicted, Holder, PermitsTaken, Quarantine, Refusal, Released, Renewed,
+    Snapshot, Usage, Waiter, line_is_full, other_usage,
 };
 
 /// The reply of acquire.lua for a holder that is not one of our clients.
@@ -46,8 +46,12 @@ impl<T> Answered<T> {
     }
 }
 
-/// Reads the reply of acquire.lua.
-pub(in crate::store::redis) fn acquired(key: &Key, reply: &Value) -> Parsed<Acquired> {
+/// Reads the reply of acquire.lua to an ask with this claim.
+pub(in crate::store::redis) fn acquired(
+    key: &Key,
+    claim: Claim,
+    reply: &Value,
+) -> Parsed<Acquired> {
     if let Value::Int(number) = reply {
         let fencing = block(*number, (*number != 0).into()).ok_or_else(|| strange(key))?;
         return Ok(Answered::alone(Acquired::Granted { fencing }));
@@ -79,6 +83,28 @@ pub(in crate::store::redis) fn acquired(key: &Key, reply: &Value) -> Parsed<Acqu
         reply if is_misled(reply) => Err(misled()),
         [Value::Int(6)] => Err(no_epoch()),
         [Value::Int(7)] => Err(no_tokens(key)),
+        [Value::Int(8), Value::Int(of)] => Err(other_usage(key, usage(*of), claim)),
+        _ => Err(strange(key)),
+    }
+}
+
+/// What a key is used as: zero stands for a lock, and others for the number of permits.
+fn usage(of: i64) -> Usage {
+    u32::try_from(of).ok().filter(|of| *of > 0).map_or(Usage::Lock, |of| Usage::Permits { of })
+}
+
+/// Reads the reply of resize.lua.
+pub(in crate::store::redis) fn resized(
+    key: &Key,
+    claim: Claim,
+    reply: &Value,
+) -> Parsed<Option<u32>> {
+    match items(reply) {
+        [Value::Int(1), Value::Int(before), Value::Int(denied)] => {
+            let before = u32::try_from(*before).map_err(|_| strange(key))?;
+            Ok(Answered::hinted((before > 0).then_some(before), *denied))
+        }
+        [Value::Int(8), Value::Int(of)] => Err(other_usage(key, usage(*of), claim)),
         _ => Err(strange(key)),
     }
 }
@@ -172,25 +198,39 @@ pub(in crate::store::redis) fn evicted(key: &Key, reply: &Value) -> Parsed<Evict
 
 /// Reads the reply of inspect.lua. The records of the clients are read separately.
 pub(in crate::store::redis) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
-    let [token, Value::Int(ttl_left), counter, grant, Value::Int(waiting), Value::Array(waiters)] =
-        items(reply)
+    let [
+        token,
+        Value::Int(ttl_left),
+        counter,
+        grant,
+        Value::Int(waiting),
+        Value::Array(waiters),
+        Value::Array(sharing),
+        Value::Int(of),
+        Value::Int(taken),
+    ] = items(reply)
     else {
         return Err(strange(key));
     };
     let counter = number(counter).and_then(FencingToken::new);
+    let of = u32::try_from(*of).ok().filter(|of| *of > 0);
     let holders = match token {
-        Value::Nil => Vec::new(),
+        Value::Nil => {
+            let sharing = sharing.chunks_exact(7).take(Snapshot::HOLDERS_SHOWN_MAX);
+            sharing.filter_map(|words| one_of_several(words, of)).collect()
+        }
         Value::Bytes(token) => vec![holder(token, *ttl_left, counter, grant)],
         _ => return Err(strange(key)),
     };
-    let waiters = waiters.chunks_exact(2).take(Snapshot::WAITERS_SHOWN_MAX);
+    let waiters = waiters.chunks_exact(3).take(Snapshot::WAITERS_SHOWN_MAX);
     Ok(Snapshot {
         holders,
-        waiters: waiters.map(|pair| waiter(&pair[0], &pair[1])).collect(),
+        waiters: waiters.map(|words| waiter(words, of)).collect(),
         waiting: u32::try_from(*waiting).map_err(|_| strange(key))?,
         fencing: counter,
         votes: Vec::new(),
         quarantine: None,
+        permits: of.map(|of| PermitsTaken::new(u32::try_from(*taken).unwrap_or(0), of)),
     })
 }
 
@@ -229,12 +269,41 @@ fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Va
         ttl_left: millis(ttl_left),
         fencing: fencing.flatten(),
         idle: *idle != Value::Nil,
+        claim: Claim::Exclusive,
     }
 }
 
-fn waiter(owner: &Value, since: &Value) -> Waiter {
+/// A holder that shares the key, which has so many permits, if it is a semaphore.
+fn one_of_several(words: &[Value], of: Option<u32>) -> Option<Holder> {
+    let [token, Value::Int(left), first, Value::Int(count), since, why, Value::Int(want)] = words
+    else {
+        return None;
+    };
+    let Value::Bytes(token) = token else { return None };
+    let want = u32::try_from(*want).unwrap_or(0);
+    let first = number(first).and_then(|first| i64::try_from(first).ok());
+    Some(Holder {
+        why: text(why).and_then(|why| why.strip_prefix('=').map(str::to_owned)),
+        since: number(since).map(WallTime::from_unix_micros),
+        ttl_left: millis(*left),
+        fencing: first.and_then(|first| block(first, *count)).flatten(),
+        claim: of.map_or(Claim::Shared, |of| Claim::Permits { want, of }),
+        ..Holder::new(&token[..])
+    })
+}
+
+fn waiter(words: &[Value], of: Option<u32>) -> Waiter {
+    let [owner, since, stance] = words else { return Waiter::default() };
     let id = if let Value::Bytes(owner) = owner { client_of(owner) } else { None };
-    Waiter { id, client: None, since: number(since).map(WallTime::from_unix_micros) }
+    let claim = match text(stance).as_deref() {
+        Some("s") => Claim::Shared,
+        Some(stance) => stance
+            .strip_prefix('p')
+            .and_then(|want| want.parse().ok())
+            .map_or(Claim::Exclusive, |want| Claim::Permits { want, of: of.unwrap_or(want) }),
+        None => Claim::Exclusive,
+    };
+    Waiter { id, client: None, since: number(since).map(WallTime::from_unix_micros), claim }
 }
 
 /// The items of a list; none if it is not a list.
@@ -281,219 +350,4 @@ fn strange(key: &Key) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::{Afterwards, Why};
-
-    fn key() -> Key {
-        Key::new("a").expect("a name")
-    }
-
-    fn bytes(text: &str) -> Value {
-        Value::Bytes(text.into())
-    }
-
-    fn ints<const N: usize>(numbers: [i64; N]) -> Value {
-        Value::Array(numbers.into_iter().map(Value::Int).collect())
-    }
-
-    fn tokens(first: u64, count: u32) -> Option<FencingBlock> {
-        Some(FencingBlock { first: FencingToken::new(first).expect("not zero"), count })
-    }
-
-    fn taken(retry_in: i64, ahead: i64, holder: &str, denied: i64) -> Value {
-        let numbers = [0, retry_in, ahead].map(Value::Int);
-        Value::Array(numbers.into_iter().chain([bytes(holder), Value::Int(denied)]).collect())
-    }
-
-    #[test]
-    fn an_ask_is_granted_or_taken() {
-        let answer = |reply: &Value| acquired(&key(), reply).expect("an answer");
-        let granted = |reply: &Value| match answer(reply).answer {
-            Acquired::Granted { fencing } => fencing,
-            Acquired::Refused(refusal) => panic!("{refusal:?}"),
-        };
-        let refused = |reply: &Value| match answer(reply).answer {
-            Acquired::Refused(refusal) => refusal,
-            Acquired::Granted { fencing } => panic!("{fencing:?}"),
-        };
-        assert_eq!(granted(&ints([1, 41, 8])), tokens(41, 8));
-        assert_eq!(granted(&ints([1, 0, 0])), None);
-        assert_eq!(granted(&Value::Int(41)), tokens(41, 1));
-        assert_eq!(granted(&Value::Int(0)), None);
-        let end = Some(Duration::from_millis(500));
-        for (retry_in, end) in [(500, end), (0, Some(Duration::ZERO)), (-1, None)] {
-            let refusal = refused(&taken(retry_in, 3, "", 0));
-            assert!(refusal.is_taken(), "{refusal:?}");
-            assert_eq!((refusal.retry_in, refusal.ahead), (end, 3));
-            assert_eq!(refusal.token, Afterwards::Keep);
-        }
-        let told = answer(&taken(1, 0, "AAAAAAAAAAAA", 1));
-        assert_eq!(told.holder, ClientId::new("AAAAAAAAAAAA"));
-        assert!(told.hints_denied && !told.is_first_behind_a_foreigner);
-        for (ahead, is_first) in [(0, true), (1, false)] {
-            let behind = answer(&taken(1, ahead, "?", 0));
-            assert_eq!((behind.holder, behind.is_first_behind_a_foreigner), (None, is_first));
-        }
-        let second = Duration::from_secs(1);
-        for (left, since, shown) in [
-            (64_000, Some(second), second * 64),
-            (65_000, Some(Duration::ZERO), second * 65),
-            (70_000, None, second * 70),
-        ] {
-            let refusal = refused(&ints([4, left, 65_000]));
-            let Why::Quarantined(quarantine) = refusal.why else { panic!("{refusal:?}") };
-            assert_eq!(quarantine, Quarantine { since, left: shown });
-            assert_eq!((refusal.retry_in, refusal.token), (Some(shown), Afterwards::Leave));
-        }
-        let full = acquired(&key(), &ints([2])).expect_err("full");
-        assert_eq!(full.kind(), ErrorKind::Unavailable);
-        assert!(was_misled(&ints([5])) && !was_misled(&ints([6])) && !was_misled(&Value::Int(5)));
-        let misled = acquired(&key(), &ints([5])).expect_err("another process");
-        assert_eq!(misled.kind(), ErrorKind::Unavailable);
-        let spent = acquired(&key(), &ints([7])).expect_err("no tokens");
-        assert_eq!(spent.kind(), ErrorKind::Config);
-        let other = acquired(&key(), &ints([6])).expect_err("no epoch");
-        assert_eq!(other.kind(), ErrorKind::Config);
-    }
-
-    #[test]
-    fn the_other_answers_are_read() {
-        let fencing = tokens(7, 1);
-        let lease = |reply: Value| renewed(&key(), &reply).expect("an answer");
-        assert_eq!(lease(ints([0])), Renewed::Lost);
-        for (reply, raised_from) in
-            [(ints([1, 7, 1, 1]), None), (ints([1, 7, 1, 1, 2, 3]), tokens(2, 3))]
-        {
-            assert_eq!(lease(reply), Renewed::Renewed { fencing, raised_from, wanted: true });
-        }
-        let end = |reply: Value| released(&key(), &reply).expect("an answer");
-        assert_eq!(end(ints([0])), Answered::alone(Released::NotHeld));
-        assert_eq!(end(ints([1, 1])), Answered::hinted(Released::Freed, 1));
-        assert_eq!(end(Value::Int(1)), Answered::alone(Released::Freed));
-        assert_eq!(end(Value::Int(2)), Answered::alone(Released::HandedOver));
-        assert_eq!(end(ints([2, 0])), Answered::alone(Released::HandedOver));
-        assert_eq!(end(ints([3, 7, 1])), Answered::alone(Released::Kept { fencing }));
-        let gone = |reply: Value| evicted(&key(), &reply).expect("an answer");
-        assert_eq!(gone(ints([0])), Answered::alone(Evicted::Changed));
-        assert_eq!(gone(ints([1, 0])), Answered::alone(Evicted::Evicted));
-        assert_eq!(living(&key(), &Value::Int(1)).ok(), Some(true));
-        assert_eq!(living(&key(), &Value::Int(0)).ok(), Some(false));
-    }
-
-    #[test]
-    fn a_reply_says_whether_fencing_tokens_were_taken() {
-        let table = [
-            (ints([1, 41, 8]), true),
-            (ints([1, 7, 1, 1]), true),
-            (ints([3, 7, 1]), true),
-            (ints([1, 0, 0]), false),
-            (taken(500, 3, "", 0), false),
-            (ints([0]), false),
-            (ints([2]), false),
-            (ints([1, 1]), false),
-            (ints([2, 1]), false),
-            (Value::Nil, false),
-        ];
-        for (reply, expected) in table {
-            assert_eq!(has_fencing(&reply), expected, "{reply:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_not_of_the_agreed_shape_is_no_answer() {
-        let max = i64::try_from(FencingToken::MAX).expect("it fits");
-        let strange = [
-            Value::Nil,
-            Value::Int(-1),
-            Value::Int(max + 1),
-            bytes("OK"),
-            Value::Array(vec![]),
-            ints([9]),
-            ints([1]),
-            ints([1, -1, 1]),
-            ints([1, 0, 1]),
-            ints([1, 1, -1]),
-            ints([1, max, 2]),
-            ints([1, i64::MAX, 1]),
-            ints([1, 1, 1 << 40]),
-            ints([3, -1, 1]),
-            ints([4, -1, 1]),
-            ints([4, 0, 1]),
-            ints([4, 1, 0]),
-            ints([4, 1]),
-            ints([1, -1, 1, 0]),
-            ints([1, 7, 1, 0, 2]),
-            ints([1, 7, 1, 0, -1, 1]),
-            ints([0, 1, 1, 1, 1]),
-            taken(1, -1, "", 0),
-            taken(1, 1 << 40, "", 0),
-            Value::Array(vec![Value::Nil; 5]),
-            Value::Array(vec![Value::Nil; 6]),
-            Value::Array(vec![ints([1, 1, 1])]),
-        ];
-        for reply in &strange {
-            let errors = [
-                acquired(&key(), reply).err(),
-                renewed(&key(), reply).err(),
-                released(&key(), reply).err(),
-                evicted(&key(), reply).err(),
-                inspected(&key(), reply).err(),
-            ];
-            for error in errors {
-                let error = error.unwrap_or_else(|| panic!("{reply:?} was taken for an answer"));
-                assert_eq!(error.kind(), ErrorKind::Unknown);
-                assert!(error.to_string().contains("an unexpected answer"), "{error}");
-            }
-        }
-        assert!(living(&key(), &Value::Nil).is_err());
-    }
-
-    fn inspection(token: Value, ttl_left: i64, grant: Value, waiters: Vec<Value>) -> Snapshot {
-        let [ttl_left, waiting] = [ttl_left, 7].map(Value::Int);
-        let waiters = Value::Array(waiters);
-        let reply = vec![token, ttl_left, bytes("44"), grant, waiting, waiters];
-        inspected(&key(), &Value::Array(reply)).expect("an answer")
-    }
-
-    #[test]
-    fn a_snapshot_shows_what_is_noted() {
-        const OURS: &str = "AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBB";
-        let grant = ["41", "4", "1000000", "=why | not", "1"].map(bytes).to_vec();
-        let waiters = vec![bytes(OURS), bytes("5"), bytes("\u{1}"), bytes("x")];
-        let snapshot = inspection(bytes(OURS), 500, Value::Array(grant), waiters);
-        assert_eq!((snapshot.waiting, snapshot.fencing), (7, FencingToken::new(44)));
-        let holder = &snapshot.holders[0];
-        assert_eq!(holder.token, OURS.as_bytes());
-        assert_eq!(holder.why.as_deref(), Some("why | not"));
-        assert_eq!(holder.since, Some(WallTime::from_unix_micros(1_000_000)));
-        assert_eq!(holder.ttl_left, Some(Duration::from_millis(500)));
-        assert_eq!((holder.fencing, holder.idle), (tokens(41, 4), true));
-        assert_eq!(snapshot.waiters[0].id, ClientId::new("BBBBBBBBBBBB"));
-        assert_eq!(snapshot.waiters[0].since, Some(WallTime::from_unix_micros(5)));
-        assert_eq!((&snapshot.waiters[1].id, snapshot.waiters[1].since), (&None, None));
-    }
-
-    #[test]
-    fn a_holder_of_whom_nothing_is_noted_has_the_last_token_unless_it_is_a_foreigner() {
-        let ours = "AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBB";
-        for (token, ttl_left, fencing) in [(ours, 5, tokens(44, 1)), ("go-zero", -1, None)] {
-            let snapshot = inspection(bytes(token), ttl_left, Value::Nil, vec![]);
-            assert_eq!(snapshot.holders[0].fencing, fencing);
-            assert_eq!(snapshot.holders[0].ttl_left, millis(ttl_left));
-        }
-        let nobody = inspection(Value::Nil, -2, Value::Nil, vec![]);
-        assert_eq!(nobody.holders, []);
-    }
-
-    #[test]
-    fn a_hostile_note_is_shown_as_far_as_it_can_be_read() {
-        let grant =
-            vec![bytes("-1"), bytes("x"), bytes("\u{7}"), Value::Bytes(vec![0xff]), Value::Nil];
-        let snapshot =
-            inspection(Value::Bytes(vec![0xff]), 5, Value::Array(grant), vec![bytes("x")]);
-        let holder = &snapshot.holders[0];
-        assert_eq!((holder.fencing, &holder.why, holder.since), (None, &None, None));
-        assert!(snapshot.waiters.is_empty());
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use crate::store::redis::terms::copies::Confirmation;
 use crate::store::redis::terms::{Copies, Terms, no_line};
 use crate::store::redis::wire::known::{Known, Strictly};
 use crate::store::redis::wire::{Request, Retry};
-use crate::store::{Ask, LeaseId, Line, OnRelease, Renewal};
+use crate::store::{Ask, Claim, LeaseId, Line, OnRelease, Renewal, unsupported_claim};
 
 /// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
 /// may change.
@@ -25,6 +25,7 @@ pub(in crate::store::redis) enum Step {
     Renew(Renewal),
     Release(LeaseId, OnRelease),
     Evict { key: Key, seen: Vec<u8> },
+    Resize { key: Key, of: u32 },
     Inspect(Key),
     Living(Key),
 }
@@ -42,6 +43,7 @@ impl Step {
             Self::Renew(renewal) => Call::Renew { renewal, cold },
             Self::Release(lease, on_release) => Call::Release { lease, on_release, cold, wakes },
             Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
+            Self::Resize { key, of } => Call::Resize { key, of: *of },
             Self::Inspect(key) => Call::Inspect { key },
             Self::Living(key) => Call::Living { key },
         }
@@ -56,9 +58,13 @@ impl Step {
         match self {
             Self::Acquire(ask) => Some(ask.ttl),
             Self::Renew(renewal) => Some(renewal.ttl),
-            Self::Release(_, OnRelease::KeepIfAlone { ttl, .. }) => Some(*ttl),
+            Self::Release(
+                _,
+                OnRelease::KeepIfAlone { ttl, .. } | OnRelease::Downgrade { ttl, .. },
+            ) => Some(*ttl),
             Self::Release(_, OnRelease::Free | OnRelease::FreeAndWake)
             | Self::Evict { .. }
+            | Self::Resize { .. }
             | Self::Inspect(_)
             | Self::Living(_) => None,
         }
@@ -73,8 +79,12 @@ impl Step {
             Self::Release(lease, OnRelease::KeepIfAlone { reserve, .. }) => {
                 (*reserve > 0).then_some(&lease.key)
             }
-            Self::Release(_, OnRelease::Free | OnRelease::FreeAndWake)
+            Self::Release(
+                _,
+                OnRelease::Free | OnRelease::FreeAndWake | OnRelease::Downgrade { .. },
+            )
             | Self::Evict { .. }
+            | Self::Resize { .. }
             | Self::Inspect(_)
             | Self::Living(_) => None,
         }
@@ -149,6 +159,10 @@ impl Request for Scripted {
         let strict = self.strictly_on(known)?.strict;
         let key = self.step.key();
         match &self.step {
+            Step::Acquire(ask) if !ask.claim.is_alone() => Some(unsupported_claim(ask.claim, key)),
+            Step::Resize { of, .. } => {
+                Some(unsupported_claim(Claim::Permits { want: 1, of: *of }, key))
+            }
             Step::Acquire(ask) if matches!(ask.line, Line::Join { .. }) => Some(no_line(key)),
             step => strict.allow(step.grants()?, key).err(),
         }

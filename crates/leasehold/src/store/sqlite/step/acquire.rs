@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use super::{Step, busy_limit, busy_limit_in_line};
-use crate::core::line::{AskDecision, Asker, Front, GIVES_WAY_FOR, Holding, decide_ask, is_far};
-use crate::core::token::client_of;
+use crate::core::claim::{Taken, Usage};
+use crate::core::line::{
+    AskDecision, Asker, Front, GIVES_WAY_FOR, Holding, RUN_MAX, decide_ask, is_far,
+};
+use crate::core::token::{FencingBlock, client_of};
 use crate::store::sqlite::error::Failure;
-use crate::store::sqlite::line_rows::{self, Entered};
-use crate::store::sqlite::lock_row::{Held, LockRow};
+use crate::store::sqlite::line_rows::{self, Entered, FrontRows};
+use crate::store::sqlite::lock_row::LockRow;
+use crate::store::sqlite::shares::{self, Share};
 use crate::store::sqlite::turn::{Effect, Turn, Waiting};
 use crate::store::{Acquired, Ask, Hint, Line, Refusal};
 
@@ -30,25 +34,34 @@ impl Step for Acquire {
     }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Acquired>> {
+        let ask = &self.0;
         for _ in 0..QUICK_TRIES {
-            let mut row = LockRow::find(turn.conn, &self.0.key)?;
-            let holding = row.holding(turn.now, self.0.owner.as_str());
-            if holding == Holding::Others && self.0.line == Line::None {
+            let mut row = LockRow::find(turn.conn, &ask.key)?;
+            let holding = row.holding(turn.now, ask.owner.as_str());
+            let only_tries = ask.line == Line::None;
+            if holding == Holding::TAKEN && only_tries && self.is_a_lock(&row) {
                 let taken = self.taken(turn, &row, row.time_left(turn.now))?;
                 return Ok(Some(taken.into()));
             }
-            if holding != Holding::Mine && (holding == Holding::Others || row.has_line) {
+            if holding != Holding::Mine && (holding != Holding::FREE || row.has_line) {
                 // Before the transaction, which must be short.
                 self.hang_bell(turn);
             }
-            let is_more = turn.due_record(self.0.note.as_ref()).is_some()
+            if holding == Holding::Others(Taken::Shared) && only_tries && ask.claim.is_alone() {
+                let taken = self.taken(turn, &row, shares::time_left(turn, &ask.key)?)?;
+                return Ok(Some(taken.into()));
+            }
+            let is_more = turn.due_record(ask.note.as_ref()).is_some()
                 || !row.exists()
-                || row.has_line && holding == Holding::Free
-                || !row.is_seeded() && self.0.reserve > 0;
+                || row.has_line && holding == Holding::FREE
+                || !row.is_seeded() && ask.reserve > 0
+                || !ask.claim.is_alone()
+                || row.shared_until.is_some()
+                || row.limit.is_some();
             if is_more {
                 return Ok(None);
             }
-            let granted = match decide_ask(holding, Front::EMPTY, Asker::Outside) {
+            let granted = match decide_ask(holding, ask.claim, Front::EMPTY, Asker::Outside) {
                 AskDecision::GrantAgain => self.grant_again(turn, &mut row)?,
                 AskDecision::Grant => self.grant(turn, &mut row)?,
                 _ => return Ok(None),
@@ -63,53 +76,85 @@ impl Step for Acquire {
     fn full(&self, turn: &mut Turn<'_>) -> Result<Acquired, Failure> {
         let ask = &self.0;
         let mut row = LockRow::find(turn.conn, &ask.key)?;
-        let holding = row.holding(turn.now, ask.owner.as_str());
-        if holding == Holding::Others && ask.line == Line::None && !row.has_line {
-            return Ok(self.taken(turn, &row, row.time_left(turn.now))?.into());
+        shares::use_as(turn, &mut row, &ask.key, ask.claim)?;
+        shares::bury(turn, &mut row, &ask.key)?;
+        let answer = self.decide(turn, &mut row);
+        if matches!(answer, Err(Failure::Sql(_))) {
+            return answer;
+        }
+        // Even if a full line refused the ask: ended leases were removed.
+        row.settle(turn, &ask.key)?;
+        answer
+    }
+}
+
+impl Acquire {
+    /// Whether both this ask and the key are of a lock, and not of a semaphore.
+    fn is_a_lock(&self, row: &LockRow) -> bool {
+        row.limit.is_none() && self.0.claim.usage() == Usage::Lock
+    }
+
+    /// Decides with a row that knows what is taken, and carries it out.
+    fn decide(&self, turn: &mut Turn<'_>, row: &mut LockRow) -> Result<Acquired, Failure> {
+        let ask = &self.0;
+        let mut holding = row.holding(turn.now, ask.owner.as_str());
+        if holding == Holding::TAKEN && ask.line == Line::None && !row.has_line {
+            return Ok(self.taken(turn, row, row.time_left(turn.now))?.into());
+        }
+        let (now, owner) = (turn.now, ask.owner.as_str());
+        let mine = shares::find(turn.conn, row, &ask.key, owner, now)?;
+        if mine.is_some() {
+            holding = Holding::Mine;
         }
         if let Some(record) = turn.due_record(ask.note.as_ref()) {
             turn.record(record)?;
         }
-        let is_alone = holding == Holding::Free && !row.has_line;
+        let is_alone = !row.has_line && row.taken(now).admits(ask.claim);
         let entered = if holding == Holding::Mine || is_alone {
             None
         } else {
             // Another process may have taken the key since the quick look.
             self.hang_bell(turn);
-            line_rows::enter(turn, &mut row, ask)?
+            line_rows::enter(turn, row, ask)?
         };
-        let holder = row.living(turn.now).and_then(|held| client_of(held.owner.as_bytes()));
-        let (front, first) = if is_alone {
-            (Front::EMPTY, None)
-        } else {
-            let rows = line_rows::drop_dead(turn, &ask.key)?;
-            (rows.front, rows.first)
-        };
-        let is_head = first.as_ref().is_some_and(|(_, owner)| owner.as_str() == ask.owner.as_str());
         let is_new = entered.as_ref().map(|entered| entered.is_new);
-        let asker = Asker::of(is_head, is_new, row.awaits_head(turn.now));
-        let retry_in = match decide_ask(holding, front, asker) {
-            AskDecision::GrantAgain => {
-                return Ok(in_transaction(self.grant_again(turn, &mut row)?));
-            }
-            AskDecision::Grant => {
-                line_rows::leave(turn, &ask.key, ask.owner.as_str())?;
-                return Ok(in_transaction(self.grant(turn, &mut row)?));
-            }
-            AskDecision::HandOver => {
-                let (seq, _) = first.expect("a living head has a row");
-                line_rows::hand_over(turn, &mut row, &ask.key, seq)?
-            }
-            AskDecision::Wait => row.time_left(turn.now),
-            AskDecision::GiveWay => GIVES_WAY_FOR,
-            AskDecision::WaitAndRetry => Duration::ZERO,
-        };
-        let taken = self.taken(turn, &row, retry_in)?;
+        let holder = row.living(now).and_then(|held| client_of(held.owner.as_bytes()));
+        let mut retry_in = Duration::ZERO;
+        for _ in 0..=RUN_MAX {
+            let FrontRows { front, first } = line_rows::drop_dead(turn, row, &ask.key)?;
+            let is_head = first.as_ref().is_some_and(|(_, first)| first == owner);
+            let asker = Asker::of(is_head, is_new, row.awaits_head(now));
+            retry_in = match decide_ask(holding, ask.claim, front, asker) {
+                AskDecision::GrantAgain => match mine {
+                    Some(mine) => return Ok(self.share_again(turn, row, mine)?),
+                    None => return Ok(in_transaction(self.grant_again(turn, row)?)),
+                },
+                AskDecision::Grant => {
+                    line_rows::leave(turn, &ask.key, owner)?;
+                    let granted = in_transaction(self.grant(turn, row)?);
+                    // Those behind it may share the key too.
+                    line_rows::hand_over_run(turn, row, &ask.key)?;
+                    return Ok(granted);
+                }
+                AskDecision::HandOver => {
+                    let (seq, _) = first.expect("a living head has a row");
+                    line_rows::hand_over(turn, row, &ask.key, seq)?;
+                    holding = Holding::Others(row.taken(now));
+                    continue;
+                }
+                AskDecision::Wait if row.living(now).is_some() => row.time_left(now),
+                AskDecision::Wait => shares::time_left(turn, &ask.key)?,
+                AskDecision::GiveWay => GIVES_WAY_FOR,
+                AskDecision::WaitAndRetry => Duration::ZERO,
+            };
+            break;
+        }
+        let taken = self.taken(turn, row, retry_in)?;
         if let Some(entered) = entered {
             if let Some(inbox) = holder {
                 turn.effects.push(Effect::Mail(inbox, Hint::Wanted { key: ask.key.clone() }));
             }
-            self.waits(turn, &row, entered, is_far(taken.ahead));
+            self.waits(turn, row, entered, is_far(taken.ahead));
         }
         Ok(taken.into())
     }
@@ -129,20 +174,35 @@ impl Acquire {
         }
     }
 
-    /// Makes the asker the owner, unless the row changed since it was read.
+    /// Makes the asker an owner, unless the row changed since it was read.
     fn grant(&self, turn: &mut Turn<'_>, row: &mut LockRow) -> rusqlite::Result<Option<Acquired>> {
         let ask = &self.0;
         let fencing = row.reserve(turn, ask.reserve)?;
-        row.held = Some(Held {
+        let granted = Share {
             owner: ask.owner.as_str().to_owned(),
+            claim: ask.claim,
             expires: turn.now + ask.ttl.get(),
             ttl: ask.ttl.get(),
             since: turn.wall,
             fencing,
             why: ask.note.as_ref().and_then(|note| note.why.clone()),
-            idle: false,
-        });
-        self.store_grant(turn, row)
+        };
+        line_rows::grant(turn, row, &ask.key, granted)?;
+        self.store_grant(turn, row, fencing)
+    }
+
+    /// As [`grant_again`](Self::grant_again), for an asker that shares the key.
+    fn share_again(
+        &self,
+        turn: &mut Turn<'_>,
+        row: &mut LockRow,
+        mut mine: Share,
+    ) -> rusqlite::Result<Acquired> {
+        let ttl = self.0.ttl.get();
+        mine.expires = mine.expires.max(turn.now + ttl);
+        mine.ttl = ttl;
+        shares::write(turn, row, &self.0.key, &mine)?;
+        Ok(in_transaction(self.store_grant(turn, row, mine.fencing)?))
     }
 
     /// Grants a lease again that the asker holds. Never shortens it.
@@ -155,13 +215,15 @@ impl Acquire {
         let held = row.held.as_mut().expect("an owner that is granted again holds it");
         held.expires = held.expires.max(turn.now + ttl);
         held.ttl = ttl;
-        self.store_grant(turn, row)
+        let fencing = held.fencing;
+        self.store_grant(turn, row, fencing)
     }
 
     fn store_grant(
         &self,
         turn: &mut Turn<'_>,
         row: &mut LockRow,
+        fencing: Option<FencingBlock>,
     ) -> rusqlite::Result<Option<Acquired>> {
         if !row.store(turn, &self.0.key)? {
             return Ok(None);
@@ -169,7 +231,6 @@ impl Acquire {
         if self.0.line != Line::None {
             turn.effects.push(Effect::Settled(self.0.key.clone(), self.0.owner.clone()));
         }
-        let fencing = row.held.as_ref().and_then(|held| held.fencing);
         Ok(Some(Acquired::Granted { fencing }))
     }
 

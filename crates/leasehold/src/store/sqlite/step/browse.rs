@@ -1,4 +1,5 @@
-//! The steps of tools: list the keys in use, and end the lease of another client.
+//! The steps of tools: list the keys in use, end the lease of another client, and change how many
+//! permits there are.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::core::token::{FencingToken, OwnerToken};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
+use crate::store::sqlite::shares;
 use crate::store::sqlite::turn::{Effect, Turn};
 use crate::store::{Evicted, OnRelease, PAGE_KEYS_MAX, Page, matches_pattern};
 
@@ -88,19 +90,47 @@ impl Step for Evict {
 
     fn full(&self, turn: &mut Turn<'_>) -> Result<Evicted, Failure> {
         let mut row = LockRow::find(turn.conn, &self.key)?;
-        let Some(held) = row.living(turn.now).filter(|held| held.owner.as_bytes() == self.seen)
-        else {
+        let Ok(owner) = str::from_utf8(&self.seen) else { return Ok(Evicted::Changed) };
+        let is_alone = row.living(turn.now).is_some_and(|held| held.owner == owner);
+        let share = shares::find(turn.conn, &row, &self.key, owner, turn.now)?;
+        if !is_alone && share.is_none() {
             return Ok(Evicted::Changed);
-        };
-        let owner = held.owner.clone();
+        }
         // The next holder's number must be above the evicted one, even if nobody is granted a
         // number before that holder.
         row.seed(turn)?;
         row.counter = (row.counter + 1).min(FencingToken::MAX);
-        line_rows::leave(turn, &self.key, &owner)?;
-        end_lease(turn, &mut row, &self.key, &OnRelease::Free)?;
+        row.is_changed = true;
+        line_rows::leave(turn, &self.key, owner)?;
+        end_lease(turn, &mut row, &self.key, owner, &OnRelease::Free)?;
+        row.settle(turn, &self.key)?;
         let reason = self.reason.clone();
         turn.effects.push(Effect::Evicted(self.key.clone(), OwnerToken::new(owner).ok(), reason));
         Ok(Evicted::Evicted)
+    }
+}
+
+/// The step of [`Store::resize`](crate::store::Store::resize).
+pub(in crate::store::sqlite) struct Resize {
+    pub(in crate::store::sqlite) key: Key,
+    pub(in crate::store::sqlite) of: u32,
+}
+
+impl Step for Resize {
+    type Answer = Option<u32>;
+
+    fn busy_limit(&self) -> Duration {
+        BUSY_LIMIT_MAX
+    }
+
+    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<Option<u32>>> {
+        Ok(None)
+    }
+
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Option<u32>, Failure> {
+        let mut row = LockRow::find(turn.conn, &self.key)?;
+        let before = shares::resize(turn, &mut row, &self.key, self.of)?;
+        row.settle(turn, &self.key)?;
+        Ok(before)
     }
 }

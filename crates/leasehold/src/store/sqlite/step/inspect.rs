@@ -11,8 +11,9 @@ use crate::core::token::{ClientId, FencingToken, client_of};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::lock_row::{Held, LockRow, number};
 use crate::store::sqlite::numbers::sql_count;
+use crate::store::sqlite::shares::{self, Share};
 use crate::store::sqlite::turn::Turn;
-use crate::store::{ClientRecord, Holder, Snapshot, Waiter};
+use crate::store::{Claim, ClientRecord, Holder, PermitsTaken, Snapshot, Waiter};
 
 /// The step of [`Store::inspect`](crate::store::Store::inspect).
 pub(in crate::store::sqlite) struct Inspect(pub(in crate::store::sqlite) Key);
@@ -43,22 +44,31 @@ impl Step for Inspect {
 impl Inspect {
     fn snapshot(&self, turn: &Turn<'_>) -> rusqlite::Result<Snapshot> {
         let row = LockRow::find(turn.conn, &self.0)?;
+        let most = sql_count(Snapshot::HOLDERS_SHOWN_MAX);
         let holders = match row.living(turn.now) {
-            Some(held) => vec![holder(turn, held)?],
-            None => Vec::new(),
+            Some(held) => vec![holder(turn, held, Claim::Exclusive)?],
+            None => shares::list(turn, &row, &self.0, most)?
+                .into_iter()
+                .map(|share| holder(turn, &held(&share), share.claim))
+                .collect::<rusqlite::Result<_>>()?,
         };
         Ok(Snapshot {
             holders,
-            waiters: self.waiters(turn)?,
+            waiters: self.waiters(turn, &row)?,
             waiting: self.waiting(turn)?,
             fencing: FencingToken::new(row.counter),
             votes: Vec::new(),
             quarantine: None,
+            permits: match row.limit {
+                Some(of) => Some(PermitsTaken::new(shares::taken_of(turn, &row, &self.0)?, of)),
+                None => None,
+            },
         })
     }
 
-    fn waiters(&self, turn: &Turn<'_>) -> rusqlite::Result<Vec<Waiter>> {
-        const SQL: &str = "SELECT owner, since_wall FROM places WHERE key = ?1 AND expires > ?2
+    fn waiters(&self, turn: &Turn<'_>, lock: &LockRow) -> rusqlite::Result<Vec<Waiter>> {
+        const SQL: &str =
+            "SELECT owner, since_wall, claim FROM places WHERE key = ?1 AND expires > ?2
             ORDER BY seq LIMIT ?3";
         let mut statement = turn.conn.prepare_cached(SQL)?;
         let mut rows = statement.query(params![
@@ -71,7 +81,8 @@ impl Inspect {
             let id = client_of(row.get::<_, String>(0)?.as_bytes());
             let since = WallTime::from_unix_micros(number(row.get(1)?));
             let client = client(turn, id.as_ref())?;
-            waiters.push(Waiter { id, client, since: Some(since) });
+            let claim = shares::claim_of(row.get(2)?, lock.limit);
+            waiters.push(Waiter { id, client, since: Some(since), claim });
         }
         Ok(waiters)
     }
@@ -84,7 +95,13 @@ impl Inspect {
     }
 }
 
-fn holder(turn: &Turn<'_>, held: &Held) -> rusqlite::Result<Holder> {
+/// What both kinds of holders have.
+fn held(share: &Share) -> Held {
+    let Share { owner, claim: _, expires, ttl, since, fencing, why } = share.clone();
+    Held { owner, expires, ttl, since, fencing, why, idle: false }
+}
+
+fn holder(turn: &Turn<'_>, held: &Held, claim: Claim) -> rusqlite::Result<Holder> {
     let token = held.owner.as_bytes().to_vec();
     Ok(Holder {
         client: client(turn, client_of(&token).as_ref())?,
@@ -95,6 +112,7 @@ fn holder(turn: &Turn<'_>, held: &Held) -> rusqlite::Result<Holder> {
         ttl_left: Some(held.expires.since(turn.now)),
         fencing: held.fencing,
         idle: held.idle,
+        claim,
     })
 }
 

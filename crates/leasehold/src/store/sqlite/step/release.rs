@@ -5,11 +5,14 @@ use std::time::Duration;
 use rusqlite::params;
 
 use super::{BUSY_LIMIT_MAX, Step};
+use crate::core::claim::{Claim, Taken};
 use crate::core::key::Key;
-use crate::core::line::{Front, GIVES_WAY_FOR, Head, ReleaseDecision, decide_release};
+use crate::core::line::{GIVES_WAY_FOR, Head, ReleaseDecision, Wish, decide_release};
+use crate::core::token::OwnerToken;
 use crate::store::sqlite::error::Failure;
-use crate::store::sqlite::line_rows;
+use crate::store::sqlite::line_rows::{self, FrontRows};
 use crate::store::sqlite::lock_row::LockRow;
+use crate::store::sqlite::shares::{self, Share};
 use crate::store::sqlite::turn::{Effect, Turn};
 use crate::store::{Keep, LeaseId, OnRelease, Released};
 
@@ -28,7 +31,8 @@ impl Step for Release {
     }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Released>> {
-        if matches!(self.on_release, OnRelease::KeepIfAlone { .. }) {
+        let is_end = matches!(self.on_release, OnRelease::Free | OnRelease::FreeAndWake);
+        if !is_end || !self.lease.claim.is_alone() {
             return Ok(None);
         }
         const SQL: &str = "UPDATE locks SET version = version + 1, owner = NULL, expires = 0,
@@ -51,37 +55,50 @@ impl Step for Release {
             line_rows::leave(turn, key, owner.as_str())?;
             turn.effects.push(Effect::Settled(key.clone(), owner.clone()));
         }
-        match &row.held {
-            Some(held) if held.owner != owner.as_str() => Ok(Released::NotHeld),
-            None => Ok(Released::NotHeld),
-            Some(held) if held.expires <= turn.now => {
-                // The key is free already. Clear the rest, which only looks like a holder.
-                row.held = None;
-                row.store(turn, key)?;
-                Ok(Released::NotHeld)
-            }
-            Some(_) => Ok(end_lease(turn, &mut row, key, &self.on_release)?),
-        }
+        let answer = end_lease(turn, &mut row, key, owner.as_str(), &self.on_release)?;
+        row.settle(turn, key)?;
+        Ok(answer)
     }
 }
 
-/// Ends a living lease: hands the key to the head of the line, frees it, or keeps it.
+/// Ends the lease of an owner whose place has left the line: hands the key to those that are due,
+/// frees it, or keeps it. The row is still to be settled.
 pub(super) fn end_lease(
     turn: &mut Turn<'_>,
     row: &mut LockRow,
     key: &Key,
+    owner: &str,
     on_release: &OnRelease,
 ) -> rusqlite::Result<Released> {
-    let (front, first) = if row.has_line {
-        let rows = line_rows::drop_dead(turn, key)?;
-        (rows.front, rows.first)
-    } else {
-        (Front::EMPTY, None)
+    let is_alone = row.living(turn.now).is_some_and(|held| held.owner == owner);
+    if let OnRelease::Downgrade { owner, ttl } = on_release
+        && is_alone
+    {
+        return share(turn, row, key, owner, ttl.get());
+    }
+    let is_share = shares::leave(turn, row, key, owner)?;
+    if !is_alone && !is_share {
+        if row.living(turn.now).is_none() {
+            // What is left of a lease that ended only looks like a holder.
+            row.is_changed |= row.held.take().is_some();
+            // Others may have waited behind the place that left, although there is room for them.
+            if *on_release != OnRelease::FreeAndWake {
+                line_rows::hand_over_run(turn, row, key)?;
+            }
+        }
+        return Ok(Released::NotHeld);
+    }
+    let FrontRows { front, first } = line_rows::drop_dead(turn, row, key)?;
+    let others = if is_alone { Taken::Nothing } else { row.taken(turn.now) };
+    // Only the one that has the key alone gets it again.
+    let wish = match on_release.wish() {
+        Wish::Keep(_) if !is_alone => Wish::Free,
+        wish => wish,
     };
-    match decide_release(front, on_release.wish()) {
+    match decide_release(others, front, wish) {
         ReleaseDecision::HandOver => {
-            let (seq, _) = first.expect("a living head has a row");
-            line_rows::hand_over(turn, row, key, seq)?;
+            row.held = None;
+            line_rows::hand_over_run(turn, row, key)?;
             Ok(Released::HandedOver)
         }
         ReleaseDecision::Keep(Keep { owner, ttl, reserve }) => {
@@ -92,18 +109,44 @@ pub(super) fn end_lease(
             owner.as_str().clone_into(&mut held.owner);
             held.fencing = fencing;
             held.idle = false;
-            row.store(turn, key)?;
+            row.is_changed = true;
             Ok(Released::Kept { fencing })
         }
         ReleaseDecision::Free => {
             row.held = None;
-            let is_awaited = matches!(front.head, Head::Alive(_));
-            row.awaits_until = if is_awaited { turn.now + GIVES_WAY_FOR } else { turn.now };
-            row.store(turn, key)?;
-            if let Some((seq, _)) = first {
-                line_rows::tell(turn, key, seq)?;
+            row.is_changed = true;
+            if others == Taken::Nothing {
+                let is_awaited = matches!(front.head, Head::Alive { .. });
+                row.awaits_until = if is_awaited { turn.now + GIVES_WAY_FOR } else { turn.now };
+                if let Some((seq, _)) = first {
+                    line_rows::tell(turn, key, seq)?;
+                }
             }
             Ok(Released::Freed)
         }
     }
+}
+
+/// Makes the holder that has the key alone one that shares it, and lets in those that wait for that
+/// at the front of the line.
+fn share(
+    turn: &mut Turn<'_>,
+    row: &mut LockRow,
+    key: &Key,
+    owner: &OwnerToken,
+    ttl: Duration,
+) -> rusqlite::Result<Released> {
+    let held = row.held.take().expect("it was just seen alive");
+    let heir = Share {
+        owner: owner.as_str().to_owned(),
+        claim: Claim::Shared,
+        expires: held.expires.max(turn.now + ttl),
+        ttl,
+        since: held.since,
+        fencing: None,
+        why: held.why,
+    };
+    shares::add(turn, row, key, &heir)?;
+    line_rows::hand_over_run(turn, row, key)?;
+    Ok(Released::Kept { fencing: None })
 }

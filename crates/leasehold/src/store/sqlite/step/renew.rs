@@ -9,6 +9,7 @@ use crate::core::token::{FencingBlock, FencingToken};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::lock_row::{LockRow, number};
 use crate::store::sqlite::numbers::{sql_moment, sql_span};
+use crate::store::sqlite::shares::{self, Share};
 use crate::store::sqlite::turn::Turn;
 use crate::store::{Renewal, Renewed};
 
@@ -23,7 +24,7 @@ impl Step for Renew {
     }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Renewed>> {
-        if self.0.reserve > 0 || self.0.at_least.is_some() {
+        if self.0.reserve > 0 || self.0.at_least.is_some() || !self.0.lease.claim.is_alone() {
             return Ok(None);
         }
         const SQL: &str = "UPDATE locks SET version = version + 1, expires = max(expires, ?4),
@@ -41,7 +42,8 @@ impl Step for Renew {
             sql_span(ttl.get()),
             idle,
         ])?;
-        let Some(row) = rows.next()? else { return Ok(Some(Renewed::Lost)) };
+        // Lost, unless the owner shares the key: a handle for another process does not know that.
+        let Some(row) = rows.next()? else { return Ok(None) };
         let first =
             row.get::<_, Option<i64>>(0)?.and_then(|first| FencingToken::new(number(first)));
         let fencing = first.zip(row.get(1)?).map(|(first, count)| FencingBlock { first, count });
@@ -54,7 +56,11 @@ impl Step for Renew {
     fn full(&self, turn: &mut Turn<'_>) -> Result<Renewed, Failure> {
         let Renewal { lease, ttl, at_least, reserve, idle } = &self.0;
         let mut row = LockRow::find(turn.conn, &lease.key)?;
-        if row.living(turn.now).is_none_or(|held| held.owner != lease.owner.as_str()) {
+        let owner = lease.owner.as_str();
+        if let Some(share) = shares::find(turn.conn, &row, &lease.key, owner, turn.now)? {
+            return Ok(self.share(turn, &mut row, share)?);
+        }
+        if row.living(turn.now).is_none_or(|held| held.owner != owner) {
             return Ok(Renewed::Lost);
         }
         let mut raised = None;
@@ -77,6 +83,24 @@ impl Step for Renew {
 }
 
 impl Renew {
+    /// Renews the lease of an owner that shares the key. Nothing is raised to `at_least`: a quorum
+    /// shares no keys.
+    fn share(
+        &self,
+        turn: &Turn<'_>,
+        row: &mut LockRow,
+        mut share: Share,
+    ) -> rusqlite::Result<Renewed> {
+        let Renewal { lease, ttl, reserve, .. } = &self.0;
+        share.expires = share.expires.max(turn.now + ttl.get());
+        share.ttl = ttl.get();
+        share.fencing = row.reserve(turn, *reserve)?.or(share.fencing);
+        shares::write(turn, row, &lease.key, &share)?;
+        row.store(turn, &lease.key)?;
+        let wanted = self.is_wanted(turn, row)?;
+        Ok(Renewed::Renewed { fencing: share.fencing, raised_from: None, wanted })
+    }
+
     fn is_wanted(&self, turn: &Turn<'_>, row: &LockRow) -> rusqlite::Result<bool> {
         const SQL: &str = "SELECT EXISTS (SELECT 1 FROM places WHERE key = ?1 AND expires > ?2)";
         if !row.has_line {

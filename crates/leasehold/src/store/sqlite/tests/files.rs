@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;
-use crate::store::sqlite::schema::{APPLICATION_ID, USER_VERSION};
+use crate::store::sqlite::schema::APPLICATION_ID;
+use crate::store::sqlite::tables::{FIRST, USER_VERSION};
 
 fn open(path: &Path) -> Result<SqliteStore, Error> {
     SqliteStore::open_in_boot(path, World::new().host(), "this boot")
@@ -74,6 +75,50 @@ fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
         let left = std::fs::read_dir(dir.path()).expect("it is there").count();
         assert_eq!(left, 1, "nothing is left beside a file that is not ours");
     }
+}
+
+/// Its leases, its waiters and its counters are those of the older build.
+#[test]
+fn a_file_of_the_first_version_is_brought_up_to_date_and_keeps_what_is_in_it() {
+    let world = World::new();
+    let (holder, waiter) = (owner(1, 1), owner(2, 1));
+    let until = Moment::from_nanos(1_008_000_000_000).as_nanos();
+    let raw = rusqlite::Connection::open(world.path()).expect("it opens");
+    raw.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID};
+         PRAGMA user_version = 1; {FIRST}
+         INSERT INTO meta VALUES (1, 'this boot', {}, 0, 7, 0, '', NULL);
+         INSERT INTO locks (key, version, counter, owner, expires, ttl, since_wall, fence_first,
+             fence_count, why, idle, touched)
+             VALUES ('a', 1, 41, '{holder}', {until}, 10000000000, 1, 41, 1, NULL, 0, 1);
+         INSERT INTO places (key, seq, owner, stance, expires, handed_ttl, reserve, ask_no, inbox,
+             why, since_wall)
+             VALUES ('a', 1, '{waiter}', 0, {until}, 3000000000, 1, 1, '{inbox}', NULL, 1);",
+        TODAY - 1_000_000_000,
+        holder = holder.as_str(),
+        waiter = waiter.as_str(),
+        inbox = client(2).as_str(),
+    ))
+    .expect("it is made");
+    let store = world.open();
+    let version: i32 =
+        raw.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a version");
+    assert_eq!(version, USER_VERSION);
+    is_taken(run(store.acquire(ask("a", owner(3, 1)))));
+    let left = run(store.release(lease("a", holder), OnRelease::Free)).expect("an answer");
+    assert_eq!(left, Released::HandedOver);
+    assert_eq!(granted(run(store.acquire(ask("a", waiter.clone())))), 42);
+    let share = |number| Ask { claim: Claim::Shared, reserve: 0, ..ask("b", owner(number, 2)) };
+    for number in 1..3 {
+        let shared = run(store.acquire(share(number))).expect("an answer");
+        assert!(matches!(shared, Acquired::Granted { fencing: None }), "{shared:?}");
+    }
+    // A process of the older build that has the file open finds that key taken.
+    let holder: String = raw
+        .query_row("SELECT owner FROM locks WHERE key = 'b' AND expires > 0", [], |row| row.get(0))
+        .expect("a holder");
+    assert!(OwnerToken::new(&holder).is_err(), "{holder:?} is the token of nobody");
+    world.open();
 }
 
 #[test]

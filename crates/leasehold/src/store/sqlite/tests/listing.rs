@@ -28,7 +28,9 @@ fn a_listing_goes_on_behind_more_idle_names_than_a_page_looks_at() {
         &store,
         "WITH RECURSIVE counted(number) AS
             (SELECT 1 UNION ALL SELECT number + 1 FROM counted WHERE number < 25000)
-        INSERT INTO locks SELECT printf('idle %05d', number), version, counter, NULL, 0, ttl,
+        INSERT INTO locks (key, version, counter, owner, expires, ttl, since_wall, fence_first,
+            fence_count, why, idle, touched)
+        SELECT printf('idle %05d', number), version, counter, NULL, 0, ttl,
             since_wall, NULL, NULL, NULL, idle, touched FROM counted, locks WHERE key = 'z'",
     );
     assert_eq!(listed(&store), ["z"]);
@@ -43,7 +45,9 @@ fn a_listing_goes_on_behind_more_names_of_other_programs_than_a_page_looks_at() 
         &store,
         "WITH RECURSIVE counted(number) AS
             (SELECT 1 UNION ALL SELECT number + 1 FROM counted WHERE number < 25000)
-        INSERT INTO locks SELECT char(7) || printf('name %05d', number), version, counter, owner,
+        INSERT INTO locks (key, version, counter, owner, expires, ttl, since_wall, fence_first,
+            fence_count, why, idle, touched)
+        SELECT char(7) || printf('name %05d', number), version, counter, owner,
             expires, ttl, since_wall, NULL, NULL, NULL, idle, touched
             FROM counted, locks WHERE key = 'z'",
     );

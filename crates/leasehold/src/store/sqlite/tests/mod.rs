@@ -6,6 +6,7 @@ mod boots;
 mod files;
 mod listing;
 mod processes;
+mod sharing;
 mod trouble;
 
 use std::path::PathBuf;

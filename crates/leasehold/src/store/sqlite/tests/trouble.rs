@@ -238,17 +238,6 @@ fn a_request_too_many_is_refused_at_once() {
     drop(held_up);
 }
 
-#[test]
-fn what_this_store_does_not_promise_is_refused() {
-    let world = World::new();
-    let store = world.open();
-    for claim in [Claim::Shared, Claim::Permits { want: 1, of: 2 }] {
-        let answer = run(store.acquire(Ask { claim, ..ask("a", owner(1, 1)) }));
-        refused(answer, ErrorKind::Unsupported, "does not grant");
-    }
-    assert!(run(store.inspect(key("a"))).expect("an answer").holders.is_empty());
-}
-
 /// A simulation runs the store's task and its callers on one thread.
 #[test]
 fn the_store_works_where_everything_runs_on_one_thread() {

@@ -4,7 +4,12 @@
 
 local reserve, cold = tonumber(ARGV[3]), ARGV[4] == '1'
 local stance, waiter_ttl, handed_ttl, ask_no, inbox =
-  string.match(ARGV[6] or '', '^([jw])|(%d+)|(%d+)|(%d+)|(.*)$')
+  string.match(ARGV[6] or '', '^([jwsp]%d*)|(%d+)|(%d+)|(%d+)|(.*)$')
+local claim, of = wish and claim_of(string.match(wish, '^[^/]*')), 0
+if type(claim) == 'number' then
+  of = tonumber(string.match(wish, '/(%d+)$'))
+end
+local shares
 
 -- The lock is written last: an error on the way grants nothing.
 local function grant(line)
@@ -16,16 +21,23 @@ local function grant(line)
     keep_counter(ttl)
   end
   -- A start without a reason is noted only when the client meets the key for the first time.
-  call('DEL', GRANT)
-  note_grant(owner, ttl, first, count, (cold or why ~= '-') and why or '')
+  local text = (cold or why ~= '-') and why or ''
+  if not claim then
+    call('DEL', GRANT)
+    note_grant(owner, ttl, first, count, text)
+  end
   if line then
     line.remove({ owner })
   end
-  call('SET', LOCK, owner, 'PX', ARGV[2])
+  if claim then
+    shares.grant(owner, claim, ttl, first, count, text)
+  else
+    call('SET', LOCK, owner, 'PX', ARGV[2])
+  end
   return { 1, first, count }
 end
 
-if not holder and call('EXISTS', LINE) == 0 then
+if not holder and not claim and call('EXISTS', LINE) == 0 then
   return grant()
 end
 
@@ -55,11 +67,38 @@ local function client_of(token)
   return client and #client == 12 and #token == 35 and client or ''
 end
 
-if holder and not stance then
+-- Whether one holder has the key alone, so that nothing can be granted.
+local is_alone = holder and not is_mark(holder)
+if is_alone and of > 0 then
+  return { 8, 0 }
+end
+if is_alone and not stance then
   return { 0, lease_left(), ahead(), '', 0 }
 end
 
-local line = open_line()
+shares = open_shares(holder)
+if not is_alone then
+  local used = shares.usage()
+  if used and (used > 0) ~= (of > 0) then
+    return { 8, used }
+  end
+  local limit = of > 0 and shares.limit()
+  if limit and limit ~= of then
+    return { 8, limit }
+  end
+  if shares.has(owner) then
+    local first, count = shares.lift(owner, ttl)
+    if count > 0 then
+      keep_counter(ttl)
+    end
+    return { 1, first, count }
+  end
+  if of > 0 then
+    shares.limit_to(of)
+  end
+end
+
+local line = open_line(shares)
 local is_new = false
 if stance then
   local asked = {
@@ -76,8 +115,8 @@ if stance then
   end
 end
 
-local head, place = line.front()
-if holder then
+if is_alone then
+  line.front()
   local client = client_of(holder)
   if client == '' then
     return { 0, lease_left(), ahead(), '?', 0 }
@@ -89,21 +128,46 @@ if holder then
   local tag = string.match(inbox, '^{%d+}') or ''
   return { 0, lease_left(), ahead(), client, tell(tag .. client, 'w ' .. LOCK) }
 end
-if head == UNEXAMINED then
-  return { 0, 0, ahead(), '', 0 }
+
+local denied, handed = 0, 0
+while true do
+  local taken = shares.taken()
+  local head, place = line.front()
+  local is_head = place and place.owner == owner
+  if (head == NOBODY or is_head) and shares.admits(taken, claim) then
+    local reply = grant(line)
+    if claim and is_head and reply[1] == 1 then
+      -- Those behind it may share the key too.
+      line.run(shares.taken())
+    end
+    return reply
+  end
+  if head == UNEXAMINED and taken ~= ALONE then
+    return { 0, 0, ahead(), '', denied }
+  end
+  -- A strict request, which has an epoch, hands nothing over: waiters that joined a line here have
+  -- other terms.
+  local joins = place and head ~= 'w' and not EPOCH
+  if not place or is_head or (joins and not shares.admits(taken, place.claim)) then
+    break
+  end
+  if joins and handed == RUN_MAX then
+    return { 0, 0, ahead(), '', denied }
+  end
+  if joins and place.reserve > 0 and is_at_its_end() then
+    -- The head gets the error when it asks.
+    return { 0, GIVES_WAY_MS, ahead(), '', taken == nil and line.wake(place) or denied }
+  end
+  if joins then
+    denied = math.max(denied, line.hand_over(place))
+    handed = handed + 1
+  elseif taken ~= nil then
+    break
+  elseif is_new and call('HGET', GRANT, 'a') then
+    return { 0, GIVES_WAY_MS, ahead(), '', 0 }
+  else
+    return grant(line)
+  end
 end
-local is_behind = head ~= NOBODY and place.owner ~= owner
--- A strict request, which has an epoch, hands nothing over: waiters that joined a line here have
--- other terms.
-if is_behind and head == JOINED and not EPOCH and place.reserve > 0 and is_at_its_end() then
-  -- The head gets the error when it asks.
-  return { 0, GIVES_WAY_MS, ahead(), '', line.wake(place) }
-end
-if is_behind and head == JOINED and not EPOCH then
-  local denied = line.hand_over(place)
-  return { 0, place.handed_ttl, ahead(), '', denied }
-end
-if is_behind and is_new and call('HGET', GRANT, 'a') then
-  return { 0, GIVES_WAY_MS, ahead(), '', 0 }
-end
-return grant(line)
+local left = shares.taken() == ALONE and lease_left() or shares.left()
+return { 0, left, ahead(), '', denied }

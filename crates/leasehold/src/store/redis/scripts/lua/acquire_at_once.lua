@@ -1,11 +1,13 @@
 -- acquire_at_once.lua: grants a free key without waiters, if only the lock and the counter change.
 -- Comes before all functions: it needs none, and defining them would take as long as a command.
 -- acquire.lua answers all other requests.
--- KEYS  lock, fence, grant, line, ends, places
+-- KEYS  lock, fence, grant, line, ends, places, shares
 -- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why (`=` and the text; `-` for
 --       none; '' if the client says nothing about itself)
 --       and, if the client takes a place: stance|waiter_ttl_ms|handed_ttl_ms|ask_no|inbox, with
---       j (joins) or w (watches) as stance, and CLIENT or {TAG}CLIENT as inbox, see line.lua
+--       stance and inbox as in `places`; else '' or nothing
+--       and, if the client does not want the key alone: s (to share it), or p and the number of
+--       permits that it wants, a slash, and the number of all permits
 -- replies  fencing token, or 0 for none: granted. A number, since an array takes the server longer
 --            than a command
 --          {1, first, count} granted
@@ -14,9 +16,12 @@
 --            1 if the user may not publish the hint for another client
 --          {2} the line is full
 --          {7} the fencing counter has reached its end: nothing was granted
+--          {8, of} the key is used as a lock (of = 0), or as a semaphore of so many permits
 local owner, ttl, why = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 
-local is_plain = ARGV[4] == '0' and (why == '' or why == '-')
+-- A strict request has other arguments there, and never shares.
+local wish = not EPOCH and ARGV[7] or nil
+local is_plain = not wish and ARGV[4] == '0' and (why == '' or why == '-')
 -- Counted twice, so 2 means: the counter exists and the line does not. A missing counter is not
 -- created here, because an error halfway would leave it behind.
 if is_plain and ARGV[3] == '1' and call('EXISTS', FENCE, FENCE, LINE) == 2 then

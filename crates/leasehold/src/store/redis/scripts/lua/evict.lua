@@ -1,10 +1,13 @@
 -- evict.lua: ends another client's lease if its owner is still the given one.
--- KEYS  lock, fence, grant, line, ends, places
+-- KEYS  lock, fence, grant, line, ends, places, shares
 -- ARGV  the owner token that was seen, any bytes; and `wake`, if nothing may be handed over
 -- replies  {1, denied} ended; denied: 1 if the user may not publish a hint for another client
 --          {0} the key has another owner now
 local seen = ARGV[1]
-if call('GET', LOCK) ~= seen then
+local holder = call('GET', LOCK)
+local shares = open_shares(holder)
+local is_one = shares.has(seen)
+if holder ~= seen and not is_one then
   return { 0 }
 end
 
@@ -12,11 +15,20 @@ end
 -- Start with a command that is allowed at the server's memory limit: then the later ones are too.
 keep_counter(0)
 leap(1)
-local line = open_line()
+local line = open_line(shares)
 line.remove({ seen })
-local head, place = line.front()
-if head == JOINED and ARGV[2] ~= 'wake' then
-  return { 1, line.hand_over(place) }
+if is_one then
+  shares.leave(seen)
+else
+  call('DEL', LOCK, GRANT)
+  shares.hold_alone(nil)
 end
-call('DEL', LOCK, GRANT)
-return { 1, place and line.wake(place) or 0 }
+if ARGV[2] ~= 'wake' then
+  local handed, denied = line.run(shares.taken())
+  if handed > 0 then
+    return { 1, denied }
+  end
+end
+local head, place = line.front()
+local is_free = call('EXISTS', LOCK) == 0
+return { 1, is_free and place and line.wake(place) or 0 }

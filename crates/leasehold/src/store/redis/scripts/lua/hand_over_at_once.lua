@@ -3,7 +3,7 @@
 -- line.lua, but without functions, because a waiter waits for this step. release.lua answers all
 -- other requests.
 -- KEYS, ARGV, replies  as release_at_once.lua says
-local hands_over = ARGV[2] ~= 'wake' and ARGV[6] ~= 'wake'
+local hands_over = ARGV[2] ~= 'wake' and ARGV[2] ~= 'share' and ARGV[6] ~= 'wake'
 local may_hand_over = is_held and has_line and hands_over
 local heads = may_hand_over and call('ZRANGE', LINE, '0', '1') or {}
 if heads[1] then

@@ -1,10 +1,14 @@
 -- inspect.lua: reads the state of a key, for people and tools. Writes nothing.
--- KEYS  lock, fence, grant, line, ends, places
--- ARGV  how many waiters to list at most
--- replies  {token, ttl_left_ms, counter, grant, waiting, waiters}
+-- KEYS  lock, fence, grant, line, ends, places, shares
+-- ARGV  how many waiters, and how many holders that share the key, to list at most
+-- replies  {token, ttl_left_ms, counter, grant, waiting, waiters, holders, of, taken}
 --   token: of the holder, or nil; ttl_left_ms: -1 if its lease has no end; counter: text, or nil
 --   grant: {first, count, since_us, why, idle} as texts or nils, if there is a note, or nil
---   waiting: the number of all waiters; waiters: owner token and since_us (text) of each, in order
+--   holders: owner token, ttl_left_ms, first, count, since_us, why and number of permits (0: a
+--   share of the lock) of each that shares the key
+--   of, taken: how many permits there are, or 0 if the key is no semaphore, and how many are taken
+--   waiting: the number of all waiters; waiters: owner token, since_us (text) and stance of each, in
+--   order
 local SHOWN_MAX = tonumber(ARGV[1])
 local PAGE = 100
 
@@ -19,9 +23,11 @@ local now_ms = math.floor(now_us() / 1000)
 local waiters, shown = {}, 0
 
 local function show(owner)
-  local since = string.match(call('HGET', PLACES, owner) or '', '^[jw]|%d+|%d+|%d+|%d+|(%d+)|')
+  local stance, since =
+    string.match(call('HGET', PLACES, owner) or '', '^([jwsp]%d*)|%d+|%d+|%d+|%d+|(%d+)|')
   waiters[#waiters + 1] = owner
   waiters[#waiters + 1] = since or ''
+  waiters[#waiters + 1] = stance or ''
   shown = shown + 1
 end
 
@@ -39,4 +45,15 @@ for start = 0, PLACES_MAX - 1, PAGE do
 end
 
 local waiting = call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf')
-return { token, call('PTTL', LOCK), call('GET', FENCE), grant, waiting, waiters }
+local shares = open_shares(token)
+-- A lock may remember how many permits its name had as a semaphore.
+local is_alone = token and not is_mark(token)
+local of, taken = not is_alone and shares.limit() or 0, 0
+local holders = {}
+if is_mark(token) then
+  holders = shares.list(SHOWN_MAX)
+  taken = of > 0 and shares.count() or 0
+  token = false
+end
+local left = call('PTTL', LOCK)
+return { token, left, call('GET', FENCE), grant, waiting, waiters, holders, of, taken }

@@ -1,15 +1,16 @@
 -- line.lua: the waiters for a key, and handing it over; shared by scripts that end leases or ask.
--- KEYS  line, ends, places, and those of the holder
+-- KEYS  line, ends, places, and those of the holders
 -- ARGV  none of its own
 -- replies  none of its own
 
--- The result for the front of the line: one of these, or `w` for a watching place.
-local JOINED, NOBODY, UNEXAMINED = 'j', 'nobody', 'unexamined'
+-- The result for the front of the line: one of these, or the stance of the first living place.
+local NOBODY, UNEXAMINED = 'nobody', 'unexamined'
 local REAPED_MAX = 8
 local REAPED = '8'
 local FULL_REAPED_MAX = 100
 local GIVES_WAY_MS = 20
 local GIVES_WAY = '20'
+local RUN_MAX = 64
 
 -- Publishes a hint to an inbox, which is `{TAG}CLIENT` or CLIENT alone. With a tag, the client may
 -- listen to a shard channel, whose messages stay at the nodes of one shard. If nobody got it there,
@@ -27,8 +28,8 @@ local function tell(inbox, hint)
 end
 
 -- Opens the line for this step. One function, so that steps without a line do not pay for defining
--- the inner ones.
-local function open_line()
+-- the inner ones. `shares` are the open shares.
+local function open_line(shares)
   local arrived = now_us()
   local now_ms = math.floor(arrived / 1000)
 
@@ -36,11 +37,12 @@ local function open_line()
   local function place_of(owner)
     local stance, ends, handed_ttl, ask_no, reserve, since, inbox, why = string.match(
       call('HGET', PLACES, owner) or '',
-      '^([jw])|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|([^|]*)|(.*)$'
+      '^([jwsp]%d*)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|([^|]*)|(.*)$'
     )
     return stance and {
       owner = owner,
       stance = stance,
+      claim = claim_of(stance),
       ends = tonumber(ends),
       handed_ttl = tonumber(handed_ttl),
       ask_no = tonumber(ask_no),
@@ -154,20 +156,46 @@ local function open_line()
   -- because the client that gives the key away may not know that the server forgot the counter.
   function line.hand_over(head)
     if head.is_alone then
-      call('DEL', GRANT, LINE, ENDS, PLACES)
+      call('DEL', LINE, ENDS, PLACES)
     else
       remove({ head.owner })
+    end
+    if not head.claim then
       call('DEL', GRANT)
     end
     local first, count = take(head.reserve, true)
-    note_grant(head.owner, head.handed_ttl, first, count, head.why)
     -- `take` has set the usual time to live of the counter.
-    if head.handed_ttl > FENCE_IDLE_MS then
+    if count > 0 and head.handed_ttl > FENCE_IDLE_MS then
       keep_counter(head.handed_ttl)
     end
-    call('SET', LOCK, head.owner, 'PX', whole(head.handed_ttl))
+    if head.claim then
+      shares.grant(head.owner, head.claim, head.handed_ttl, first, count, head.why)
+    else
+      note_grant(head.owner, head.handed_ttl, first, count, head.why)
+      call('SET', LOCK, head.owner, 'PX', whole(head.handed_ttl))
+      shares.hold_alone(head.owner)
+    end
     local words = { 'g', whole(head.ask_no), whole(first), count, head.owner, LOCK }
     return tell(head.inbox, table.concat(words, ' '))
+  end
+
+  -- Hands the key to the places at the front that are due, oldest first. If there are too many for
+  -- one step, tells the next of them to ask. Returns how many got it, and 1 if a hint is forbidden.
+  function line.run(taken)
+    local handed, denied = 0, 0
+    while true do
+      local head, place = line.front()
+      local is_due = place and head ~= 'w' and shares.admits(taken, place.claim)
+      if not is_due or (place.reserve > 0 and is_at_its_end()) then
+        return handed, denied
+      end
+      if handed == RUN_MAX then
+        return handed, math.max(denied, tell(place.inbox, 'f ' .. LOCK))
+      end
+      denied = math.max(denied, line.hand_over(place))
+      handed = handed + 1
+      taken = shares.taken()
+    end
   end
 
   return line

@@ -17,23 +17,65 @@ local function keep()
   return { 3, first, count }
 end
 
-local may_keep = keep_ttl and not (reserve > 0 and is_at_its_end())
+local may_keep = is_held and keep_ttl and not (reserve > 0 and is_at_its_end())
 if not has_line and may_keep then
   return keep()
 end
 
-local line = open_line()
-if not is_held then
-  line.remove({ owner })
-  return { 0 }
+local holder = call('GET', LOCK)
+local shares = open_shares(holder)
+local line = open_line(shares)
+
+-- Ends the lease and the place of an owner that does not have the key alone. Others may have waited
+-- behind that place although there is room for them.
+local function leave()
+  local is_one = shares.has(owner)
+  if has_line then
+    line.remove({ owner })
+  end
+  if is_one then
+    shares.leave(owner)
+  end
+  local handed, denied = 0, 0
+  local is_shared = not holder or is_mark(holder)
+  if has_line and is_shared and hands_over then
+    handed, denied = line.run(shares.taken())
+  end
+  if not is_one then
+    return { 0 }
+  end
+  if handed > 0 then
+    return { 2, denied }
+  end
+  local head, place = line.front()
+  local is_free = call('EXISTS', LOCK) == 0
+  return { 1, is_free and place and line.wake(place) or denied }
 end
+
+if not is_held then
+  return leave()
+end
+
+if ARGV[2] == 'share' then
+  call('DEL', GRANT)
+  shares.hold_alone(nil)
+  shares.grant(ARGV[4], 's', tonumber(ARGV[3]), 0, 0, '')
+  line.run('s')
+  return { 3, 0, 0 }
+end
+
 -- A holder has no place: each grant and each hand-over removes it.
 local head, place = line.front()
-if head == JOINED and hands_over and not (place.reserve > 0 and is_at_its_end()) then
-  return { 2, line.hand_over(place) }
-elseif head == NOBODY and may_keep then
+if head == NOBODY and may_keep then
   return keep()
 end
 keep_counter(0)
 call('DEL', LOCK, GRANT)
+shares.hold_alone(nil)
+if hands_over then
+  local handed, denied = line.run(nil)
+  if handed > 0 then
+    return { 2, denied }
+  end
+end
 return { 1, place and line.wake(place) or 0 }

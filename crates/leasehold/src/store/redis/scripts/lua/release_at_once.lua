@@ -1,11 +1,12 @@
 -- release_at_once.lua: ends the lease of an owner if nobody waits. Comes before all functions: it
 -- needs none, and defining them would take as long as a command. release.lua answers all other
 -- requests.
--- KEYS  lock, fence, grant, line, ends, places
+-- KEYS  lock, fence, grant, line, ends, places, shares
 -- ARGV  owner token and, if the client wants to keep the lease while nobody waits: ttl_ms, reserve,
 --       cold (1 or 0), the owner token for the kept lease, and `wake` as below, for the case that
 --       somebody waits;
---       or owner token and `wake`, to free the key in any case and tell the head of the line
+--       or owner token and `wake`, to free the key in any case and tell the head of the line;
+--       or owner token, `share`, ttl_ms, and the owner token for the lease that shares the key
 -- replies  {0} not held
 --          1 freed. A number, since an array takes the server longer than a command
 --          {1, denied} freed; denied: 1 if the user may not publish a hint for another client
@@ -16,10 +17,10 @@ local owner, keep_ttl = ARGV[1], tonumber(ARGV[2])
 local is_held = call('GET', LOCK) == owner
 local has_line = call('EXISTS', LINE) == 1
 
-if not has_line and not is_held then
+if not has_line and not is_held and call('EXISTS', SHARES) == 0 then
   return { 0 }
 end
-if not has_line and not keep_ttl then
+if is_held and not has_line and not keep_ttl and ARGV[2] ~= 'share' then
   call('DEL', LOCK, GRANT)
   return 1
 end

@@ -1,5 +1,5 @@
 -- renew.lua: restarts the time to live if the owner still holds the key. Never re-creates a lease.
--- KEYS  lock, fence, grant, line, ends, places
+-- KEYS  lock, fence, grant, line, ends, places, shares
 -- ARGV  owner token, ttl_ms, reserve, at_least (0 for none), cold, idle (1 or 0 each)
 -- replies  {1, first, count, wanted} renewed; wanted: 1 if another client waits. If the counter was
 --            raised to at_least, the first and count that the lease had before come after it
@@ -7,8 +7,33 @@
 local owner, ttl, reserve = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local at_least, cold, idle = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6] == '1'
 
-if call('GET', LOCK) ~= owner then
+local holder = call('GET', LOCK)
+local shares = is_mark(holder) and open_shares(holder)
+local is_shared = shares and shares.has(owner)
+if holder ~= owner and not is_shared then
   return { 0 }
+end
+
+local function wanted()
+  if call('EXISTS', ENDS) == 0 then
+    return 0
+  end
+  local now_ms = math.floor(now_us() / 1000)
+  return call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf') > 0 and 1 or 0
+end
+
+-- Nothing here is raised to `at_least`: a quorum shares no keys.
+if is_shared then
+  local first, count = shares.lift(owner, ttl)
+  local reserved_first, reserved = take(reserve, cold)
+  if reserved > 0 then
+    first, count = reserved_first, reserved
+    shares.note_block(owner, first, count)
+  end
+  if count > 0 then
+    keep_counter(ttl)
+  end
+  return { 1, first, count, wanted() }
 end
 
 local first, count, was_idle = block_of(owner)
@@ -33,10 +58,5 @@ if count > 0 then
   keep_counter(lease_ms)
 end
 
-local wanted = 0
-if call('EXISTS', ENDS) == 1 then
-  local now_ms = math.floor(now_us() / 1000)
-  wanted = call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf') > 0 and 1 or 0
-end
-reply[2], reply[3], reply[4] = first, count, wanted
+reply[2], reply[3], reply[4] = first, count, wanted()
 return reply

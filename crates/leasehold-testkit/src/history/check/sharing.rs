@@ -1,0 +1,310 @@
+//! Holders that share a key: readers, and owners of permits.
+//!
+//! Histories of worlds with them have no [`What::Served`], which knows one owner. Instead, the
+//! server tells who held and waited before and after each request ([`What::Stood`]). So these checks
+//! replace those that read `Served`.
+
+use std::collections::BTreeSet;
+
+use leasehold::core::Moment;
+
+use crate::history::event::{Event, Name, Request, Share, Standing, What};
+use crate::history::invariant::{Invariant, Violation};
+use crate::history::story::{Story, Window};
+
+/// How many dead places one step may skip. If more of them hide the head, it need not be served.
+const REAPED_MAX: usize = 8;
+
+/// Whether what these holders have fits together: one alone, or readers, or permits within their
+/// number.
+fn fit(shares: &[Share]) -> bool {
+    let has = |kind: fn(&Share) -> bool| shares.iter().any(kind);
+    let taken: u32 = shares.iter().map(|share| share.permits()).sum();
+    let of = shares.iter().map(|share| share.of()).max().unwrap_or_default();
+    let kinds = [
+        has(|share| matches!(share, Share::Alone)),
+        has(|share| matches!(share, Share::Reader)),
+        has(|share| matches!(share, Share::Permits { .. })),
+    ];
+    let one_kind = kinds.iter().filter(|has| **has).count() <= 1;
+    one_kind && (!kinds[0] || shares.len() == 1) && taken <= of
+}
+
+/// At every instant, the open windows of a key fit together: a writer excludes everybody, and never
+/// more permits are used than there are. If clients change their number, the highest one counts: a
+/// waiter may be granted permits of another number than it knows. [`shares_fit`] knows the number.
+pub(super) fn windows_fit(story: &Story<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (key, of_key) in &story.keys {
+        let mut open: Vec<&Window<'_>> = Vec::new();
+        for window in of_key.windows.iter().filter(|window| !window.is_empty()) {
+            open.retain(|before| before.end() > window.began);
+            open.push(window);
+            let shares: Vec<_> =
+                open.iter().map(|window| window.share.of_at_least(of_key.resized)).collect();
+            if fit(&shares) {
+                continue;
+            }
+            let names: Vec<_> =
+                open.iter().map(|window| format!("{} {:?}", window.name(), window.share)).collect();
+            let called = open.iter().map(|window| window.called).min().unwrap_or(window.began);
+            violations.push(Violation {
+                invariant: Invariant::NoOverlap,
+                at: window.began,
+                text: format!("`{key}` is in {} at a time", names.join(", ")),
+                promised: story.weather.windows_promised(called, window.began),
+            });
+            open.pop();
+        }
+    }
+    violations
+}
+
+/// One request, with who held and waited before and after it.
+struct Step<'a> {
+    at: Moment,
+    request: Request,
+    key: &'a str,
+    token: &'a Name,
+    before: &'a Standing,
+    after: &'a Standing,
+}
+
+impl<'a> Step<'a> {
+    fn read(event: &'a Event) -> Option<Self> {
+        let What::Stood { request, key, token, before, after } = &event.what else { return None };
+        Some(Self { at: event.at, request: *request, key, token, before, after })
+    }
+
+    /// The holders that were not there before.
+    fn added(&self) -> impl Iterator<Item = &'a (Name, Share)> {
+        let before: BTreeSet<_> = self.before.holders.iter().map(|(token, _)| token).collect();
+        self.after.holders.iter().filter(move |(token, _)| !before.contains(token))
+    }
+
+    fn holds(standing: &Standing, token: &Name) -> bool {
+        standing.holders.iter().any(|(holder, _)| holder == token)
+    }
+
+    fn violation(&self, invariant: Invariant, text: &str) -> Violation {
+        let Self { request, key, token, before, after, .. } = self;
+        let text = format!("{request:?} of `{key}` by {token}: {text}: {before:?}, then {after:?}");
+        Violation { invariant, at: self.at, text, promised: true }
+    }
+}
+
+/// What the server keeps fits together too, whatever the clients believe: nobody is counted twice,
+/// and no grant goes beyond the number of permits. Holders may have more permits than there are
+/// only if the number was lowered while they had them.
+pub(super) fn shares_fit(story: &Story<'_>) -> Vec<Violation> {
+    each(story, Invariant::SharesFit, |step| {
+        let holders = &step.after.holders;
+        let tokens: BTreeSet<_> = holders.iter().map(|(token, _)| token).collect();
+        if tokens.len() < holders.len() {
+            return Some("a holder is counted twice");
+        }
+        let of = step.after.of.unwrap_or_default();
+        let shares: Vec<_> = holders
+            .iter()
+            .map(|(_, share)| match share {
+                Share::Permits { want, .. } => Share::Permits { want: *want, of },
+                share => *share,
+            })
+            .collect();
+        let is_new = step.added().next().is_some();
+        (is_new && !fit(&shares)).then_some("what the holders have does not fit together")
+    })
+}
+
+/// Nobody is granted a key past a place that waits longer. So readers do not starve a writer, and
+/// small wishes for permits no large one.
+pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
+    each(story, Invariant::LineOrder, |step| {
+        let line = &step.before.line;
+        let passes = |added: &Name| {
+            let is_heir =
+                step.request == Request::Downgrade && line.iter().all(|(token, _)| token != added);
+            // The place of the asker may be among the dead ones, until this ask refreshes it.
+            let comes_back = step.before.dead > 0 && added == step.token;
+            if is_heir || comes_back {
+                return false;
+            }
+            let place = line.iter().position(|(token, _)| token == added).unwrap_or(line.len());
+            line[..place].iter().any(|(token, _)| {
+                step.after.line.iter().any(|(waiting, _)| waiting == token) && token != step.token
+            })
+        };
+        step.added().any(|(token, _)| passes(token)).then_some("it passes one that waits longer")
+    })
+}
+
+/// After each request that asks or ends something, the first living place is not left waiting if
+/// there is room for it. So no permit is lost by a crash, and a woken waiter is really served.
+pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
+    each(story, Invariant::NoLostWakeUp, |step| {
+        let after = step.after;
+        let Some((_, share)) = after.line.first() else { return None };
+        // Who is granted its own lease again changes nothing for others.
+        let again =
+            matches!(step.request, Request::Ask { .. }) && Step::holds(step.before, step.token);
+        if again || step.request == Request::Renew || after.dead > REAPED_MAX {
+            return None;
+        }
+        let of = after.of.unwrap_or_default();
+        let share = match share {
+            Share::Permits { want, .. } => Share::Permits { want: *want, of },
+            share => *share,
+        };
+        // After the number was lowered, a wish may be above it for ever.
+        let shares: Vec<_> = after.holders.iter().map(|(_, share)| *share).chain([share]).collect();
+        let taken: u32 = shares.iter().map(|share| share.permits()).sum();
+        let has_room = fit(&shares) && taken <= of.max(u32::from(share.permits() == 0));
+        has_room.then_some("there is room for the first waiter")
+    })
+}
+
+/// A release or a change of the number ends nobody else's lease, and a renewal makes no holder.
+pub(super) fn others_stay(story: &Story<'_>) -> Vec<Violation> {
+    let ends = |step: &Step<'_>| {
+        let gone = step.before.holders.iter().any(|(token, _)| {
+            (token != step.token || matches!(step.request, Request::Renew | Request::Resize))
+                && !Step::holds(step.after, token)
+        });
+        gone.then_some("it ends the lease of another")
+    };
+    let mut violations = each(story, Invariant::ReleaseRemovesNothing, ends);
+    violations.extend(each(story, Invariant::RenewalNeverResurrects, |step| {
+        let is_new = step.request == Request::Renew && step.added().next().is_some();
+        is_new.then_some("a renewal makes a holder")
+    }));
+    violations
+}
+
+/// A writer that becomes a reader leaves no gap: it shares the key in the same step, and nobody has
+/// it alone in between.
+pub(super) fn no_gap(story: &Story<'_>) -> Vec<Violation> {
+    each(story, Invariant::NoGap, |step| {
+        let had = step
+            .before
+            .holders
+            .iter()
+            .any(|(token, share)| token == step.token && *share == Share::Alone);
+        if step.request != Request::Downgrade || !had {
+            return None;
+        }
+        let shares = step.added().any(|(_, share)| *share == Share::Reader);
+        let is_alone = step.after.holders.iter().any(|(_, share)| *share == Share::Alone);
+        (!shares || is_alone).then_some("the key was not shared in that step")
+    })
+}
+
+fn each(
+    story: &Story<'_>,
+    invariant: Invariant,
+    wrong: impl Fn(&Step<'_>) -> Option<&'static str>,
+) -> Vec<Violation> {
+    let steps = story.events.iter().filter_map(Step::read);
+    steps.filter_map(|step| wrong(&step).map(|text| step.violation(invariant, text))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Invariant::{
+        LineOrder, NoGap, NoLostWakeUp, NoOverlap, ReleaseRemovesNothing, RenewalNeverResurrects,
+        SharesFit,
+    };
+    use crate::history::build::{JOIN, Tale, tale};
+    use crate::history::event::Request::{Downgrade, Release, Renew, Resize};
+    use crate::history::event::Share::{Alone, Permits, Reader};
+    use crate::history::event::{Share, Standing};
+
+    const fn two(want: u32) -> Share {
+        Permits { want, of: 2 }
+    }
+
+    fn stands(holders: &[(&str, Share)], line: &[(&str, Share)]) -> Standing {
+        let named = |all: &[(&str, Share)]| {
+            all.iter().map(|(name, share)| ((*name).into(), *share)).collect()
+        };
+        let of = holders.iter().chain(line).map(|(_, share)| share.of()).max();
+        Standing { of, holders: named(holders), line: named(line), dead: 0 }
+    }
+
+    fn windows(shares: &[Share]) -> Tale {
+        let mut tale = tale().steps(JOIN, "X", stands(&[], &[]), stands(&[], &[]));
+        for (share, (process, name)) in shares.iter().zip((1..).zip(["A", "B", "C"])) {
+            tale = tale.takes(process, name, u64::from(process), 9.9).shares(name, *share);
+        }
+        shares.iter().zip(["A", "B", "C"]).fold(tale, |tale, (_, name)| tale.gives_up(name))
+    }
+
+    #[test]
+    fn windows_that_do_not_fit_together_are_found() {
+        for shares in [&[Reader, Alone][..], &[Alone, Reader], &[two(1), two(1), two(1)]] {
+            let tale = shares.iter().zip(["A", "B", "C"]).zip(1..).fold(
+                tale().steps(JOIN, "X", stands(&[], &[]), stands(&[], &[])),
+                |tale, ((share, name), process)| {
+                    tale.takes(process, name, u64::from(process), 9.9).shares(name, *share)
+                },
+            );
+            tale.at(5.0).breaks(NoOverlap);
+        }
+        windows(&[Reader, Reader, Reader]).passes();
+        windows(&[two(1), two(1)]).passes();
+    }
+
+    #[test]
+    fn a_server_that_keeps_too_much_is_found() {
+        let to = |after| tale().steps(JOIN, "B", stands(&[("A", Reader)], &[]), after);
+        to(stands(&[("A", Reader), ("B", Reader), ("B", Reader)], &[])).breaks(SharesFit);
+        to(stands(&[("A", Reader), ("B", Alone)], &[])).breaks(SharesFit);
+        to(stands(&[("A", Reader), ("B", Reader)], &[])).passes();
+        let before = stands(&[("A", two(2))], &[]);
+        tale()
+            .steps(JOIN, "B", before, stands(&[("A", two(2)), ("B", two(1))], &[]))
+            .breaks(SharesFit);
+    }
+
+    #[test]
+    fn who_passes_one_that_waits_longer_is_found() {
+        let before = || stands(&[("A", Reader)], &[("W", Alone), ("R", Reader)]);
+        let passed = stands(&[("A", Reader), ("R", Reader)], &[("W", Alone)]);
+        tale().steps(JOIN, "R", before(), passed).breaks(LineOrder);
+        tale().steps(JOIN, "R", before(), before()).passes();
+    }
+
+    #[test]
+    fn a_head_that_is_left_waiting_is_found() {
+        let left = stands(&[("A", Reader)], &[("R", Reader)]);
+        tale()
+            .steps(Release, "B", stands(&[("A", Reader), ("B", Reader)], &[("R", Reader)]), left)
+            .breaks(NoLostWakeUp);
+        let free = stands(&[], &[("W", Alone)]);
+        tale()
+            .steps(Release, "B", stands(&[("B", Reader)], &[("W", Alone)]), free)
+            .breaks(NoLostWakeUp);
+        let full = || stands(&[("A", two(1))], &[("L", two(2))]);
+        tale().steps(JOIN, "L", full(), full()).passes();
+        let room = stands(&[("A", two(1))], &[("S", two(1))]);
+        tale().steps(JOIN, "S", stands(&[("A", two(1))], &[]), room).breaks(NoLostWakeUp);
+    }
+
+    #[test]
+    fn who_ends_or_makes_leases_of_others_is_found() {
+        let both = || stands(&[("A", Reader), ("B", Reader)], &[]);
+        let one = || stands(&[("A", Reader)], &[]);
+        tale().steps(Release, "C", both(), one()).breaks(ReleaseRemovesNothing);
+        tale().steps(Resize, "", both(), one()).breaks(ReleaseRemovesNothing);
+        tale().steps(Release, "B", both(), one()).passes();
+        tale().steps(Renew, "B", one(), both()).breaks(RenewalNeverResurrects);
+    }
+
+    #[test]
+    fn a_downgrade_with_a_gap_is_found() {
+        let before = || stands(&[("A", Alone)], &[("W", Alone)]);
+        let handed = stands(&[("W", Alone)], &[]);
+        tale().steps(Downgrade, "A", before(), handed).breaks(NoGap);
+        let shared = stands(&[("H", Reader)], &[("W", Alone)]);
+        tale().steps(Downgrade, "A", before(), shared).passes();
+    }
+}

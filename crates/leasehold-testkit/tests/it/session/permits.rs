@@ -1,0 +1,97 @@
+//! Permits: `Semaphore`, as clients see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use leasehold::ErrorKind;
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::{ms, play};
+
+/// However many ask, and whoever asks.
+#[test]
+fn no_more_tasks_are_inside_than_there_are_permits() {
+    play(0..3, async |scene| {
+        let clients = [scene.client().await, scene.calm_client().await];
+        let (inside, most) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+        let tasks: Vec<_> = (0..12)
+            .map(|number: usize| {
+                let weight = 1 + u32::from(number % 4 == 0);
+                let semaphore = clients[number % 2].semaphore("a", 3).weight(weight);
+                let (inside, most, host) =
+                    (Arc::clone(&inside), Arc::clone(&most), scene.host.clone());
+                scene.host.task(async move {
+                    let guard = semaphore.acquire().await.expect("in turn");
+                    let now = inside.fetch_add(weight, Ordering::SeqCst) + weight;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    host.advance(ms(20)).await;
+                    inside.fetch_sub(weight, Ordering::SeqCst);
+                    drop(guard);
+                })
+            })
+            .collect();
+        for task in tasks {
+            scene.host.within(ms(60_000), task).await.expect("everybody is served");
+        }
+        let seen = [&inside, &most].map(|count| count.load(Ordering::SeqCst));
+        assert_eq!(seen, [0, 3]);
+    });
+}
+
+/// The answer to the ask is lost, and asking again repairs that.
+#[test]
+fn a_lost_answer_takes_no_second_permit() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let first = other.semaphore("a", 2).acquire().await.expect("free");
+        scene.faults.next(Request::Acquire, Fault::LoseReply);
+        let guard = client.semaphore("a", 2).try_acquire().await.expect("asked twice");
+        assert!(guard.is_some());
+        assert!(other.semaphore("a", 2).try_acquire().await.expect("asked").is_none());
+        drop((first, guard));
+        scene.pass(ms(10)).await;
+        let all = other.semaphore("a", 2).weight(2).try_acquire().await.expect("asked");
+        assert!(all.is_some(), "every permit came back");
+    });
+}
+
+/// Its place and its grant go.
+#[test]
+fn a_waiter_that_gives_up_leaves_no_permit_behind() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let holder = other.semaphore("a", 1).acquire().await.expect("free");
+        let waiting = client.semaphore("a", 1);
+        let error = waiting.acquire_timeout(ms(100)).await.expect_err("taken");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+        drop(holder);
+        scene.pass(ms(10)).await;
+        assert!(other.semaphore("a", 1).try_acquire().await.expect("asked").is_some());
+    });
+}
+
+/// Whoever is wrong hears of it.
+#[test]
+fn another_number_of_permits_is_refused_until_it_is_changed() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let guard = client.semaphore("a", 1).acquire().await.expect("free");
+        let error = other.semaphore("a", 2).acquire().await.expect_err("another number");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some("a")));
+        assert!(error.to_string().contains("a semaphore of 1 permit"), "{error}");
+        let error = other.mutex("a").lock().await.expect_err("it is no lock");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(other.semaphore("a", 1).resize(2).await.expect("asked"), Some(1));
+        assert!(other.semaphore("a", 2).try_acquire().await.expect("asked").is_some());
+        assert!(guard.is_held());
+        for (semaphore, word) in [
+            (client.semaphore("b", 0), "0 permits"),
+            (client.semaphore("b", 2).weight(3), "3 of 2 permits"),
+            (client.semaphore("b", 2).weight(0), "0 of 2 permits"),
+        ] {
+            let error = semaphore.try_acquire().await.expect_err("impossible");
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    });
+}

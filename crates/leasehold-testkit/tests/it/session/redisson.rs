@@ -1,0 +1,123 @@
+//! What Redisson documents of `RReadWriteLock` and `RPermitExpirableSemaphore`, with the means of
+//! Leasehold.
+
+use leasehold::store::PermitsTaken;
+use leasehold::{ErrorKind, Release};
+
+use super::{ms, play};
+
+/// "Multiple `ReadLock` owners and only one `WriteLock` owner are allowed."
+#[test]
+fn several_read_locks_and_one_write_lock_are_held() {
+    play(0..2, async |scene| {
+        let clients = [scene.calm_client().await, scene.calm_client().await];
+        let locks = clients.each_ref().map(|client| client.rwlock("a"));
+        let readers = [locks[0].read().await, locks[1].read().await];
+        let readers = readers.map(|reader| reader.expect("shared"));
+        assert!(locks[0].try_write().await.expect("asked").is_none());
+        drop(readers);
+        scene.pass(ms(10)).await;
+        let writer = locks[1].try_write().await.expect("asked").expect("free");
+        assert!(locks[0].try_read().await.expect("asked").is_none());
+        assert!(locks[0].try_write().await.expect("asked").is_none());
+        assert_eq!(writer.release().await.expect("asked"), Release::Released);
+    });
+}
+
+/// `tryLock(waitTime)` of both locks.
+#[test]
+fn a_try_with_a_time_to_wait_ends_in_time_or_gets_the_lock() {
+    play(0..2, async |scene| {
+        let (client, other) = (scene.calm_client().await, scene.calm_client().await);
+        let writer = client.rwlock("a").write().await.expect("free");
+        let error = other.rwlock("a").read_timeout(ms(100)).await.expect_err("taken");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+        let lock = other.rwlock("a");
+        let reading = scene.host.task(async move { lock.read_timeout(ms(2_000)).await });
+        scene.pass(ms(50)).await;
+        drop(writer);
+        let reader = scene.host.within(ms(1_000), reading).await.expect("it ends");
+        let reader = reader.expect("it is its turn");
+        let error = client.rwlock("a").write_timeout(ms(100)).await.expect_err("taken");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+        drop(reader);
+    });
+}
+
+/// The watchdog: the lock of a crashed owner ends, and a living one is renewed. `leaseTime`: a lock
+/// that nobody renews ends by itself.
+#[test]
+fn a_read_lock_that_nobody_renews_ends_and_another_one_stays() {
+    play(0..2, async |scene| {
+        let (client, other) = (scene.client_of(ms(600)).await, scene.calm_client().await);
+        let _token = client.rwlock("a").read().await.expect("free").detach();
+        let living = client.rwlock("a").read().await.expect("shared");
+        scene.pass(ms(2_000)).await;
+        assert!(living.is_held());
+        assert_eq!(other.inspect("a").await.expect("asked").holders.len(), 1);
+        assert!(other.rwlock("a").try_write().await.expect("asked").is_none());
+        drop(living);
+        scene.pass(ms(10)).await;
+        assert!(other.rwlock("a").try_write().await.expect("asked").is_some());
+    });
+}
+
+/// `trySetPermits`, `acquire`, `release(permitId)`, `availablePermits`.
+#[test]
+fn permits_are_acquired_by_id_and_released_by_id() {
+    play(0..2, async |scene| {
+        let (client, other) = (scene.calm_client().await, scene.calm_client().await);
+        let semaphore = client.semaphore("a", 3);
+        let taken = async || {
+            let seen = other.inspect("a").await.expect("asked");
+            seen.permits.map(|permits: PermitsTaken| (permits.taken, permits.of))
+        };
+        let ids = [semaphore.acquire().await, semaphore.clone().weight(2).acquire().await];
+        let ids = ids.map(|permit| permit.expect("free").detach());
+        assert!(semaphore.try_acquire().await.expect("asked").is_none());
+        assert_eq!(taken().await, Some((3, 3)));
+        // Any process with the id may release it, and only once.
+        let lease = other.lease("a", ids[1].clone());
+        assert_eq!(lease.release().await.expect("asked"), Release::Released);
+        assert_eq!(lease.release().await.expect("asked"), Release::NotHeld);
+        assert_eq!(taken().await, Some((1, 3)));
+        let error = other.semaphore("a", 4).acquire().await.expect_err("set before");
+        assert_eq!(error.kind(), ErrorKind::Config);
+    });
+}
+
+/// `acquire(leaseTime)` and `updateLeaseTime`: each permit expires alone.
+#[test]
+fn a_permit_expires_after_its_lease_time_unless_that_is_updated() {
+    play(0..2, async |scene| {
+        let client = scene.calm_client().await;
+        let semaphore = client.semaphore("a", 2).ttl(ms(1_000));
+        let ids = [semaphore.acquire().await, semaphore.acquire().await];
+        let [first, second] = ids.map(|permit| permit.expect("free").detach());
+        scene.pass(ms(500)).await;
+        client.lease("a", second.clone()).renew(ms(3_000)).await.expect("it lives");
+        scene.pass(ms(600)).await;
+        let error = client.lease("a", first).renew(ms(3_000)).await.expect_err("it expired");
+        assert_eq!(error.kind(), ErrorKind::Lost);
+        let again = semaphore.try_acquire().await.expect("asked");
+        assert!(again.is_some(), "the permit of the first");
+        assert!(semaphore.try_acquire().await.expect("asked").is_none());
+        let lease = client.lease("a", second);
+        assert_eq!(lease.release().await.expect("asked"), Release::Released);
+    });
+}
+
+/// `addPermits`: waiters get the new ones.
+#[test]
+fn added_permits_go_to_those_that_wait() {
+    play(0..2, async |scene| {
+        let (client, other) = (scene.calm_client().await, scene.calm_client().await);
+        let guard = client.semaphore("a", 1).acquire().await.expect("free");
+        let semaphore = other.semaphore("a", 1);
+        let waiting = scene.host.task(async move { semaphore.acquire().await });
+        scene.pass(ms(50)).await;
+        assert_eq!(client.semaphore("a", 1).resize(2).await.expect("asked"), Some(1));
+        let second = scene.host.within(ms(1_000), waiting).await.expect("it is told");
+        assert!(second.expect("its permit").is_held() && guard.is_held());
+    });
+}

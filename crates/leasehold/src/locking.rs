@@ -1,0 +1,123 @@
+//! What every lock has: a name, settings, and a client that takes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::ttl::Ttl;
+use crate::guard::Guard;
+use crate::session::{Hold, Session, Spec, User, Wait};
+use crate::store::{Claim, Note};
+
+/// The name and the settings of a lock, and the client that takes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Locking {
+    user: Arc<User>,
+    name: Arc<str>,
+    /// The first call reports a bad name.
+    spec: Result<Arc<Spec>, Error>,
+    /// The first call also reports a bad ttl.
+    bad_ttl: Option<Error>,
+}
+
+impl Locking {
+    pub(crate) fn new(
+        user: Arc<User>,
+        name: Arc<str>,
+        key: Result<Key, Error>,
+        ttl: Ttl,
+        lock_delay: Duration,
+    ) -> Self {
+        let spec = key.map(|key| {
+            let unqueued = !user.session().can_queue();
+            Arc::new(Spec {
+                key,
+                ttl,
+                lock_delay,
+                why: None,
+                fencing: true,
+                claim: Claim::Exclusive,
+                keep_idle: Duration::ZERO,
+                strict_fifo: false,
+                unqueued,
+                bare: false,
+                coexist: false,
+            })
+        });
+        Self { user, name, spec, bad_ttl: None }
+    }
+
+    pub(crate) fn changed(mut self, change: impl FnOnce(&mut Spec)) -> Self {
+        if let Ok(spec) = &mut self.spec {
+            change(Arc::make_mut(spec));
+        }
+        self
+    }
+
+    pub(crate) fn ttl(mut self, ttl: Duration) -> Self {
+        match Ttl::new(ttl) {
+            Ok(ttl) => {
+                self.bad_ttl = None;
+                self.changed(|spec| spec.ttl = ttl)
+            }
+            Err(error) => {
+                self.bad_ttl = Some(error.about(&self.name));
+                self
+            }
+        }
+    }
+
+    pub(crate) fn why(self, text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        text.truncate(text.floor_char_boundary(Note::WHY_BYTES_MAX));
+        self.changed(|spec| spec.why = Some(text.into()))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.user.session()
+    }
+
+    /// The key, or why the name or the ttl cannot be used.
+    pub(crate) fn key(&self) -> Result<&Key, Error> {
+        self.spec().map(|spec| &spec.key)
+    }
+
+    pub(crate) async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        let hold = self.session().try_acquire(self.spec()?).await;
+        Ok(self.named(hold)?.map(|hold| self.guard(hold)))
+    }
+
+    pub(crate) async fn lock(&self) -> Result<Guard, Error> {
+        self.wait(Wait::ForEver).await
+    }
+
+    pub(crate) async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        self.wait(Wait::Until(self.session().now() + wait)).await
+    }
+
+    async fn wait(&self, wait: Wait) -> Result<Guard, Error> {
+        let hold = self.session().acquire(self.spec()?, wait).await;
+        self.named(hold).map(|hold| self.guard(hold))
+    }
+
+    /// The same result. An error is about the name as the user gave it.
+    pub(crate) fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| error.about(&self.name))
+    }
+
+    fn spec(&self) -> Result<&Arc<Spec>, Error> {
+        match (&self.spec, &self.bad_ttl) {
+            (Ok(spec), None) => Ok(spec),
+            (Err(error), _) | (_, Some(error)) => Err(error.clone()),
+        }
+    }
+
+    fn guard(&self, hold: Hold) -> Guard {
+        Guard::new(hold, Arc::clone(&self.name))
+    }
+}

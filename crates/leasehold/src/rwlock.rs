@@ -1,0 +1,238 @@
+//! A lock that readers share, and that a writer has alone.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crate::core::error::{Error, ErrorKind};
+use crate::guard::Guard;
+use crate::locking::Locking;
+
+/// A lock across processes and machines that many readers hold at a time, or one writer alone.
+///
+/// Like a [`Mutex`](crate::Mutex), it only describes a lock. Each reader and each writer has a lease
+/// of its own, which is renewed, released and lost alone. Its [`Guard`] is that of a mutex.
+///
+/// # Fairness
+///
+/// Clients are served first come, first served, readers and writers in one line. A reader that comes
+/// behind a waiting writer waits, even if other readers hold the lock. So a writer waits for the
+/// readers that came before it, and for no others. Readers that wait in a row get the lock together.
+///
+/// # Upgrades
+///
+/// A reader cannot become a writer, see [`upgrade`](Self::upgrade): two readers that both wanted that
+/// would wait for each other for ever. Release the read guard, call [`write`](Self::write), and check
+/// again what you have read. The other way works without a gap, see [`downgrade`](Self::downgrade). A
+/// task that holds a read guard and calls `write` waits for itself. So does one that calls `read` a
+/// second time, if a writer waits in between.
+///
+/// # Names
+///
+/// A writer is the exclusive owner of the name, as a [`Mutex`](crate::Mutex) of that name is: both
+/// exclude each other, and all readers. On Redis, libraries that lock the plain key with `SET NX`
+/// respect readers and writers too.
+///
+/// # Stores
+///
+/// Needs a store that promises [`shared`](crate::store::Capabilities::shared): `memory:`, `sqlite:`,
+/// and Redis or Valkey, also behind sentinels and in a cluster. Others answer
+/// [`Unsupported`](ErrorKind::Unsupported), as do strict servers, servers that must confirm copies,
+/// and several servers as one store.
+///
+/// # Examples
+///
+/// A cache that many programs read, and that one of them rebuilds:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let cache = client.rwlock("cache");
+///
+/// let (one, other) = (cache.read().await?, cache.read().await?);
+/// assert!(cache.try_write().await?.is_none(), "readers keep a writer out");
+/// let _released = (one.release().await?, other.release().await?);
+///
+/// let writer = cache.write().await?;
+/// // The cache is built anew here. From now on, others may read it too.
+/// let reader = cache.downgrade(writer).await?;
+/// assert!(reader.is_held());
+/// assert!(cache.try_read().await?.is_some());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is locked"]
+pub struct RwLock {
+    reading: Locking,
+    writing: Locking,
+}
+
+impl RwLock {
+    pub(crate) fn new(writing: Locking) -> Self {
+        let reading = writing.clone().changed(|spec| *spec = spec.shared());
+        Self { reading, writing }
+    }
+
+    fn changed(self, change: impl Fn(Locking) -> Locking) -> Self {
+        Self { reading: change(self.reading), writing: change(self.writing) }
+    }
+
+    /// Sets how long the store keeps the lock if this process dies. See
+    /// [`Mutex::ttl`](crate::Mutex::ttl).
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.changed(|locking| locking.ttl(ttl))
+    }
+
+    /// Adds a reason for people. See [`Mutex::why`](crate::Mutex::why).
+    pub fn why(self, text: impl Into<String>) -> Self {
+        let text = text.into();
+        self.changed(|locking| locking.why(text.clone()))
+    }
+
+    /// Sets whether grants to writers carry fencing tokens. Default: on. Readers have none.
+    pub fn fencing(self, on: bool) -> Self {
+        let writing = self.writing.changed(|spec| spec.fencing = on);
+        Self { writing, ..self }
+    }
+
+    /// Waits for the lock, to share it with other readers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](ErrorKind::Unsupported) on a
+    /// store that cannot share a lock, and [`Config`](ErrorKind::Config) if the name is in use as a
+    /// semaphore.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the line, and releases a grant that is under way.
+    pub async fn read(&self) -> Result<Guard, Error> {
+        self.reading.lock().await
+    }
+
+    /// As [`read`](Self::read), if no writer holds the lock or waits for it. Otherwise returns
+    /// `None` without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock) and [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases a grant that is under way.
+    pub async fn try_read(&self) -> Result<Option<Guard>, Error> {
+        self.reading.try_lock().await
+    }
+
+    /// As [`read`](Self::read), for at most `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock_timeout`](crate::Mutex::lock_timeout) and [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn read_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        self.reading.lock_timeout(wait).await
+    }
+
+    /// Waits for the lock, to have it alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn write(&self) -> Result<Guard, Error> {
+        self.writing.lock().await
+    }
+
+    /// As [`write`](Self::write), if nobody holds the lock or waits for it. Otherwise returns `None`
+    /// without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_read`](Self::try_read).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_read`](Self::try_read).
+    pub async fn try_write(&self) -> Result<Option<Guard>, Error> {
+        self.writing.try_lock().await
+    }
+
+    /// As [`write`](Self::write), for at most `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_timeout`](Self::read_timeout).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn write_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        self.writing.lock_timeout(wait).await
+    }
+
+    /// Refuses to make a reader a writer, and says why. Never waits. The guard stays as it is.
+    ///
+    /// Each of two readers that wait for the other to go would wait for ever. And a writer that came
+    /// in between may have changed what the reader has read. So release the reader, call
+    /// [`write`](Self::write), and read again.
+    ///
+    /// # Errors
+    ///
+    /// Always [`Config`](ErrorKind::Config).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// let cache = leasehold::Client::connect("memory:").await?.rwlock("cache");
+    /// let reader = cache.read().await?;
+    /// let error = cache.upgrade(&reader).unwrap_err();
+    /// assert!(error.to_string().contains("would wait for each other"));
+    /// assert!(reader.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn upgrade(&self, reader: &Guard) -> Result<Infallible, Error> {
+        let now = if reader.is_held() {
+            "the guard still has the lock as before"
+        } else {
+            "the guard has lost the lock"
+        };
+        let message = format!(
+            "a reader cannot become a writer, since two readers that both want that would wait for \
+             each other for ever; {now}; release it, call `write`, and read again"
+        );
+        self.writing.named(Err(Error::new(ErrorKind::Config, message)))
+    }
+
+    /// Makes a writer a reader, in one step: no other writer can come in between. Readers at the
+    /// front of the line get the lock too. The new guard has a token of its own and no fencing
+    /// token.
+    ///
+    /// # Errors
+    ///
+    /// - [`Config`](ErrorKind::Config) for a guard of another name. It is released.
+    /// - [`Lost`](ErrorKind::Lost) if the guard no longer holds the lock.
+    /// - Otherwise the error of the store if it gives no answer. Nothing is held then: the client
+    ///   releases the lock in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock.
+    pub async fn downgrade(&self, writer: Guard) -> Result<Guard, Error> {
+        let key = self.writing.key()?;
+        if !writer.is_of(key) {
+            let message = "this guard is of another lock, or shares its lock already; it was \
+                           released; pass a guard of `write`";
+            return self.writing.named(Err(Error::new(ErrorKind::Config, message)));
+        }
+        writer.downgrade().await
+    }
+}

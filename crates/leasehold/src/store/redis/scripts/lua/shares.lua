@@ -1,0 +1,248 @@
+-- shares.lua: the holders that share a key; shared by scripts that grant, renew or end leases.
+-- KEYS  lock, grant, line, places, shares
+-- ARGV  none of its own
+-- replies  none of its own
+
+-- What is taken, if one holder has the key alone; 's' if holders share it; a number of permits; nil
+-- if the key is free. As `Taken` in core/claim.rs.
+local ALONE = 'j'
+local OF, TAKEN = '\tof', '\ttaken'
+-- Numbers of permits are below, and ends of leases above.
+local SCORE_MIN = '(1000000'
+local BURIED_MAX = 1000
+
+-- Whether a value of the lock says that holders share it.
+local function is_mark(holder)
+  return holder == SHARED or holder == PERMITS
+end
+
+-- The claim of an ask or a place: nil for the whole key, 's', or a number of permits.
+local function claim_of(stance)
+  if stance == 's' then
+    return 's'
+  end
+  return tonumber(string.match(stance, '^p(%d+)$'))
+end
+
+-- Opens the shares for this step. One function, as `open_line`.
+local function open_shares(holder)
+  local now_ms = math.floor(now_us() / 1000)
+  local shares = {}
+
+  -- What is known of a holder.
+  local function details_of(owner)
+    local want, first, count, since, why = string.match(
+      call('HGET', GRANT, '+' .. owner) or '',
+      '^(%d+)|(%d+)|(%d+)|(%d*)|(.*)$'
+    )
+    return {
+      want = tonumber(want) or 0,
+      first = tonumber(first) or 0,
+      count = tonumber(count) or 0,
+      since = since or '',
+      why = why or '',
+    }
+  end
+
+  local function note(owner, details)
+    local is_more = details.want > 0 or details.count > 0 or details.why ~= ''
+    if is_more then
+      local words =
+        { details.want, whole(details.first), details.count, details.since, details.why }
+      call('HSET', GRANT, '+' .. owner, table.concat(words, '|'))
+    end
+  end
+
+  -- How many permits there are; nil if nobody has said so lately.
+  function shares.limit()
+    return tonumber(call('ZSCORE', SHARES, OF) or nil)
+  end
+
+  local function add_taken(change)
+    local taken = tonumber(call('ZSCORE', SHARES, TAKEN) or 0) + change
+    call('ZADD', SHARES, whole(math.max(taken, 0)), TAKEN)
+  end
+
+  local function forget(owners)
+    local want = 0
+    for _, owner in ipairs(owners) do
+      want = want + details_of(owner).want
+      call('HDEL', GRANT, '+' .. owner)
+    end
+    call('ZREM', SHARES, unpack(owners))
+    if want > 0 then
+      add_taken(-want)
+    end
+  end
+
+  -- Forgets holders whose lease has ended.
+  local function bury()
+    local past = '(' .. whole(now_ms)
+    local dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, past, 'LIMIT', 0, BURIED_MAX)
+    if #dead > 0 then
+      forget(dead)
+    end
+  end
+
+  local function is_any()
+    return call('ZCOUNT', SHARES, whole(now_ms), '+inf') > 0
+  end
+
+  -- Lets the lock last as long as the last of the leases, and the companions too.
+  local function seal(is_semaphore)
+    local last = call('ZRANGE', SHARES, '-1', '-1', 'WITHSCORES')
+    local left = math.max(tonumber(last[2] or 0) - now_ms, 1)
+    call('SET', LOCK, is_semaphore and PERMITS or SHARED, 'PX', whole(left))
+    expire(GRANT, whole(math.max(call('PTTL', GRANT), left)))
+    expire(SHARES, whole(math.max(call('PTTL', SHARES), left, is_semaphore and FENCE_IDLE_MS or 0)))
+  end
+
+  -- What the living holders have.
+  function shares.taken()
+    if holder and not is_mark(holder) then
+      return ALONE
+    end
+    if not holder then
+      return nil
+    end
+    bury()
+    if not is_any() then
+      return nil
+    end
+    if holder == PERMITS then
+      return tonumber(call('ZSCORE', SHARES, TAKEN) or 0)
+    end
+    return 's'
+  end
+
+  -- What the key is used as: nil if nobody uses it, 0 as a lock, or the number of permits.
+  function shares.usage()
+    if holder == PERMITS then
+      return shares.limit() or 0
+    end
+    if holder then
+      return 0
+    end
+    local head = call('ZRANGE', LINE, '0', '0')[1]
+    local stance = head and string.match(call('HGET', PLACES, head) or '', '^([^|]+)|')
+    if not stance then
+      return nil
+    end
+    return string.match(stance, '^p') and shares.limit() or 0
+  end
+
+  -- Whether there is room for a claim. As `Taken::admits`.
+  function shares.admits(taken, claim)
+    -- Their number may have been lowered below what is wanted.
+    if type(claim) == 'number' and (taken == nil or tonumber(taken)) then
+      return (taken or 0) + claim <= (shares.limit() or 0)
+    end
+    return taken == nil or (taken == 's' and claim == 's')
+  end
+
+  -- Whether an owner shares the key.
+  function shares.has(owner)
+    local ends = is_mark(holder) and tonumber(call('ZSCORE', SHARES, owner) or 0) or 0
+    return ends >= now_ms
+  end
+
+  -- How long it takes until the first of the leases ends.
+  function shares.left()
+    local first = call('ZRANGEBYSCORE', SHARES, whole(now_ms), '+inf', 'LIMIT', 0, 1)[1]
+    return first and math.max(tonumber(call('ZSCORE', SHARES, first)) - now_ms, 1) or -1
+  end
+
+  -- Sets how many permits there are.
+  function shares.limit_to(of)
+    call('ZADD', SHARES, whole(of), OF)
+    expire(SHARES, whole(math.max(call('PTTL', SHARES), FENCE_IDLE_MS)))
+  end
+
+  -- Adds a holder. Call `taken` before.
+  function shares.grant(owner, claim, ttl_ms, first, count, why)
+    local is_semaphore = type(claim) == 'number'
+    if not holder then
+      -- All that is left of earlier holders.
+      local limit = shares.limit()
+      call('DEL', GRANT, SHARES)
+      if limit then
+        shares.limit_to(limit)
+      end
+    end
+    local want = is_semaphore and claim or 0
+    local since = (want > 0 or count > 0 or why ~= '') and whole(now_us()) or ''
+    note(owner, { want = want, first = first, count = count, since = since, why = why })
+    call('ZADD', SHARES, whole(now_ms + ttl_ms), owner)
+    if is_semaphore then
+      add_taken(want)
+    end
+    seal(is_semaphore)
+    holder = is_semaphore and PERMITS or SHARED
+  end
+
+  -- Restarts the time to live of a holder, and never shortens it. Returns its fencing tokens.
+  function shares.lift(owner, ttl_ms)
+    local ends = math.max(tonumber(call('ZSCORE', SHARES, owner)), now_ms + ttl_ms)
+    call('ZADD', SHARES, whole(ends), owner)
+    seal(holder == PERMITS)
+    local details = details_of(owner)
+    return details.first, details.count
+  end
+
+  -- Notes the new fencing tokens of a holder.
+  function shares.note_block(owner, first, count)
+    local details = details_of(owner)
+    details.first, details.count = first, count
+    note(owner, details)
+  end
+
+  -- Ends the lease of a holder.
+  function shares.leave(owner)
+    forget({ owner })
+    bury()
+    if is_any() then
+      seal(holder == PERMITS)
+    else
+      call('DEL', LOCK, GRANT)
+      if holder == SHARED and not shares.limit() then
+        call('DEL', SHARES)
+      end
+      holder = nil
+    end
+  end
+
+  -- The key is free, or one holder has it alone from now on.
+  function shares.hold_alone(owner)
+    holder = owner
+  end
+
+  -- How many permits the living holders have, for `inspect`.
+  function shares.count()
+    local taken = tonumber(call('ZSCORE', SHARES, TAKEN) or 0)
+    local past = '(' .. whole(now_ms)
+    local dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, past, 'LIMIT', 0, BURIED_MAX)
+    for _, owner in ipairs(dead) do
+      taken = taken - details_of(owner).want
+    end
+    return taken
+  end
+
+  -- The holders, each as owner, time left, and details, for `inspect`.
+  function shares.list(most)
+    local all = {}
+    local owners = call('ZRANGEBYSCORE', SHARES, whole(now_ms), '+inf', 'LIMIT', 0, most)
+    for _, owner in ipairs(owners) do
+      local details = details_of(owner)
+      all[#all + 1] = owner
+      all[#all + 1] = tonumber(call('ZSCORE', SHARES, owner)) - now_ms
+      all[#all + 1] = whole(details.first)
+      all[#all + 1] = details.count
+      all[#all + 1] = details.since
+      all[#all + 1] = details.why
+      all[#all + 1] = details.want
+    end
+    return all
+  end
+
+  return shares
+end
