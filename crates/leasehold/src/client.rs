@@ -12,6 +12,7 @@ use crate::election::Election;
 use crate::host::{Host, SystemHost};
 use crate::identity::Identity;
 use crate::lease::Lease;
+use crate::listing::Listing;
 use crate::locking::Locking;
 use crate::mutex::Mutex;
 use crate::rwlock::RwLock;
@@ -69,50 +70,6 @@ pub struct Shutdown {
     pub released: usize,
     /// How many leases end by their ttl: a guard still holds them, or their release got no answer.
     pub left_to_expire: usize,
-}
-
-/// The names that [`Client::list`] found.
-///
-/// # Examples
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), leasehold::Error> {
-/// let client = leasehold::Client::connect("memory:").await?;
-/// let _guard = client.mutex("job:7").lock().await?;
-/// let found = client.list("job:*").await?;
-/// assert_eq!(found.names()[0].as_str(), "job:7");
-/// assert!(found.stopped().is_none(), "the list is complete");
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Listing {
-    names: Vec<Key>,
-    stopped: Option<Stopped>,
-}
-
-impl Listing {
-    /// The names, in order.
-    #[must_use]
-    pub fn names(&self) -> &[Key] {
-        &self.names
-    }
-
-    /// Why names may be missing, as text for people. `None` if the list is complete.
-    #[must_use]
-    pub const fn stopped(&self) -> Option<Stopped> {
-        self.stopped
-    }
-}
-
-impl IntoIterator for Listing {
-    type Item = Key;
-    type IntoIter = std::vec::IntoIter<Key>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.names.into_iter()
-    }
 }
 
 impl Client {
@@ -239,14 +196,14 @@ impl Client {
                 }
                 if names.len() == Self::LISTED_MAX {
                     stopped = Some(Stopped::Names(Self::LISTED_MAX));
-                    return Ok(Listing { names, stopped });
+                    return Ok(Listing::new(names, stopped));
                 }
                 // A client without the namespace may hold a key that is no valid name in it.
                 names.extend(Key::new(name));
             }
             cursor = page.next;
             if cursor.is_none() {
-                return Ok(Listing { names, stopped });
+                return Ok(Listing::new(names, stopped));
             }
         }
     }

@@ -129,6 +129,7 @@ mod election;
 mod guard;
 mod identity;
 mod lease;
+mod listing;
 mod locking;
 mod mutex;
 mod process;
@@ -136,13 +137,14 @@ mod rwlock;
 mod semaphore;
 mod session;
 
-pub use client::{Client, ClientBuilder, Listing, Shutdown};
+pub use client::{Client, ClientBuilder, Shutdown};
 #[doc(inline)]
 pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use guard::{Guard, Release};
 pub use identity::Identity;
 pub use lease::Lease;
+pub use listing::Listing;
 pub use mutex::Mutex;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;

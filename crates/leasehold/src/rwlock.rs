@@ -9,22 +9,23 @@ use crate::locking::Locking;
 
 /// A lock across processes and machines that many readers hold at a time, or one writer alone.
 ///
-/// Like a [`Mutex`](crate::Mutex), it only describes a lock. Each reader and each writer has a lease
-/// of its own, which is renewed, released and lost alone. Its [`Guard`] is that of a mutex.
+/// Like a [`Mutex`](crate::Mutex), it only describes a lock. Each reader and each writer has a
+/// lease of its own, which is renewed, released and lost alone. Its [`Guard`] is that of a mutex.
 ///
 /// # Fairness
 ///
-/// Clients are served first come, first served, readers and writers in one line. A reader that comes
-/// behind a waiting writer waits, even if other readers hold the lock. So a writer waits for the
-/// readers that came before it, and for no others. Readers that wait in a row get the lock together.
+/// Clients are served first come, first served, readers and writers in one line. A reader that
+/// comes behind a waiting writer waits, even if other readers hold the lock. So a writer waits for
+/// the readers that came before it, and for no others. Readers that wait in a row get the lock
+/// together.
 ///
 /// # Upgrades
 ///
-/// A reader cannot become a writer, see [`upgrade`](Self::upgrade): two readers that both wanted that
-/// would wait for each other for ever. Release the read guard, call [`write`](Self::write), and check
-/// again what you have read. The other way works without a gap, see [`downgrade`](Self::downgrade). A
-/// task that holds a read guard and calls `write` waits for itself. So does one that calls `read` a
-/// second time, if a writer waits in between.
+/// A reader cannot become a writer, see [`upgrade`](Self::upgrade): two readers that both wanted
+/// that would wait for each other for ever. Release the read guard, call [`write`](Self::write),
+/// and check again what you have read. The other way works without a gap, see
+/// [`downgrade`](Self::downgrade). A task that holds a read guard and calls `write` waits for
+/// itself. So does one that calls `read` a second time, if a writer waits in between.
 ///
 /// # Names
 ///
@@ -34,8 +35,8 @@ use crate::locking::Locking;
 ///
 /// # Stores
 ///
-/// Needs a store that promises [`shared`](crate::store::Capabilities::shared): `memory:`, `sqlite:`,
-/// and Redis or Valkey, also behind sentinels and in a cluster. Others answer
+/// Needs a store that promises [`shared`](crate::store::Capabilities::shared): `memory:`,
+/// `sqlite:`, and Redis or Valkey, also behind sentinels and in a cluster. Others answer
 /// [`Unsupported`](ErrorKind::Unsupported), as do strict servers, servers that must confirm copies,
 /// and several servers as one store.
 ///
@@ -150,8 +151,8 @@ impl RwLock {
         self.writing.lock().await
     }
 
-    /// As [`write`](Self::write), if nobody holds the lock or waits for it. Otherwise returns `None`
-    /// without waiting.
+    /// As [`write`](Self::write), if nobody holds the lock or waits for it. Otherwise returns
+    /// `None` without waiting.
     ///
     /// # Errors
     ///
@@ -179,8 +180,8 @@ impl RwLock {
 
     /// Refuses to make a reader a writer, and says why. Never waits. The guard stays as it is.
     ///
-    /// Each of two readers that wait for the other to go would wait for ever. And a writer that came
-    /// in between may have changed what the reader has read. So release the reader, call
+    /// Each of two readers that wait for the other to go would wait for ever. And a writer that
+    /// came in between may have changed what the reader has read. So release the reader, call
     /// [`write`](Self::write), and read again.
     ///
     /// # Errors

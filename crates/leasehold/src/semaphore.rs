@@ -16,19 +16,19 @@ use crate::store::{Claim, Store as _};
 /// # Number of permits
 ///
 /// The first user of a name sets how many permits there are. The store remembers the number for 10
-/// minutes after the last use. Another number is refused with [`Config`](crate::ErrorKind::Config), and the
-/// message shows both. [`resize`](Self::resize) changes it. A name is a semaphore or a lock, and not
-/// both at a time.
+/// minutes after the last use. Another number is refused with [`Config`](crate::ErrorKind::Config),
+/// and the message shows both. [`resize`](Self::resize) changes it. A name is a semaphore or a
+/// lock, and not both at a time.
 ///
 /// # Fairness
 ///
-/// First come, first served. A task that wants many permits waits until so many are free, and nobody
-/// passes it meanwhile. So small wishes do not starve a large one.
+/// First come, first served. A task that wants many permits waits until so many are free, and
+/// nobody passes it meanwhile. So small wishes do not starve a large one.
 ///
 /// # Stores
 ///
-/// Needs a store that promises [`permits`](crate::store::Capabilities::permits): `memory:`, `sqlite:`,
-/// and Redis or Valkey, also behind sentinels and in a cluster. Others answer
+/// Needs a store that promises [`permits`](crate::store::Capabilities::permits): `memory:`,
+/// `sqlite:`, and Redis or Valkey, also behind sentinels and in a cluster. Others answer
 /// [`Unsupported`](crate::ErrorKind::Unsupported), as for [`RwLock`](crate::RwLock).
 ///
 /// # Examples
@@ -92,9 +92,9 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](crate::ErrorKind::Unsupported) on a
-    /// store without permits, and [`Config`](crate::ErrorKind::Config) if others use the name with another
-    /// number of permits, or as a lock.
+    /// As [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](crate::ErrorKind::Unsupported)
+    /// on a store without permits, and [`Config`](crate::ErrorKind::Config) if others use the name
+    /// with another number of permits, or as a lock.
     ///
     /// # Cancel safety
     ///
@@ -138,8 +138,8 @@ impl Semaphore {
     ///
     /// [`Config`](crate::ErrorKind::Config) for zero permits, more than
     /// [`PERMITS_MAX`](crate::store::PERMITS_MAX), or a name in use as a lock.
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without permits. Otherwise the error of
-    /// the store if it gives no answer.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without permits. Otherwise the
+    /// error of the store if it gives no answer.
     ///
     /// # Cancel safety
     ///

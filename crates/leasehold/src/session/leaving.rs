@@ -2,8 +2,8 @@
 //! another client waits, and otherwise to let this client have it again. Or it was told to let this
 //! client share the key from now on.
 //!
-//! The old lease ends in any case: its token may not be used again. If this client gets a new lease,
-//! that has a new token.
+//! The old lease ends in any case: its token may not be used again. If this client gets a new
+//! lease, that has a new token.
 
 use std::sync::Arc;
 

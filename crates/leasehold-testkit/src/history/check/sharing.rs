@@ -1,8 +1,8 @@
 //! Holders that share a key: readers, and owners of permits.
 //!
 //! Histories of worlds with them have no [`What::Served`], which knows one owner. Instead, the
-//! server tells who held and waited before and after each request ([`What::Stood`]). So these checks
-//! replace those that read `Served`.
+//! server tells who held and waited before and after each request ([`What::Stood`]). So these
+//! checks replace those that read `Served`.
 
 use std::collections::BTreeSet;
 
@@ -143,7 +143,7 @@ pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
 pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::NoLostWakeUp, |step| {
         let after = step.after;
-        let Some((_, share)) = after.line.first() else { return None };
+        let (_, share) = after.line.first()?;
         // Who is granted its own lease again changes nothing for others.
         let again =
             matches!(step.request, Request::Ask { .. }) && Step::holds(step.before, step.token);

@@ -16,7 +16,8 @@ const MARKS: [&[u8]; 2] = [b":lh:shared", b":lh:permits"];
 const OF: &[u8] = b"\tof";
 const TAKEN: &[u8] = b"\ttaken";
 
-/// The keys of a lock, in the order of every script: lock, fence, grant, line, ends, places, shares.
+/// The keys of a lock, in the order of every script: lock, fence, grant, line, ends, places,
+/// shares.
 #[derive(Clone, Debug)]
 pub(super) struct Keys(Vec<Vec<u8>>);
 

@@ -23,6 +23,7 @@ mod records;
 mod scripts;
 mod sentinel;
 mod servers;
+mod shared;
 mod sockets;
 pub(crate) mod switch;
 pub(crate) mod terms;
@@ -33,7 +34,7 @@ mod wire;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -53,11 +54,11 @@ use self::scripts::native;
 use self::scripts::reply::{self, Set};
 use self::scripts::scripted::{Scripted, Step};
 use self::servers::Servers;
-use self::terms::copies::{Reply, Shortfall, Spent};
-use self::terms::{no_line, quarantine};
+use self::terms::copies::{Reply, Spent};
+use self::terms::no_line;
 use super::{
     Acquired, Afterwards, Ask, BoxAnswer, Browse, Capabilities, Claim, Hint, HintSink, LeaseId,
-    Line, OnRelease, Quarantine, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
+    Line, OnRelease, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store, Why,
     impossible_claim, unsupported_claim,
 };
 use crate::core::error::Error;
@@ -213,72 +214,6 @@ impl RedisStore {
                 None => reply::acquired(&key, Claim::Plain, &value)?.answer,
             };
             shared.confirmed(answer, confirmed, lease, limit).await
-        }
-    }
-}
-
-impl Shared {
-    /// The terms as far as they are known.
-    fn terms(&self) -> Terms {
-        self.access.terms()
-    }
-
-    /// Refuses to work in a forked copy of the process, and names that a cluster cannot keep.
-    fn check_here(&self, key: &Key) -> Result<(), Error> {
-        self.process.check().map_err(|error| error.with_name(key.as_str()))?;
-        self.servers.check(key)
-    }
-
-    /// Looks whether the server is quarantined. Only a strict server can be.
-    fn quarantine(
-        self: &Arc<Self>,
-    ) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
-        let shared = Arc::clone(self);
-        let look = move || {
-            let strict = shared.terms().strict.strict();
-            strict.map(|strict| quarantine::look(strict, shared.servers.asks()))
-        };
-        let looking = look();
-        async move {
-            // The first connection may have found out meanwhile that the database is strict.
-            match looking.or_else(look) {
-                Some(looking) => looking.await,
-                None => Ok(None),
-            }
-        }
-    }
-
-    /// Returns the answer. A grant without enough copies is released, and is a refusal.
-    async fn confirmed(
-        &self,
-        answer: Acquired,
-        confirmed: Result<(), Shortfall>,
-        lease: LeaseId,
-        limit: Duration,
-    ) -> Result<Acquired, Error> {
-        let (Acquired::Granted { .. }, Err(shortfall)) = (&answer, confirmed) else {
-            return Ok(answer);
-        };
-        let key = lease.key.clone();
-        self.spent.add(key.clone(), lease.owner.clone());
-        let release = Scripted::new(Step::Release(lease, OnRelease::Free)).on(&self.access.terms);
-        let released = self.servers.asks().submit(limit, release).await;
-        match released.and_then(|answer| reply::released(&key, &answer)) {
-            Ok(_) => {
-                let error = shortfall.granted().with_name(key.as_str());
-                Ok(Refusal::too_few_copies(error).into())
-            }
-            Err(cause) => Err(shortfall.left_behind(cause).with_name(key.as_str())),
-        }
-    }
-
-    /// Logs once that this user may not publish, so that waiters are not woken.
-    fn notice_muteness(&self, mute: bool) {
-        if mute && !self.told_of_mute.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                server = self.label,
-                "no right to publish; clients that wait for this client's locks must poll"
-            );
         }
     }
 }

@@ -130,7 +130,7 @@ if is_alone then
 end
 
 local denied, handed = 0, 0
-while true do
+for _ = 0, RUN_MAX do
   local taken = shares.taken()
   local head, place = line.front()
   local is_head = place and place.owner == owner

@@ -7,7 +7,8 @@
 --   holders: owner token, ttl_left_ms, first, count, since_us, why and number of permits (0: a
 --   share of the lock) of each that shares the key
 --   of, taken: how many permits there are, or 0 if the key is no semaphore, and how many are taken
---   waiting: the number of all waiters; waiters: owner token, since_us (text) and stance of each, in
+--   waiting: the number of all waiters; waiters: owner token, since_us (text) and stance of each,
+-- in
 --   order
 local SHOWN_MAX = tonumber(ARGV[1])
 local PAGE = 100

@@ -183,7 +183,7 @@ local function open_line(shares)
   -- one step, tells the next of them to ask. Returns how many got it, and 1 if a hint is forbidden.
   function line.run(taken)
     local handed, denied = 0, 0
-    while true do
+    for _ = 0, RUN_MAX do
       local head, place = line.front()
       local is_due = place and head ~= 'w' and shares.admits(taken, place.claim)
       if not is_due or (place.reserve > 0 and is_at_its_end()) then
