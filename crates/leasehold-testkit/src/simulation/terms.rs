@@ -71,7 +71,10 @@ impl Terms {
             Share::Alone => AnyLock::Alone(self.mutex(client, name)),
             Share::Reader => {
                 let lock = client.rwlock(name).ttl(self.ttl);
-                AnyLock::Reading(self.why.map_or_else(|| lock.clone(), |why| lock.why(why)))
+                AnyLock::Reading(match self.why {
+                    Some(why) => lock.why(why),
+                    None => lock,
+                })
             }
             Share::Permits { want, of } => AnyLock::Permits(self.semaphore(client, name, want, of)),
         }
@@ -80,7 +83,10 @@ impl Terms {
     fn semaphore(&self, client: &Client, name: &str, want: u32, of: u32) -> Semaphore {
         let semaphore = client.semaphore(name, of).weight(want).ttl(self.ttl);
         let semaphore = semaphore.fencing(self.is_fenced);
-        self.why.map_or_else(|| semaphore.clone(), |why| semaphore.why(why))
+        match self.why {
+            Some(why) => semaphore.why(why),
+            None => semaphore,
+        }
     }
 
     fn mutex(&self, client: &Client, name: &str) -> Mutex {

@@ -16,7 +16,7 @@ fn no_more_tasks_are_inside_than_there_are_permits() {
         let (inside, most) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
         let tasks: Vec<_> = (0..12)
             .map(|number: usize| {
-                let weight = 1 + u32::from(number % 4 == 0);
+                let weight = 1 + u32::from(number.is_multiple_of(4));
                 let semaphore = clients[number % 2].semaphore("a", 3).weight(weight);
                 let (inside, most, host) =
                     (Arc::clone(&inside), Arc::clone(&most), scene.host.clone());
