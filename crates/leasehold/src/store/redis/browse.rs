@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 
 use super::codec::command::{Command, Value};
 use super::scripts::reply;
-use super::scripts::scripted::{Scripted, Step};
+use super::scripts::scripted::Scripted;
+use super::scripts::step::Step;
 use super::wire::Plain;
 use super::{LIMIT, RedisStore, Shared, keys};
 use crate::core::error::{Error, ErrorKind};

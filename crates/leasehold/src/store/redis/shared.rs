@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::Shared;
 use super::scripts::reply;
-use super::scripts::scripted::{Scripted, Step};
+use super::scripts::scripted::Scripted;
+use super::scripts::step::Step;
 use super::terms::copies::Shortfall;
 use super::terms::{Terms, quarantine};
 use crate::core::error::Error;

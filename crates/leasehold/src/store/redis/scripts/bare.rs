@@ -8,21 +8,11 @@
 //! | release | a command that compares and deletes, else a script | that command |
 //!
 //! A renewal prefers the script, because a server out of memory refuses every `SET`.
-//!
-//! [`Abilities`] are the state of a server, on one connection:
-//!
-//! | the server says | it means | from then on |
-//! |---|---|---|
-//! | the answer of a script | scripts are allowed | locks are acquired by a command |
-//! | that a script is refused | scripts are refused | only commands do the steps |
-//! | that it does not know `SET` with `NX` and `GET` | it is older than Redis 7.0 | scripts acquire |
-//! | that a probe found no key | it has this command | the command releases |
-//! | that it knows neither probe | it has no such command | scripts release |
-//! | that it does not know the command any more | - | it is probed again |
 
+use super::abilities::{Native, Scripts};
 use super::call::{millis, set};
 use super::native::{self, CompareAndDelete, Found};
-use super::scripted::Step;
+use super::step::Step;
 use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
@@ -30,57 +20,8 @@ use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::wire::known::Known;
 use crate::store::{Claim, OnRelease, Renewal};
 
-/// What a server does for locks without companion keys, as far as it is known.
-#[derive(Default)]
-pub(in crate::store::redis) struct Abilities {
-    scripts: Scripts,
-    /// Whether the server lacks `SET` with both `NX` and `GET`.
-    lacks_set: bool,
-    native: Native,
-}
-
-/// Whether the server runs scripts for this user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Scripts {
-    /// A command could take a lock that nobody can release, unless there is one for that too.
-    #[default]
-    Untried,
-    Allowed,
-    Refused,
-}
-
-/// Whether a command releases a lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Native {
-    #[default]
-    Unasked,
-    Asked,
-    Answered(Found),
-}
-
-impl Abilities {
-    /// The server ran a script.
-    pub(super) const fn allows_scripts(&mut self) {
-        self.scripts = Scripts::Allowed;
-    }
-
-    fn native(&self) -> Option<CompareAndDelete> {
-        match self.native {
-            Native::Answered(Found::Command(native)) => Some(native),
-            _ => None,
-        }
-    }
-
-    fn was_probed(&mut self, found: Found) {
-        self.native = match (found, self.native) {
-            (Found::Unknown, Native::Answered(before)) => Native::Answered(before),
-            (Found::Unknown, Native::Unasked | Native::Asked) => Native::Unasked,
-            (found, _) => Native::Answered(found),
-        };
-    }
-}
-
-/// What a step remembers of its earlier tries. The server's side is in [`Abilities`].
+/// What a step remembers of its earlier tries. The server's side is in
+/// [`Abilities`](super::abilities::Abilities).
 #[derive(Default)]
 pub(super) struct Bare {
     /// Whether the lock is one without companion keys, and commands may do the step.

@@ -12,13 +12,15 @@
 //! | inspect | `INSPECT` | the same |
 //! | list: whether a key is in use | `LIVING` | the same |
 
-pub(super) mod bare;
+pub(super) mod abilities;
+mod bare;
 pub(super) mod call;
 pub(super) mod native;
 pub(super) mod reasons;
 pub(super) mod reply;
 pub(super) mod scripted;
 mod sha1;
+pub(super) mod step;
 
 use self::sha1::sha1_hex;
 use super::codec::command::Command;

@@ -3,9 +3,8 @@
 use super::bare::Bare;
 use super::call::Call;
 use super::reply;
+use super::step::Step;
 use crate::core::error::Error;
-use crate::core::key::Key;
-use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::keys::slot;
@@ -13,83 +12,11 @@ use crate::store::redis::terms::copies::Confirmation;
 use crate::store::redis::terms::{Copies, Terms, no_line};
 use crate::store::redis::wire::known::{Known, Strictly};
 use crate::store::redis::wire::{Request, Retry};
-use crate::store::{Ask, Claim, LeaseId, Line, OnRelease, Renewal, unsupported_claim};
+use crate::store::{Claim, Line, unsupported_claim};
 
 /// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
 /// may change.
 const TRIES_MAX: u32 = 3;
-
-/// One step at one lock, kept until it is answered.
-pub(in crate::store::redis) enum Step {
-    Acquire(Ask),
-    Renew(Renewal),
-    Release(LeaseId, OnRelease),
-    Evict { key: Key, seen: Vec<u8> },
-    Resize { key: Key, of: u32 },
-    Inspect(Key),
-    Living(Key),
-}
-
-impl Step {
-    fn call<'a>(
-        &'a self,
-        cold: bool,
-        strictly: Option<&'a Strictly>,
-        wakes: bool,
-        tag: Option<u32>,
-    ) -> Call<'a> {
-        match self {
-            Self::Acquire(ask) => Call::Acquire { ask, cold, strictly, tag },
-            Self::Renew(renewal) => Call::Renew { renewal, cold },
-            Self::Release(lease, on_release) => Call::Release { lease, on_release, cold, wakes },
-            Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
-            Self::Resize { key, of } => Call::Resize { key, of: *of },
-            Self::Inspect(key) => Call::Inspect { key },
-            Self::Living(key) => Call::Living { key },
-        }
-    }
-
-    pub(super) fn key(&self) -> &Key {
-        self.call(false, None, false, None).key()
-    }
-
-    /// The ttl of the lease that the step may grant.
-    fn grants(&self) -> Option<Ttl> {
-        match self {
-            Self::Acquire(ask) => Some(ask.ttl),
-            Self::Renew(renewal) => Some(renewal.ttl),
-            Self::Release(
-                _,
-                OnRelease::KeepIfAlone { ttl, .. } | OnRelease::Downgrade { ttl, .. },
-            ) => Some(*ttl),
-            Self::Release(_, OnRelease::Free | OnRelease::FreeAndWake)
-            | Self::Evict { .. }
-            | Self::Resize { .. }
-            | Self::Inspect(_)
-            | Self::Living(_) => None,
-        }
-    }
-
-    /// The key, if the step reserves fencing tokens for this client. Evictions and hand-overs raise
-    /// the counter to the clock in any case.
-    fn counted(&self) -> Option<&Key> {
-        match self {
-            Self::Acquire(ask) => (ask.reserve > 0).then_some(&ask.key),
-            Self::Renew(renewal) => (renewal.reserve > 0).then_some(&renewal.lease.key),
-            Self::Release(lease, OnRelease::KeepIfAlone { reserve, .. }) => {
-                (*reserve > 0).then_some(&lease.key)
-            }
-            Self::Release(
-                _,
-                OnRelease::Free | OnRelease::FreeAndWake | OnRelease::Downgrade { .. },
-            )
-            | Self::Evict { .. }
-            | Self::Resize { .. }
-            | Self::Inspect(_)
-            | Self::Living(_) => None,
-        }
-    }
-}
 
 /// Calls a script by its hash if the server has it, otherwise in full. Commands do the steps at a
 /// lock without companion keys if the server has them.
@@ -250,10 +177,12 @@ impl Request for Scripted {
 mod tests {
     use super::*;
     use crate::core::error::ErrorKind;
+    use crate::core::key::Key;
     use crate::core::token::{ClientId, OwnerToken};
-    use crate::store::Claim;
+    use crate::core::ttl::Ttl;
     use crate::store::redis::terms::Strict;
     use crate::store::redis::wire::known::ServerProcess;
+    use crate::store::{Ask, Claim, LeaseId, OnRelease, Renewal};
 
     fn plain() -> Box<Scripted> {
         let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));

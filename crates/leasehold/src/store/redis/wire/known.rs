@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::core::key::Key;
 use crate::store::redis::scripts::Script;
-use crate::store::redis::scripts::bare::Abilities;
+use crate::store::redis::scripts::abilities::Abilities;
 use crate::store::redis::terms::Strict;
 
 /// How many warm keys are remembered. Beyond that, all are forgotten. The next grant of each key

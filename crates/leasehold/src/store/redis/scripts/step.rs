@@ -1,0 +1,79 @@
+//! The steps at a lock, and the scripts that do them.
+
+use super::call::Call;
+use crate::core::key::Key;
+use crate::core::ttl::Ttl;
+use crate::store::redis::wire::known::Strictly;
+use crate::store::{Ask, LeaseId, OnRelease, Renewal};
+
+/// One step at one lock, kept until it is answered.
+pub(in crate::store::redis) enum Step {
+    Acquire(Ask),
+    Renew(Renewal),
+    Release(LeaseId, OnRelease),
+    Evict { key: Key, seen: Vec<u8> },
+    Resize { key: Key, of: u32 },
+    Inspect(Key),
+    Living(Key),
+}
+
+impl Step {
+    pub(super) fn call<'a>(
+        &'a self,
+        cold: bool,
+        strictly: Option<&'a Strictly>,
+        wakes: bool,
+        tag: Option<u32>,
+    ) -> Call<'a> {
+        match self {
+            Self::Acquire(ask) => Call::Acquire { ask, cold, strictly, tag },
+            Self::Renew(renewal) => Call::Renew { renewal, cold },
+            Self::Release(lease, on_release) => Call::Release { lease, on_release, cold, wakes },
+            Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
+            Self::Resize { key, of } => Call::Resize { key, of: *of },
+            Self::Inspect(key) => Call::Inspect { key },
+            Self::Living(key) => Call::Living { key },
+        }
+    }
+
+    pub(super) fn key(&self) -> &Key {
+        self.call(false, None, false, None).key()
+    }
+
+    /// The ttl of the lease that the step may grant.
+    pub(super) fn grants(&self) -> Option<Ttl> {
+        match self {
+            Self::Acquire(ask) => Some(ask.ttl),
+            Self::Renew(renewal) => Some(renewal.ttl),
+            Self::Release(
+                _,
+                OnRelease::KeepIfAlone { ttl, .. } | OnRelease::Downgrade { ttl, .. },
+            ) => Some(*ttl),
+            Self::Release(_, OnRelease::Free | OnRelease::FreeAndWake)
+            | Self::Evict { .. }
+            | Self::Resize { .. }
+            | Self::Inspect(_)
+            | Self::Living(_) => None,
+        }
+    }
+
+    /// The key, if the step reserves fencing tokens for this client. Evictions and hand-overs raise
+    /// the counter to the clock in any case.
+    pub(super) fn counted(&self) -> Option<&Key> {
+        match self {
+            Self::Acquire(ask) => (ask.reserve > 0).then_some(&ask.key),
+            Self::Renew(renewal) => (renewal.reserve > 0).then_some(&renewal.lease.key),
+            Self::Release(lease, OnRelease::KeepIfAlone { reserve, .. }) => {
+                (*reserve > 0).then_some(&lease.key)
+            }
+            Self::Release(
+                _,
+                OnRelease::Free | OnRelease::FreeAndWake | OnRelease::Downgrade { .. },
+            )
+            | Self::Evict { .. }
+            | Self::Resize { .. }
+            | Self::Inspect(_)
+            | Self::Living(_) => None,
+        }
+    }
+}
