@@ -117,9 +117,9 @@ impl fmt::Debug for Supervised {
 }
 
 impl Plan {
-    /// This world for holders that run a command. It keeps only faults under which everything is
-    /// promised, and uses of a lock that a command has. A sleeping machine would also stop the
-    /// command, so a stopped process replaces it.
+    /// This world for holders that run a command, each of which has its lock alone. It keeps only
+    /// faults under which everything is promised, and uses of a lock that a command has. A sleeping
+    /// machine would also stop the command, so a stopped process replaces it.
     #[must_use]
     pub fn supervised(mut self) -> Self {
         let is_strict = self.strict.is_some();
@@ -133,7 +133,7 @@ impl Plan {
                 _ => *one,
             };
         }
-        (self.detaches, self.crowd) = (false, 0);
+        (self.detaches, self.crowd, self.sharing) = (false, 0, None);
         for client in &mut self.clients {
             client.is_hot = false;
             client.keep_idle = Duration::ZERO;
