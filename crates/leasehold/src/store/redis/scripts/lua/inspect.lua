@@ -7,9 +7,8 @@
 --   holders: owner token, ttl_left_ms, first, count, since_us, why and number of permits (0: a
 --   share of the lock) of each that shares the key
 --   of, taken: how many permits there are, or 0 if the key is no semaphore, and how many are taken
---   waiting: the number of all waiters; waiters: owner token, since_us (text) and stance of each,
--- in
---   order
+--   waiting: the number of all waiters
+--   waiters: owner token, since_us (text) and stance of each, in order
 local SHOWN_MAX = tonumber(ARGV[1])
 local PAGE = 100
 
@@ -49,7 +48,11 @@ local waiting = call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf')
 local shares = open_shares(token)
 -- A lock may remember how many permits its name had as a semaphore.
 local is_alone = token and not is_mark(token)
-local of, taken = not is_alone and shares.limit() or 0, 0
+local of, taken = 0, 0
+-- Who only locks has no right to ZSCORE.
+if not is_alone and call('EXISTS', SHARES) == 1 then
+  of = shares.limit() or 0
+end
 local holders = {}
 if is_mark(token) then
   holders = shares.list(SHOWN_MAX)
