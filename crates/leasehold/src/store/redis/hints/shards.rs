@@ -14,7 +14,7 @@
 //! | event | the shard channel of a client that listens |
 //! |---|---|
 //! | the map gives the node a tag, or another one | is subscribed to |
-//! | its slot leaves the node | is gone; the map is read again, and names another tag. The same tag is tried again after a second |
+//! | its slot leaves the node | is gone; the map is read again, and names another tag. If that happens twice in a second, none is tried for a second |
 //! | the node refuses it, because it does not serve the slot | the same; or is tried again after a second |
 //! | the user may not use it | is tried again after a minute, or on the next connection |
 //! | the server has no shard channels | is tried again after an hour, or on the next connection |
@@ -42,6 +42,8 @@ pub(super) struct Shards {
     subscribed: BTreeMap<ClientId, u32>,
     /// Why none was subscribed to, and until when none is tried.
     refused: Option<(Refused, Moment)>,
+    /// When a channel that was in use ended last.
+    left_at: Option<Moment>,
     /// Whether it was logged that the user lacks the right.
     has_told: bool,
 }
@@ -100,13 +102,15 @@ impl Shards {
         self.subscribed.insert(client.clone(), tag);
     }
 
-    /// A shard channel is not subscribed to any more. Returns whether it was in use. Without a
-    /// pause, a server that ends each channel at once would be asked again and again.
+    /// A shard channel is not subscribed to any more. Returns whether it was in use. A server that
+    /// ends each channel at once is not asked again and again without a pause.
     pub(super) fn left(&mut self, client: &ClientId, tag: u32, now: Moment) -> bool {
         let was_used = self.subscribed.get(client) == Some(&tag);
         if was_used {
             self.subscribed.remove(client);
-            self.refused(Refused::Elsewhere, now);
+            if self.left_at.replace(now).is_some_and(|before| now < before + MOVED_FOR) {
+                self.refused(Refused::Elsewhere, now);
+            }
         }
         was_used
     }
@@ -157,8 +161,11 @@ mod tests {
         shards.confirmed(&anna, 1);
         assert!(!shards.left(&anna, 3, at(0)), "it was not in use");
         assert!(shards.left(&anna, 1, at(0)) && !shards.left(&anna, 1, at(0)));
-        assert_eq!(shards.wanted(&anna, at(999)), None, "its slot has left, it seems");
-        assert_eq!(shards.wanted(&anna, at(1_000)), Some(1));
+        assert_eq!(shards.wanted(&anna, at(0)), Some(1));
+        shards.confirmed(&anna, 1);
+        assert!(shards.left(&anna, 1, at(500)), "again");
+        assert_eq!(shards.wanted(&anna, at(1_499)), None);
+        assert_eq!(shards.wanted(&anna, at(1_500)), Some(1));
         shards.confirmed(&anna, 1);
         shards.disconnected();
         assert_eq!(shards.wanted(&anna, at(0)), Some(1), "on another connection");
