@@ -108,7 +108,9 @@ impl Shards {
         let was_used = self.subscribed.get(client) == Some(&tag);
         if was_used {
             self.subscribed.remove(client);
-            if self.left_at.replace(now).is_some_and(|before| now < before + MOVED_FOR) {
+            let is_again = self.left_at.replace(now).is_some_and(|at| now < at + MOVED_FOR);
+            // If the map names another tag by now, that one may be tried.
+            if is_again && self.tag == Some(tag) {
                 self.refused(Refused::Elsewhere, now);
             }
         }
@@ -166,6 +168,11 @@ mod tests {
         assert!(shards.left(&anna, 1, at(500)), "again");
         assert_eq!(shards.wanted(&anna, at(1_499)), None);
         assert_eq!(shards.wanted(&anna, at(1_500)), Some(1));
+        shards.confirmed(&anna, 1);
+        shards.live_at(Some(2));
+        assert!(shards.left(&anna, 1, at(1_501)), "again, but the map was read before");
+        assert_eq!(shards.wanted(&anna, at(1_501)), Some(2));
+        shards.live_at(Some(1));
         shards.confirmed(&anna, 1);
         shards.disconnected();
         assert_eq!(shards.wanted(&anna, at(0)), Some(1), "on another connection");
