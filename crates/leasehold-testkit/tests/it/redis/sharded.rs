@@ -334,6 +334,12 @@ async fn a_waiter_is_told_by_the_node_that_took_over() {
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
     }
+    // The old node may be the first to say that messages were missed.
+    let node = cluster.node_of("a");
+    until("it listens to the shard channel of the node that took over", || {
+        !has_shards() || shard_channels(node).iter().any(|it| it.ends_with(other.id.as_str()))
+    })
+    .await;
     other.missed().await;
     other.waits_on("a").await;
     forget_calls(&cluster);
