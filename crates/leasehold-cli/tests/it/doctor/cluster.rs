@@ -107,7 +107,7 @@ fn a_user_of_a_cluster_with_the_printed_rights_is_examined_in_full() {
         rule
     } else {
         let rule = rule.replace("+client|tracking", "");
-        let rule = rule.replace("+spublish +ssubscribe", "");
+        let rule = rule.replace("+spublish +ssubscribe +sunsubscribe", "");
         rule.replace("+cluster|slots +cluster|info", "+cluster")
     };
     for node in cluster.nodes() {

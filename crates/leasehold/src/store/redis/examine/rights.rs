@@ -13,7 +13,7 @@ pub(crate) const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscor
 /// The further rights to be woken.
 pub(crate) const HINTS: &str = "+publish +subscribe";
 /// The further rights to be woken without a message to all nodes of a cluster.
-pub(crate) const SHARDS: &str = "+spublish +ssubscribe";
+pub(crate) const SHARDS: &str = "+spublish +ssubscribe +sunsubscribe";
 /// The further rights to list and inspect locks.
 pub(crate) const TOOLS: &str = "+scan +mget +zmscore";
 /// The further rights to use a cluster.

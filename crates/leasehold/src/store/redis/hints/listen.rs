@@ -98,9 +98,16 @@ struct Open {
     /// Requests that are not written yet.
     out: Vec<u8>,
     /// The callers that wait for answers, the first one first.
-    waiting: VecDeque<oneshot::Sender<Frame>>,
+    waiting: VecDeque<Waiting>,
     /// Wakes the task that takes messages, which also writes.
     writer: Option<Waker>,
+}
+
+/// A caller that waits for an answer.
+struct Waiting {
+    answering: oneshot::Sender<Frame>,
+    /// The shard channel that it unsubscribes from. Servers say unasked, too, that one has ended.
+    leaves: Option<String>,
 }
 
 impl Default for Asked {
@@ -116,11 +123,19 @@ impl Asked {
 
     /// Adds a request.
     fn add(&self, command: &Command) -> Result<oneshot::Receiver<Frame>, Error> {
+        self.add_to_leave(command, None)
+    }
+
+    fn add_to_leave(
+        &self,
+        command: &Command,
+        leaves: Option<String>,
+    ) -> Result<oneshot::Receiver<Frame>, Error> {
         let (answering, answer) = oneshot::channel();
         let mut state = self.lock();
         let open = state.as_mut().ok_or_else(gone)?;
         codec::write(command, &mut open.out);
-        open.waiting.push_back(answering);
+        open.waiting.push_back(Waiting { answering, leaves });
         let writer = open.writer.take();
         drop(state);
         if let Some(writer) = writer {
@@ -141,12 +156,19 @@ impl Asked {
     fn answer(&self, frame: Frame) -> bool {
         let first = self.lock().as_mut().and_then(|open| open.waiting.pop_front());
         match first {
-            Some(answering) => {
+            Some(Waiting { answering, .. }) => {
                 let _gave_up = answering.send(frame);
                 true
             }
             None => false,
         }
+    }
+
+    /// Whether the oldest request is to unsubscribe from this shard channel.
+    fn leaves(&self, channel: &str) -> bool {
+        let state = self.lock();
+        let first = state.as_ref().and_then(|open| open.waiting.front());
+        first.is_some_and(|first| first.leaves.as_deref() == Some(channel))
     }
 }
 
@@ -215,6 +237,23 @@ impl Channels {
         }
     }
 
+    /// Unsubscribes from a shard channel. A refusal does not matter: messages that nobody wants are
+    /// ignored.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the connection is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave the channel subscribed.
+    pub(super) async fn leave_shard(&mut self, channel: &str) -> Result<(), Error> {
+        let command = Command::new("SUNSUBSCRIBE").arg(channel);
+        let answer = self.asked.add_to_leave(&command, Some(channel.to_owned()))?;
+        answer.await.map_err(|_| gone())?;
+        Ok(())
+    }
+
     /// Whether the server reports changes of the keys that [`track`](Self::track) names.
     pub(super) const fn tracks(&self) -> bool {
         self.tracks
@@ -273,6 +312,9 @@ impl Messages {
                     true
                 }
                 Ok(Some(Heard::Answer(frame))) => self.asked.answer(frame),
+                Ok(Some(Heard::Left(channel))) if self.asked.leaves(&channel) => {
+                    self.asked.answer(Frame::Nil)
+                }
                 Ok(Some(Heard::Left(channel))) => {
                     self.news.push_back(News::Left(channel));
                     true

@@ -214,16 +214,17 @@ impl Hints {
         self.sinks.send(inbox, Hint::Missed);
     }
 
-    /// A shard channel is subscribed to. If the client listens already, it asks again, because its
-    /// places do not name this channel.
-    fn shard_confirmed(&self, inbox: &ClientId, tag: u32) {
+    /// A shard channel is subscribed to. If it replaces another one, the client asks again: its
+    /// places name the old one. Returns the tag of the channel to leave.
+    fn shard_confirmed(&self, inbox: &ClientId, tag: u32) -> Option<u32> {
         let mut state = self.state();
-        state.shards.confirmed(inbox, tag);
+        let old = state.shards.confirmed(inbox, tag);
         let listens = state.inboxes.get(inbox) == Some(&Listening::Confirmed);
         drop(state);
         if listens {
             self.sinks.send(inbox, Hint::Missed);
         }
+        old
     }
 
     /// The node refused a shard channel. The client listens to its inbox alone.
@@ -242,7 +243,7 @@ impl Hints {
     /// The node ended the subscription of this shard channel.
     fn shard_left(&self, channel: &str) {
         let left = keys::client_of_shard_inbox(channel);
-        if left.is_some_and(|(tag, inbox)| self.state().shards.left(&inbox, tag, self.host.now())) {
+        if left.is_some_and(|(tag, inbox)| self.state().shards.left(&inbox, tag)) {
             self.map_is_stale();
         }
     }

@@ -151,8 +151,7 @@ impl Running {
         Ok(())
     }
 
-    /// Subscribes to a shard channel. The one before costs nothing, and ends with the connection or
-    /// when its slot leaves the node.
+    /// Subscribes to a shard channel, and leaves the one before.
     async fn ask_for_shard(
         &self,
         host: &Arc<dyn Host>,
@@ -164,13 +163,22 @@ impl Running {
         let added = within(Arc::clone(host), STEP_LIMIT, channels.add_shard(&channel));
         let added = self.attend(messages, added).await;
         let Some(hints) = self.hints.upgrade() else { return Err(Ended::StoreGone) };
-        match added {
+        let old = match added {
             Ok(Ok(())) => hints.shard_confirmed(inbox, tag),
-            Ok(Err(refusal)) => hints.shard_refused(Refused::read(&refusal)),
+            Ok(Err(refusal)) => {
+                hints.shard_refused(Refused::read(&refusal));
+                None
+            }
             Err(ended) => {
-                hints.shard_refused(Refused::Unanswered);
+                hints.shard_refused(Refused::Ended);
                 return Err(ended);
             }
+        };
+        drop(hints);
+        if let Some(old) = old {
+            let channel = keys::shard_inbox(old, inbox);
+            let left = within(Arc::clone(host), STEP_LIMIT, channels.leave_shard(&channel));
+            self.attend(messages, left).await?;
         }
         Ok(())
     }

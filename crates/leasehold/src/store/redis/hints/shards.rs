@@ -8,18 +8,17 @@
 //!
 //! A channel belongs to a client and a node, not to a lock. Its *tag* is the lowest number whose
 //! slot the node has. A script may publish to any slot of its node. So a client has one shard
-//! channel in use at each node. An older one stays subscribed to until its slot leaves the node, or
-//! the connection ends.
+//! channel at each node, and two for the moment in which the node gets another tag.
 //!
 //! | event | the shard channel of a client that listens |
 //! |---|---|
-//! | the map gives the node a tag, or another one | is subscribed to |
-//! | its slot leaves the node | is gone; the map is read again, and names another tag. If that happens twice in a second, none is tried for a second |
+//! | the map gives the node a tag, or another one | is subscribed to; then the old one is left |
+//! | its slot leaves the node | is gone; the map is read again, and names another tag |
 //! | the node refuses it, because it does not serve the slot | the same; or is tried again after a second |
 //! | the user may not use it | is tried again after a minute, or on the next connection |
 //! | the server has no shard channels | is tried again after an hour, or on the next connection |
 //! | the connection ends | is subscribed to on the next one |
-//! | there is no answer in time, or the connection ends instead | is tried again after a minute: a proxy in between may not know the command |
+//! | the connection ends instead of an answer | is tried again after a minute: a proxy in between may not know the command |
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,8 +41,6 @@ pub(super) struct Shards {
     subscribed: BTreeMap<ClientId, u32>,
     /// Why none was subscribed to, and until when none is tried.
     refused: Option<(Refused, Moment)>,
-    /// When a channel that was in use ended last.
-    left_at: Option<Moment>,
     /// Whether it was logged that the user lacks the right.
     has_told: bool,
 }
@@ -57,8 +54,8 @@ pub(super) enum Refused {
     Denied,
     /// The server has no shard channels.
     Absent,
-    /// The connection ended instead of an answer, or the answer took too long.
-    Unanswered,
+    /// The connection ended instead of an answer.
+    Ended,
 }
 
 impl Refused {
@@ -97,22 +94,16 @@ impl Shards {
         self.tag(now).filter(|tag| self.subscribed.get(client) != Some(tag))
     }
 
-    /// A shard channel was subscribed to.
-    pub(super) fn confirmed(&mut self, client: &ClientId, tag: u32) {
-        self.subscribed.insert(client.clone(), tag);
+    /// A shard channel was subscribed to. Returns the tag of the one to leave.
+    pub(super) fn confirmed(&mut self, client: &ClientId, tag: u32) -> Option<u32> {
+        self.subscribed.insert(client.clone(), tag)
     }
 
-    /// A shard channel is not subscribed to any more. Returns whether it was in use. A server that
-    /// ends each channel at once is not asked again and again without a pause.
-    pub(super) fn left(&mut self, client: &ClientId, tag: u32, now: Moment) -> bool {
+    /// A shard channel is not subscribed to any more. Returns whether it was in use.
+    pub(super) fn left(&mut self, client: &ClientId, tag: u32) -> bool {
         let was_used = self.subscribed.get(client) == Some(&tag);
         if was_used {
             self.subscribed.remove(client);
-            let is_again = self.left_at.replace(now).is_some_and(|at| now < at + MOVED_FOR);
-            // If the map names another tag by now, that one may be tried.
-            if is_again && self.tag == Some(tag) {
-                self.refused(Refused::Elsewhere, now);
-            }
         }
         was_used
     }
@@ -121,7 +112,7 @@ impl Shards {
     pub(super) fn refused(&mut self, refused: Refused, now: Moment) -> bool {
         let pause = match refused {
             Refused::Elsewhere => MOVED_FOR,
-            Refused::Denied | Refused::Unanswered => DENIED_FOR,
+            Refused::Denied | Refused::Ended => DENIED_FOR,
             Refused::Absent => ABSENT_FOR,
         };
         self.refused = Some((refused, now + pause));
@@ -131,7 +122,7 @@ impl Shards {
     /// The connection ended.
     pub(super) fn disconnected(&mut self) {
         self.subscribed.clear();
-        self.refused = self.refused.filter(|(refused, _)| *refused == Refused::Unanswered);
+        self.refused = self.refused.filter(|(refused, _)| *refused == Refused::Ended);
     }
 }
 
@@ -154,28 +145,19 @@ mod tests {
         assert!(shards.live_at(Some(3)) && !shards.live_at(Some(3)));
         assert_eq!(shards.named(&anna, at(0)), Some(3), "it is about to subscribe");
         assert_eq!(shards.wanted(&anna, at(0)), Some(3));
-        shards.confirmed(&anna, 3);
+        assert_eq!(shards.confirmed(&anna, 3), None);
         assert_eq!((shards.wanted(&anna, at(0)), shards.wanted(&bert, at(0))), (None, Some(3)));
         assert!(shards.live_at(Some(1)));
         assert_eq!(shards.named(&anna, at(0)), Some(3), "where it listens");
         assert_eq!(shards.named(&bert, at(0)), Some(1));
         assert_eq!(shards.wanted(&anna, at(0)), Some(1));
-        shards.confirmed(&anna, 1);
-        assert!(!shards.left(&anna, 3, at(0)), "it was not in use");
-        assert!(shards.left(&anna, 1, at(0)) && !shards.left(&anna, 1, at(0)));
+        assert_eq!(shards.confirmed(&anna, 1), Some(3), "to be left");
+        assert!(!shards.left(&anna, 3), "it was not in use");
+        assert!(shards.left(&anna, 1) && !shards.left(&anna, 1));
         assert_eq!(shards.wanted(&anna, at(0)), Some(1));
         shards.confirmed(&anna, 1);
-        assert!(shards.left(&anna, 1, at(500)), "again");
-        assert_eq!(shards.wanted(&anna, at(1_499)), None);
-        assert_eq!(shards.wanted(&anna, at(1_500)), Some(1));
-        shards.confirmed(&anna, 1);
-        shards.live_at(Some(2));
-        assert!(shards.left(&anna, 1, at(1_501)), "again, but the map was read before");
-        assert_eq!(shards.wanted(&anna, at(1_501)), Some(2));
-        shards.live_at(Some(1));
-        shards.confirmed(&anna, 1);
         shards.disconnected();
-        assert_eq!(shards.wanted(&anna, at(0)), Some(1), "on another connection");
+        assert_eq!(shards.wanted(&anna, at(0)), Some(1));
         assert!(shards.live_at(None));
         assert_eq!((shards.named(&anna, at(0)), shards.wanted(&anna, at(0))), (None, None));
     }
@@ -210,7 +192,7 @@ mod tests {
     fn a_channel_at_which_the_connection_ends_is_not_tried_on_the_next_one() {
         let (mut shards, anna) = (Shards::default(), client(1));
         shards.live_at(Some(3));
-        assert!(!shards.refused(Refused::Unanswered, at(0)));
+        assert!(!shards.refused(Refused::Ended, at(0)));
         shards.disconnected();
         assert_eq!(shards.wanted(&anna, at(59_999)), None);
         assert_eq!(shards.wanted(&anna, at(60_000)), Some(3));

@@ -107,22 +107,31 @@ async fn a_channel_that_is_refused_is_denied_and_the_connection_goes_on() {
     added.expect("confirmed");
 }
 
-/// A server says so when the slot of the channel leaves it. The news may come before an answer.
+/// A server says that a shard channel has ended when the client leaves it, and when its slot leaves
+/// the server.
 #[tokio::test]
-async fn a_shard_channel_that_ends_is_news_and_no_answer() {
+async fn a_shard_channel_that_ends_unasked_is_news_and_one_that_was_left_is_not() {
     let (mut subscriber, mut server) = subscribed().await;
+    let ended = |channel: &str| format!("*3\r\n$12\r\nsunsubscribe\r\n$1\r\n{channel}\r\n:1\r\n");
     let serve = async {
-        let expected = b"*2\r\n$10\r\nSSUBSCRIBE\r\n$1\r\na\r\n";
-        let mut request = vec![0; expected.len()];
-        server.read_exact(&mut request).await.expect("a request");
-        assert_eq!(request, expected);
-        let reply = b"*3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n:1\r\n-MOVED 15495 h:7\r\n";
-        server.write_all(reply).await.expect("the client reads");
+        let replies = [
+            ("*2\r\n$10\r\nSSUBSCRIBE\r\n$1\r\na\r\n", "-MOVED 15495 h:7\r\n".to_owned()),
+            ("*2\r\n$12\r\nSUNSUBSCRIBE\r\n$1\r\na\r\n", ended("b") + &ended("a")),
+            ("*2\r\n$12\r\nSUNSUBSCRIBE\r\n$1\r\nc\r\n", "-NOPERM no\r\n".to_owned() + &ended("a")),
+        ];
+        for (expected, reply) in replies {
+            let mut request = vec![0; expected.len()];
+            server.read_exact(&mut request).await.expect("a request");
+            assert_eq!(request, expected.as_bytes());
+            server.write_all(reply.as_bytes()).await.expect("the client reads");
+        }
         server.shutdown().await.expect("it is open");
     };
-    let subscribe = async {
+    let leave = async {
         let refused = subscriber.channels.add_shard("a").await.expect("answered");
         assert_eq!(refused, Err("MOVED 15495 h:7".to_owned()));
+        subscriber.channels.leave_shard("a").await.expect("answered");
+        subscriber.channels.leave_shard("c").await.expect("a refusal does not matter");
     };
     let take = async {
         let mut taken = Vec::new();
@@ -131,8 +140,8 @@ async fn a_shard_channel_that_ends_is_news_and_no_answer() {
         }
         taken
     };
-    let (taken, (), ()) = tokio::join!(take, subscribe, serve);
-    assert_eq!(taken, [News::Left("a".to_owned())]);
+    let (taken, (), ()) = tokio::join!(take, leave, serve);
+    assert_eq!(taken, ["b", "a"].map(|channel| News::Left(channel.to_owned())));
 }
 
 #[tokio::test]
