@@ -147,7 +147,8 @@ pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
         // Who is granted its own lease again changes nothing for others.
         let again =
             matches!(step.request, Request::Ask { .. }) && Step::holds(step.before, step.token);
-        if again || step.request == Request::Renew || after.dead > REAPED_MAX {
+        let hidden = step.before.dead.max(after.dead) > REAPED_MAX;
+        if again || step.request == Request::Renew || hidden {
             return None;
         }
         let of = after.of.unwrap_or_default();
