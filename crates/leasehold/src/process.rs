@@ -171,6 +171,25 @@ mod tests {
     }
 
     #[test]
+    fn a_copied_future_is_neither_run_nor_dropped() {
+        struct Untouchable;
+        impl Drop for Untouchable {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        let inside = Untouchable;
+        let future = Box::pin(async move {
+            let _inside = inside;
+            unreachable!("polled");
+        });
+        let mut copied = OnlyHere::<()> { process: other(), future: Some(future) };
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut copied).poll(&mut context).is_pending());
+        drop(copied);
+    }
+
+    #[test]
     fn a_future_of_this_process_runs_to_its_end() {
         let mut future = OnlyHere::new(Box::pin(async { 7 }));
         let mut context = Context::from_waker(std::task::Waker::noop());

@@ -315,6 +315,8 @@ pub struct Standing {
     pub line: Vec<(Name, Share)>,
     /// How many dead places are before them.
     pub dead: usize,
+    /// All dead places, each with the number of living ones before it. An ask revives its own.
+    pub expired: Vec<(Name, usize)>,
 }
 
 /// The function of the library that was called.

@@ -124,12 +124,14 @@ pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
         let passes = |added: &Name| {
             let is_heir =
                 step.request == Request::Downgrade && line.iter().all(|(token, _)| token != added);
-            // The place of the asker may be among the dead ones, until this ask refreshes it.
-            let comes_back = step.before.dead > 0 && added == step.token;
-            if is_heir || comes_back {
+            if is_heir {
                 return false;
             }
-            let place = line.iter().position(|(token, _)| token == added).unwrap_or(line.len());
+            let living = line.iter().position(|(token, _)| token == added);
+            // The place of the asker may be among the dead ones, until this ask revives it.
+            let own = step.before.expired.iter().find(|(token, _)| added == token);
+            let revived = own.filter(|_| added == step.token).map(|(_, ahead)| *ahead);
+            let place = living.or(revived).unwrap_or(line.len());
             line[..place].iter().any(|(token, _)| {
                 step.after.line.iter().any(|(waiting, _)| waiting == token) && token != step.token
             })
@@ -228,7 +230,7 @@ mod tests {
             all.iter().map(|(name, share)| ((*name).into(), *share)).collect()
         };
         let of = holders.iter().chain(line).map(|(_, share)| share.of()).max();
-        Standing { of, holders: named(holders), line: named(line), dead: 0 }
+        Standing { of, holders: named(holders), line: named(line), dead: 0, expired: Vec::new() }
     }
 
     fn windows(shares: &[Share]) -> Tale {

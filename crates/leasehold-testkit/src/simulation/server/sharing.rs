@@ -107,7 +107,7 @@ impl Server {
                 })
                 .collect(),
         };
-        let (mut line, mut dead) = (Vec::new(), 0);
+        let (mut line, mut dead, mut expired) = (Vec::new(), 0, Vec::new());
         for (owner, _) in self.redis.sorted_at(now_us, &keys[Keys::LINE]) {
             let place = self.redis.field_at(now_us, &keys[Keys::PLACES], &owner);
             let place = place.map(|place| text(&place)).unwrap_or_default();
@@ -115,11 +115,13 @@ impl Server {
                 place.split('|').nth(1).and_then(|ends| ends.parse().ok()).unwrap_or(0.0);
             match wish(&place) {
                 Some(share) if ends > now_ms => line.push((Name::from(text(&owner)), share)),
-                _ if line.is_empty() => dead += 1,
-                _ => {}
+                _ => {
+                    dead += usize::from(line.is_empty());
+                    expired.push((Name::from(text(&owner)), line.len()));
+                }
             }
         }
-        Standing { of, holders, line, dead }
+        Standing { of, holders, line, dead, expired }
     }
 
     /// How long the lease of an owner lasts that shares a key; `None` if it does not share it.

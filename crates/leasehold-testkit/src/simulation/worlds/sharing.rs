@@ -51,9 +51,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     if is_other.into_iter().any(|kind| plan.is(kind)) {
         return;
     }
-    // Seed 117835679619003 shows a reader that passes a waiting writer. Until that is understood,
-    // readers share only where their world is asked for.
-    if readers.is_some() && draw.wanted.contains(&Kind::Shared) {
+    if readers.is_some() {
         plan.sharing = Some(Sharing::Readers);
     } else if let Some(mut random) = permits {
         let of = u32::try_from(1 + random.below(PERMITS_MAX)).expect("a few");
