@@ -224,7 +224,7 @@ pub(crate) struct Take {
 }
 
 impl Take {
-    /// What to take, with these settings.
+    /// The claim that these settings make.
     pub(crate) fn of(&self, client: &Client, name: &str, ttl: Duration) -> Wanted {
         let why = self.why();
         match self.permits {

@@ -28,7 +28,7 @@ pub(crate) enum Wait {
     ForEver,
 }
 
-/// What to take of a name.
+/// The part of a lock that is taken: the whole, a share, or permits.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     /// The lock, alone.

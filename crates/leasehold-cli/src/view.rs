@@ -278,7 +278,7 @@ fn sharing(seen: &Snapshot) -> Option<String> {
     is_shared.then(|| "shared".to_owned())
 }
 
-/// What a holder or waiter has or wants of the key, if not all of it: ` (shared)`.
+/// The part of the key that a holder has or a waiter wants, as ` (shared)`. Empty for all of it.
 fn wish(claim: Claim) -> String {
     match claim {
         Claim::Shared => " (shared)".to_owned(),

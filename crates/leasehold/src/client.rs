@@ -137,7 +137,7 @@ impl Client {
     /// Makes the election of that name, without a request. A bad name is reported by the first
     /// call.
     pub fn election(&self, name: impl Into<String>) -> Election {
-        Election::new(self.mutex(name), self.ttl)
+        Election::new(self.locking(name.into()), self.ttl)
     }
 
     /// Makes a handle for a lease that another process acquired and detached.

@@ -14,8 +14,8 @@ use crate::core::moment::Moment;
 use crate::core::token::FencingToken;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
-use crate::mutex::Mutex;
-use crate::store::{ClientRecord, Holder, Snapshot};
+use crate::locking::Locking;
+use crate::store::{ClientRecord, Holder, Snapshot, Store};
 
 /// The pauses between two looks of an [`Observer`].
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 /// Candidates are served first come, first served. If a leader resigns, the next candidate leads
 /// one message later. If a leader crashes, the next one leads within the [ttl](Self::ttl) and the
 /// [lock delay](crate::ClientBuilder::lock_delay). A candidate costs one request a second, see
-/// [`Mutex::strict_fifo`].
+/// [`Mutex::strict_fifo`](crate::Mutex::strict_fifo).
 ///
 /// A leader that is paused past its lease still believes for a moment that it leads. Pass its
 /// [term](Leadership::term) to whatever must not take orders from an old leader.
@@ -54,45 +54,45 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 #[must_use = "an election does nothing without a campaign"]
 pub struct Election {
-    mutex: Mutex,
+    locking: Locking,
     look_every: Duration,
 }
 
 impl Election {
-    pub(crate) fn new(mutex: Mutex, ttl: Ttl) -> Self {
+    pub(crate) fn new(locking: Locking, ttl: Ttl) -> Self {
         // Each candidate has its own place, so that each grant begins a new term.
-        Self { mutex: mutex.strict_fifo(), look_every: look_every(ttl.get()) }
+        let locking = locking.changed(|spec| spec.strict_fifo = true);
+        Self { locking, look_every: look_every(ttl.get()) }
     }
 
-    /// Sets how long a crashed leader still counts as the leader, see [`Mutex::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        (self.mutex, self.look_every) = (self.mutex.ttl(ttl), look_every(ttl));
-        self
+    /// Sets how long a crashed leader still counts as the leader, see
+    /// [`Mutex::ttl`](crate::Mutex::ttl).
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { locking: self.locking.ttl(ttl), look_every: look_every(ttl) }
     }
 
     /// Adds a text that observers read, such as the address of this process. Longer text is
     /// truncated to 1 KiB. Default: none.
-    pub fn why(mut self, text: impl Into<String>) -> Self {
-        self.mutex = self.mutex.why(text);
-        self
+    pub fn why(self, text: impl Into<String>) -> Self {
+        Self { locking: self.locking.why(text), ..self }
     }
 
     /// Waits until this candidate leads. Each call is a candidate of its own, also in one process.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`]. Also [`Unsupported`](ErrorKind::Unsupported) if the store gives no
-    /// fencing tokens: then leaders have no terms.
+    /// As [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](ErrorKind::Unsupported) if the
+    /// store gives no fencing tokens: then leaders have no terms.
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`]: dropping the future ends the candidacy.
+    /// As [`Mutex::lock`](crate::Mutex::lock): dropping the future ends the candidacy.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
-        if !self.mutex.is_counted() {
-            return Err(no_terms().about(self.mutex.name()));
+        if !self.locking.session().store.capabilities().fencing {
+            return self.locking.named(Err(no_terms()));
         }
-        let guard = self.mutex.lock().await?;
-        let term = guard.fencing_token().ok_or_else(|| no_terms().about(self.mutex.name()))?;
+        let guard = self.locking.lock().await?;
+        let term = self.locking.named(guard.fencing_token().ok_or_else(no_terms))?;
         Ok(Leadership { guard, term })
     }
 
@@ -115,9 +115,12 @@ impl Election {
     }
 
     async fn holder(&self) -> Result<Option<Holder>, Error> {
-        let seen = self.mutex.inspect().await?;
+        let session = self.locking.session();
+        self.locking.named(session.check_here())?;
+        let key = self.locking.key()?.clone();
+        let seen = self.locking.named(session.store.inspect(key).await)?;
         match seen.holders.first() {
-            None if !knows_that_nobody_holds(&seen) => Err(not_known().about(self.mutex.name())),
+            None if !knows_that_nobody_holds(&seen) => self.locking.named(Err(not_known())),
             _ => Ok(seen.holders.into_iter().next()),
         }
     }
@@ -277,11 +280,11 @@ impl Observer {
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
             if let Some(look_at) = self.look_at {
-                self.election.mutex.sleep_until(look_at).await;
+                self.election.locking.session().sleep_until(look_at).await;
             }
             let holder = self.election.holder().await;
             // Not before the answer: a caller that gives up early would never get one.
-            self.look_at = Some(self.election.mutex.now() + self.election.look_every);
+            self.look_at = Some(self.election.locking.session().now() + self.election.look_every);
             let holder = holder?;
             let seen = holder.as_ref().map_or(Seen::Nobody, |it| Seen::Owner(it.token.clone()));
             if self.seen != seen {

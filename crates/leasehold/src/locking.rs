@@ -74,10 +74,6 @@ impl Locking {
         self.changed(|spec| spec.why = Some(text.into()))
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(crate) fn session(&self) -> &Arc<Session> {
         self.user.session()
     }

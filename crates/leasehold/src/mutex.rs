@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use crate::core::error::Error;
 use crate::core::lost::Lost;
-use crate::core::moment::Moment;
 use crate::guard::{Guard, Release};
-use crate::host::Sleep;
 use crate::locking::Locking;
 use crate::session::{Spec, lost_error};
-use crate::store::{Snapshot, Store};
 
 /// A lock across processes and machines that one owner holds at a time.
 ///
@@ -267,30 +264,5 @@ impl Mutex {
             (_, result) => result,
         };
         self.locking.named(result)
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        self.locking.name()
-    }
-
-    /// Whether the store gives fencing tokens.
-    pub(crate) fn is_counted(&self) -> bool {
-        self.locking.session().store.capabilities().fencing
-    }
-
-    /// Shows the holder and the waiters.
-    pub(crate) async fn inspect(&self) -> Result<Snapshot, Error> {
-        let session = self.locking.session();
-        self.locking.named(session.check_here())?;
-        let key = self.locking.key()?.clone();
-        self.locking.named(session.store.inspect(key).await)
-    }
-
-    pub(crate) fn now(&self) -> Moment {
-        self.locking.session().now()
-    }
-
-    pub(crate) fn sleep_until(&self, at: Moment) -> Sleep {
-        self.locking.session().sleep_until(at)
     }
 }

@@ -146,7 +146,7 @@ impl Semaphore {
     /// Dropping the future loses the answer. The change may still take effect.
     pub async fn resize(&self, permits: u32) -> Result<Option<u32>, Error> {
         let session = self.locking.session();
-        session.check_here()?;
+        self.locking.named(session.check_here())?;
         let resized = session.store.resize(self.locking.key()?.clone(), permits).await;
         self.locking.named(resized)
     }

@@ -116,7 +116,7 @@ pub(super) async fn who_goes_away_lets_smaller_wishes_in(world: &World) {
     renewed(carl.renew_as(&key("a"), of(3), 5_000).await);
 }
 
-/// Whoever is wrong, both must hear of it.
+/// Nobody can tell which of them is wrong, so both must hear of it.
 pub(super) async fn a_number_of_permits_that_others_do_not_use_is_refused(world: &World) {
     let [anna, bert, ..] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).send().await);

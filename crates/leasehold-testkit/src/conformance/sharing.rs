@@ -142,7 +142,8 @@ pub(super) async fn the_crash_of_a_reader_frees_only_what_it_had(world: &World) 
     granted(carl.ask(&key("a")).send().await);
 }
 
-/// The key is free since the lease of a holder ended. Whoever asks first lets the others in too.
+/// The key is free since the lease of a holder ended. The first reader that asks lets the others in
+/// too.
 pub(super) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).ttl(1_000).send().await);

@@ -211,7 +211,7 @@ pub enum What {
     Shares {
         /// The window.
         window: WindowId,
-        /// What it has of the key.
+        /// The share of the key that it has.
         share: Share,
     },
     /// One node of a quorum granted a key. That alone makes no lease: the client must release the

@@ -34,7 +34,7 @@ pub(super) struct Window<'a> {
     pub(super) keeps: Duration,
     /// Until when the store keeps its lease, as last compared.
     pub(super) stored_until: Moment,
-    /// What it has of the key.
+    /// The share of the key that it has.
     pub(super) share: Share,
 }
 

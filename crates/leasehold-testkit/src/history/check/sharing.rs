@@ -93,7 +93,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// What the server keeps fits together too, whatever the clients believe: nobody is counted twice,
+/// The server's own state fits together too, whatever the clients believe: nobody is counted twice,
 /// and no grant goes beyond the number of permits. Holders may have more permits than there are
 /// only if the number was lowered while they had them.
 pub(super) fn shares_fit(story: &Story<'_>) -> Vec<Violation> {
@@ -146,7 +146,7 @@ pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::NoLostWakeUp, |step| {
         let after = step.after;
         let (_, share) = after.line.first()?;
-        // Who is granted its own lease again changes nothing for others.
+        // A holder that is granted its own lease again changes nothing for others.
         let again =
             matches!(step.request, Request::Ask { .. }) && Step::holds(step.before, step.token);
         let hidden = step.before.dead.max(after.dead) > REAPED_MAX;
