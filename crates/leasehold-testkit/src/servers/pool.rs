@@ -20,8 +20,9 @@ static RETURNED: Condvar = Condvar::new();
 
 /// A server of the pool, lent to one test until this is dropped.
 ///
-/// It has no directory any more, so it cannot be restarted. A test that needs another configuration
-/// starts its own server.
+/// It has no directory any more, so it cannot be restarted. A test starts its own server if it
+/// needs another configuration, or if its clients may outlive it: they would connect to the server
+/// of the next test.
 pub struct PooledServer {
     /// `Some` until it is dropped.
     server: Option<RedisServer>,

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use leasehold::blocking::block_on;
 use leasehold::{Client, Release};
-use leasehold_testkit::servers::pool;
+use leasehold_testkit::servers::RedisServer;
 
 #[test]
 fn threads_lock_wait_and_release_without_a_runtime_of_their_own() {
     const EACH: u32 = 50;
-    let server = pool::lend();
+    // Not one of the pool: connections end on the thread of the library, after this test perhaps.
+    let server = RedisServer::start();
     let url = server.url();
     let count = std::sync::Mutex::new(0);
     std::thread::scope(|threads| {
