@@ -7,8 +7,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::preload::compiled;
 
 const SOURCE: &str = include_str!("clock.c");
 
@@ -33,7 +34,7 @@ impl ServerClock {
     /// that uses it.
     pub(super) fn in_dir(dir: &Path) -> (Self, [(&'static str, String); 2]) {
         let library = dir.join("clock.so");
-        std::fs::write(&library, compiled()).expect("the directory takes files");
+        std::fs::write(&library, compiled("clock.c", SOURCE)).expect("the directory takes files");
         let path = dir.join("clock");
         let page = File::create_new(&path).expect("the directory takes files");
         let clock = Self { page, set: Mutex::default() };
@@ -83,31 +84,4 @@ impl ServerClock {
             self.page.write_all_at(&number.to_ne_bytes(), at).expect("the file takes 16 bytes");
         }
     }
-}
-
-/// The compiled library. It is compiled once for each process and kept in memory, so that no file
-/// is left behind.
-fn compiled() -> &'static [u8] {
-    static COMPILED: OnceLock<Vec<u8>> = OnceLock::new();
-    COMPILED.get_or_init(|| {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let (source, library) = (dir.path().join("clock.c"), dir.path().join("clock.so"));
-        std::fs::write(&source, SOURCE).expect("the directory takes files");
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let mut command = Command::new(&compiler);
-        command.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source);
-        match command.output() {
-            Ok(output) if output.status.success() => {
-                std::fs::read(&library).expect("what was compiled can be read")
-            }
-            Ok(output) => {
-                let complaint = String::from_utf8_lossy(&output.stderr);
-                panic!("`{compiler}` does not compile the clock of test servers:\n{complaint}")
-            }
-            Err(error) => panic!(
-                "the C compiler `{compiler}` does not run ({error}), and the clock of test servers \
-                 needs it: install your system's, on Debian gcc and libc6-dev"
-            ),
-        }
-    })
 }

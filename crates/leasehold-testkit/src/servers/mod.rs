@@ -7,7 +7,9 @@
 //! | [`outside`] | a server on virtual time |
 //! | [`certificates`] | certificates for TLS, from an authority that a test makes |
 //! | [`clock`] | a server's clock that a test controls |
+//! | `preload` | compiles what a program loads before its own libraries |
 //! | [`proxy`] | a bad network in front of a server |
+//! | [`resolver`] | a host name whose address a test changes |
 //! | [`fake`] | servers that answer nonsense, or nothing |
 //! | [`narrow`] | a proxy that knows few commands |
 //! | [`cluster`] | a Redis Cluster, whose slots and primaries move |
@@ -28,10 +30,12 @@ pub mod narrow;
 pub mod outside;
 pub mod pool;
 mod port;
+mod preload;
 pub(crate) mod process;
 pub mod proxy;
 pub mod redis_server;
 mod replication;
+pub mod resolver;
 pub mod resp;
 pub mod sentinels;
 #[cfg(test)]
@@ -47,6 +51,7 @@ pub use narrow::{NarrowProxy, Unknown};
 pub use outside::ServerOutside;
 pub use proxy::{Counts, Proxy, Then, Way};
 pub use redis_server::{RedisServer, RedisServerBuilder, version};
+pub use resolver::Resolver;
 pub use resp::Reply;
 pub use sentinels::Sentinels;
 

@@ -9,12 +9,12 @@ use crate::redis::losing::{STUBBORN, pause_and_know_the_end, signs_of_life};
 use crate::redis::{time_left_at, uptime};
 
 /// A command that writes the time again and again until the test ends it.
-const WORKS: &str = "trap 'exit 9' TERM; echo up $LEASEHOLD_FENCE; \
+pub(super) const WORKS: &str = "trap 'exit 9' TERM; echo up $LEASEHOLD_FENCE; \
     while [ ! -e $1/end ]; do read up idle < /proc/uptime; echo $up >> $1/alive; sleep 0.02; done; \
     exit 0";
 
 /// When the lease ends at a server, on the machine's clock.
-fn lease_ends(server: &RedisServer) -> Option<f64> {
+pub(super) fn lease_ends(server: &RedisServer) -> Option<f64> {
     let asked = uptime();
     time_left_at(server, "x").map(|left| asked + left)
 }

@@ -1,8 +1,10 @@
-//! Each form of deployment: a failover while a command runs, and URLs that do not fit.
+//! Each form of deployment: a failover while a command runs, names that change, and URLs that do
+//! not fit.
 
 mod failing_over;
 mod forms;
 mod refused;
+mod renamed;
 
 use std::process::Command;
 
