@@ -14,6 +14,7 @@ mod servers;
 mod sim;
 mod step;
 mod suite;
+mod test_program;
 mod tidy;
 mod tools;
 mod trust;

@@ -1,8 +1,7 @@
 //! `cargo xtask test`: runs the tests, counts them, and names the failures.
 
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::{step, tools};
 
@@ -21,38 +20,35 @@ fn cores() -> usize {
 /// It runs plain `cargo test`, which covers libraries, programs, integration tests and doctests.
 /// Examples are built here and run by tests. Skipped tests must be named.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    run_with(args, &[])
+    need()?;
+    let mut cargo = step::cargo();
+    cargo.args(["test", "--no-fail-fast"]);
+    if args.is_empty() {
+        cargo.arg("--workspace");
+    } else {
+        cargo.args(args);
+    }
+    let mut totals = Totals::default();
+    let succeeded = totals.run(cargo)?;
+    totals.report(!args.is_empty());
+    totals.verdict(succeeded)
 }
 
-/// As [`run`], with additional variables in the environment of the tests.
-pub(crate) fn run_with(args: &[String], environment: &[(&str, OsString)]) -> Result<(), String> {
-    tools::need_c_compiler()?;
-    tools::need_redis_server()?;
-    let mut command = step::cargo();
-    command.envs(environment.iter().map(|(name, value)| (name, value)));
-    command.args(["test", "--no-fail-fast"]).stdin(Stdio::null()).stdout(Stdio::piped());
-    if std::env::var_os(THREADS).is_none() {
-        command.env(THREADS, (cores() * TESTS_PER_CORE).to_string());
-    }
-    if args.is_empty() {
-        command.arg("--workspace");
-    } else {
-        command.args(args);
-    }
-    let mut runner =
-        command.spawn().map_err(|error| format!("cannot start `cargo test`: {error}"))?;
-    let output = runner.stdout.take().expect("the output was asked for");
+/// Runs these commands, each of which is a test program with arguments.
+pub(crate) fn run_each(commands: Vec<Command>) -> Result<(), String> {
     let mut totals = Totals::default();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.map_err(|error| format!("cannot read from `cargo test`: {error}"))?;
-        let line = String::from_utf8_lossy(&line);
-        // Not println!, which panics if the reader of stdout is gone.
-        let _ = writeln!(std::io::stdout(), "{line}");
-        totals.read(&line);
+    let mut succeeded = true;
+    for command in commands {
+        succeeded &= totals.run(command)?;
     }
-    let status = runner.wait().map_err(|error| format!("cannot wait for `cargo test`: {error}"))?;
-    totals.report(!args.is_empty());
-    totals.verdict(status.success())
+    totals.report(true);
+    totals.verdict(succeeded)
+}
+
+/// Checks that what the tests need is there. Installs it if possible.
+pub(crate) fn need() -> Result<(), String> {
+    tools::need_c_compiler()?;
+    tools::need_redis_server()
 }
 
 /// The totals of all test programs.
@@ -72,6 +68,28 @@ struct Totals {
 }
 
 impl Totals {
+    /// Runs a test program, or cargo that runs several. Shows and reads their output. Returns
+    /// whether it succeeded.
+    fn run(&mut self, mut command: Command) -> Result<bool, String> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        if std::env::var_os(THREADS).is_none() {
+            command.env(THREADS, (cores() * TESTS_PER_CORE).to_string());
+        }
+        let mut runner =
+            command.spawn().map_err(|error| format!("cannot start the tests: {error}"))?;
+        let output = runner.stdout.take().expect("the output was asked for");
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.map_err(|error| format!("cannot read from the tests: {error}"))?;
+            let line = String::from_utf8_lossy(&line);
+            // Not println!, which panics if the reader of stdout is gone.
+            let _ = writeln!(std::io::stdout(), "{line}");
+            self.read(&line);
+        }
+        let status =
+            runner.wait().map_err(|error| format!("cannot wait for the tests: {error}"))?;
+        Ok(status.success())
+    }
+
     /// Reads one line of output.
     fn read(&mut self, line: &str) {
         if line.starts_with("---- ") && line.ends_with(" ----") {

@@ -1,17 +1,15 @@
 //! One planted bug under the test that must catch it: builds and runs the test, and judges the end.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-
-use serde_json::Value;
 
 use super::bug::Catcher;
 use super::copy::Copy;
 use super::watch::{Ended, watch};
 use super::{By, Outcome};
 use crate::step;
+use crate::test_program::TestProgram;
 
 /// The most runs of a test with the bug. Some tests need luck to catch it.
 const RUNS: u64 = 3;
@@ -27,17 +25,7 @@ type Name = (String, String);
 pub(super) struct Tests<'a> {
     copy: &'a Copy,
     jobs: usize,
-    targets: BTreeMap<Name, Result<Target, String>>,
-}
-
-/// A part of a package that cargo builds into one program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    /// The arguments of cargo that select it.
-    picked_by: Vec<String>,
-    program: PathBuf,
-    /// The directory of its package.
-    directory: PathBuf,
+    programs: BTreeMap<Name, Result<TestProgram, String>>,
 }
 
 /// The result of running a test.
@@ -55,7 +43,7 @@ impl<'a> Tests<'a> {
         jobs: usize,
         catchers: impl Iterator<Item = &'b Catcher>,
     ) -> Result<Self, String> {
-        let mut tests = Self { copy, jobs, targets: BTreeMap::new() };
+        let mut tests = Self { copy, jobs, programs: BTreeMap::new() };
         let mut packages: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for catcher in catchers {
             if let Catcher::Test { package, path } = catcher {
@@ -67,12 +55,12 @@ impl<'a> Tests<'a> {
             paths.dedup();
             println!("building the tests of {package} as they are");
             let every = vec!["--tests".to_owned()];
-            let targets = tests
+            let programs = tests
                 .build(package, &every)
                 .map_err(|complaint| format!("without a planted bug: {complaint}"))?;
             for path in paths {
-                let target = tests.prove(path, &targets);
-                tests.targets.insert((package.to_owned(), path.to_owned()), target);
+                let program = tests.prove(path, &programs);
+                tests.programs.insert((package.to_owned(), path.to_owned()), program);
             }
         }
         Ok(tests)
@@ -85,32 +73,32 @@ impl<'a> Tests<'a> {
     }
 
     fn failing_run(&self, package: &str, path: &str) -> Result<u64, String> {
-        let target = self.targets[&(package.to_owned(), path.to_owned())].clone()?;
-        let built = self.build(package, &target.picked_by);
+        let program = self.programs[&(package.to_owned(), path.to_owned())].clone()?;
+        let built = self.build(package, &program.picked_by);
         let built = built.map_err(|complaint| format!("it does not build: {complaint}"))?;
         let [program] = built.as_slice() else {
             return Err(format!("cargo builds {} programs of it, not one", built.len()));
         };
         for run in 1..=RUNS {
-            if program.run(path)? == Verdict::Failed {
+            if judged(program, path)? == Verdict::Failed {
                 return Ok(run);
             }
         }
         Err(format!("its test passed {RUNS} times"))
     }
 
-    /// Finds the one target that has this test, and checks that the test passes there.
-    fn prove(&self, path: &str, targets: &[Target]) -> Result<Target, String> {
+    /// Finds the one program that has this test, and checks that the test passes there.
+    fn prove(&self, path: &str, programs: &[TestProgram]) -> Result<TestProgram, String> {
         let mut having = Vec::new();
-        for target in targets {
-            let listed = step::output(target.test(path).args(["--list", "--format", "terse"]))?;
+        for program in programs {
+            let listed = step::output(only(program, path).args(["--list", "--format", "terse"]))?;
             if listed.lines().any(|line| line.strip_suffix(": test") == Some(path)) {
-                having.push(target);
+                having.push(program);
             }
         }
         match having.as_slice() {
-            [target] => match target.run(path)? {
-                Verdict::Passed => Ok((*target).clone()),
+            [program] => match judged(program, path)? {
+                Verdict::Passed => Ok((*program).clone()),
                 Verdict::Failed => Err("its test fails without it".to_owned()),
             },
             [] => Err(format!("there is no test {path}")),
@@ -118,44 +106,24 @@ impl<'a> Tests<'a> {
         }
     }
 
-    /// Builds these targets of a package with their tests.
-    fn build(&self, package: &str, picked_by: &[String]) -> Result<Vec<Target>, String> {
+    /// Builds these parts of a package with their tests.
+    fn build(&self, package: &str, picked_by: &[String]) -> Result<Vec<TestProgram>, String> {
         let mut cargo = step::cargo();
-        cargo.args(["test", "--no-run", "--quiet", "--locked", "--package", package]);
-        cargo.args(picked_by).args(["--jobs", &self.jobs.to_string()]);
-        cargo.args(["--message-format", "json"]);
         cargo.current_dir(&self.copy.root).env("CARGO_TARGET_DIR", &self.copy.target);
-        let messages = step::output(&mut cargo)?;
-        Ok(messages.lines().filter_map(Target::read).collect())
+        let jobs = self.jobs.to_string();
+        TestProgram::build(cargo, &["--quiet", "--package", package, "--jobs", &jobs], picked_by)
     }
 }
 
-impl Target {
-    /// Reads the target from a message of cargo, if the message is about a target built with tests.
-    fn read(message: &str) -> Option<Self> {
-        let message: Value = serde_json::from_str(message).ok()?;
-        let is_test = message["profile"]["test"].as_bool()?;
-        let program = message["executable"].as_str()?;
-        let directory = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
-        let name = message["target"]["name"].as_str()?;
-        let picked_by = match message["target"]["kind"][0].as_str()? {
-            "lib" => vec!["--lib".to_owned()],
-            kind @ ("bin" | "test") => vec![format!("--{kind}"), name.to_owned()],
-            _ => return None,
-        };
-        is_test.then(|| Self { picked_by, program: program.into(), directory })
-    }
+fn judged(program: &TestProgram, path: &str) -> Result<Verdict, String> {
+    verdict(watch(only(program, path), LIMIT, summary)?)
+}
 
-    /// The command that runs one test in the directory where cargo would run it.
-    fn test(&self, path: &str) -> Command {
-        let mut program = Command::new(&self.program);
-        program.args([path, "--exact"]).current_dir(&self.directory);
-        program
-    }
-
-    fn run(&self, path: &str) -> Result<Verdict, String> {
-        verdict(watch(self.test(path), LIMIT, summary)?)
-    }
+/// The command that runs one test.
+fn only(program: &TestProgram, path: &str) -> Command {
+    let mut command = program.command();
+    command.args([path, "--exact"]);
+    command
 }
 
 /// The summary of a test program, if this line is one.
@@ -179,26 +147,6 @@ fn verdict(ended: Ended<String>) -> Result<Verdict, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_programs_with_tests_are_targets() {
-        let message = |kind: &str, is_test: bool| {
-            format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","target":
-                {{"kind":["{kind}"],"name":"it"}},"profile":{{"test":{is_test}}},
-                "executable":"/t/it-1"}}"#
-            )
-        };
-        let picked_by = |kind: &str, is_test| {
-            Target::read(&message(kind, is_test)).map(|target| target.picked_by.join(" "))
-        };
-        assert_eq!(picked_by("lib", true).as_deref(), Some("--lib"));
-        assert_eq!(picked_by("bin", true).as_deref(), Some("--bin it"));
-        assert_eq!(picked_by("test", true).as_deref(), Some("--test it"));
-        assert_eq!(picked_by("bin", false), None);
-        assert_eq!(picked_by("example", true), None);
-        assert_eq!(Target::read(r#"{"reason":"build-finished","success":true}"#), None);
-    }
 
     /// The verdict on a shell script that plays a test program.
     fn verdict_of(script: &str) -> Result<Verdict, String> {

@@ -8,6 +8,7 @@ mod wheel;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::test_program::TestProgram;
 use crate::{step, suite, tools};
 
 /// A server that the tests can use.
@@ -38,15 +39,30 @@ const SERVERS: [Server; 4] = [
     Server { name: "valkey-9", source: Source::Debian(debian::VALKEY_9), without: None },
 ];
 
-/// The packages whose tests talk to a server.
-const STORES: [&str; 6] = ["-p", "leasehold-testkit", "-p", "leasehold-compat", "--tests", "--"];
+/// The tests that use a server.
+struct Tests {
+    package: &'static str,
+    /// The tests that count, by a part of their name; all if there is none.
+    chosen: &'static [&'static str],
+    /// The tests that use no server, by a part of their name.
+    elsewhere: &'static [&'static str],
+}
 
-/// The tests of these packages that use no server, by a part of their name.
-const ELSEWHERE: [&str; 5] =
-    ["conformance::memory", "conformance::own", "conformance::sqlite", "fuzz::", "simulation::"];
-
-/// The tests of the command that are about a server.
-const COMMAND: [&str; 6] = ["-p", "leasehold-cli", "--tests", "--", "redis::", "doctor::"];
+const TESTS: [Tests; 3] = [
+    Tests {
+        package: "leasehold-testkit",
+        chosen: &[],
+        elsewhere: &[
+            "conformance::memory",
+            "conformance::own",
+            "conformance::sqlite",
+            "fuzz::",
+            "simulation::",
+        ],
+    },
+    Tests { package: "leasehold-compat", chosen: &[], elsewhere: &[] },
+    Tests { package: "leasehold-cli", chosen: &["redis::", "doctor::"], elsewhere: &[] },
+];
 
 /// Runs the tests on all servers, or on the named ones.
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
@@ -61,9 +77,13 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
         }
         return Err(format!("no tests on {}: {why}", known.join(" and ")));
     }
+    suite::need()?;
+    println!("xtask: building the tests");
+    // The whole workspace, because `cargo xtask test` builds these very programs.
+    let programs = TestProgram::build(step::cargo(), &["--workspace", "--tests"], &[])?;
     let mut failures = Vec::new();
     for server in chosen {
-        if let Err(error) = server.fetch().and_then(|program| server.test(&program)) {
+        if let Err(error) = server.fetch().and_then(|program| server.test(&program, &programs)) {
             failures.push(format!("{}: {error}", server.name));
         }
     }
@@ -108,28 +128,29 @@ impl Server {
         if runs() { Ok(program) } else { Err(format!("{} does not run here", program.display())) }
     }
 
-    /// Runs the tests on this program.
-    fn test(&self, program: &Path) -> Result<(), String> {
+    /// Runs the tests on this server, which is at that path.
+    fn test(&self, path: &Path, programs: &[TestProgram]) -> Result<(), String> {
         println!("\nxtask: the tests on {}", self.name);
-        let mut environment = vec![("LEASEHOLD_TEST_SERVER", program.as_os_str().to_owned())];
-        if program.ends_with("valkey-server") {
-            // The tests of the simulated server look for Valkey by its name.
-            environment.push(("PATH", in_front(program.parent().expect("it lies in a folder"))?));
+        let mut commands = Vec::new();
+        for Tests { package, chosen, elsewhere } in TESTS {
+            let skipped = elsewhere.iter().copied().chain(self.without.map(|(name, _)| name));
+            let skipped: Vec<_> = skipped.flat_map(|name| ["--skip", name]).collect();
+            for program in programs.iter().filter(|program| program.is_of(package)) {
+                let mut command = program.command();
+                command.env("LEASEHOLD_TEST_SERVER", path).args(chosen).args(&skipped);
+                if path.ends_with("valkey-server") {
+                    // The tests of the simulated server look for Valkey by its name.
+                    let folder = path.parent().expect("it lies in a folder");
+                    command.env("PATH", in_front(folder)?);
+                }
+                commands.push(command);
+            }
         }
-        let skipped = |names: &[&str]| {
-            let names = names.iter().copied().chain(self.without.map(|(name, _)| name));
-            names.flat_map(|name| ["--skip".to_owned(), name.to_owned()]).collect::<Vec<_>>()
-        };
-        let test = |args: &[&str], skipped: Vec<String>| {
-            let args: Vec<_> = args.iter().map(ToString::to_string).chain(skipped).collect();
-            suite::run_with(&args, &environment)
-        };
-        let stores = test(&STORES, skipped(&ELSEWHERE));
-        let command = test(&COMMAND, skipped(&[]));
+        let tested = suite::run_each(commands);
         if let Some((name, why)) = self.without {
             println!("not run on {}: tests with `{name}` in their name ({why})", self.name);
         }
-        stores.and(command)
+        tested
     }
 }
 
