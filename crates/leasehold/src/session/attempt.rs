@@ -118,6 +118,12 @@ impl Attempt {
             self.session.host.sleep_until(at).await;
         }
         loop {
+            let session = Arc::clone(&self.session);
+            let room = tokio::select! {
+                biased;
+                room = session.asks.acquire() => room,
+                (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
+            };
             let sent = self.session.now();
             let ask = self.ask(sent);
             let known_before = std::mem::replace(&mut self.known, true);
@@ -128,6 +134,7 @@ impl Attempt {
                 answer = answer => answer,
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
+            drop(room);
             let answer = answer.map(|answer| as_wanted(answer, &self.spec));
             tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
             let now = self.session.now();

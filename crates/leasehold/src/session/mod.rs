@@ -90,6 +90,10 @@ impl Drop for User {
 /// hints. Further grants run out by themselves after the short lease of a waiter.
 const GIVEN_BACK_MAX: usize = 256;
 
+/// How many requests for a lock the client has under way at a time. A store answers them one after
+/// another, and each has a time limit, which later ones would reach while they wait.
+const ASKS_MAX: usize = 1_024;
+
 /// How long the session assumes that the store listens after a request to do so. The store may have
 /// lacked the right, and may get it later.
 const LISTENS_FOR: Duration = Duration::from_secs(1);
@@ -108,6 +112,7 @@ pub(crate) struct Session {
     registry: Registry,
     lines: Lines,
     rests: Rests,
+    asks: Semaphore,
     giving_back: Arc<Semaphore>,
     closed: AtomicBool,
     /// Whether the last client and mutex are gone, so nobody can ask for a lock any more.
@@ -143,6 +148,7 @@ impl Session {
             registry: Registry::default(),
             lines: Lines::default(),
             rests: Rests::default(),
+            asks: Semaphore::new(ASKS_MAX),
             giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),

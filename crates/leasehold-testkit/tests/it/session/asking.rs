@@ -1,0 +1,58 @@
+//! Thousands of tasks that ask at once.
+
+use std::time::Duration;
+
+use leasehold_testkit::faults::Request;
+
+use super::{ms, play_on};
+use crate::stores;
+
+const TASKS: usize = 5_000;
+
+/// If all requests were sent at once, most would exceed their limit while they wait.
+#[test]
+fn more_tasks_than_a_store_answers_within_the_limit_of_one_get_their_locks() {
+    play_on(stores::memory, 0, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        // All of them take 3 s. Each may take 1 s.
+        scene.faults.in_turn(Request::Acquire, Duration::from_micros(600));
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|number| {
+                let mutex = client.mutex(format!("{number}"));
+                scene.host.task(async move { mutex.lock().await.expect("free") })
+            })
+            .collect();
+        let mut guards = Vec::new();
+        for task in tasks {
+            guards.push(scene.host.within(ms(5_000), task).await.expect("answered"));
+        }
+        assert!(guards.iter().all(leasehold::Guard::is_held));
+        assert_eq!(scene.faults.count(Request::Acquire), TASKS);
+    });
+}
+
+/// A task that gives up while it waits for its turn to ask has asked for nothing.
+#[test]
+fn tasks_that_give_up_before_their_turn_to_ask_hold_nobody_up() {
+    play_on(stores::memory, 0, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        scene.faults.in_turn(Request::Acquire, Duration::from_micros(600));
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|number| {
+                let mutex = client.mutex(format!("{number}"));
+                let patience = if number % 2 == 0 { ms(1_000) } else { ms(60_000) };
+                scene.host.task(async move { mutex.lock_timeout(patience).await.ok() })
+            })
+            .collect();
+        let mut granted = 0;
+        let mut guards = Vec::new();
+        for (number, task) in tasks.into_iter().enumerate() {
+            let guard = scene.host.within(ms(5_000), task).await.expect("it ends");
+            assert!(guard.is_some() || number % 2 == 0, "the patient get their locks");
+            granted += usize::from(guard.is_some());
+            guards.push(guard);
+        }
+        assert!((TASKS / 2 + 1..TASKS).contains(&granted), "{granted}");
+        assert!(scene.faults.count(Request::Acquire) < TASKS);
+    });
+}
