@@ -98,6 +98,11 @@ if not is_alone then
   end
 end
 
+-- Nobody waits, so nobody is passed. A place that is removed at once would take most of the time.
+if not is_alone and call('EXISTS', LINE) == 0 and shares.admits(shares.taken(), claim) then
+  return grant()
+end
+
 local line = open_line(shares)
 local is_new = false
 if stance then

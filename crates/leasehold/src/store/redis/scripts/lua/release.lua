@@ -22,23 +22,28 @@ if not has_line and may_keep then
   return keep()
 end
 
-local holder = call('GET', LOCK)
 local shares = open_shares(holder)
+if not has_line and not is_held then
+  if not shares.has(owner) then
+    return { 0 }
+  end
+  shares.leave(owner)
+  return 1
+end
+
 local line = open_line(shares)
 
 -- Ends the lease and the place of an owner that does not have the key alone. Others may have waited
 -- behind that place although there is room for them.
 local function leave()
   local is_one = shares.has(owner)
-  if has_line then
-    line.remove({ owner })
-  end
+  line.remove({ owner })
   if is_one then
     shares.leave(owner)
   end
   local handed, denied = 0, 0
   local is_shared = not holder or is_mark(holder)
-  if has_line and is_shared and hands_over then
+  if is_shared and hands_over then
     handed, denied = line.run(shares.taken())
   end
   if not is_one then

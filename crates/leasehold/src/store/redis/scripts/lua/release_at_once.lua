@@ -14,7 +14,8 @@
 --          {2, denied} handed over
 --          {3, first, count} kept
 local owner, keep_ttl = ARGV[1], tonumber(ARGV[2])
-local is_held = call('GET', LOCK) == owner
+local holder = call('GET', LOCK)
+local is_held = holder == owner
 local has_line = call('EXISTS', LINE) == 1
 
 if not has_line and not is_held and call('EXISTS', SHARES) == 0 then

@@ -31,11 +31,11 @@ local function open_shares(holder)
 
   -- What is known of a holder.
   local function details_of(owner)
-    local want, first, count, since, why = string.match(
-      call('HGET', GRANT, '+' .. owner) or '',
-      '^(%d+)|(%d+)|(%d+)|(%d*)|(.*)$'
-    )
+    local text = call('HGET', GRANT, '+' .. owner)
+    local want, first, count, since, why =
+      string.match(text or '', '^(%d+)|(%d+)|(%d+)|(%d*)|(.*)$')
     return {
+      is_noted = text and true,
       want = tonumber(want) or 0,
       first = tonumber(first) or 0,
       count = tonumber(count) or 0,
@@ -66,8 +66,11 @@ local function open_shares(holder)
   local function forget(owners)
     local want = 0
     for _, owner in ipairs(owners) do
-      want = want + details_of(owner).want
-      call('HDEL', GRANT, '+' .. owner)
+      local details = details_of(owner)
+      if details.is_noted then
+        want = want + details.want
+        call('HDEL', GRANT, '+' .. owner)
+      end
     end
     call('ZREM', SHARES, unpack(owners))
     if want > 0 then
@@ -93,7 +96,10 @@ local function open_shares(holder)
     local last = call('ZRANGE', SHARES, '-1', '-1', 'WITHSCORES')
     local left = math.max(tonumber(last[2] or 0) - now_ms, 1)
     call('SET', LOCK, is_semaphore and PERMITS or SHARED, 'PX', whole(left))
-    expire(GRANT, whole(math.max(call('PTTL', GRANT), left)))
+    local kept_ms = call('PTTL', GRANT)
+    if kept_ms ~= -2 then
+      expire(GRANT, whole(math.max(kept_ms, left)))
+    end
     expire(SHARES, whole(math.max(call('PTTL', SHARES), left, is_semaphore and FENCE_IDLE_MS or 0)))
   end
 
