@@ -23,7 +23,9 @@ mod recording;
 mod renew;
 mod requests;
 mod roundtrip;
+mod rwlock;
 mod samples;
+mod semaphore;
 mod throughput;
 mod usage;
 mod waiters;
@@ -136,6 +138,24 @@ enum Scenario {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
+    /// Many tasks of one client share locks, also beside a writer
+    Rwlock {
+        /// How often each is measured
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// For how long each time
+        #[arg(long, default_value_t = 500)]
+        ms: u64,
+    },
+    /// Many tasks of one client want permits, beside more and more waiters
+    Semaphore {
+        /// How often each number of waiters is measured
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// For how long each time
+        #[arg(long, default_value_t = 1_000)]
+        ms: u64,
+    },
     /// One client holds many leases and renews them
     Renew {
         /// How many leases
@@ -227,6 +247,8 @@ impl Scenario {
             Self::Handoff { rounds } => handoff::measure(url, rounds).await?,
             Self::Hot { rounds, ms } => hot::measure(url, rounds, ms).await?,
             Self::Waiters { tasks, seconds } => waiters::measure(url, tasks, seconds).await?,
+            Self::Rwlock { rounds, ms } => rwlock::measure(url, rounds, ms).await?,
+            Self::Semaphore { rounds, ms } => semaphore::measure(url, rounds, ms).await?,
             Self::Renew { leases, rounds } => renew::measure(url, leases, rounds).await?,
             Self::ClusterRenew { leases, rounds } => cluster_renew::measure(leases, rounds).await?,
             Self::Idle { rounds, cycles } => idle::measure(url, rounds, cycles).await?,

@@ -1,11 +1,11 @@
-//! Counts the requests that a server received.
+//! Counts the requests that a server received, and its processor time.
 //!
 //! `INFO commandstats` counts every command, even those that scripts call. A request is what came
 //! over a connection: a script call counts once, whatever the script calls.
 
 use std::collections::BTreeMap;
 
-use leasehold::Error;
+use leasehold::{Error, ErrorKind};
 use redis::aio::MultiplexedConnection;
 
 use crate::bare_redis::{connect, unavailable};
@@ -53,14 +53,29 @@ impl RequestMeter {
 
     /// The counts now. Costs one request.
     pub(crate) async fn look(&mut self) -> Result<Calls, Error> {
-        let mut info = redis::cmd("INFO");
-        let text: String = info
-            .arg("commandstats")
-            .query_async(&mut self.0)
-            .await
-            .map_err(|error| unavailable(&error))?;
-        Ok(Calls::read(&text))
+        Ok(Calls::read(&self.info("commandstats").await?))
     }
+
+    /// The processor time that the server has used until now, in µs. Costs one request.
+    pub(crate) async fn cpu_us(&mut self) -> Result<f64, Error> {
+        let text = self.info("cpu").await?;
+        let used = cpu_us_in(&text);
+        used.ok_or_else(|| Error::new(ErrorKind::Unsupported, "the server hides its CPU time"))
+    }
+
+    async fn info(&mut self, section: &str) -> Result<String, Error> {
+        let mut info = redis::cmd("INFO");
+        let answer = info.arg(section).query_async(&mut self.0).await;
+        answer.map_err(|error| unavailable(&error))
+    }
+}
+
+fn cpu_us_in(info: &str) -> Option<f64> {
+    let seconds = |name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value?.trim().parse::<f64>().ok()
+    };
+    Some((seconds("used_cpu_sys")? + seconds("used_cpu_user")?) * 1e6)
 }
 
 impl Calls {
@@ -100,6 +115,13 @@ mod tests {
         );
         // Four scripts, two client infos, one FLUSHALL. INFO is the reading before.
         assert_eq!(after.requests_since(&before), 7);
+    }
+
+    #[test]
+    fn the_processor_time_of_a_server_is_that_of_all_its_own_threads() {
+        let info = "# CPU\r\nused_cpu_sys:1.5\r\nused_cpu_user:0.25\r\nused_cpu_sys_children:9\r\n";
+        assert_eq!(cpu_us_in(info), Some(1_750_000.0));
+        assert_eq!(cpu_us_in("used_cpu_sys:1.5\r\n"), None);
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ const fn run(arguments: &'static [&'static str]) -> Run {
 }
 
 /// All scenarios.
-pub(super) const SCENARIOS: [Scenario; 13] = [
+pub(super) const SCENARIOS: [Scenario; 15] = [
     Scenario {
         name: "roundtrip",
         runs: &[run(&["--redis", "--cores", "1"]), run(&["--redis", "--cores", "2"])],
@@ -38,6 +38,8 @@ pub(super) const SCENARIOS: [Scenario; 13] = [
             Run { arguments: &["--redis", "--seconds", "1"], counts_memory: true },
         ],
     },
+    Scenario { name: "rwlock", runs: &[run(&["--redis"])] },
+    Scenario { name: "semaphore", runs: &[run(&["--redis"])] },
     Scenario { name: "renew", runs: &[run(&["--redis"])] },
     Scenario { name: "cluster-renew", runs: &[run(&["--leases", "10000"])] },
     Scenario { name: "idle", runs: &[run(&["--redis"])] },
