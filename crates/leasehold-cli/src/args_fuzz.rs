@@ -17,8 +17,9 @@ fn arguments(data: &[u8]) {
             let _shown = format!("{invocation:?}");
             match invocation.command {
                 Command::Run(run) => {
-                    assert!(!run.command.is_empty(), "there is something to run");
-                    let _read = (run.take.wait(), run.take.taken(), run.ttl.ttl(&run.name));
+                    assert!(!run.guarded.command.is_empty(), "there is something to run");
+                    let ttl = run.guarded.ttl.ttl(&run.name);
+                    let _read = (run.take.wait(), run.take.taken(), ttl);
                 }
                 Command::Acquire(acquire) => {
                     let _read = (acquire.take.wait(), acquire.ttl.ttl(&acquire.name));
