@@ -3,6 +3,7 @@
 mod notes;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +13,11 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use leasehold::Client;
 use rustix::process::Signal;
 
-use self::notes::{ACQUIRE_NOTES, DOCTOR_NOTES, RUN_NOTES, STRICT_NOTES};
+use self::notes::{ACQUIRE_NOTES, DOCTOR_NOTES, ELECT_NOTES, RUN_NOTES, STRICT_NOTES};
 use crate::duration::{self, Typed};
 use crate::exit::{Exit, Failure, TABLE};
 use crate::output::Color;
+use crate::serve;
 use crate::settings::StoreFlags;
 use crate::signals;
 use crate::take::{Wait, Wanted};
@@ -109,6 +111,9 @@ pub(crate) enum Command {
     /// Run a command while holding the lock NAME
     #[command(after_help = notes(RUN_NOTES))]
     Run(Run),
+    /// Run a command on one of many machines, and on another one if that fails
+    #[command(after_help = notes(ELECT_NOTES))]
+    Elect(Elect),
     /// Acquire the lock NAME for a script, and print shell lines. Only `renew` extends the lease
     #[command(after_help = notes(ACQUIRE_NOTES))]
     Acquire(Acquire),
@@ -252,6 +257,25 @@ pub(crate) struct Run {
     pub(crate) name: Name,
     #[command(flatten)]
     pub(crate) take: Take,
+    #[command(flatten)]
+    pub(crate) guarded: Guarded,
+}
+
+/// `elect`.
+#[derive(Debug, Args)]
+pub(crate) struct Elect {
+    #[command(flatten)]
+    pub(crate) name: Name,
+    /// Answer over HTTP at this address: /leader says whether this instance leads, /readyz whether
+    /// it does its part. A port alone is a port of this machine, and port 0 is any free port
+    #[arg(long, value_name = "ADDR", value_parser = serve::parse)]
+    pub(crate) serve: Option<SocketAddr>,
+    /// Retry for this long if the store cannot be reached at the start. Default: fail at once
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) wait_store: Option<Duration>,
+    /// Tell other instances how to reach this one, or why it leads
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) why: String,
     #[command(flatten)]
     pub(crate) guarded: Guarded,
 }

@@ -8,6 +8,13 @@ CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in 
 LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
 locks.";
 
+/// The end of `elect --help`.
+pub(super) const ELECT_NOTES: &str = "\
+One instance leads and runs CMD. The others wait in line, and the next one leads if the first fails.
+CMD runs as under `leasehold run`, and its LEASEHOLD_FENCE is the term. If CMD exits with 0, so does
+its instance. If CMD fails, its instance resigns, and campaigns again after a pause of 1s to 1m.
+If the term is lost, CMD is stopped and killed before another instance leads.";
+
 /// The end of `acquire --help`.
 pub(super) const ACQUIRE_NOTES: &str = "\
 Prints lines for a shell: export LEASEHOLD_NAME=..., LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=...,

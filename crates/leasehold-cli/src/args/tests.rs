@@ -130,6 +130,9 @@ fn what_cannot_be_understood_is_a_usage_error() {
         "leasehold run x --name=y -- true",
         "leasehold run -- true",
         "leasehold ls --watch 2s x",
+        "leasehold elect x",
+        "leasehold elect x --serve here -- true",
+        "leasehold elect x -n -- true",
     ] {
         let failure = parsed(line).expect_err(line);
         assert_eq!(failure.exit, Exit::USAGE, "{line}");
