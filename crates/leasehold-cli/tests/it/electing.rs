@@ -88,6 +88,10 @@ fn a_command_that_fails_hands_the_leadership_on_and_its_instance_stands_again(wo
     assert!(line.contains("campaigning again in 1.0s"), "{line}");
     let between = term(&mut second);
     until("it waits again", || world.waiters("x") == 1);
+    let children = format!("/proc/{pid}/task/{pid}/children", pid = first.pid());
+    until("nothing of the first term is left", || {
+        std::fs::read_to_string(&children).unwrap_or_default().is_empty()
+    });
     stop(second);
     let after = term(&mut first);
     assert!(before < between && between < after, "{before}, {between}, {after}");
