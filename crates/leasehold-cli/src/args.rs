@@ -1,6 +1,9 @@
 //! The command line. No other module knows how it is parsed.
 
+mod notes;
+
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +13,11 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use leasehold::Client;
 use rustix::process::Signal;
 
+use self::notes::{ACQUIRE_NOTES, DOCTOR_NOTES, ELECT_NOTES, RUN_NOTES, STRICT_NOTES};
 use crate::duration::{self, Typed};
 use crate::exit::{Exit, Failure, TABLE};
 use crate::output::Color;
+use crate::serve;
 use crate::settings::StoreFlags;
 use crate::signals;
 use crate::take::{Wait, Wanted};
@@ -96,40 +101,6 @@ enum ColorArg {
     Never,
 }
 
-/// The end of `run --help`.
-const RUN_NOTES: &str = "\
-CMD runs without a shell. For pipes, builtins and variables write  -- sh -c '...'
-The lock is held until CMD and every process that it left in the background have ended.
-CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
-LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
-locks.";
-
-/// The end of `acquire --help`.
-const ACQUIRE_NOTES: &str = "\
-Prints lines for a shell: export LEASEHOLD_NAME=..., LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=...,
-LEASEHOLD_TTL_MS=... `eval` hides a failure, so store the lines first:
-  out=$(leasehold acquire NAME --ttl 1m) || exit; eval \"$out\"
-  leasehold renew NAME      # again and again; with the same ttl
-  leasehold release NAME
-Two locks in one shell: keep the token of each, since the second overwrites LEASEHOLD_TOKEN:
-  out=$(leasehold acquire a --ttl 1m) || exit; eval \"$out\"; a=$LEASEHOLD_TOKEN
-  out=$(leasehold acquire b --ttl 1m) || exit; eval \"$out\"; b=$LEASEHOLD_TOKEN
-  LEASEHOLD_TOKEN=$b leasehold release b
-  LEASEHOLD_TOKEN=$a leasehold release a";
-
-/// The end of `doctor --help`.
-const DOCTOR_NOTES: &str = "\
-Writes keys of its own, which begin with the namespace, and removes them. Takes at most 10 s.
-A check that the user has no right to is UNKNOWN, and names the right.
-Exit codes: 0 nothing failed, 1 a warning and --strict, 2 a check failed.";
-
-/// The end of `strict --help`.
-const STRICT_NOTES: &str = "\
-A strict server that may have forgotten its leases grants nothing new for 65 s. All clients of a
-database have to be strict, so the database itself is switched, and keeps who did it, when and why.
-A client says what it expects: `?strict=yes` in its URL, `?strict=no`, or nothing: as the database
-says. Name all servers of a quorum, each by --url. The commands may be repeated.";
-
 fn notes(more: &str) -> String {
     format!("{}\n\n{more}", duration::HELP)
 }
@@ -140,6 +111,9 @@ pub(crate) enum Command {
     /// Run a command while holding the lock NAME
     #[command(after_help = notes(RUN_NOTES))]
     Run(Run),
+    /// Run a command on one of many machines, and on another one if that fails
+    #[command(after_help = notes(ELECT_NOTES))]
+    Elect(Elect),
     /// Acquire the lock NAME for a script, and print shell lines. Only `renew` extends the lease
     #[command(after_help = notes(ACQUIRE_NOTES))]
     Acquire(Acquire),
@@ -258,13 +232,9 @@ impl Take {
     }
 }
 
-/// `run`.
+/// A command that runs under a lock.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
-    #[command(flatten)]
-    pub(crate) name: Name,
-    #[command(flatten)]
-    pub(crate) take: Take,
+pub(crate) struct Guarded {
     /// How long the lock outlives a crash. The lease is renewed every third of this time
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::typed)]
     pub(crate) ttl: Typed,
@@ -278,6 +248,36 @@ pub(crate) struct Run {
     /// The command to run, without a shell, and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) name: Name,
+    #[command(flatten)]
+    pub(crate) take: Take,
+    #[command(flatten)]
+    pub(crate) guarded: Guarded,
+}
+
+/// `elect`.
+#[derive(Debug, Args)]
+pub(crate) struct Elect {
+    #[command(flatten)]
+    pub(crate) name: Name,
+    /// Answer over HTTP at this address: /leader says whether this instance leads, /readyz whether
+    /// it does its part. A port alone is a port of this machine, and port 0 is any free port
+    #[arg(long, value_name = "ADDR", value_parser = serve::parse)]
+    pub(crate) serve: Option<SocketAddr>,
+    /// Retry for this long if the store cannot be reached at the start. Default: fail at once
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) wait_store: Option<Duration>,
+    /// Tell other instances how to reach this one, or why it leads
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) why: String,
+    #[command(flatten)]
+    pub(crate) guarded: Guarded,
 }
 
 /// `acquire`.

@@ -17,8 +17,13 @@ fn arguments(data: &[u8]) {
             let _shown = format!("{invocation:?}");
             match invocation.command {
                 Command::Run(run) => {
-                    assert!(!run.command.is_empty(), "there is something to run");
-                    let _read = (run.take.wait(), run.take.taken(), run.ttl.ttl(&run.name));
+                    assert!(!run.guarded.command.is_empty(), "there is something to run");
+                    let ttl = run.guarded.ttl.ttl(&run.name);
+                    let _read = (run.take.wait(), run.take.taken(), ttl);
+                }
+                Command::Elect(elect) => {
+                    assert!(!elect.guarded.command.is_empty(), "there is something to run");
+                    let _read = elect.guarded.ttl.ttl(&elect.name);
                 }
                 Command::Acquire(acquire) => {
                     let _read = (acquire.take.wait(), acquire.ttl.ttl(&acquire.name));
@@ -41,12 +46,15 @@ fn arguments(data: &[u8]) {
 fn any_command_line_is_understood_or_refused() {
     let words = &[
         "run",
+        "elect",
         "acquire",
         "unlock",
         "--",
         "\n--\n",
         "\n-n\n",
         "\n--ttl\n",
+        "\n--serve\n",
+        "127.0.0.1:80",
         "\n-w\n",
         "1m30s",
         "0.5",

@@ -9,7 +9,8 @@ use serde_json::Value;
 /// The table in `--help`. Scripts depend on it: rows are added, never changed.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  0..255  run: the command's own; a signal that kills it also ends leasehold (a shell shows 128+n)
+  0..255  run: the command's own; a signal that kills it also ends leasehold (a shell shows 128+n).
+          elect: the same, once it is done
   1, 2    doctor: a warning with --strict; a failed check
   64      usage: the command line cannot be understood, or `unlock` was not confirmed
   69      the store cannot be reached, its answer was lost, or it is quarantined
@@ -117,6 +118,11 @@ impl Failure {
         Self::new(Exit::INTERNAL, "internal", message)
     }
 
+    /// The message without the leading name of the lock, for messages that have named it.
+    pub(crate) fn unnamed(&self) -> &str {
+        without_name(&self.message, self.name.as_deref())
+    }
+
     /// The same failure, with the name of the lock.
     pub(crate) fn about(mut self, name: &str) -> Self {
         self.name.get_or_insert_with(|| name.to_owned());
@@ -148,9 +154,12 @@ fn causes(error: &Error) -> String {
 
 /// The error and its causes without the leading name of the lock, for messages that have named it.
 pub(crate) fn unnamed(error: &Error) -> String {
-    let text = causes(error);
-    let head = error.name().map(|name| format!("`{}`: ", name.escape_debug())).unwrap_or_default();
-    text.strip_prefix(&head).map(str::to_owned).unwrap_or(text)
+    without_name(&causes(error), error.name()).to_owned()
+}
+
+fn without_name<'a>(text: &'a str, name: Option<&str>) -> &'a str {
+    let head = name.map(|name| format!("`{}`: ", name.escape_debug())).unwrap_or_default();
+    text.strip_prefix(&head).unwrap_or(text)
 }
 
 impl From<Error> for Failure {
@@ -182,6 +191,7 @@ mod tests {
             assert_eq!(failure.exit, Exit::Code(kind.exit_code()));
             assert_eq!(failure.kind, kind.as_str());
             assert_eq!(failure.message, "`x`: it went wrong: disk on fire");
+            assert_eq!(failure.unnamed(), "it went wrong: disk on fire");
             assert_eq!(failure.name.as_deref(), Some("x"));
         }
     }

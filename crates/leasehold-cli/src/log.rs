@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
@@ -66,6 +67,15 @@ static TROUBLE: Mutex<Option<(Moment, String)>> = Mutex::new(None);
 pub(crate) fn trouble_since(since: Moment) -> Option<String> {
     let trouble = TROUBLE.lock().expect("it is only copied").clone();
     trouble.filter(|(at, _)| *at >= since).map(|(_, cause)| cause)
+}
+
+/// A failure counts as current for this long: requests are at most about 2 s apart, and an answer
+/// takes a while.
+pub(crate) const TROUBLE_LASTS: Duration = Duration::from_secs(4);
+
+/// Why the store cannot be reached, as far as we know.
+pub(crate) fn current_trouble() -> Option<String> {
+    trouble_since(SystemHost.now().minus(TROUBLE_LASTS))
 }
 
 /// Keeps warnings of the library, so that our messages can give the reason.

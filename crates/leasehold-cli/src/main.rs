@@ -4,14 +4,17 @@
 mod args;
 #[cfg(test)]
 mod args_fuzz;
+mod board;
 mod cmd;
 mod duration;
 mod environment;
 mod escape;
 mod exit;
+mod http;
 mod log;
 mod output;
 mod patience;
+mod serve;
 mod settings;
 mod signals;
 mod stderr;
@@ -88,6 +91,7 @@ fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {
     runtime.block_on(async {
         match &command {
             Command::Run(args) => cmd::run::run(&context, args).await,
+            Command::Elect(args) => cmd::elect::elect(&context, args).await,
             Command::Acquire(args) => cmd::acquire::acquire(&context, args).await,
             Command::Renew(args) => cmd::renew::renew(&context, args).await,
             Command::Release(args) => cmd::release::release(&context, args).await,

@@ -1,5 +1,6 @@
 //! `--wait-store`: retries while the store cannot be reached.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold::core::Moment;
@@ -8,6 +9,7 @@ use leasehold::{Error, ErrorKind};
 
 use crate::duration::human;
 use crate::exit::unnamed;
+use crate::log;
 use crate::talk::{Level, Talk};
 
 /// The first and the longest pause between two tries; each is twice the one before.
@@ -16,17 +18,44 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 /// How long to retry a store that cannot be reached.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    span: Duration,
-    until: Moment,
+    /// How long in all, and until when. `None` means for ever.
+    limit: Option<(Duration, Moment)>,
     pause: Duration,
     told: bool,
+    last_failure: LastFailure,
+}
+
+/// When a try failed last, for others than the one that tries.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastFailure(Arc<Mutex<Option<Moment>>>);
+
+impl LastFailure {
+    fn note(&self, now: Moment) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Whether a try failed so shortly ago that the store may still be out of reach.
+    pub(crate) fn is_recent(&self) -> bool {
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some_and(|last| SystemHost.now().since(last) < log::TROUBLE_LASTS)
+    }
 }
 
 impl Patience {
     /// Retries for `span` from now; without a span, not at all.
     pub(crate) fn new(span: Option<Duration>) -> Self {
         let span = span.unwrap_or_default();
-        Self { span, until: SystemHost.now() + span, pause: PAUSES.0, told: false }
+        Self { limit: Some((span, SystemHost.now() + span)), ..Self::endless() }
+    }
+
+    /// Retries for ever.
+    pub(crate) fn endless() -> Self {
+        Self { limit: None, pause: PAUSES.0, told: false, last_failure: LastFailure::default() }
+    }
+
+    /// As before, and notes each failure there.
+    pub(crate) fn noting(self, last_failure: LastFailure) -> Self {
+        Self { last_failure, ..self }
     }
 
     /// Waits before the next try and returns `true`. Returns `false` if the time is over, or if
@@ -34,17 +63,22 @@ impl Patience {
     pub(crate) async fn try_again(&mut self, error: &Error, name: &str, talk: &Talk) -> bool {
         let now = SystemHost.now();
         let may_help = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
-        if !may_help || now >= self.until {
+        if !may_help || self.limit.is_some_and(|(_, until)| now >= until) {
             return false;
         }
+        self.last_failure.note(now);
         if !std::mem::replace(&mut self.told, true) {
-            let (cause, span) = (unnamed(error), human(self.span));
-            let text = format!(
-                "the store cannot be used yet: {cause}; the lock is not acquired, trying for {span}"
-            );
+            let cause = unnamed(error);
+            let how = match self.limit {
+                Some((span, _)) => format!("trying for {}", human(span)),
+                None => "still trying".to_owned(),
+            };
+            let text =
+                format!("the store cannot be used yet: {cause}; the lock is not acquired, {how}");
             talk.notice(Level::Warning, "store-silent", Some(name), &text);
         }
-        tokio::time::sleep(self.pause.min(self.until.since(now))).await;
+        let left = self.limit.map_or(Duration::MAX, |(_, until)| until.since(now));
+        tokio::time::sleep(self.pause.min(left)).await;
         self.pause = (self.pause * 2).min(PAUSES.1);
         true
     }

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::process::ExitCode;
 use std::task::{Context, Poll};
 
-use rustix::process::{Resource, Rlimit, Signal};
+use rustix::process::{Resource, Rlimit, Signal, WaitOptions, wait};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::{Exit, Failure};
@@ -56,6 +56,7 @@ impl Signals {
             match self.next().await {
                 signal if FATAL.contains(&signal) => return signal,
                 Signal::TSTP => suspend(),
+                Signal::CHILD => reap(),
                 _ => {}
             }
         }
@@ -80,6 +81,11 @@ impl Signals {
         }
         Poll::Pending
     }
+}
+
+/// Reaps the children that have ended, such as the keeper of an earlier command.
+fn reap() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
 /// Stops this whole process until somebody continues it.

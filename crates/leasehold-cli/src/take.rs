@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::Quarantine;
-use leasehold::{Client, Error, ErrorKind, Guard, Mutex, RwLock, Semaphore, Snapshot};
+use leasehold::{Client, Election, Error, ErrorKind, Guard, Mutex, RwLock, Semaphore, Snapshot};
 use rustix::process::Signal;
 
 use crate::duration::human;
@@ -37,6 +37,8 @@ pub(crate) enum Wanted {
     Shared(RwLock),
     /// Permits of a semaphore.
     Permits(Semaphore),
+    /// A term of an election. A campaign waits for ever.
+    Term(Election),
 }
 
 impl Wanted {
@@ -53,6 +55,7 @@ impl Wanted {
                 semaphore.acquire_timeout(limit).await.map(Some)
             }
             (Self::Permits(semaphore), Wait::ForEver) => semaphore.acquire().await.map(Some),
+            (Self::Term(election), _) => election.campaign().await.map(|it| Some(it.into_guard())),
         }
     }
 }

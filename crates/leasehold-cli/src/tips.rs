@@ -7,7 +7,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands of other tools, and our equivalents.
-const COMMANDS: [(&[&str], &str); 7] = [
+const COMMANDS: [(&[&str], &str); 8] = [
     (
         &["lock", "exec", "with", "with-lock", "hold", "do", "flock"],
         "`leasehold run NAME -- CMD` holds a lock while CMD runs, `leasehold acquire NAME` takes \
@@ -21,6 +21,10 @@ const COMMANDS: [(&[&str], &str); 7] = [
     (
         &["try", "trylock", "try-lock", "take", "get-lock"],
         "`leasehold run -n NAME -- CMD` and `leasehold acquire -n NAME` do not wait",
+    ),
+    (
+        &["election", "campaign", "lead", "leader", "observe"],
+        "`leasehold elect NAME -- CMD` runs CMD on one of many machines",
     ),
     (&["extend", "refresh", "keepalive", "touch"], "`leasehold renew NAME` restarts the ttl"),
     (&["free", "drop"], "`leasehold release NAME` releases a lock that `acquire` took"),
@@ -44,7 +48,7 @@ const FLAGS: [(&[&str], &str); 6] = [
 ];
 
 /// The commands that take a name.
-const NAMED: [&str; 6] = ["run", "acquire", "renew", "release", "inspect", "unlock"];
+const NAMED: [&str; 7] = ["run", "elect", "acquire", "renew", "release", "inspect", "unlock"];
 
 /// Removes tips that cannot work, and adds one that can.
 pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
@@ -96,15 +100,15 @@ fn for_argument(given: &str, args: &[OsString]) -> Option<String> {
     });
     let has_end_of_flags = args.iter().any(|arg| is(arg, "--"));
     if !given.starts_with('-') {
-        return (command == Some("run") && !has_end_of_flags)
-            .then(|| format!("put `--` before the command: leasehold run NAME -- {given} ..."));
+        let verb = command.filter(|verb| ["run", "elect"].contains(verb) && !has_end_of_flags)?;
+        return Some(format!("put `--` before the command: leasehold {verb} NAME -- {given} ..."));
     }
     if let Some(ours) = find(&FLAGS, given) {
         return Some(format!("use {ours}"));
     }
     match command {
         Some("ls") => Some(format!("if `{given}` is the pattern, write: leasehold ls -- {given}")),
-        Some("run") if !has_end_of_flags => Some(format!(
+        Some("run" | "elect") if !has_end_of_flags => Some(format!(
             "if `{given}` is the name of the lock, write --name={given}; if it belongs to the \
              command, put `--` before the command"
         )),
@@ -135,6 +139,7 @@ mod tests {
     fn a_tip_says_what_works() {
         for (line, tip) in [
             ("leasehold run x echo hi", "put `--` before the command: leasehold run NAME -- echo"),
+            ("leasehold elect x echo hi", "put `--` before the command: leasehold elect NAME -- "),
             ("leasehold run -x -- true", "write --name=-x"),
             ("leasehold run -x true", "put `--` before the command"),
             ("leasehold inspect -x", "write --name=-x"),
@@ -144,6 +149,7 @@ mod tests {
             ("leasehold acquire x --expiry 5", "use --ttl DUR"),
             ("leasehold run x --wiat 5 -- true", "'--wait'"),
             ("leasehold lock x", "`leasehold run NAME -- CMD` holds"),
+            ("leasehold lead x", "`leasehold elect NAME -- CMD`"),
             ("leasehold list", "`leasehold ls`"),
             ("leasehold relase x", "'release'"),
             ("leasehold unlock x --why y", "write --force instead"),

@@ -26,9 +26,6 @@ const PLACE_LOOK_EVERY: Duration = Duration::from_millis(100);
 const PLACE_LOOKS: usize = 10;
 /// How often a log gets a line although nothing changed.
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
-/// A failure of the wait counts as current for this long: requests are at most about 2 s apart, and
-/// an answer takes a while.
-const TROUBLE_LASTS: Duration = Duration::from_secs(4);
 /// How often the line on a terminal is updated.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -79,7 +76,7 @@ impl<'a> WaitMessage<'a> {
                 self.refresh();
                 tokio::time::sleep(TICK).await;
                 // The wait itself may have failed. Only a look can tell that the trouble is over.
-                if let Some(cause) = log::trouble_since(recently()) {
+                if let Some(cause) = log::current_trouble() {
                     self.tell_trouble(Some(cause));
                 }
             }
@@ -116,11 +113,11 @@ impl<'a> WaitMessage<'a> {
         let seen = self.client.inspect(self.name).await;
         let trouble = match &seen {
             // A client that may wait is not always allowed to inspect.
-            Err(error) if error.kind() == ErrorKind::Denied => log::trouble_since(recently()),
+            Err(error) if error.kind() == ErrorKind::Denied => log::current_trouble(),
             Err(error) => Some(unnamed(error)),
             // The wait can fail while an inspection works: a reader is not blocked by a process
             // that keeps the file locked.
-            Ok(_) => log::trouble_since(recently()),
+            Ok(_) => log::current_trouble(),
         };
         self.tell_trouble(trouble);
         seen.ok()
@@ -188,10 +185,6 @@ impl<'a> WaitMessage<'a> {
         }
         was_shown
     }
-}
-
-fn recently() -> Moment {
-    SystemHost.now().minus(TROUBLE_LASTS)
 }
 
 /// Reports the holder of the lock.

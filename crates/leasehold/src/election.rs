@@ -189,6 +189,26 @@ impl Leadership {
         &self.guard
     }
 
+    /// Turns it into the lock behind it, for code that takes a guard. The process still leads. The
+    /// [fencing token](Guard::fencing_token) of the guard is the term.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::connect("memory:").await?;
+    /// let leadership = client.election("chores").campaign().await?;
+    /// let term = leadership.term();
+    /// let guard = leadership.into_guard();
+    /// assert!(guard.is_held());
+    /// assert_eq!(guard.fencing_token(), Some(term));
+    /// # Ok(()) }
+    /// ```
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+
     /// Hands the leadership to the next candidate, and waits until the store confirms it.
     ///
     /// # Errors

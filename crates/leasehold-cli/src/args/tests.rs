@@ -63,11 +63,11 @@ fn a_lock_is_shared_or_a_semaphore_and_not_both() {
 #[test]
 fn the_command_is_taken_as_it_is() {
     let run = run("leasehold run --ttl 3 x --why because -E 0 -- cmd -n --json -- x");
-    assert_eq!(run.command, ["cmd", "-n", "--json", "--", "x"]);
-    assert_eq!(run.ttl.span, Duration::from_secs(3));
+    assert_eq!(run.guarded.command, ["cmd", "-n", "--json", "--", "x"]);
+    assert_eq!(run.guarded.ttl.span, Duration::from_secs(3));
     assert_eq!(run.take.taken(), Exit::Code(0));
-    assert_eq!(run.stop_signal, Signal::TERM);
-    assert_eq!(run.grace, None);
+    assert_eq!(run.guarded.stop_signal, Signal::TERM);
+    assert_eq!(run.guarded.grace, None);
 }
 
 #[test]
@@ -130,6 +130,9 @@ fn what_cannot_be_understood_is_a_usage_error() {
         "leasehold run x --name=y -- true",
         "leasehold run -- true",
         "leasehold ls --watch 2s x",
+        "leasehold elect x",
+        "leasehold elect x --serve here -- true",
+        "leasehold elect x -n -- true",
     ] {
         let failure = parsed(line).expect_err(line);
         assert_eq!(failure.exit, Exit::USAGE, "{line}");

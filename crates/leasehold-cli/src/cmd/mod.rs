@@ -3,6 +3,8 @@
 pub(crate) mod acquire;
 mod chain;
 pub(crate) mod doctor;
+pub(crate) mod elect;
+mod holding;
 pub(crate) mod inspect;
 pub(crate) mod ls;
 pub(crate) mod release;

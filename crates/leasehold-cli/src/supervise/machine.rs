@@ -146,6 +146,19 @@ pub(crate) struct Verdict {
     pub(crate) exit: Exit,
     /// The fate of the lease.
     pub(crate) lease: Lease,
+    /// Why the command ended.
+    pub(crate) cause: Cause,
+}
+
+/// Why a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It ended by itself, or something else ended it.
+    Command,
+    /// Its lease was lost, or about to end.
+    Lease,
+    /// We were asked to stop.
+    Request,
 }
 
 /// The fate of the lease at the end.
@@ -175,6 +188,8 @@ pub(crate) struct Supervision {
     for_the_lease: bool,
     lost: Option<Lost>,
     asked_to_stop: u32,
+    /// Whether a person at the terminal asked the command to stop.
+    asked_at_terminal: bool,
     /// Whether the keeper was killed.
     broken: bool,
     /// How much earlier to begin because the command has many processes.
@@ -195,6 +210,7 @@ impl Supervision {
             for_the_lease: false,
             lost: None,
             asked_to_stop: 0,
+            asked_at_terminal: false,
             broken: false,
             reserve: Duration::ZERO,
             ended: None,
@@ -259,6 +275,7 @@ impl Supervision {
     fn on_signal(&mut self, now: Moment, left: Duration, signal: Signal) {
         if self.policy.terminal && [Signal::INT, Signal::QUIT].contains(&signal) {
             // The terminal sent it to the command as well, and the command may choose to live on.
+            self.asked_at_terminal = true;
         } else if FATAL.contains(&signal) {
             self.on_asked_to_stop(now, signal);
         } else if signal == Signal::TSTP {
@@ -283,6 +300,7 @@ impl Supervision {
                 self.finish(Verdict {
                     exit: Exit::Signal(signal.as_raw()),
                     lease: if self.lost.is_some() { Lease::Lost } else { Lease::LeaveToExpire },
+                    cause: self.cause(),
                 });
             }
         }
@@ -325,7 +343,17 @@ impl Supervision {
             None => return,
         };
         let lease = if self.lost.is_some() { Lease::Lost } else { Lease::Release };
-        self.finish(Verdict { exit, lease });
+        self.finish(Verdict { exit, lease, cause: self.cause() });
+    }
+
+    const fn cause(&self) -> Cause {
+        if self.asked_to_stop > 0 || self.asked_at_terminal {
+            Cause::Request
+        } else if self.for_the_lease {
+            Cause::Lease
+        } else {
+            Cause::Command
+        }
     }
 
     fn look_at_the_time(&mut self, now: Moment, left: Duration) {

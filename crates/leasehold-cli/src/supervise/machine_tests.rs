@@ -33,7 +33,11 @@ fn last(policy: Policy, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
 }
 
 fn finish(exit: Exit, lease: Lease) -> Vec<Action> {
-    vec![Action::Finish(Verdict { exit, lease })]
+    finish_because(Cause::Command, exit, lease)
+}
+
+fn finish_because(cause: Cause, exit: Exit, lease: Lease) -> Vec<Action> {
+    vec![Action::Finish(Verdict { exit, lease, cause })]
 }
 
 fn killed_for_the_lease() -> Vec<Action> {
@@ -63,7 +67,10 @@ fn signals_are_forwarded_and_the_command_decides() {
         (9, FRESH, Input::Ended(Exit::Code(0))),
         (9, FRESH, Input::AllGone),
     ];
-    assert_eq!(last(POLICY, &inputs), finish(Exit::Code(0), Lease::Release));
+    assert_eq!(
+        last(POLICY, &inputs),
+        finish_because(Cause::Request, Exit::Code(0), Lease::Release)
+    );
 }
 
 #[test]
@@ -74,6 +81,27 @@ fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
 }
 
 #[test]
+fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
+    let cause = |policy, inputs: &[(u64, u64, Input)]| match last(policy, inputs)[..] {
+        [.., Action::Finish(verdict)] => verdict.cause,
+        ref other => panic!("{other:?}"),
+    };
+    let ended = |code| (9, FRESH, Input::Ended(Exit::Code(code)));
+    let gone = (9, FRESH, Input::AllGone);
+    let signal = |signal| (5, FRESH, Input::Signal(signal));
+    let lost = (4, 0, Input::Lost(Lost::NotOurs));
+    for code in [0, 1, 79] {
+        assert_eq!(cause(POLICY, &[ended(code), gone]), Cause::Command);
+        assert_eq!(cause(POLICY, &[signal(Signal::USR1), ended(code), gone]), Cause::Command);
+        assert_eq!(cause(POLICY, &[lost, ended(code), gone]), Cause::Lease);
+        assert_eq!(cause(POLICY, &[signal(Signal::TERM), ended(code), gone]), Cause::Request);
+        assert_eq!(cause(TERMINAL, &[signal(Signal::INT), ended(code), gone]), Cause::Request);
+        let both = [lost, signal(Signal::TERM), ended(code), gone];
+        assert_eq!(cause(POLICY, &both), Cause::Request);
+    }
+}
+
+#[test]
 fn the_second_request_kills_and_the_third_leaves_without_releasing() {
     let inputs = [
         (5, FRESH, Input::Signal(Signal::TERM)),
@@ -81,7 +109,8 @@ fn the_second_request_kills_and_the_third_leaves_without_releasing() {
         (7, FRESH, Input::Signal(Signal::TERM)),
     ];
     assert_eq!(last(POLICY, &inputs[..2]), [Action::Say(News::KillingAsAsked), Action::Kill]);
-    let left = Verdict { exit: Exit::Signal(15), lease: Lease::LeaveToExpire };
+    let exit = Exit::Signal(15);
+    let left = Verdict { exit, lease: Lease::LeaveToExpire, cause: Cause::Request };
     assert_eq!(last(POLICY, &inputs), [Action::Say(News::Leaving), Action::Finish(left)]);
 }
 
@@ -93,7 +122,10 @@ fn a_command_killed_as_asked_ends_us_as_it_ended_and_frees_the_lock() {
         (7, FRESH, Input::Ended(Exit::Signal(9))),
         (8, FRESH, Input::AllGone),
     ];
-    assert_eq!(last(POLICY, &inputs), finish(Exit::Signal(9), Lease::Release));
+    assert_eq!(
+        last(POLICY, &inputs),
+        finish_because(Cause::Request, Exit::Signal(9), Lease::Release)
+    );
 }
 
 #[test]
@@ -132,7 +164,7 @@ fn a_command_stopped_for_its_lease_ends_us_with_79_even_if_the_lease_still_stand
             (8_000, left, Input::Ended(Exit::Code(0))),
             (8_000, left, Input::AllGone),
         ];
-        assert_eq!(last(POLICY, &inputs), finish(Exit::LOST, Lease::Release));
+        assert_eq!(last(POLICY, &inputs), finish_because(Cause::Lease, Exit::LOST, Lease::Release));
     }
 }
 
@@ -144,7 +176,7 @@ fn a_lease_that_is_not_ours_stops_at_once_kills_within_2_s_and_is_never_released
     assert_eq!(last(POLICY, &[lost, (2_999, 0, Input::Timer)]), []);
     assert_eq!(last(POLICY, &[lost, (3_000, 0, Input::Timer)]), killed_for_the_lease());
     let inputs = [lost, (1_500, 0, Input::Ended(Exit::Code(0))), (1_500, 0, Input::AllGone)];
-    assert_eq!(last(POLICY, &inputs), finish(Exit::LOST, Lease::Lost));
+    assert_eq!(last(POLICY, &inputs), finish_because(Cause::Lease, Exit::LOST, Lease::Lost));
 }
 
 #[test]
@@ -251,7 +283,10 @@ fn a_killed_keeper_means_that_the_command_is_killed_and_the_lock_is_released() {
     let ended = (900, FRESH, Input::Ended(Exit::Code(4)));
     assert_eq!(last(POLICY, &[ended, gone, all_gone]), released(Exit::Code(4)));
     let lost = (1_005, 0, Input::Lost(Lost::NotOurs));
-    assert_eq!(last(POLICY, &[gone, lost, all_gone]), finish(Exit::LOST, Lease::Lost));
+    assert_eq!(
+        last(POLICY, &[gone, lost, all_gone]),
+        finish_because(Cause::Lease, Exit::LOST, Lease::Lost)
+    );
 }
 
 #[test]
@@ -263,7 +298,7 @@ fn what_the_keeper_killed_in_time_ends_us_with_79() {
         (9_900, FRESH, Input::Ended(Exit::Signal(9))),
         (9_900, FRESH, Input::AllGone),
     ];
-    assert_eq!(last(POLICY, &inputs), finish(Exit::LOST, Lease::Release));
+    assert_eq!(last(POLICY, &inputs), finish_because(Cause::Lease, Exit::LOST, Lease::Release));
 }
 
 #[test]

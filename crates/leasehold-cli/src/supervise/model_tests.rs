@@ -315,7 +315,7 @@ impl World {
         }
         assert_eq!(verdict.lease == Lease::Lost, self.supervision.lost.is_some(), "{verdict:?}");
         if !self.disturbed {
-            assert_eq!(verdict, Verdict { exit: Exit::Code(0), lease: Lease::Release });
+            assert_eq!((verdict.exit, verdict.lease), (Exit::Code(0), Lease::Release));
         }
         // Our end closes the socket.
         self.keeper_begins_to_kill();
@@ -465,7 +465,7 @@ fn whatever_happens_no_process_works_beyond_its_lease_and_none_is_left_at_a_rele
             world.run();
             let what = match world.verdict {
                 None => "dead",
-                Some(Verdict { lease: Lease::Release, exit: Exit::LOST }) => "stopped in time",
+                Some(Verdict { lease: Lease::Release, exit: Exit::LOST, .. }) => "stopped in time",
                 Some(Verdict { lease: Lease::Release, .. }) => "released",
                 Some(Verdict { lease: Lease::Lost, .. }) => "lost",
                 Some(Verdict { lease: Lease::LeaveToExpire, .. }) => "left",

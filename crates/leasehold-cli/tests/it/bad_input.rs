@@ -27,6 +27,7 @@ fn a_bad_name_is_refused_by_every_command(world: &World) {
     ] {
         for args in [
             &["run", name, "--", "touch", "began"][..],
+            &["elect", name, "--", "touch", "began"],
             &["acquire", name, "--ttl", "1s"],
             &["renew", name, "--token", "t", "--ttl", "1s"],
             &["release", name, "--token", "t"],

@@ -13,6 +13,7 @@ use crate::harness::{CEILING, World, finish, start};
 
 on_every_store! {
     ctrl_c_is_the_commands_own_affair_however_often_it_comes,
+    ctrl_c_ends_an_instance_instead_of_starting_a_campaign,
     the_command_may_read_from_the_terminal,
     ctrl_c_while_waiting_leaves_the_line,
     a_forced_stop_at_a_terminal_reaches_everything_but_us,
@@ -88,6 +89,15 @@ impl Terminal {
         }
     }
 
+    /// Waits until no process has the terminal open.
+    #[track_caller]
+    fn closes_without(&mut self, part: &str) {
+        while let Ok(text) = self.screen.recv_timeout(CEILING) {
+            self.seen.push_str(&text);
+            assert!(!self.seen.contains(part), "{}", self.seen);
+        }
+    }
+
     #[track_caller]
     fn ends_with(&mut self, code: i32) {
         let status = self.child.wait().expect("it is ours");
@@ -114,6 +124,16 @@ fn ctrl_c_is_the_commands_own_affair_however_often_it_comes(world: &World) {
         terminal.expect(&format!("caught {n}"));
     }
     terminal.ends_with(5);
+    world.assert_nothing_left();
+}
+
+/// The terminal sends the signal to the command itself, so the command seems to fail by itself.
+fn ctrl_c_ends_an_instance_instead_of_starting_a_campaign(world: &World) {
+    let mut terminal = Terminal::start(&world.elect("x", &["--ttl", "5m"], "echo up; read line"));
+    terminal.expect("up");
+    terminal.type_in("\x03");
+    terminal.closes_without("campaigning again");
+    terminal.ends_with(130);
     world.assert_nothing_left();
 }
 

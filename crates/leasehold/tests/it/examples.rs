@@ -4,11 +4,20 @@
 #[path = "../../examples/balance.rs"]
 mod balance;
 #[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/certificate.rs"]
+mod certificate;
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
 #[path = "../../examples/cron_once.rs"]
 mod cron_once;
 #[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
 #[path = "../../examples/fenced_write.rs"]
 mod fenced_write;
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/leader.rs"]
+mod leader;
+#[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
+#[path = "../../examples/licences.rs"]
+mod licences;
 #[allow(dead_code, unreachable_pub, reason = "an example is a program too")]
 #[path = "../../examples/order_once.rs"]
 mod order_once;
@@ -65,6 +74,32 @@ async fn a_late_write_of_a_paused_holder_is_refused() -> Result<(), Error> {
     let (went_through, text) = fenced_write::write_late(&url).await?;
     assert!(!went_through);
     assert_eq!(text, "written by the new holder");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_share_a_certificate_and_never_get_a_mixed_pair() -> Result<(), Error> {
+    let (_scratch, url) = embedded();
+    assert_eq!(certificate::renew_with_lock(&url, 4, 20).await?, 0);
+    assert!(!certificate::renew_without_lock().await, "it was read between the two steps");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_licences_are_used_and_never_more() -> Result<(), Error> {
+    let (_scratch, url) = embedded();
+    assert_eq!(licences::run_with_permits(&url, 3, 4).await?, 3);
+    assert_eq!(licences::run_without_permits(12).await, 12);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_lead_one_after_the_other_also_after_a_crash() -> Result<(), Error> {
+    let (_scratch, url) = embedded();
+    let (led, terms, is_written) = leader::lead_in_turn(&url, 4).await?;
+    assert_eq!((led, terms.len()), (4, 8), "each of them wrote both orders");
+    assert!(terms.chunks(2).all(|term| term[0] == term[1]), "two led at a time: {terms:?}");
+    assert!(terms.is_sorted() && !is_written, "an earlier leader was obeyed: {terms:?}");
     Ok(())
 }
 

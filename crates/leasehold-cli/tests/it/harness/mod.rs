@@ -1,5 +1,6 @@
 //! A separate world for each test: a home, a store, and processes that are killed at its end.
 
+mod instance;
 mod process;
 mod program;
 mod world;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+pub(crate) use self::instance::Instance;
 pub(crate) use self::process::{Done, Running, finish, finish_as_it_is, start, start_with_stderr};
 pub(crate) use self::program::{tree, tree_in};
 pub(crate) use self::world::World;

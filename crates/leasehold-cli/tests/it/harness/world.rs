@@ -95,7 +95,16 @@ impl World {
 
     /// `leasehold run NAME FLAGS -- sh -c SCRIPT`, with the directory of this world as `$1`.
     pub(crate) fn run(&self, name: &str, flags: &[&str], script: &str) -> Command {
-        let mut command = self.leasehold(["run", name]);
+        self.under(["run", name], flags, script)
+    }
+
+    /// `leasehold elect NAME FLAGS -- sh -c SCRIPT`, with the directory of this world as `$1`.
+    pub(crate) fn elect(&self, name: &str, flags: &[&str], script: &str) -> Command {
+        self.under(["elect", name], flags, script)
+    }
+
+    fn under(&self, what: [&str; 2], flags: &[&str], script: &str) -> Command {
+        let mut command = self.leasehold(what);
         command.args(flags).args(["--", "sh", "-c", script, "sh"]).arg(self.dir.path());
         command
     }

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold_testkit::servers::{Proxy, RedisServer, Way};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Done, World, finish, start, until};
@@ -443,4 +444,24 @@ fn the_documented_rights_are_enough_and_without_those_of_the_probe_nothing_begin
             finish(by_flags(&nodes.world, &twice, ["run", "x", "--", "true"])).code(77);
         }
     }
+}
+
+#[test]
+fn the_next_instance_leads_although_one_of_three_servers_is_down() {
+    let nodes = Nodes::start(3);
+    let script = "echo $LEASEHOLD_FENCE; exec sleep 1000";
+    let elect = || {
+        let args = ["elect", "x", "--ttl", "5m", "--", "sh", "-c", script];
+        start(nodes.leasehold(args))
+    };
+    let mut first = elect();
+    let before: u64 = first.line().parse().expect("a fencing token");
+    let mut second = elect();
+    second.expect_message("is held by");
+    nodes.servers[0].kill();
+    first.kill(Signal::TERM);
+    first.end().signal(Signal::TERM);
+    assert!(second.line().parse::<u64>().expect("a fencing token") > before);
+    second.kill(Signal::TERM);
+    second.end().signal(Signal::TERM);
 }

@@ -1,0 +1,42 @@
+//! What the help of a command says at its end.
+
+/// The end of `run --help`.
+pub(super) const RUN_NOTES: &str = "\
+CMD runs without a shell. For pipes, builtins and variables write  -- sh -c '...'
+The lock is held until CMD and every process that it left in the background have ended.
+CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
+LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
+locks.";
+
+/// The end of `elect --help`.
+pub(super) const ELECT_NOTES: &str = "\
+One instance leads and runs CMD. The others wait in line, and the next one leads if the first fails.
+CMD runs as under `leasehold run`, and its LEASEHOLD_FENCE is the term. If CMD exits with 0, so does
+its instance. If CMD fails, its instance resigns, and campaigns again after a pause of 1s to 1m.
+If the term is lost, CMD is stopped and killed before another instance leads.";
+
+/// The end of `acquire --help`.
+pub(super) const ACQUIRE_NOTES: &str = "\
+Prints lines for a shell: export LEASEHOLD_NAME=..., LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=...,
+LEASEHOLD_TTL_MS=... `eval` hides a failure, so store the lines first:
+  out=$(leasehold acquire NAME --ttl 1m) || exit; eval \"$out\"
+  leasehold renew NAME      # again and again; with the same ttl
+  leasehold release NAME
+Two locks in one shell: keep the token of each, since the second overwrites LEASEHOLD_TOKEN:
+  out=$(leasehold acquire a --ttl 1m) || exit; eval \"$out\"; a=$LEASEHOLD_TOKEN
+  out=$(leasehold acquire b --ttl 1m) || exit; eval \"$out\"; b=$LEASEHOLD_TOKEN
+  LEASEHOLD_TOKEN=$b leasehold release b
+  LEASEHOLD_TOKEN=$a leasehold release a";
+
+/// The end of `doctor --help`.
+pub(super) const DOCTOR_NOTES: &str = "\
+Writes keys of its own, which begin with the namespace, and removes them. Takes at most 10 s.
+A check that the user has no right to is UNKNOWN, and names the right.
+Exit codes: 0 nothing failed, 1 a warning and --strict, 2 a check failed.";
+
+/// The end of `strict --help`.
+pub(super) const STRICT_NOTES: &str = "\
+A strict server that may have forgotten its leases grants nothing new for 65 s. All clients of a
+database have to be strict, so the database itself is switched, and keeps who did it, when and why.
+A client says what it expects: `?strict=yes` in its URL, `?strict=no`, or nothing: as the database
+says. Name all servers of a quorum, each by --url. The commands may be repeated.";

@@ -1,0 +1,267 @@
+//! Holding a lock while a command runs: what every command that does so shares.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::core::Moment;
+use leasehold::host::{Host as _, SystemHost};
+use leasehold::{Client, ErrorKind, Guard, Release};
+
+use super::Context;
+use super::chain::Chain;
+use crate::args::Guarded;
+use crate::environment::{CHAIN, EXPIRES_AT_MS, FENCE, NAME, NAMESPACE, STORE, TOKEN, TTL_MS};
+use crate::exit::{Exit, Failure, unnamed};
+use crate::log;
+use crate::output::{escape, shell_word};
+use crate::signals::Signals;
+use crate::supervise::machine::{Lease, Policy, Verdict};
+use crate::supervise::{Child, child, supervise};
+use crate::take::DRAIN;
+use crate::talk::{Level, Talk};
+use crate::view::millis;
+
+/// The longest default grace.
+const GRACE_MAX: Duration = Duration::from_secs(5);
+
+/// The command that is to run under a lock, and its surroundings.
+pub(crate) struct Holding<'a> {
+    /// The context of every command.
+    pub(crate) context: &'a Context,
+    /// The client that holds the lock.
+    pub(crate) client: &'a Client,
+    /// The command, and how to run it.
+    pub(crate) guarded: &'a Guarded,
+    /// How to watch over it.
+    pub(crate) policy: Policy,
+}
+
+impl Holding<'_> {
+    /// Starts the command, under a lease with enough time left.
+    pub(crate) async fn start(&self, guard: &Guard) -> Result<Child, Failure> {
+        let Policy { ttl, terminal, .. } = self.policy;
+        if guard.remaining() < ttl / 2 {
+            // The grant came late: a command started now would be told to stop right away.
+            guard.renew().await?;
+        }
+        let env = environment(self.context, self.client, guard, ttl);
+        Child::start(&self.guarded.command, &env, terminal, ttl)
+    }
+
+    /// Watches over the command until no process of it is left.
+    pub(crate) async fn watch(
+        &self,
+        guard: &Guard,
+        mut child: Child,
+        signals: &mut Signals,
+    ) -> Result<Verdict, Failure> {
+        let talk = &self.context.talk;
+        let verdict = supervise(guard, &mut child, signals, self.policy, talk).await;
+        match child.why_not_begun() {
+            Some(error) => Err(not_begun(&self.guarded.command, &error).about(guard.name())),
+            None => Ok(verdict),
+        }
+    }
+}
+
+/// What the end of a hold showed.
+pub(crate) enum End {
+    /// Nothing new: the lock is released, or left to its ttl, or its loss was reported before.
+    AsExpected,
+    /// The lease had ended before the release. The text says so.
+    NotOurs(String),
+}
+
+impl End {
+    /// Our own exit after the command has ended with `exit`.
+    pub(crate) fn exit(self, name: &str, exit: Exit) -> Result<Exit, Failure> {
+        match self {
+            Self::AsExpected => Ok(exit),
+            Self::NotOurs(text) => {
+                let message = format!("`{}`: {text}", escape(name));
+                Err(Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name))
+            }
+        }
+    }
+}
+
+/// Ends the lease, which is held since `since`, as the verdict says.
+pub(crate) async fn end(guard: Guard, since: Moment, verdict: Verdict, talk: &Talk) -> End {
+    match verdict.lease {
+        Lease::Release => {}
+        // A lost lease needs no release.
+        Lease::Lost => return End::AsExpected,
+        // Somebody may still act under it.
+        Lease::LeaveToExpire => {
+            let _token = guard.detach();
+            return End::AsExpected;
+        }
+    }
+    let name = guard.name().to_owned();
+    let asked = SystemHost.now();
+    match tokio::time::timeout(DRAIN, guard.release()).await {
+        Ok(Ok(Release::Released)) => {
+            let held_ms = millis(asked.since(since));
+            tracing::info!(name, held_ms, "released");
+        }
+        Ok(Ok(Release::NotHeld)) => {
+            return End::NotOurs(format!(
+                "the command has ended (exit code {}), but the lease had ended before the release; \
+                 others may have held the lock while the command ran",
+                verdict.exit.shown()
+            ));
+        }
+        Ok(Err(error)) => not_released(talk, &name, Some(unnamed(&error))),
+        Err(_) => not_released(talk, &name, log::trouble_since(asked)),
+    }
+    End::AsExpected
+}
+
+/// Reports that the lock stays taken for a while.
+fn not_released(talk: &Talk, name: &str, cause: Option<String>) {
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+    let text = format!(
+        "the store did not confirm the release{cause}; \
+         the lock frees itself when its ttl has run out"
+    );
+    talk.notice(Level::Warning, "not-released", Some(name), &text);
+}
+
+/// How to watch over a command, or why its options cannot be carried out.
+pub(crate) fn policy(name: &str, guarded: &Guarded) -> Result<Policy, Failure> {
+    let Guarded { ttl: typed, grace, stop_signal, .. } = guarded;
+    let ttl = typed.ttl(name)?;
+    let span = grace.as_ref().map_or_else(|| GRACE_MAX.min(ttl / 4), |grace| grace.span);
+    if span >= ttl / 2 {
+        return Err(Failure::config(format!(
+            "the grace ({}) must be below half the ttl ({}), or a command would be told to stop \
+             while its lease is still being renewed; nothing was acquired; change --grace or --ttl",
+            grace.as_ref().map_or("", |grace| &grace.text),
+            typed.text
+        ))
+        .about(name));
+    }
+    Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal: child::at_terminal() })
+}
+
+/// The holder as other clients see it: `verb` is our own command. The pid that they see is ours,
+/// and so the text begins with our own name.
+pub(crate) fn as_shown(verb: &str, command: &[OsString]) -> String {
+    format!("leasehold {verb} {}", program(command))
+}
+
+/// The program of the command, without its arguments, which may be secret.
+fn program(command: &[OsString]) -> String {
+    command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The variables for the command. They replace inherited ones, so that the innermost run is seen.
+fn environment(
+    context: &Context,
+    client: &Client,
+    guard: &Guard,
+    ttl: Duration,
+) -> Vec<(&'static str, Option<String>)> {
+    let expires = SystemHost.wall() + guard.remaining();
+    let mut all = vec![
+        (NAME, Some(guard.name().to_owned())),
+        (TOKEN, Some(guard.token().as_str().to_owned())),
+        (FENCE, guard.fencing_token().map(|fence| fence.to_string())),
+        (EXPIRES_AT_MS, Some(expires.as_unix_millis().to_string())),
+        (TTL_MS, Some(ttl.as_millis().to_string())),
+        (STORE, Some(client.store_label())),
+        (NAMESPACE, context.settings.namespace_for_child()),
+        (CHAIN, Some(Chain::inherited().with(guard.token()))),
+    ];
+    all.extend(context.settings.store_for_child());
+    all
+}
+
+/// Words that only a shell understands.
+const SHELL_WORDS: [&str; 22] = [
+    ".", ":", "[[", "alias", "cd", "declare", "eval", "exec", "exit", "export", "for", "if",
+    "local", "read", "set", "shopt", "source", "trap", "ulimit", "umask", "wait", "while",
+];
+
+fn shell_line(command: &[OsString]) -> String {
+    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn not_begun(command: &[OsString], error: &std::io::Error) -> Failure {
+    let program = program(command);
+    let exit = child::not_begun(error);
+    let shown = escape(&program);
+    let message = if program.is_empty() {
+        "the command is empty; the lock was released, name a program after --".to_owned()
+    } else if exit == Exit::INTERNAL {
+        format!("cannot start a process: {error}; the lock was released, nothing was run")
+    } else if exit == Exit::CANNOT_EXECUTE {
+        format!("cannot execute `{shown}`: {error}; the lock was released")
+    } else if program.contains('/') && Path::new(&program).exists() {
+        format!("cannot run `{shown}`: its interpreter was not found; the lock was released")
+    } else if program.contains(char::is_whitespace) || SHELL_WORDS.contains(&&*program) {
+        format!(
+            "`{shown}` was not found: commands run without a shell; the lock was released, write \
+             -- sh -c {} for shell syntax and builtins",
+            escape(&shell_word(&shell_line(command)))
+        )
+    } else {
+        format!("`{shown}` was not found; the lock was released, check the name and PATH")
+    };
+    let kind = match exit {
+        Exit::NOT_FOUND => "not-found",
+        Exit::INTERNAL => "internal",
+        _ => "cannot-execute",
+    };
+    Failure::new(exit, kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, Parsed, parse};
+
+    fn policy_of(flags: &str) -> Result<Policy, Failure> {
+        let line = format!("leasehold run x{flags} -- true");
+        match parse(line.split(' ').map(OsString::from)).expect("a command line") {
+            Parsed::Invocation(invocation) => match invocation.command {
+                Command::Run(run) => policy(&run.name, &run.guarded),
+                other => panic!("{other:?}"),
+            },
+            Parsed::Text(text, _) => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn the_default_grace_is_5_s_or_a_quarter_of_the_ttl() {
+        for (flags, ms) in [
+            ("", 2_500),
+            (" --ttl 1m", 5_000),
+            (" --ttl 100ms", 25),
+            (" --grace 0", 0),
+            (" --ttl 4s --grace 1999ms", 1_999),
+        ] {
+            let policy = policy_of(flags).expect(flags);
+            assert_eq!(policy.grace, Duration::from_millis(ms), "{flags}");
+        }
+    }
+
+    #[test]
+    fn a_grace_of_half_the_ttl_or_more_is_refused_with_both_values() {
+        for flags in [" --ttl 4s --grace 2s", " --ttl 4s --grace 1h"] {
+            let failure = policy_of(flags).expect_err(flags);
+            assert_eq!(failure.exit, Exit::CONFIG);
+            assert!(failure.message.contains("half the ttl (4s)"), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_ttl_out_of_bounds_is_refused_before_anything_is_asked() {
+        for ttl in ["0", "9ms", "25h"] {
+            let failure = policy_of(&format!(" --ttl {ttl}")).expect_err(ttl);
+            assert_eq!(failure.exit, Exit::CONFIG);
+            assert!(failure.message.contains("between 10 ms and 24 h"), "{}", failure.message);
+        }
+    }
+}

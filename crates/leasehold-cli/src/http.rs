@@ -1,0 +1,230 @@
+//! As much HTTP/1.1 as two pages need: the head of a request, and an answer.
+
+/// The longest head of a request, in bytes.
+pub(crate) const HEAD_MAX: usize = 8 * 1024;
+
+/// A page that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// `/leader`: whether this instance leads.
+    Leader,
+    /// `/readyz`: whether this instance can do its part.
+    Ready,
+}
+
+/// A request that can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// What is asked for.
+    pub(crate) page: Page,
+    /// Whether the answer has no body, as after `HEAD`.
+    pub(crate) head_only: bool,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is not HTTP/1.1 or HTTP/1.0.
+    Malformed,
+    /// There is no such page.
+    NoSuchPage,
+    /// The method is neither `GET` nor `HEAD`.
+    NoSuchMethod,
+    /// Its head is longer than [`HEAD_MAX`].
+    TooLong,
+}
+
+/// Reads the request at the beginning of `bytes`. `None` means that its head has not ended yet.
+pub(crate) fn read(bytes: &[u8]) -> Option<Result<Request, Refusal>> {
+    match length_of_head(bytes) {
+        Some(length) if length <= HEAD_MAX => Some(request(&bytes[..length])),
+        None if bytes.len() < HEAD_MAX => None,
+        _ => Some(Err(Refusal::TooLong)),
+    }
+}
+
+/// The length of the head with its empty line. A line may end without a carriage return.
+fn length_of_head(bytes: &[u8]) -> Option<usize> {
+    let ends = |at: usize| match bytes[at..] {
+        [b'\n', b'\n', ..] => Some(at + 2),
+        [b'\n', b'\r', b'\n', ..] => Some(at + 3),
+        _ => None,
+    };
+    (0..bytes.len()).find_map(ends)
+}
+
+/// The request of a whole head. Nothing after its first line matters to us.
+fn request(head: &[u8]) -> Result<Request, Refusal> {
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
+    let [method, target, b"HTTP/1.1" | b"HTTP/1.0"] = words[..] else {
+        return Err(Refusal::Malformed);
+    };
+    let is_visible = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_graphic);
+    if !is_visible(method) || !is_visible(target) || target[0] != b'/' {
+        return Err(Refusal::Malformed);
+    }
+    let head_only = match method {
+        b"GET" => false,
+        b"HEAD" => true,
+        _ => return Err(Refusal::NoSuchMethod),
+    };
+    let page = match target.split(|byte| *byte == b'?').next() {
+        Some(b"/leader") => Page::Leader,
+        Some(b"/readyz") => Page::Ready,
+        _ => return Err(Refusal::NoSuchPage),
+    };
+    Ok(Request { page, head_only })
+}
+
+/// What a client is told.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    status: &'static str,
+    content_type: &'static str,
+    body: String,
+}
+
+impl Answer {
+    /// The page as one JSON object: 200 if the answer is yes, else 503.
+    pub(crate) fn page(yes: bool, object: String) -> Self {
+        let status = if yes { "200 OK" } else { "503 Service Unavailable" };
+        Self { status, content_type: "application/json", body: object }
+    }
+
+    /// Why a request is refused.
+    pub(crate) fn refusal(refusal: Refusal) -> Self {
+        let (status, body) = match refusal {
+            Refusal::Malformed => ("400 Bad Request", "this is not an HTTP/1.1 request\n"),
+            Refusal::NoSuchPage => ("404 Not Found", "the pages are /leader and /readyz\n"),
+            Refusal::NoSuchMethod => ("405 Method Not Allowed", "the methods are GET and HEAD\n"),
+            Refusal::TooLong => {
+                ("431 Request Header Fields Too Large", "a request has at most 8 KiB\n")
+            }
+        };
+        Self { status, content_type: "text/plain", body: body.to_owned() }
+    }
+
+    /// The answer as bytes. The connection ends after it.
+    pub(crate) fn bytes(&self, head_only: bool) -> Vec<u8> {
+        let Self { status, content_type, body } = self;
+        let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+             Cache-Control: no-store\r\n{allow}Connection: close\r\n\r\n",
+            body.len()
+        );
+        let body = if head_only { "" } else { body };
+        (head + body).into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testkit::fuzz::{Target, check};
+
+    use super::*;
+
+    #[test]
+    fn a_request_for_a_page_is_understood() {
+        for (head, page, head_only) in [
+            ("GET /leader HTTP/1.1\r\nHost: a\r\n\r\n", Page::Leader, false),
+            ("GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n", Page::Ready, false),
+            ("HEAD /leader HTTP/1.1\r\n\r\n", Page::Leader, true),
+            ("GET /leader HTTP/1.0\r\n\r\n", Page::Leader, false),
+            ("GET /leader?probe=1 HTTP/1.1\r\n\r\n", Page::Leader, false),
+            ("GET /leader HTTP/1.1\n\n", Page::Leader, false),
+            ("GET /leader HTTP/1.1\r\n\r\nwhat follows is not read", Page::Leader, false),
+        ] {
+            let expected = Ok(Request { page, head_only });
+            assert_eq!(read(head.as_bytes()), Some(expected), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn any_other_request_is_refused_with_the_reason() {
+        for (line, refusal) in [
+            ("", Refusal::Malformed),
+            ("GET", Refusal::Malformed),
+            ("GET /leader", Refusal::Malformed),
+            ("GET  /leader HTTP/1.1", Refusal::Malformed),
+            (" GET /leader HTTP/1.1", Refusal::Malformed),
+            ("GET /leader HTTP/1.1 ", Refusal::Malformed),
+            ("GET\t/leader\tHTTP/1.1", Refusal::Malformed),
+            ("GET /lea der HTTP/1.1", Refusal::Malformed),
+            ("GET /leader HTTP/2.0", Refusal::Malformed),
+            ("GET /leader http/1.1", Refusal::Malformed),
+            ("GET leader HTTP/1.1", Refusal::Malformed),
+            ("GET http://a/leader HTTP/1.1", Refusal::Malformed),
+            ("GET /l\u{e9}ader HTTP/1.1", Refusal::Malformed),
+            ("\u{16}\u{3}\u{1}", Refusal::Malformed),
+            ("POST /leader HTTP/1.1", Refusal::NoSuchMethod),
+            ("get /leader HTTP/1.1", Refusal::NoSuchMethod),
+            ("OPTIONS /leader HTTP/1.1", Refusal::NoSuchMethod),
+            ("GET / HTTP/1.1", Refusal::NoSuchPage),
+            ("GET /leader/ HTTP/1.1", Refusal::NoSuchPage),
+            ("GET /Leader HTTP/1.1", Refusal::NoSuchPage),
+            ("GET /../leader HTTP/1.1", Refusal::NoSuchPage),
+        ] {
+            let head = format!("{line}\r\nHost: a\r\n\r\n");
+            assert_eq!(read(head.as_bytes()), Some(Err(refusal)), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_head_is_waited_for_up_to_its_limit() {
+        let whole = "GET /leader HTTP/1.1\r\nHost: a\r\n\r\n".as_bytes();
+        for length in 0..whole.len() {
+            assert_eq!(read(&whole[..length]), None, "{length} bytes");
+        }
+        let long = |length: usize| {
+            let mut head = b"GET /leader HTTP/1.1\r\nX: ".to_vec();
+            head.resize(length - 4, b'x');
+            head.extend(b"\r\n\r\n");
+            head
+        };
+        assert!(read(&long(HEAD_MAX)).is_some_and(|it| it.is_ok()));
+        assert_eq!(read(&long(HEAD_MAX + 1)), Some(Err(Refusal::TooLong)));
+        assert_eq!(read(&vec![b'x'; HEAD_MAX - 1]), None);
+        assert_eq!(read(&vec![b'x'; HEAD_MAX]), Some(Err(Refusal::TooLong)));
+    }
+
+    /// However the bytes are cut, they mean the same.
+    fn requests(data: &[u8]) {
+        let whole = read(data);
+        for length in 0..data.len() {
+            let begun = read(&data[..length]);
+            assert!(begun.is_none() || begun == whole, "{begun:?}, and then {whole:?}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_request_or_refused() {
+        let words = &["GET ", "HEAD ", "/leader", "/readyz", "?", " HTTP/1.1", "\r\n", "\n\n"];
+        check(&Target { name: "requests", run: requests, words, changes: 300 });
+    }
+
+    #[test]
+    fn an_answer_says_how_long_it_is_and_that_the_connection_ends() {
+        let text =
+            |answer: &Answer, head_only| String::from_utf8(answer.bytes(head_only)).expect("text");
+        let yes = Answer::page(true, "{}\n".to_owned());
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\
+                    Cache-Control: no-store\r\nConnection: close\r\n\r\n";
+        assert_eq!(text(&yes, false), format!("{head}{{}}\n"));
+        assert_eq!(text(&yes, true), head);
+        let no = text(&Answer::page(false, String::new()), false);
+        assert!(no.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{no}");
+        for (refusal, status) in [
+            (Refusal::Malformed, "400 "),
+            (Refusal::NoSuchPage, "404 "),
+            (Refusal::NoSuchMethod, "405 "),
+            (Refusal::TooLong, "431 "),
+        ] {
+            let text = text(&Answer::refusal(refusal), false);
+            assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+            assert_eq!(text.contains("Allow: GET, HEAD"), refusal == Refusal::NoSuchMethod);
+        }
+    }
+}
