@@ -14,6 +14,7 @@ use crate::identity::Identity;
 use crate::lease::Lease;
 use crate::listing::Listing;
 use crate::locking::Locking;
+use crate::multi_lock::MultiLock;
 use crate::mutex::Mutex;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
@@ -126,6 +127,12 @@ impl Client {
     /// or number is reported by the first call.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
         Semaphore::new(self.locking(name.into()), permits)
+    }
+
+    /// Makes a lock of several names, which are taken together or not at all. Sends no request. The
+    /// first call reports a bad name, a name that is given twice, and no name at all.
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> MultiLock {
+        MultiLock::new(names.into_iter().map(|name| self.locking(name.into())).collect())
     }
 
     fn locking(&self, name: String) -> Locking {

@@ -19,6 +19,7 @@
 //! | lock | [`Mutex::lock`], [`Mutex::lock_timeout`], [`Mutex::try_lock`], [`Mutex::with`] |
 //! | share a lock among readers | [`RwLock::read`], [`RwLock::write`], [`RwLock::downgrade`] |
 //! | let a few work at a time | [`Semaphore::acquire`], [`Semaphore::resize`] |
+//! | take several locks together | [`Client::lock_all`], [`MultiLock`] |
 //! | know whether it is still yours | [`Guard::is_held`], [`Guard::lost`], [`Guard::remaining`] |
 //! | stop a paused holder's late write | [`Guard::fencing_token`] |
 //! | lock without `async` | [`blocking::block_on`] |
@@ -131,6 +132,8 @@ mod identity;
 mod lease;
 mod listing;
 mod locking;
+mod multi_guard;
+mod multi_lock;
 mod mutex;
 mod process;
 mod rwlock;
@@ -145,6 +148,8 @@ pub use guard::{Guard, Release};
 pub use identity::Identity;
 pub use lease::Lease;
 pub use listing::Listing;
+pub use multi_guard::{MultiGuard, MultiRelease};
+pub use multi_lock::MultiLock;
 pub use mutex::Mutex;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;

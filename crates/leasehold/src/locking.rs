@@ -96,7 +96,7 @@ impl Locking {
         self.wait(Wait::Until(self.session().now() + wait)).await
     }
 
-    async fn wait(&self, wait: Wait) -> Result<Guard, Error> {
+    pub(crate) async fn wait(&self, wait: Wait) -> Result<Guard, Error> {
         let hold = self.session().acquire(self.spec()?, wait).await;
         self.named(hold).map(|hold| self.guard(hold))
     }

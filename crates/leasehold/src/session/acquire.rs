@@ -222,6 +222,11 @@ impl Session {
         }
     }
 
+    /// Whether a task of this client has the key, asks for it, or waits for it.
+    pub(crate) fn is_in_use(&self, key: &Key) -> bool {
+        self.lines.with(key, |line| !line.is_vacant())
+    }
+
     /// Takes an idle lease of this client if it has the same settings. Otherwise releases the idle
     /// lease: the store would answer that the key is taken by this client.
     fn take_idle(self: &Arc<Self>, spec: &Arc<Spec>) -> Option<Hold> {

@@ -206,7 +206,8 @@ impl Drop for Asker {
 }
 
 impl Session {
-    pub(super) async fn sleep(&self, wait: Wait) {
+    /// Waits until the time to wait is over.
+    pub(crate) async fn sleep(&self, wait: Wait) {
         match wait {
             Wait::Until(at) => self.host.sleep_until(at).await,
             Wait::ForEver => pending().await,

@@ -97,7 +97,7 @@ impl Lines {
 }
 
 impl Line {
-    fn is_vacant(&self) -> bool {
+    pub(super) fn is_vacant(&self) -> bool {
         self.tasks.is_vacant() && self.tries == 0 && self.asking.is_empty()
     }
 

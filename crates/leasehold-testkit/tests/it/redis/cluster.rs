@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::store::Store as _;
-use leasehold::{Client, Error, ErrorKind, Guard, Key, Lost, Release};
+use leasehold::{Client, Error, ErrorKind, Guard, Key, Lost, MultiRelease, Release};
 use leasehold_testkit::servers::{Authority, Cluster, RedisServer, version};
 
 use super::connecting::{check, cluster_node, connect, told};
@@ -72,6 +72,29 @@ async fn locks_of_all_nodes_exclude_each_other_and_are_listed_once() {
         let stats = node.command(&["INFO", "errorstats"]).text();
         assert!(!stats.contains("errorstat_CROSSSLOT"), "{stats}");
     }
+}
+
+#[tokio::test]
+async fn locks_in_the_slots_of_all_nodes_are_taken_together_or_not_at_all() {
+    let cluster = cluster();
+    let (one, other) = (client(&cluster.url()).await, client(&cluster.url()).await);
+    let names: Vec<_> = (0..20).map(|number| format!("lock {number:02}")).collect();
+    for node in cluster.nodes() {
+        assert!(names.iter().any(|name| cluster.node_of(name).port() == node.port()));
+    }
+    let held = one.lock_all(names.iter().rev()).lock().await.expect("all are free");
+    assert!(held.is_held());
+    for name in &names {
+        assert!(is_taken(&other, name).await, "{name}");
+    }
+    let locks = other.lock_all(&names);
+    assert!(locks.try_lock().await.expect("answered").is_none());
+    assert_eq!(held.release().await.expect("answered"), MultiRelease::Released);
+    let last = one.mutex(&names[19]).lock().await.expect("it is free");
+    assert!(locks.try_lock().await.expect("answered").is_none());
+    let (all, released) = tokio::join!(locks.lock(), last.release());
+    assert_eq!(released.expect("answered"), Release::Released);
+    assert!(all.expect("all are free in the end").is_held());
 }
 
 #[tokio::test]

@@ -12,7 +12,10 @@ use super::{STORES, Scene, ms, play, play_on};
 const POLLS_MAX: usize = 200;
 
 /// Plays the scene with a future dropped after 0, 1, 2, … polls, until it reaches its end.
-fn at_every_await(seeds: std::ops::Range<u64>, scene: impl AsyncFn(&Scene, usize) -> bool) {
+pub(super) fn at_every_await(
+    seeds: std::ops::Range<u64>,
+    scene: impl AsyncFn(&Scene, usize) -> bool,
+) {
     for setup in STORES {
         for seed in seeds.clone() {
             let ended = (0..POLLS_MAX)

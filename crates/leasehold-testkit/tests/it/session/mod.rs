@@ -18,6 +18,7 @@ mod passing;
 mod permits;
 mod polling;
 mod redisson;
+mod several;
 mod shards;
 mod sharing;
 mod shutting_down;
