@@ -272,6 +272,12 @@ pub(crate) struct Run {
     /// Must be below half the ttl. Default: a quarter of the ttl, but no more than 5 s
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     pub(crate) grace: Option<Typed>,
+    /// Run CMD once per this time, from its start: after a success, no host runs it again before
+    /// that. If CMD fails, others may run it at once. Never waits: exits with 75 if CMD runs or was
+    /// done. At least the ttl, at most 24h. For an hourly job, 55m leaves room for early starts
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    #[arg(conflicts_with_all = ["wait", "shared", "permits"])]
+    pub(crate) once_per: Option<Typed>,
     /// The signal that tells the command to stop
     #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
     pub(crate) stop_signal: Signal,

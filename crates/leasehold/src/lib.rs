@@ -23,6 +23,7 @@
 //! | stop a paused holder's late write | [`Guard::fencing_token`] |
 //! | lock without `async` | [`blocking::block_on`] |
 //! | let one process lead | [`Client::election`], [`Election::campaign`], [`Election::observe`] |
+//! | do work once per period | [`Client::once`], [`Once::start`], [`Run::done`], [`Guard::keep_for`] |
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
@@ -132,6 +133,7 @@ mod lease;
 mod listing;
 mod locking;
 mod mutex;
+mod once;
 mod process;
 mod rwlock;
 mod semaphore;
@@ -146,6 +148,7 @@ pub use identity::Identity;
 pub use lease::Lease;
 pub use listing::Listing;
 pub use mutex::Mutex;
+pub use once::{Once, Run};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
 #[doc(inline)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, ErrorKind, Guard, Identity, Release};
+use leasehold::{Client, ErrorKind, Guard, Identity, Release, Ttl};
 use rustix::process::Signal;
 
 use super::Context;
@@ -21,9 +21,13 @@ use crate::signals::Signals;
 use crate::stderr;
 use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::supervise::{Child, child, supervise};
-use crate::take::{Asked, DRAIN, Taken, take};
+use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, take};
 use crate::talk::{Level, Talk};
 use crate::view::millis;
+
+/// How long the store may take to confirm that the work is done. Without its answer, another host
+/// would do the work again, so this is longer than the time for a release.
+const KEEPING_MAX: Duration = Duration::from_secs(10);
 
 /// The longest default grace.
 const GRACE_MAX: Duration = Duration::from_secs(5);
@@ -39,6 +43,7 @@ enum Course {
 /// Takes the lock, runs the command, releases the lock, and ends as the command did.
 pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> {
     let policy = policy(args)?;
+    let period = period(args, policy.ttl)?;
     context.settings.refuse_private(&args.name)?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
@@ -52,10 +57,13 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
         signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
         client = context.settings.connect_patiently(&who, name, &mut patience, talk) => client?,
     };
-    let asked = Asked { name, wait: args.take.wait(), patience };
+    let wait = if period.is_some() { Wait::Never } else { args.take.wait() };
+    let asked = Asked { name, wait, patience };
     let course = match take_and_hold(context, args, asked, &client, policy, &mut signals).await {
         Ok(Course::Ran(guard, since, verdict)) => {
-            return end(guard, since, verdict, &context.talk).await;
+            // Only a success counts as done.
+            let period = period.filter(|_| verdict.exit == Exit::OK);
+            return end(guard, since, verdict, period, &context.talk).await;
         }
         Ok(Course::Stopped(exit)) => Ok(exit),
         Err(failure) => Err(failure),
@@ -75,7 +83,7 @@ async fn take_and_hold(
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     Chain::inherited().and_token().refuse(client, &args.name).await?;
-    let wanted = args.take.of(client, &args.name, policy.ttl);
+    let wanted = wanted(args, client, policy.ttl);
     let guard = match take(client, asked, &wanted, signals, &context.talk).await? {
         Taken::Granted(guard) => guard,
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
@@ -111,14 +119,24 @@ async fn hold(
     }
 }
 
-/// Ends the lease as the verdict says, and returns our own exit.
-async fn end(guard: Guard, since: Moment, verdict: Verdict, talk: &Talk) -> Result<Exit, Failure> {
+/// Ends the lease as the verdict says, and returns our own exit. The lock stays taken for `period`
+/// if there is one.
+async fn end(
+    guard: Guard,
+    since: Moment,
+    verdict: Verdict,
+    period: Option<Duration>,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
     let name = guard.name().to_owned();
     if verdict.lease != Lease::Release {
         // A lost lease needs no release. Under a lease that is left to expire, somebody may still
         // act.
         let _token = guard.detach();
         return Ok(verdict.exit);
+    }
+    if let Some(period) = period {
+        return keep(guard, period, verdict.exit, talk).await;
     }
     let asked = SystemHost.now();
     match tokio::time::timeout(DRAIN, guard.release()).await {
@@ -127,20 +145,47 @@ async fn end(guard: Guard, since: Moment, verdict: Verdict, talk: &Talk) -> Resu
             tracing::info!(name, held_ms, "released");
             Ok(verdict.exit)
         }
-        Ok(Ok(Release::NotHeld)) => Err(Failure::new(
-            Exit::LOST,
-            ErrorKind::Lost.as_str(),
-            format!(
-                "`{}`: the command has ended (exit code {}), but the lease had ended before the \
-                 release; others may have held the lock while the command ran",
-                escape(&name),
-                verdict.exit.shown()
-            ),
-        )
-        .about(&name)),
+        Ok(Ok(Release::NotHeld)) => Err(lost_before(&name, verdict.exit)),
         Ok(Err(error)) => Ok(not_released(talk, &name, Some(unnamed(&error)), verdict.exit)),
         Err(_) => Ok(not_released(talk, &name, log::trouble_since(asked), verdict.exit)),
     }
+}
+
+/// Keeps the lock taken until the period is over: the command is done.
+async fn keep(guard: Guard, period: Duration, exit: Exit, talk: &Talk) -> Result<Exit, Failure> {
+    let name = guard.name().to_owned();
+    let asked = SystemHost.now();
+    let cause = match tokio::time::timeout(KEEPING_MAX, guard.keep_for(period)).await {
+        Ok(Ok(())) => {
+            tracing::info!(name, period_ms = millis(period), "kept");
+            return Ok(exit);
+        }
+        Ok(Err(error)) if error.kind() == ErrorKind::Lost => return Err(lost_before(&name, exit)),
+        Ok(Err(error)) => Some(unnamed(&error)),
+        Err(_) => log::trouble_since(asked),
+    };
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+    let text = format!(
+        "the command succeeded, but the store did not confirm that the lock stays taken{cause}; \
+         another host may run the command again before the period is over"
+    );
+    talk.notice(Level::Warning, "not-kept", Some(&name), &text);
+    Ok(exit)
+}
+
+/// The failure for a command that ended well, under a lease that had ended before.
+fn lost_before(name: &str, exit: Exit) -> Failure {
+    Failure::new(
+        Exit::LOST,
+        ErrorKind::Lost.as_str(),
+        format!(
+            "`{}`: the command has ended (exit code {}), but the lease had ended before the \
+             release; others may have held the lock while the command ran",
+            escape(name),
+            exit.shown()
+        ),
+    )
+    .about(name)
 }
 
 /// Reports that the lock stays taken for a while. Our exit code is still the command's.
@@ -167,6 +212,31 @@ fn policy(args: &Run) -> Result<Policy, Failure> {
         .about(&args.name));
     }
     Ok(Policy { ttl, grace, stop: args.stop_signal, terminal: child::at_terminal() })
+}
+
+/// The period in which the command is done once, if there is one.
+fn period(args: &Run, ttl: Duration) -> Result<Option<Duration>, Failure> {
+    let Some(period) = &args.once_per else { return Ok(None) };
+    if (ttl..=Ttl::MAX.get()).contains(&period.span) {
+        return Ok(Some(period.span));
+    }
+    Err(Failure::config(format!(
+        "the period ({}) must be between the ttl ({}) and 24h; nothing was run; change --once-per \
+         or --ttl",
+        escape(&period.text),
+        args.ttl.text
+    ))
+    .about(&args.name))
+}
+
+fn wanted(args: &Run, client: &Client, ttl: Duration) -> Wanted {
+    match &args.once_per {
+        Some(period) => {
+            let once = client.once(&args.name, period.span);
+            Wanted::Once(once.ttl(ttl).why(args.take.why()))
+        }
+        None => args.take.of(client, &args.name, ttl),
+    }
 }
 
 /// The holder as other clients see it. Its pid is ours, and so the text begins with our own name.
@@ -276,6 +346,37 @@ mod tests {
             let failure = policy_of(flags).expect_err(flags);
             assert_eq!(failure.exit, Exit::CONFIG);
             assert!(failure.message.contains("half the ttl (4s)"), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_period_is_at_least_the_ttl_and_at_most_24_h() {
+        let period_of = |flags: &str| {
+            let line = format!("leasehold run x{flags} -- true");
+            let parsed = parse(line.split(' ').map(OsString::from)).expect("a command line");
+            let Parsed::Invocation(invocation) = parsed else { panic!("{line}") };
+            let Command::Run(run) = invocation.command else { panic!("{line}") };
+            period(&run, run.ttl.span)
+        };
+        for (flags, seconds) in [
+            ("", None),
+            (" --once-per 1h", Some(3_600)),
+            (" --once-per 24h", Some(86_400)),
+            (" --once-per 10s", Some(10)),
+            (" --once-per 1 --ttl 1", Some(1)),
+        ] {
+            let period = period_of(flags).expect(flags);
+            assert_eq!(period, seconds.map(Duration::from_secs), "{flags}");
+        }
+        for (flags, text) in [
+            (" --once-per 9s", "the period (9s) must be between the ttl (10s) and 24h"),
+            (" --once-per 0", "the period (0)"),
+            (" --once-per 7d", "the period (7d)"),
+            (" --once-per 1h --ttl 2h", "the ttl (2h)"),
+        ] {
+            let failure = period_of(flags).expect_err(flags);
+            assert_eq!(failure.exit, Exit::CONFIG);
+            assert!(failure.message.contains(text), "{}", failure.message);
         }
     }
 
