@@ -257,6 +257,12 @@ pub(crate) struct Run {
     pub(crate) name: Name,
     #[command(flatten)]
     pub(crate) take: Take,
+    /// Run CMD once per this time, from its start: after a success, no host runs it again before
+    /// that. If CMD fails, others may run it at once. Never waits: exits with 75 if CMD runs or was
+    /// done. At least the ttl, at most 24h. For an hourly job, 55m leaves room for early starts
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    #[arg(conflicts_with_all = ["wait", "shared", "permits"])]
+    pub(crate) once_per: Option<Typed>,
     #[command(flatten)]
     pub(crate) guarded: Guarded,
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::Quarantine;
-use leasehold::{Client, Election, Error, ErrorKind, Guard, Mutex, RwLock, Semaphore, Snapshot};
+use leasehold::{
+    Client, Election, Error, ErrorKind, Guard, Mutex, Once, Run, RwLock, Semaphore, Snapshot,
+};
 use rustix::process::Signal;
 
 use crate::duration::human;
@@ -39,6 +41,8 @@ pub(crate) enum Wanted {
     Permits(Semaphore),
     /// A term of an election. A campaign waits for ever.
     Term(Election),
+    /// The right to work that is done once per period. Never waits.
+    Once(Once),
 }
 
 impl Wanted {
@@ -56,6 +60,7 @@ impl Wanted {
             }
             (Self::Permits(semaphore), Wait::ForEver) => semaphore.acquire().await.map(Some),
             (Self::Term(election), _) => election.campaign().await.map(|it| Some(it.into_guard())),
+            (Self::Once(once), _) => Ok(once.start().await?.map(Run::into_guard)),
         }
     }
 }
@@ -106,6 +111,9 @@ pub(crate) async fn take(
                 let fence = guard.fencing_token().map(tracing::field::display);
                 tracing::info!(name, waited_ms, fence, "acquired");
                 return Ok(Taken::Granted(guard));
+            }
+            Ok(None) if matches!(wanted, Wanted::Once(_)) => {
+                return Ok(Taken::Busy(skipped(client, name).await));
             }
             Ok(None) => return Ok(Taken::Busy(busy(client, name, wait).await)),
             Err(error) if error.kind() == ErrorKind::WaitElapsed => {
@@ -224,4 +232,19 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
         Wait::Never | Wait::ForEver => ("taken", Level::Info),
     };
     Failure { holder, level, ..Failure::new(Exit::TAKEN, kind, message).about(name) }
+}
+
+/// The failure for work that is done once per period, and that another process does or has done. It
+/// says until when.
+async fn skipped(client: &Client, name: &str) -> Failure {
+    let seen = look(client, name).await;
+    let message = seen.as_ref().and_then(|seen| view::done(name, seen, SystemHost.wall()));
+    let message = message.unwrap_or_else(|| {
+        let card = seen.as_ref().and_then(|seen| view::card(name, seen, SystemHost.wall(), None));
+        let card = card.unwrap_or_else(|| format!("`{}` was taken", crate::output::escape(name)));
+        format!("{}; nothing was run", card.lines().next().unwrap_or_default())
+    });
+    let holder = seen.as_ref().and_then(view::first_holder);
+    let level = Level::Info;
+    Failure { holder, level, ..Failure::new(Exit::TAKEN, "taken", message).about(name) }
 }

@@ -269,6 +269,17 @@ pub(crate) fn card(
     Some(text)
 }
 
+/// Who did work that is done once per period, and when others may do it again: a line for a person.
+/// `None` if the work was not done, as far as the store tells.
+pub(crate) fn done(name: &str, seen: &Snapshot, now: WallTime) -> Option<String> {
+    let holder = seen.holders.first().filter(|holder| holder.idle)?;
+    let (name, who) = (escape(name), who(holder.client.as_ref()));
+    let began = holder.since.map(|time| format!(", who began at {}", since(time, now)));
+    let again = holder.ttl_left.map(|left| format!("; it may run again in {}", human(left)));
+    let (began, again) = (began.unwrap_or_default(), again.unwrap_or_default());
+    Some(format!("`{name}` was done by {who}{began}; nothing was run{again}"))
+}
+
 /// How several holders have the key: `shared`, or `3 of 5 permits taken`.
 fn sharing(seen: &Snapshot) -> Option<String> {
     if let Some(permits) = seen.permits {

@@ -1,22 +1,21 @@
-//! The same cron job starts on every host. One of them runs it.
+//! The same cron job starts on every host. One of them runs it, once per period.
 //!
-//! The name of the lock contains the minute. The winner does not release the lock but lets its ttl
-//! end. So a host with a late clock still finds it taken after the work is done.
+//! The lock stays taken after the work is done. So a host with a late clock does not do it again.
 
 use std::time::Duration;
 
 use leasehold::{Client, Error};
 use tokio::task::JoinSet;
 
-/// How far the clocks of the hosts may be apart.
-const SPREAD: Duration = Duration::from_secs(60);
+/// A little less than the hour between two starts.
+const PERIOD: Duration = Duration::from_mins(55);
 
 /// Runs the job on one host. Returns whether this host did it.
-async fn run_job(client: &Client, minute: &str) -> Result<bool, Error> {
-    let mutex = client.mutex(format!("cron:report:{minute}")).ttl(SPREAD).why("nightly report");
-    let Some(guard) = mutex.try_lock().await? else { return Ok(false) };
+async fn run_job(client: &Client) -> Result<bool, Error> {
+    let report = client.once("cron:report", PERIOD).why("hourly report");
+    let Some(run) = report.start().await? else { return Ok(false) };
     tokio::task::yield_now().await; // The report is made here.
-    let _token = guard.detach();
+    run.done().await?;
     Ok(true)
 }
 
@@ -25,14 +24,14 @@ pub async fn start_everywhere(url: &str, hosts: usize) -> Result<usize, Error> {
     let mut jobs = JoinSet::new();
     for _ in 0..hosts {
         let client = Client::connect(url).await?;
-        jobs.spawn(async move { run_job(&client, "2026-11-20T03:00").await });
+        jobs.spawn(async move { run_job(&client).await });
     }
     let mut ran = 0;
     while let Some(job) = jobs.join_next().await {
         ran += usize::from(job.expect("no job panics")?);
     }
     let late = Client::connect(url).await?;
-    ran += usize::from(run_job(&late, "2026-11-20T03:00").await?);
+    ran += usize::from(run_job(&late).await?);
     Ok(ran)
 }
 

@@ -16,6 +16,7 @@ use crate::listing::Listing;
 use crate::locking::Locking;
 use crate::multi_lock::MultiLock;
 use crate::mutex::Mutex;
+use crate::once::Once;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::session::{Session, User};
@@ -145,6 +146,12 @@ impl Client {
     /// call.
     pub fn election(&self, name: impl Into<String>) -> Election {
         Election::new(self.locking(name.into()), self.ttl)
+    }
+
+    /// Makes the work of that name, which is done once per period, without a request. A bad name or
+    /// period is reported by the first call.
+    pub fn once(&self, name: impl Into<String>, period: Duration) -> Once {
+        Once::new(self.locking(name.into()), period)
     }
 
     /// Makes a handle for a lease that another process acquired and detached.

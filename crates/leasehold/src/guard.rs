@@ -5,10 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::lost::Lost;
 use crate::core::token::{FencingToken, OwnerToken};
+use crate::core::ttl::Ttl;
 use crate::session::{Hold, Parted};
 use crate::store::Released;
 
@@ -186,12 +187,77 @@ impl Guard {
         }
     }
 
+    /// Leaves the lock taken until `span` after this guard got it. Then the lease ends by itself,
+    /// even if this process has ended. If that time is over, this is a [`release`](Self::release).
+    ///
+    /// Others find the lock taken until then, and `leasehold inspect` shows it as idle. The time
+    /// runs on the clocks of this process and of the store, and no step of a wall clock changes it.
+    /// If less time is left than the lease still has, the lock stays taken for the rest of the
+    /// lease: up to one ttl. `span` is at most 24 h. [`Once`](crate::Once) builds on this.
+    ///
+    /// The request is submitted before this returns, and the client repeats it while it gets no
+    /// answer. Await the future, or [shut down](crate::Client::shutdown) the client, before the
+    /// program ends.
+    ///
+    /// # Errors
+    ///
+    /// - [`Lost`](crate::ErrorKind::Lost) if this guard no longer holds the lock: nothing is kept,
+    ///   and another client may have it.
+    /// - [`Config`](crate::ErrorKind::Config) for a span of more than 24 h: the lock is released.
+    ///   The same in the child of a fork: the parent still holds the lock. The same in
+    ///   [strict mode](crate::store::Capabilities::strict) if more than 60 s are left: the lock is
+    ///   free after one ttl.
+    /// - Otherwise the error of the store if it gives no answer until the lease has ended. The lock
+    ///   may then be free early.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the answer, and changes nothing else.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::connect("memory:").await?;
+    /// let mutex = client.mutex("newsletter");
+    /// mutex.lock().await?.keep_for(Duration::from_hours(1)).await?;
+    /// assert!(mutex.try_lock().await?.is_none(), "one newsletter an hour is enough");
+    /// # Ok(()) }
+    /// ```
+    pub fn keep_for(
+        self,
+        span: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let Self { hold, name } = self;
+        let kept = check_kept(span).and_then(|()| hold.keep(span));
+        async move {
+            let kept = match kept {
+                Ok(answer) => answer.await,
+                Err(error) => Err(error),
+            };
+            kept.map_err(|error| error.about(&name))
+        }
+    }
+
     /// Stops renewing without releasing. The lease ends by its ttl, unless another process
     /// continues it with [`Client::lease`](crate::Client::lease).
     #[must_use = "without the token nobody can renew or release the lease"]
     pub fn detach(self) -> OwnerToken {
         self.hold.let_go()
     }
+}
+
+/// Checks for how long a lock is to stay taken.
+pub(crate) fn check_kept(span: Duration) -> Result<(), Error> {
+    if span <= Ttl::MAX.get() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Config,
+        format!("a lock stays taken for at most 24 h after its grant, not for {span:?}"),
+    ))
 }
 
 /// Turns the store's answer to a release into a [`Release`].

@@ -24,6 +24,7 @@
 //! | stop a paused holder's late write | [`Guard::fencing_token`] |
 //! | lock without `async` | [`blocking::block_on`] |
 //! | let one process lead | [`Client::election`], [`Election::campaign`], [`Election::observe`] |
+//! | do work once per period | [`Client::once`], [`Once::start`], [`Run::done`], [`Guard::keep_for`] |
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
@@ -135,6 +136,7 @@ mod locking;
 mod multi_guard;
 mod multi_lock;
 mod mutex;
+mod once;
 mod process;
 mod rwlock;
 mod semaphore;
@@ -151,6 +153,7 @@ pub use listing::Listing;
 pub use multi_guard::{MultiGuard, MultiRelease};
 pub use multi_lock::MultiLock;
 pub use mutex::Mutex;
+pub use once::{Once, Run};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
 #[doc(inline)]

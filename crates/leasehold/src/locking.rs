@@ -83,6 +83,11 @@ impl Locking {
         self.spec().map(|spec| &spec.key)
     }
 
+    /// The ttl, or why the name or the ttl cannot be used.
+    pub(crate) fn lease_ttl(&self) -> Result<Ttl, Error> {
+        self.spec().map(|spec| spec.ttl)
+    }
+
     pub(crate) async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         let hold = self.session().try_acquire(self.spec()?).await;
         Ok(self.named(hold)?.map(|hold| self.guard(hold)))

@@ -61,6 +61,19 @@ fn a_lock_is_shared_or_a_semaphore_and_not_both() {
 }
 
 #[test]
+fn work_that_is_done_once_per_period_is_never_waited_for_or_shared() {
+    let once = run("leasehold run x --once-per 1h -n -- true");
+    assert_eq!(once.once_per.expect("a period").span, Duration::from_secs(3_600));
+    for flags in ["-w 1s", "--shared", "--permits 2", "--once-per soon"] {
+        let period = if flags.starts_with("--once") { "" } else { "--once-per 1h " };
+        let line = format!("leasehold run x {period}{flags} -- true");
+        assert_eq!(parsed(&line).expect_err(&line).exit, Exit::USAGE, "{line}");
+    }
+    let line = "leasehold acquire x --ttl 1s --once-per 1h";
+    assert_eq!(parsed(line).expect_err(line).exit, Exit::USAGE, "{line}");
+}
+
+#[test]
 fn the_command_is_taken_as_it_is() {
     let run = run("leasehold run --ttl 3 x --why because -E 0 -- cmd -n --json -- x");
     assert_eq!(run.guarded.command, ["cmd", "-n", "--json", "--", "x"]);

@@ -74,6 +74,15 @@ pub(crate) enum End {
 }
 
 impl End {
+    /// The command has ended with `exit`, and its lease before that.
+    pub(super) fn lost_before(exit: Exit) -> Self {
+        Self::NotOurs(format!(
+            "the command has ended (exit code {}), but the lease had ended before the release; \
+             others may have held the lock while the command ran",
+            exit.shown()
+        ))
+    }
+
     /// Our own exit after the command has ended with `exit`.
     pub(crate) fn exit(self, name: &str, exit: Exit) -> Result<Exit, Failure> {
         match self {
@@ -105,13 +114,7 @@ pub(crate) async fn end(guard: Guard, since: Moment, verdict: Verdict, talk: &Ta
             let held_ms = millis(asked.since(since));
             tracing::info!(name, held_ms, "released");
         }
-        Ok(Ok(Release::NotHeld)) => {
-            return End::NotOurs(format!(
-                "the command has ended (exit code {}), but the lease had ended before the release; \
-                 others may have held the lock while the command ran",
-                verdict.exit.shown()
-            ));
-        }
+        Ok(Ok(Release::NotHeld)) => return End::lost_before(verdict.exit),
         Ok(Err(error)) => not_released(talk, &name, Some(unnamed(&error))),
         Err(_) => not_released(talk, &name, log::trouble_since(asked)),
     }

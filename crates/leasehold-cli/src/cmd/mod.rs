@@ -7,6 +7,7 @@ pub(crate) mod elect;
 mod holding;
 pub(crate) mod inspect;
 pub(crate) mod ls;
+mod once;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod resize;

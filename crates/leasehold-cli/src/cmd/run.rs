@@ -2,19 +2,20 @@
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, Guard, Identity};
+use leasehold::{Guard, Identity};
 use rustix::process::Signal;
 
 use super::Context;
 use super::chain::Chain;
 use super::holding::{Holding, as_shown, end, policy};
+use super::once;
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::machine::{Policy, Verdict};
-use crate::take::{Asked, DRAIN, Taken, take};
+use crate::supervise::machine::{Lease, Verdict};
+use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, take};
 
 /// How far a run came.
 enum Course {
@@ -27,6 +28,7 @@ enum Course {
 /// Takes the lock, runs the command, releases the lock, and ends as the command did.
 pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> {
     let policy = policy(&args.name, &args.guarded)?;
+    let period = once::period(args, policy.ttl)?;
     context.settings.refuse_private(&args.name)?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
@@ -40,10 +42,22 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
         signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
         client = context.settings.connect_patiently(&who, name, &mut patience, talk) => client?,
     };
-    let asked = Asked { name, wait: args.take.wait(), patience };
-    let course = match take_and_hold(context, args, asked, &client, policy, &mut signals).await {
+    let wait = if period.is_some() { Wait::Never } else { args.take.wait() };
+    let asked = Asked { name, wait, patience };
+    let wanted = match period {
+        Some(period) => once::wanted(args, &client, period, policy.ttl),
+        None => args.take.of(&client, name, policy.ttl),
+    };
+    let holding = Holding { context, client: &client, guarded: &args.guarded, policy };
+    let course = match take_and_hold(args, asked, &wanted, &holding, &mut signals).await {
         Ok(Course::Ran(guard, since, verdict)) => {
-            return end(guard, since, verdict, talk).await.exit(name, verdict.exit);
+            // Only a success counts as done.
+            let is_done = verdict.exit == Exit::OK && verdict.lease == Lease::Release;
+            let ended = match period.filter(|_| is_done) {
+                Some(period) => once::keep(guard, period, verdict.exit, talk).await,
+                None => end(guard, since, verdict, talk).await,
+            };
+            return ended.exit(name, verdict.exit);
         }
         Ok(Course::Stopped(exit)) => Ok(exit),
         Err(failure) => Err(failure),
@@ -54,17 +68,16 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
 }
 
 async fn take_and_hold(
-    context: &Context,
     args: &Run,
     asked: Asked<'_>,
-    client: &Client,
-    policy: Policy,
+    wanted: &Wanted,
+    holding: &Holding<'_>,
     signals: &mut Signals,
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
+    let Holding { context, client, .. } = holding;
     Chain::inherited().and_token().refuse(client, &args.name).await?;
-    let wanted = args.take.of(client, &args.name, policy.ttl);
-    let guard = match take(client, asked, &wanted, signals, &context.talk).await? {
+    let guard = match take(client, asked, wanted, signals, &context.talk).await? {
         Taken::Granted(guard) => guard,
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
         Taken::Interrupted(signal) => return stopped(signal),
@@ -73,7 +86,6 @@ async fn take_and_hold(
     if let Some(signal) = signals.interrupted_already().await {
         return stopped(signal);
     }
-    let holding = Holding { context, client, guarded: &args.guarded, policy };
     let child = holding.start(&guard).await?;
     let verdict = holding.watch(&guard, child, signals).await?;
     Ok(Course::Ran(guard, since, verdict))

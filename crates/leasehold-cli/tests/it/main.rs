@@ -17,6 +17,7 @@ mod keeping;
 mod limits;
 mod logging;
 mod losing;
+mod once;
 mod package;
 mod redis;
 mod scripts;

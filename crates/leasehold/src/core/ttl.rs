@@ -44,6 +44,11 @@ impl Ttl {
         Ok(Self(ttl))
     }
 
+    /// The ttl nearest to a span.
+    pub(crate) fn nearest(span: Duration) -> Self {
+        Self(span.clamp(Self::MIN.0, Self::MAX.0))
+    }
+
     /// As a duration.
     #[must_use]
     pub const fn get(self) -> Duration {

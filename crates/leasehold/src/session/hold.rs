@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+
 use super::asker::{Asker, Told};
 use super::held::Held;
 use super::leaving::{Leaving, Left};
@@ -12,22 +14,25 @@ use super::{LISTENS_FOR, ReleaseInFlight, Session};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::lease::{LeaseState, Parting, Turn};
 use crate::core::lost::Lost;
+use crate::core::moment::Moment;
 use crate::core::passing::given_way;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::host::random_u32;
-use crate::store::{LeaseId, Store};
+use crate::store::{BoxAnswer, LeaseId, Released, Store};
 
 /// The turn of a guard with a lease. Dropping it ends the turn.
 pub(crate) struct Hold {
     session: Arc<Session>,
     held: Arc<Held>,
     turn: Turn,
+    began: Moment,
     has_ended: bool,
 }
 
 impl Hold {
     pub(super) fn new(session: Arc<Session>, held: Arc<Held>, turn: Turn) -> Self {
-        Self { session, held, turn, has_ended: false }
+        let began = session.now();
+        Self { session, held, turn, began, has_ended: false }
     }
 
     /// Its events belong to this story from now on.
@@ -115,6 +120,30 @@ impl Hold {
         Ok(self.session.part(&self.held, self.turn.number, Ending::Released))
     }
 
+    /// Ends this turn. The key stays taken until `span` after the turn began, and then the lease
+    /// ends by itself. If that time is over, this is a release. The request is submitted before
+    /// this returns.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if the lease is not held: nothing is kept then. `Config` in a copy of a fork.
+    /// Otherwise, the answer is the error of the store if it gives none.
+    pub(crate) fn keep(mut self, span: Duration) -> Result<BoxAnswer<()>, Error> {
+        self.session.check_here()?;
+        let until = self.began + span;
+        if until <= self.session.now() {
+            return match self.part()? {
+                Parted::Passed | Parted::Idle => Ok(Box::pin(async { Ok(()) })),
+                Parted::Releasing(release) => Ok(Box::pin(release.map(was_held))),
+                Parted::Leaving(answer) => Ok(Box::pin(answer.map(was_held))),
+                Parted::Lost(lost) => Err(lost_error(lost)),
+                Parted::Over => Err(lost_error(Lost::NotOurs)),
+            };
+        }
+        self.end_for_another().map_err(lost_error)?;
+        Ok(self.session.keep(&self.held, until, Ending::Released))
+    }
+
     /// Shares the key from now on, without a gap in which another client could have it alone.
     ///
     /// # Errors
@@ -145,7 +174,8 @@ impl Hold {
         Ok(hold)
     }
 
-    /// Ends this turn and its lease here, because another lease takes its place.
+    /// Ends this turn and its lease here. Another lease takes its place, or the key stays taken
+    /// without a guard.
     fn end_for_another(&mut self) -> Result<(), Lost> {
         if !self.is_held() {
             return Err(self.why_lost());
@@ -367,6 +397,14 @@ impl Session {
             self.listens_again_at.store((now + LISTENS_FOR).as_nanos(), Ordering::Relaxed);
             self.store.listen(&self.id);
         }
+    }
+}
+
+/// Whether a release ended a lease, as a result.
+fn was_held(answer: Result<Released, Error>) -> Result<(), Error> {
+    match answer? {
+        Released::NotHeld => Err(lost_error(Lost::NotOurs)),
+        _ => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@
 //! | `wake` | wakes an asking task |
 //! | `held` | a lease of this client |
 //! | `hold` | a guard's turn with a lease, which is then passed on, kept idle or released |
+//! | `keeping` | a key that stays taken until a moment after its guard ended |
 //! | `registry` | all leases that are held, and all releases without confirmation |
 //! | `driver` | the future that renews leases, watches deadlines and follows releases up |
 //! | `rests` | how long a client stays away from a key that it left to others |
@@ -24,6 +25,7 @@ mod attempt;
 mod driver;
 mod held;
 mod hold;
+mod keeping;
 mod leaving;
 mod lines;
 mod registry;

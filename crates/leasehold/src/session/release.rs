@@ -213,6 +213,6 @@ fn ended_a_lease(answer: &Result<Released, Error>) -> bool {
     matches!(answer, Ok(Released::Freed | Released::HandedOver | Released::Kept { .. }))
 }
 
-fn may_be_repeated(error: &Error) -> bool {
+pub(super) fn may_be_repeated(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown)
 }

@@ -13,6 +13,7 @@ mod leases;
 mod local_line;
 mod losing;
 mod names;
+mod once;
 mod panicking;
 mod passing;
 mod permits;
