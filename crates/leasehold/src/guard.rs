@@ -166,14 +166,16 @@ impl Guard {
     }
 
     /// Releases the lock, and waits until the store confirms it. No request is needed if another
-    /// task of this client waits or the lock is kept idle, as long as the lock is surely held.
+    /// task of this client waits or the lock is kept idle, as long as the lock is surely held. With
+    /// [`min_hold`](crate::Mutex::min_hold), the lock stays taken until that time is over.
     ///
     /// # Errors
     ///
     /// [`Config`](crate::ErrorKind::Config) in the child of a fork: the parent still holds the
     /// lock. Otherwise the error of the store if it gives no answer. The guard no longer holds the
     /// lock even then. The client repeats the release in the background, and the key is free after
-    /// one ttl at the latest.
+    /// one ttl at the latest. With `min_hold`, the client has repeated it until the lease had
+    /// ended, and the key may be free too early.
     ///
     /// # Cancel safety
     ///
@@ -184,6 +186,11 @@ impl Guard {
             Parted::Passed | Parted::Idle => Ok(Release::Released),
             Parted::Releasing(release) => told(&self.name, release.await),
             Parted::Leaving(answer) => told(&self.name, answer.await),
+            Parted::Keeping(answer) => match answer.await {
+                Ok(()) => Ok(Release::Released),
+                Err(error) if error.kind() == ErrorKind::Lost => Ok(Release::NotHeld),
+                Err(error) => Err(error.about(&self.name)),
+            },
         }
     }
 

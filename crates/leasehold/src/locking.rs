@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
-use crate::guard::Guard;
+use crate::guard::{Guard, check_kept};
 use crate::session::{Hold, Session, Spec, User, Wait};
-use crate::store::{Claim, Note};
+use crate::store::{Claim, Note, Store};
 
 /// The name and the settings of a lock, and the client that takes it.
 #[derive(Clone, Debug)]
@@ -38,6 +38,7 @@ impl Locking {
                 why: None,
                 fencing: true,
                 claim: Claim::Exclusive,
+                min_hold: Duration::ZERO,
                 keep_idle: Duration::ZERO,
                 strict_fifo: false,
                 unqueued,
@@ -83,13 +84,44 @@ impl Locking {
         self.spec().map(|spec| &spec.key)
     }
 
-    /// The ttl, or why the name or the ttl cannot be used.
-    pub(crate) fn lease_ttl(&self) -> Result<Ttl, Error> {
-        self.spec().map(|spec| spec.ttl)
+    /// Checks that a lock can stay taken for that long after its grant, even without its holder.
+    pub(crate) fn check_kept(&self, span: Duration) -> Result<(), Error> {
+        let ttl = self.spec()?.ttl.get();
+        check_kept(span)?;
+        if span < ttl {
+            let message = format!(
+                "a lock that stays taken for {span:?} needs a shorter ttl than {ttl:?}; no request \
+                 was sent; change one of them"
+            );
+            return Err(Error::new(ErrorKind::Config, message).about(&self.name));
+        }
+        self.check_store()
+    }
+
+    /// Checks that the store may keep a lease for longer than a ttl.
+    pub(crate) fn check_store(&self) -> Result<(), Error> {
+        match self.session().store.capabilities().strict {
+            Some(true) => Err(Error::new(
+                ErrorKind::Unsupported,
+                "a store in strict mode keeps no lease for longer than 60 s, so the lock would not \
+                 stay taken after its holder; nothing is held; use another store",
+            )
+            .about(&self.name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The settings, and that nothing is wrong with them.
+    fn checked(&self) -> Result<&Arc<Spec>, Error> {
+        let spec = self.spec()?;
+        if !spec.min_hold.is_zero() {
+            self.named(self.check_kept(spec.min_hold))?;
+        }
+        Ok(spec)
     }
 
     pub(crate) async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        let hold = self.session().try_acquire(self.spec()?).await;
+        let hold = self.session().try_acquire(self.checked()?).await;
         Ok(self.named(hold)?.map(|hold| self.guard(hold)))
     }
 
@@ -102,7 +134,7 @@ impl Locking {
     }
 
     pub(crate) async fn wait(&self, wait: Wait) -> Result<Guard, Error> {
-        let hold = self.session().acquire(self.spec()?, wait).await;
+        let hold = self.session().acquire(self.checked()?, wait).await;
         self.named(hold).map(|hold| self.guard(hold))
     }
 

@@ -117,6 +117,36 @@ impl Mutex {
         self.changed(|spec| spec.keep_idle = span)
     }
 
+    /// Keeps the lock taken for at least this long after each grant, even if its guard ends before.
+    /// For work that is to happen at most once per interval. From the ttl to 24 h; the first call
+    /// reports other spans. Default: zero, which frees the lock at once.
+    ///
+    /// Each guard that ends early leaves the lock as [`Guard::keep_for`] does, also if it is
+    /// dropped. The next holder gets it when the time is over, whether it is of this client or not.
+    /// A lock that was lost is not kept. If the process dies, the lock is free after the ttl. If
+    /// the store does not confirm that the lock stays taken, [`Guard::release`] says so.
+    ///
+    /// Each task has its own place in line, as with [`strict_fifo`](Self::strict_fifo), and
+    /// [`keep_idle`](Self::keep_idle) has no effect. A store in
+    /// [strict mode](crate::store::Capabilities::strict) refuses such a lock
+    /// ([`Unsupported`](crate::ErrorKind::Unsupported)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::connect("memory:").await?;
+    /// let mail = client.mutex("mail:anna").min_hold(Duration::from_mins(10));
+    /// drop(mail.lock().await?); // One mail is sent here.
+    /// assert!(mail.try_lock().await?.is_none(), "the next one has to wait");
+    /// # Ok(()) }
+    /// ```
+    pub fn min_hold(self, span: Duration) -> Self {
+        self.changed(|spec| spec.min_hold = span)
+    }
+
     /// Gives every task its own place in the store's line. Then all tasks of all clients are served
     /// first come, first served. Default: the tasks of a client share a place and pass the lock on,
     /// see [Fairness](Self#fairness).
@@ -179,7 +209,7 @@ impl Mutex {
     ///
     /// A lock that another client holds is never an error.
     ///
-    /// - [`Config`](crate::ErrorKind::Config) for a bad name or ttl.
+    /// - [`Config`](crate::ErrorKind::Config) for a bad name, ttl or [`min_hold`](Self::min_hold).
     /// - [`Closed`](crate::ErrorKind::Closed) after a shutdown.
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) also if the store is in
     ///   [quarantine](crate::store::Quarantine) and knows no holder: nobody can tell whether one

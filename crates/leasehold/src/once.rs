@@ -6,11 +6,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::lost::Lost;
-use crate::guard::{Guard, Release, check_kept};
+use crate::guard::{Guard, Release};
 use crate::locking::Locking;
-use crate::store::Store;
 
 /// Work that is done once per period, however many processes try. Made by
 /// [`Client::once`](crate::Client::once).
@@ -92,47 +91,22 @@ impl Once {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock). Also [`Config`](ErrorKind::Config) for a
-    /// period below the ttl or above 24 h, and [`Unsupported`](ErrorKind::Unsupported) in
-    /// [strict mode](crate::store::Capabilities::strict), which keeps no lease for longer than
-    /// 60 s.
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock). Also:
+    ///
+    /// - [`Config`](crate::ErrorKind::Config) for a period below the ttl or above 24 h;
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) in
+    ///   [strict mode](crate::store::Capabilities::strict), which keeps no lease for longer than
+    ///   60 s.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future ends a run that is under way.
     pub async fn start(&self) -> Result<Option<Run>, Error> {
-        self.locking.named(self.check())?;
+        self.locking.named(self.locking.check_kept(self.period))?;
         let Some(guard) = self.locking.try_lock().await? else { return Ok(None) };
         // A store may learn from its first answer that it is strict.
-        self.locking.named(self.check_store())?;
+        self.locking.check_store()?;
         Ok(Some(Run { guard, period: self.period }))
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let ttl = self.locking.lease_ttl()?.get();
-        check_kept(self.period)?;
-        if self.period < ttl {
-            let period = self.period;
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!(
-                    "the period ({period:?}) is below the ttl ({ttl:?}); no request was sent; use \
-                     a longer period or a shorter ttl"
-                ),
-            ));
-        }
-        self.check_store()
-    }
-
-    fn check_store(&self) -> Result<(), Error> {
-        match self.locking.session().store.capabilities().strict {
-            Some(true) => Err(Error::new(
-                ErrorKind::Unsupported,
-                "a store in strict mode keeps no lease for longer than 60 s, so it cannot tell \
-                 that work was done; nothing is held; use another store",
-            )),
-            _ => Ok(()),
-        }
     }
 }
 

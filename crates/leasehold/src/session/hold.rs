@@ -117,7 +117,17 @@ impl Hold {
         // On failure, the drop leaves the copy as it is.
         self.session.check_here()?;
         self.has_ended = true;
-        Ok(self.session.part(&self.held, self.turn.number, Ending::Released))
+        Ok(self.end(Ending::Released))
+    }
+
+    /// Ends this turn. The key stays taken if its time is not over.
+    fn end(&self, ending: Ending) -> Parted {
+        let (now, until) = (self.session.now(), self.began + self.held.spec.min_hold);
+        let is_early = now < until && self.is_held();
+        if is_early && self.held.life().release(now).is_ok() {
+            return Parted::Keeping(self.session.keep(&self.held, until, ending));
+        }
+        self.session.part(&self.held, self.turn.number, ending)
     }
 
     /// Ends this turn. The key stays taken until `span` after the turn began, and then the lease
@@ -130,12 +140,13 @@ impl Hold {
     /// Otherwise, the answer is the error of the store if it gives none.
     pub(crate) fn keep(mut self, span: Duration) -> Result<BoxAnswer<()>, Error> {
         self.session.check_here()?;
-        let until = self.began + span;
+        let until = self.began + span.max(self.held.spec.min_hold);
         if until <= self.session.now() {
             return match self.part()? {
                 Parted::Passed | Parted::Idle => Ok(Box::pin(async { Ok(()) })),
                 Parted::Releasing(release) => Ok(Box::pin(release.map(was_held))),
                 Parted::Leaving(answer) => Ok(Box::pin(answer.map(was_held))),
+                Parted::Keeping(answer) => Ok(answer),
                 Parted::Lost(lost) => Err(lost_error(lost)),
                 Parted::Over => Err(lost_error(Lost::NotOurs)),
             };
@@ -217,7 +228,7 @@ impl Drop for Hold {
             std::mem::forget(Arc::clone(&self.held));
             return self.session.leave_copy();
         }
-        drop(self.session.part(&self.held, self.turn.number, Ending::Dropped));
+        drop(self.end(Ending::Dropped));
     }
 }
 
@@ -231,6 +242,8 @@ pub(crate) enum Parted {
     Releasing(ReleaseInFlight),
     /// Its release was submitted, and the next task of this client also waits for the answer.
     Leaving(Left),
+    /// The key stays taken without us. The store was asked for it.
+    Keeping(BoxAnswer<()>),
     /// It was lost before.
     Lost(Lost),
     /// It was released before.
@@ -244,7 +257,8 @@ impl Parted {
             Self::Passed => Some("passed"),
             Self::Idle => Some("idle"),
             Self::Releasing(_) | Self::Leaving(_) => Some("freed"),
-            Self::Lost(_) | Self::Over => None,
+            // The story of a key that stays taken was told.
+            Self::Keeping(_) | Self::Lost(_) | Self::Over => None,
         }
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Spec {
     pub(crate) fencing: bool,
     /// What the client wants of the key.
     pub(crate) claim: Claim,
+    /// How long the key stays taken after a grant, at least.
+    pub(crate) min_hold: Duration,
     /// How long a released lease is kept for the next task.
     pub(crate) keep_idle: Duration,
     /// Every task has its own place in the store's line, and leases are not passed on.
@@ -40,9 +42,9 @@ impl Spec {
     }
 
     /// Whether each task has its own place in the store's line and a lease of its own: by choice,
-    /// or because tasks of one client may have the key together.
+    /// because tasks of one client may have the key together, or because the next one must wait.
     pub(crate) const fn asks_alone(&self) -> bool {
-        self.strict_fifo || !self.claim.is_alone()
+        self.strict_fifo || !self.claim.is_alone() || !self.min_hold.is_zero()
     }
 
     /// The settings of a lease that shares the key instead of having it alone.

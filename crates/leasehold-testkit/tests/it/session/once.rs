@@ -60,6 +60,21 @@ fn done_work_starts_again_when_its_period_is_over_and_not_before() {
 }
 
 #[test]
+fn done_work_stays_done_on_several_nodes_with_copies_and_on_a_store_without_a_line() {
+    for setup in [stores::quorum, stores::cluster, stores::copies, stores::own] {
+        play_on(setup, 0, async |scene| {
+            let (ours, other) = (scene.client().await, scene.calm_client().await);
+            let run = start(&ours).await.expect("nobody did it");
+            let began = scene.host.now();
+            scene.pass(ms(5_000)).await;
+            run.done().await.expect("confirmed");
+            let _report = ours.shutdown(ms(1_000)).await;
+            let _next = may_start_at(scene, &other, began + PERIOD).await;
+        });
+    }
+}
+
+#[test]
 fn failed_work_and_a_dropped_run_let_others_start_at_once() {
     play(0..3, async |scene| {
         let (ours, other) = (scene.client().await, scene.calm_client().await);
@@ -213,8 +228,8 @@ fn a_period_out_of_bounds_is_refused_before_anything_is_asked() {
     play(0..1, async |scene| {
         let ours = scene.client().await;
         for (period, text) in [
-            (ms(0), "below the ttl (3s)"),
-            (ms(2_999), "below the ttl (3s)"),
+            (ms(0), "a shorter ttl than 3s"),
+            (ms(2_999), "a shorter ttl than 3s"),
             (ms(24 * 3_600_000 + 1), "at most 24 h"),
         ] {
             let refused = ours.once("report", period).start().await.expect_err(text);

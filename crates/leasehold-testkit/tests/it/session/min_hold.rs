@@ -1,0 +1,98 @@
+//! Locks that stay taken for some time after each grant.
+
+use leasehold::host::Host;
+use leasehold::{Client, ErrorKind, Mutex, Release};
+use leasehold_testkit::faults::{Fault, Request};
+
+use super::{ms, play, play_on};
+use crate::stores;
+
+const INTERVAL: std::time::Duration = ms(10_000);
+
+fn mail(client: &Client) -> Mutex {
+    client.mutex("mail").min_hold(INTERVAL)
+}
+
+#[test]
+fn grants_are_an_interval_apart_however_the_guards_end() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let mut granted = Vec::new();
+        let guard = mail(&ours).lock().await.expect("free");
+        granted.push(scene.host.now());
+        let mut tasks = Vec::new();
+        // Two tasks of the holder's own client, to which a lease would be passed on.
+        for client in [&ours, &ours, &other] {
+            let (mutex, host) = (mail(client), scene.host.clone());
+            tasks.push(scene.host.task(async move {
+                let guard = mutex.lock().await.expect("in its turn");
+                let at = host.now();
+                drop(guard);
+                at
+            }));
+            scene.pass(ms(10)).await;
+        }
+        assert_eq!(guard.release().await.expect("confirmed"), Release::Released);
+        for task in tasks {
+            granted.push(task.await);
+        }
+        for pair in granted.windows(2) {
+            let apart = pair[1].since(pair[0]);
+            assert!((INTERVAL..INTERVAL + ms(2_000)).contains(&apart), "{granted:?}");
+        }
+    });
+}
+
+#[test]
+fn a_lock_that_was_held_for_longer_is_free_at_once() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let guard = mail(&ours).lock().await.expect("free");
+        scene.pass(INTERVAL + ms(1)).await;
+        assert_eq!(guard.release().await.expect("confirmed"), Release::Released);
+        assert!(mail(&other).try_lock().await.expect("asked").is_some());
+    });
+}
+
+#[test]
+fn a_lost_lock_does_not_stay_taken() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let guard = mail(&ours).lock().await.expect("free");
+        let seen = other.inspect("mail").await.expect("asked").holders[0].token.clone();
+        let _ended = other.evict("mail", &seen, "a test").await.expect("asked");
+        assert_eq!(guard.release().await.expect("an answer"), Release::NotHeld);
+        assert!(mail(&other).try_lock().await.expect("asked").is_some());
+    });
+}
+
+#[test]
+fn a_release_that_is_not_confirmed_says_so() {
+    play(0..3, async |scene| {
+        let ours = scene.client().await;
+        let guard = mail(&ours).lock().await.expect("free");
+        scene.faults.from_now_on(Request::Renew, Fault::LoseRequest);
+        let failed = guard.release().await.expect_err("no answer");
+        assert_eq!((failed.kind(), failed.name()), (ErrorKind::Unknown, Some("mail")));
+        scene.faults.heal();
+    });
+}
+
+#[test]
+fn an_interval_out_of_bounds_and_a_strict_store_are_refused_before_anything_is_asked() {
+    play(0..1, async |scene| {
+        let ours = scene.client().await;
+        for interval in [ms(1), ms(2_999), ms(24 * 3_600_000 + 1)] {
+            let mutex = ours.mutex("mail").min_hold(interval);
+            let refused = mutex.try_lock().await.expect_err("out of bounds");
+            assert_eq!((refused.kind(), refused.name()), (ErrorKind::Config, Some("mail")));
+            assert_eq!(mutex.lock().await.expect_err("as well").kind(), ErrorKind::Config);
+        }
+        assert_eq!(scene.faults.count(Request::Acquire), 0);
+    });
+    play_on(stores::strict, 0, async |scene| {
+        let refused = mail(&scene.client().await).lock().await.expect_err("it is strict");
+        assert_eq!((refused.kind(), refused.name()), (ErrorKind::Unsupported, Some("mail")));
+        assert_eq!(scene.faults.count(Request::Acquire), 0);
+    });
+}
