@@ -1,7 +1,8 @@
 //! The command line. No other module knows how it is parsed.
 
+mod names;
+
 use std::ffi::OsString;
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use leasehold::Client;
 use rustix::process::Signal;
 
+use self::names::{Name, Names};
 use crate::duration::{self, Typed};
 use crate::exit::{Exit, Failure, TABLE};
 use crate::output::Color;
@@ -100,9 +102,11 @@ enum ColorArg {
 const RUN_NOTES: &str = "\
 CMD runs without a shell. For pipes, builtins and variables write  -- sh -c '...'
 The lock is held until CMD and every process that it left in the background have ended.
+Several names are taken together or not at all, and in any order without a deadlock. If one is lost,
+CMD is stopped.
 CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
 LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
-locks.";
+locks. Of several locks, _NAME, _TOKEN and _FENCE have one line for each.";
 
 /// The end of `acquire --help`.
 const ACQUIRE_NOTES: &str = "\
@@ -137,7 +141,7 @@ fn notes(more: &str) -> String {
 /// Which command, and with what.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command while holding the lock NAME
+    /// Run a command while holding the lock NAME, or several locks together
     #[command(after_help = notes(RUN_NOTES))]
     Run(Run),
     /// Acquire the lock NAME for a script, and print shell lines. Only `renew` extends the lease
@@ -163,32 +167,6 @@ pub(crate) enum Command {
     /// Switch databases of Redis or Valkey servers to strict mode, switch it off, or show its state
     #[command(subcommand, after_help = STRICT_NOTES)]
     Strict(Strict),
-}
-
-/// The lock that is meant.
-#[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct Name {
-    /// The lock
-    #[arg(value_name = "NAME")]
-    plain: Option<String>,
-    /// The lock, for names that begin with a hyphen: --name=-x
-    #[arg(long = "name", value_name = "NAME", allow_hyphen_values = true)]
-    flagged: Option<String>,
-}
-
-impl Deref for Name {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        self.plain.as_deref().or(self.flagged.as_deref()).unwrap_or_default()
-    }
-}
-
-impl From<&Name> for String {
-    fn from(name: &Name) -> Self {
-        (**name).to_owned()
-    }
 }
 
 /// How to take a lock.
@@ -237,6 +215,27 @@ impl Take {
         }
     }
 
+    /// The claim that these settings make on one name, or on several together.
+    pub(crate) fn of_all(&self, client: &Client, names: &[String], ttl: Duration) -> Wanted {
+        match names {
+            [name] => self.of(client, name, ttl),
+            _ => Wanted::Together(client.lock_all(names).ttl(ttl).why(self.why())),
+        }
+    }
+
+    /// Refuses to share several locks: each of them is taken as a whole.
+    pub(crate) fn refuse_parts_of(&self, names: &[String]) -> Result<(), Failure> {
+        let flag = if self.shared { "--shared" } else { "--permits" };
+        if names.len() < 2 || !(self.shared || self.permits.is_some()) {
+            return Ok(());
+        }
+        let count = names.len();
+        Err(Failure::config(format!(
+            "{flag} is for one name, and {count} were given; nothing was acquired; name one lock, \
+             or leave {flag} out to take them all alone"
+        )))
+    }
+
     /// How long to wait.
     pub(crate) fn wait(&self) -> Wait {
         match (self.nonblock, self.wait) {
@@ -262,7 +261,7 @@ impl Take {
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) name: Name,
+    pub(crate) names: Names,
     #[command(flatten)]
     pub(crate) take: Take,
     /// How long the lock outlives a crash. The lease is renewed every third of this time

@@ -31,7 +31,12 @@ impl Patience {
 
     /// Waits before the next try and returns `true`. Returns `false` if the time is over, or if
     /// trying again cannot help.
-    pub(crate) async fn try_again(&mut self, error: &Error, name: &str, talk: &Talk) -> bool {
+    pub(crate) async fn try_again(
+        &mut self,
+        error: &Error,
+        name: Option<&str>,
+        talk: &Talk,
+    ) -> bool {
         let now = SystemHost.now();
         let may_help = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
         if !may_help || now >= self.until {
@@ -42,7 +47,7 @@ impl Patience {
             let text = format!(
                 "the store cannot be used yet: {cause}; the lock is not acquired, trying for {span}"
             );
-            talk.notice(Level::Warning, "store-silent", Some(name), &text);
+            talk.notice(Level::Warning, "store-silent", name, &text);
         }
         tokio::time::sleep(self.pause.min(self.until.since(now))).await;
         self.pause = (self.pause * 2).min(PAUSES.1);

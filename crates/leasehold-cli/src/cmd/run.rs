@@ -1,4 +1,4 @@
-//! `leasehold run NAME -- CMD`: holds a lock while a command runs.
+//! `leasehold run NAME... -- CMD`: holds one lock, or several together, while a command runs.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, ErrorKind, Guard, Identity, Release};
+use leasehold::{Client, ErrorKind, Guard, Identity, MultiGuard, MultiRelease};
 use rustix::process::Signal;
 
 use super::Context;
@@ -21,7 +21,7 @@ use crate::signals::Signals;
 use crate::stderr;
 use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::supervise::{Child, child, supervise};
-use crate::take::{Asked, DRAIN, Taken, take};
+use crate::take::{Asked, DRAIN, Taken, only, take};
 use crate::talk::{Level, Talk};
 use crate::view::millis;
 
@@ -30,29 +30,31 @@ const GRACE_MAX: Duration = Duration::from_secs(5);
 
 /// How far a run came.
 enum Course {
-    /// The command ran, with this result. The lock is held since that moment.
-    Ran(Guard, Moment, Verdict),
+    /// The command ran, with this result. The locks are held since that moment.
+    Ran(MultiGuard, Moment, Verdict),
     /// The command never started.
     Stopped(Exit),
 }
 
-/// Takes the lock, runs the command, releases the lock, and ends as the command did.
+/// Takes the locks, runs the command, releases the locks, and ends as the command did.
 pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> {
     let policy = policy(args)?;
-    context.settings.refuse_private(&args.name)?;
+    args.take.refuse_parts_of(&args.names)?;
+    let name = only(&args.names);
+    context.settings.refuse_private(name)?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
     // Before the store is connected: from here on we handle signals.
     let mut signals = Signals::install()?;
     let who = Identity::process().command(as_shown(&args.command)).ttl(policy.ttl);
     let mut patience = Patience::new(args.take.wait_store);
-    let (name, talk) = (&*args.name, &context.talk);
+    let talk = &context.talk;
     let client = tokio::select! {
         biased;
         signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
         client = context.settings.connect_patiently(&who, name, &mut patience, talk) => client?,
     };
-    let asked = Asked { name, wait: args.take.wait(), patience };
+    let asked = Asked { names: &args.names, wait: args.take.wait(), patience };
     let course = match take_and_hold(context, args, asked, &client, policy, &mut signals).await {
         Ok(Course::Ran(guard, since, verdict)) => {
             return end(guard, since, verdict, &context.talk).await;
@@ -74,8 +76,11 @@ async fn take_and_hold(
     signals: &mut Signals,
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
-    Chain::inherited().and_token().refuse(client, &args.name).await?;
-    let wanted = args.take.of(client, &args.name, policy.ttl);
+    let chain = Chain::inherited().and_token();
+    for name in args.names.iter() {
+        chain.refuse(client, name).await?;
+    }
+    let wanted = args.take.of_all(client, &args.names, policy.ttl);
     let guard = match take(client, asked, &wanted, signals, &context.talk).await? {
         Taken::Granted(guard) => guard,
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
@@ -89,12 +94,12 @@ async fn take_and_hold(
     Ok(Course::Ran(guard, since, verdict))
 }
 
-/// Runs the command, under a lease with enough time left.
+/// Runs the command, under leases with enough time left.
 async fn hold(
     context: &Context,
     args: &Run,
     client: &Client,
-    guard: &Guard,
+    guard: &MultiGuard,
     policy: Policy,
     signals: &mut Signals,
 ) -> Result<Verdict, Failure> {
@@ -106,56 +111,73 @@ async fn hold(
     let mut child = Child::start(&args.command, &env, policy.terminal, policy.ttl)?;
     let verdict = supervise(guard, &mut child, signals, policy, &context.talk).await;
     match child.why_not_begun() {
-        Some(error) => Err(not_begun(&args.command, &error).about(&args.name)),
+        Some(error) => Err(not_begun(&args.command, &error).about_any(only(&args.names))),
         None => Ok(verdict),
     }
 }
 
-/// Ends the lease as the verdict says, and returns our own exit.
-async fn end(guard: Guard, since: Moment, verdict: Verdict, talk: &Talk) -> Result<Exit, Failure> {
-    let name = guard.name().to_owned();
+/// Ends the leases as the verdict says, and returns our own exit.
+async fn end(
+    guard: MultiGuard,
+    since: Moment,
+    verdict: Verdict,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
     if verdict.lease != Lease::Release {
+        let others_are_held = guard.guards().iter().any(Guard::is_held);
+        if (verdict.lease, verdict.exit) == (Lease::Lost, Exit::LOST) && others_are_held {
+            // One lock of several is lost, and the command has ended: nobody needs the others.
+            let _ends_by_its_ttl = tokio::time::timeout(DRAIN, guard.release()).await;
+            return Ok(verdict.exit);
+        }
         // A lost lease needs no release. Under a lease that is left to expire, somebody may still
         // act.
-        let _token = guard.detach();
+        guard.into_guards().into_iter().for_each(|guard| drop(guard.detach()));
         return Ok(verdict.exit);
     }
+    let names: Vec<_> = guard.names().map(str::to_owned).collect();
     let asked = SystemHost.now();
     match tokio::time::timeout(DRAIN, guard.release()).await {
-        Ok(Ok(Release::Released)) => {
+        Ok(Ok(MultiRelease::Released)) => {
             let held_ms = millis(asked.since(since));
-            tracing::info!(name, held_ms, "released");
+            names.iter().for_each(|name| tracing::info!(name, held_ms, "released"));
             Ok(verdict.exit)
         }
-        Ok(Ok(Release::NotHeld)) => Err(Failure::new(
-            Exit::LOST,
-            ErrorKind::Lost.as_str(),
-            format!(
-                "`{}`: the command has ended (exit code {}), but the lease had ended before the \
+        Ok(Ok(MultiRelease::NotHeld(lost))) => {
+            let shown: Vec<_> = lost.iter().map(|name| format!("`{}`", escape(name))).collect();
+            let message = format!(
+                "{}: the command has ended (exit code {}), but the lease had ended before the \
                  release; others may have held the lock while the command ran",
-                escape(&name),
+                shown.join(", "),
                 verdict.exit.shown()
-            ),
-        )
-        .about(&name)),
-        Ok(Err(error)) => Ok(not_released(talk, &name, Some(unnamed(&error)), verdict.exit)),
-        Err(_) => Ok(not_released(talk, &name, log::trouble_since(asked), verdict.exit)),
+            );
+            let failure = Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message);
+            Err(failure.about_any(only(&lost)))
+        }
+        Ok(Err(error)) => Ok(not_released(
+            talk,
+            error.name().or_else(|| only(&names)),
+            Some(unnamed(&error)),
+            verdict.exit,
+        )),
+        Err(_) => Ok(not_released(talk, only(&names), log::trouble_since(asked), verdict.exit)),
     }
 }
 
 /// Reports that the lock stays taken for a while. Our exit code is still the command's.
-fn not_released(talk: &Talk, name: &str, cause: Option<String>, exit: Exit) -> Exit {
+fn not_released(talk: &Talk, name: Option<&str>, cause: Option<String>, exit: Exit) -> Exit {
     let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     let text = format!(
         "the store did not confirm the release{cause}; \
          the lock frees itself when its ttl has run out"
     );
-    talk.notice(Level::Warning, "not-released", Some(name), &text);
+    talk.notice(Level::Warning, "not-released", name, &text);
     exit
 }
 
 fn policy(args: &Run) -> Result<Policy, Failure> {
-    let ttl = args.ttl.ttl(&args.name)?;
+    let name = only(&args.names);
+    let ttl = args.ttl.ttl(name)?;
     let grace = args.grace.as_ref().map_or_else(|| GRACE_MAX.min(ttl / 4), |grace| grace.span);
     if grace >= ttl / 2 {
         return Err(Failure::config(format!(
@@ -164,7 +186,7 @@ fn policy(args: &Run) -> Result<Policy, Failure> {
             args.grace.as_ref().map_or("", |grace| &grace.text),
             args.ttl.text
         ))
-        .about(&args.name));
+        .about_any(name));
     }
     Ok(Policy { ttl, grace, stop: args.stop_signal, terminal: child::at_terminal() })
 }
@@ -180,22 +202,26 @@ fn program(command: &[OsString]) -> String {
 }
 
 /// The variables for the command. They replace inherited ones, so that the innermost run is seen.
+/// Those that differ between several locks have a line for each: no name has a line break in it.
 fn environment(
     context: &Context,
     client: &Client,
-    guard: &Guard,
+    guard: &MultiGuard,
     ttl: Duration,
 ) -> Vec<(&'static str, Option<String>)> {
     let expires = SystemHost.wall() + guard.remaining();
+    let (locks, lines) = (guard.guards(), |all: Vec<String>| all.join("\n"));
+    let tokens = locks.iter().map(|lock| lock.token().as_str().to_owned()).collect();
+    let fences = locks.iter().map(|lock| Some(lock.fencing_token()?.to_string()));
     let mut all = vec![
-        (NAME, Some(guard.name().to_owned())),
-        (TOKEN, Some(guard.token().as_str().to_owned())),
-        (FENCE, guard.fencing_token().map(|fence| fence.to_string())),
+        (NAME, Some(lines(guard.names().map(str::to_owned).collect()))),
+        (TOKEN, Some(lines(tokens))),
+        (FENCE, fences.collect::<Option<_>>().map(lines)),
         (EXPIRES_AT_MS, Some(expires.as_unix_millis().to_string())),
         (TTL_MS, Some(ttl.as_millis().to_string())),
         (STORE, Some(client.store_label())),
         (NAMESPACE, context.settings.namespace_for_child()),
-        (CHAIN, Some(Chain::inherited().with(guard.token()))),
+        (CHAIN, Some(Chain::inherited().with(locks.iter().map(Guard::token)))),
     ];
     all.extend(context.settings.store_for_child());
     all

@@ -19,6 +19,7 @@ mod losing;
 mod package;
 mod redis;
 mod scripts;
+mod several;
 mod sharing;
 mod shown;
 mod signals;
