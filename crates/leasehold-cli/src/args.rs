@@ -1,10 +1,10 @@
 //! The command line. No other module knows how it is parsed.
 
+mod names;
 mod notes;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use leasehold::Client;
 use rustix::process::Signal;
 
+use self::names::{Name, Names};
 use self::notes::{ACQUIRE_NOTES, DOCTOR_NOTES, ELECT_NOTES, RUN_NOTES, STRICT_NOTES};
 use crate::duration::{self, Typed};
 use crate::exit::{Exit, Failure, TABLE};
@@ -108,7 +109,7 @@ fn notes(more: &str) -> String {
 /// Which command, and with what.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command while holding the lock NAME
+    /// Run a command while holding the lock NAME, or several locks together
     #[command(after_help = notes(RUN_NOTES))]
     Run(Run),
     /// Run a command on one of many machines, and on another one if that fails
@@ -137,32 +138,6 @@ pub(crate) enum Command {
     /// Switch databases of Redis or Valkey servers to strict mode, switch it off, or show its state
     #[command(subcommand, after_help = STRICT_NOTES)]
     Strict(Strict),
-}
-
-/// The lock that is meant.
-#[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct Name {
-    /// The lock
-    #[arg(value_name = "NAME")]
-    plain: Option<String>,
-    /// The lock, for names that begin with a hyphen: --name=-x
-    #[arg(long = "name", value_name = "NAME", allow_hyphen_values = true)]
-    flagged: Option<String>,
-}
-
-impl Deref for Name {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        self.plain.as_deref().or(self.flagged.as_deref()).unwrap_or_default()
-    }
-}
-
-impl From<&Name> for String {
-    fn from(name: &Name) -> Self {
-        (**name).to_owned()
-    }
 }
 
 /// How to take a lock.
@@ -211,6 +186,27 @@ impl Take {
         }
     }
 
+    /// The claim that these settings make on one name, or on several together.
+    pub(crate) fn of_all(&self, client: &Client, names: &[String], ttl: Duration) -> Wanted {
+        match names {
+            [name] => self.of(client, name, ttl),
+            _ => Wanted::Together(client.lock_all(names).ttl(ttl).why(self.why())),
+        }
+    }
+
+    /// Refuses to share several locks: each of them is taken as a whole.
+    pub(crate) fn refuse_parts_of(&self, names: &[String]) -> Result<(), Failure> {
+        let flag = if self.shared { "--shared" } else { "--permits" };
+        if names.len() < 2 || !(self.shared || self.permits.is_some()) {
+            return Ok(());
+        }
+        let count = names.len();
+        Err(Failure::config(format!(
+            "{flag} is for one name, and {count} were given; nothing was acquired; name one lock, \
+             or leave {flag} out to take them all alone"
+        )))
+    }
+
     /// How long to wait.
     pub(crate) fn wait(&self) -> Wait {
         match (self.nonblock, self.wait) {
@@ -254,7 +250,7 @@ pub(crate) struct Guarded {
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) name: Name,
+    pub(crate) names: Names,
     #[command(flatten)]
     pub(crate) take: Take,
     /// Run CMD once per this time, from its start: after a success, no host runs it again before

@@ -8,6 +8,7 @@ use leasehold_testkit::fuzz::{Target, check};
 use crate::args::{Command, Parsed, parse};
 use crate::duration;
 use crate::exit::Exit;
+use crate::take::only;
 
 /// Parses one argument from each line, and runs nothing.
 fn arguments(data: &[u8]) {
@@ -18,15 +19,16 @@ fn arguments(data: &[u8]) {
             match invocation.command {
                 Command::Run(run) => {
                     assert!(!run.guarded.command.is_empty(), "there is something to run");
-                    let ttl = run.guarded.ttl.ttl(&run.name);
+                    assert!(!run.names.is_empty(), "there is something to lock");
+                    let ttl = run.guarded.ttl.ttl(only(&run.names));
                     let _read = (run.take.wait(), run.take.taken(), ttl);
                 }
                 Command::Elect(elect) => {
                     assert!(!elect.guarded.command.is_empty(), "there is something to run");
-                    let _read = elect.guarded.ttl.ttl(&elect.name);
+                    let _read = elect.guarded.ttl.ttl(Some(&elect.name));
                 }
                 Command::Acquire(acquire) => {
-                    let _read = (acquire.take.wait(), acquire.ttl.ttl(&acquire.name));
+                    let _read = (acquire.take.wait(), acquire.ttl.ttl(Some(&acquire.name)));
                 }
                 _ => {}
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold::Guard;
+use leasehold::MultiGuard;
 use leasehold::core::WallTime;
 use leasehold::host::{Host as _, SystemHost};
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(crate) struct Board {
 enum State {
     Connecting,
     Campaigning,
-    Leading { guard: Arc<Guard>, since: WallTime },
+    Leading { guard: Arc<MultiGuard>, since: WallTime },
     Pausing,
 }
 
@@ -49,7 +49,7 @@ impl Board {
 
     /// From now on the instance leads, for as long as it has the lock. The board keeps the guard
     /// until the next change of state.
-    pub(crate) fn leads(&self, guard: &Arc<Guard>) {
+    pub(crate) fn leads(&self, guard: &Arc<MultiGuard>) {
         let (guard, since) = (Arc::clone(guard), SystemHost.wall());
         *self.state() = State::Leading { guard, since };
     }
@@ -66,10 +66,11 @@ impl Board {
             State::Leading { guard, since } if guard.is_held() => Some((guard, since)),
             _ => None,
         };
+        let fence = term.and_then(|(guard, _)| guard.fencing_token(&self.name));
         let fields = json!({
             "name": self.name,
             "is_leader": term.is_some(),
-            "fence": term.and_then(|(guard, _)| guard.fencing_token()).map(|it| it.to_string()),
+            "fence": fence.map(|it| it.to_string()),
             "since": term.map(|(_, since)| rfc3339(*since)),
         });
         Answer::page(term.is_some(), object("leader", fields))

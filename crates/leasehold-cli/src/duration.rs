@@ -40,15 +40,15 @@ pub(crate) fn typed(text: &str) -> Result<Typed, String> {
 }
 
 impl Typed {
-    /// The span as a ttl of the lock called `name`.
-    pub(crate) fn ttl(&self, name: &str) -> Result<Duration, Failure> {
+    /// The span as a ttl of the lock called `name`, or of several.
+    pub(crate) fn ttl(&self, name: Option<&str>) -> Result<Duration, Failure> {
         let ttl = Ttl::new(self.span).map_err(|_| {
             let text = self.text.escape_debug();
             let message = format!(
                 "a ttl is between 10 ms and 24 h, not {text}; the store was not contacted; \
                  change --ttl"
             );
-            Failure::config(message).about(name)
+            Failure::config(message).about_any(name)
         })?;
         Ok(ttl.get())
     }
@@ -169,12 +169,12 @@ mod tests {
     #[test]
     fn a_ttl_out_of_bounds_is_shown_as_it_was_typed() {
         for text in ["25h", "0", "9ms", "90000"] {
-            let failure = typed(text).and_then(|it| it.ttl("x").map_err(|it| it.message));
+            let failure = typed(text).and_then(|it| it.ttl(Some("x")).map_err(|it| it.message));
             let message = failure.expect_err(text);
             assert!(message.contains(&format!("24 h, not {text};")), "{message}");
         }
         assert_eq!(
-            typed("1m").and_then(|it| it.ttl("x").map_err(|it| it.message)),
+            typed("1m").and_then(|it| it.ttl(Some("x")).map_err(|it| it.message)),
             Ok(Duration::from_secs(60))
         );
     }

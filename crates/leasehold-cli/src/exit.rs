@@ -128,6 +128,14 @@ impl Failure {
         self.name.get_or_insert_with(|| name.to_owned());
         self
     }
+
+    /// As [`about`](Self::about), unless the failure concerns several locks.
+    pub(crate) fn about_any(self, name: Option<&str>) -> Self {
+        match name {
+            Some(name) => self.about(name),
+            None => self,
+        }
+    }
 }
 
 impl fmt::Display for Failure {

@@ -60,7 +60,12 @@ impl Patience {
 
     /// Waits before the next try and returns `true`. Returns `false` if the time is over, or if
     /// trying again cannot help.
-    pub(crate) async fn try_again(&mut self, error: &Error, name: &str, talk: &Talk) -> bool {
+    pub(crate) async fn try_again(
+        &mut self,
+        error: &Error,
+        name: Option<&str>,
+        talk: &Talk,
+    ) -> bool {
         let now = SystemHost.now();
         let may_help = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
         if !may_help || self.limit.is_some_and(|(_, until)| now >= until) {
@@ -75,7 +80,7 @@ impl Patience {
             };
             let text =
                 format!("the store cannot be used yet: {cause}; the lock is not acquired, {how}");
-            talk.notice(Level::Warning, "store-silent", Some(name), &text);
+            talk.notice(Level::Warning, "store-silent", name, &text);
         }
         let left = self.limit.map_or(Duration::MAX, |(_, until)| until.since(now));
         tokio::time::sleep(self.pause.min(left)).await;

@@ -130,11 +130,11 @@ impl Settings {
         Ok(self.open(who).await?)
     }
 
-    /// As [`connect`](Self::connect), for the lock called `name`, with retries for a while.
+    /// As [`connect`](Self::connect), with retries for a while. `name` is the lock if there is one.
     pub(crate) async fn connect_patiently(
         &self,
         who: &Identity,
-        name: &str,
+        name: Option<&str>,
         patience: &mut Patience,
         talk: &Talk,
     ) -> Result<Client, Failure> {
@@ -242,13 +242,13 @@ impl Settings {
     }
 
     /// Refuses a store that no other process can see.
-    pub(crate) fn refuse_private(&self, name: &str) -> Result<(), Failure> {
+    pub(crate) fn refuse_private(&self, name: Option<&str>) -> Result<(), Failure> {
         if !self.urls.iter().any(|url| after_scheme(url, "memory").is_some()) {
             return Ok(());
         }
         let message = "a memory: store lives in this process only, so no other command would see \
                        the lock; nothing was acquired; name a store by --url";
-        Err(Failure::config(message).about(name))
+        Err(Failure::config(message).about_any(name))
     }
 
     /// The namespace for the environment of a command, so that it reaches the same locks.

@@ -6,12 +6,14 @@ use std::time::Duration;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::Quarantine;
 use leasehold::{
-    Client, Election, Error, ErrorKind, Guard, Mutex, Once, Run, RwLock, Semaphore, Snapshot,
+    Client, Election, Error, ErrorKind, MultiGuard, MultiLock, Mutex, Once, Run, RwLock, Semaphore,
+    Snapshot,
 };
 use rustix::process::Signal;
 
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
+use crate::output::{escape, shell_word};
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
@@ -30,7 +32,7 @@ pub(crate) enum Wait {
     ForEver,
 }
 
-/// The part of a lock that is taken: the whole, a share, or permits.
+/// What is taken: a whole lock, a share of it, permits, or several locks.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     /// The lock, alone.
@@ -43,11 +45,18 @@ pub(crate) enum Wanted {
     Term(Election),
     /// The right to work that is done once per period. Never waits.
     Once(Once),
+    /// Several locks, all of them or none.
+    Together(MultiLock),
 }
 
 impl Wanted {
-    async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        match (self, wait) {
+    async fn take(&self, wait: Wait) -> Result<Option<MultiGuard>, Error> {
+        let guard = match (self, wait) {
+            (Self::Together(locks), Wait::Never) => return locks.try_lock().await,
+            (Self::Together(locks), Wait::AtMost(limit)) => {
+                return locks.lock_timeout(limit).await.map(Some);
+            }
+            (Self::Together(locks), Wait::ForEver) => return locks.lock().await.map(Some),
             (Self::Alone(mutex), Wait::Never) => mutex.try_lock().await,
             (Self::Alone(mutex), Wait::AtMost(limit)) => mutex.lock_timeout(limit).await.map(Some),
             (Self::Alone(mutex), Wait::ForEver) => mutex.lock().await.map(Some),
@@ -61,15 +70,16 @@ impl Wanted {
             (Self::Permits(semaphore), Wait::ForEver) => semaphore.acquire().await.map(Some),
             (Self::Term(election), _) => election.campaign().await.map(|it| Some(it.into_guard())),
             (Self::Once(once), _) => Ok(once.start().await?.map(Run::into_guard)),
-        }
+        };
+        Ok(guard?.map(MultiGuard::from))
     }
 }
 
-/// A request for a lock.
+/// A request for one lock, or for several together.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
-    /// The name of the lock.
-    pub(crate) name: &'a str,
+    /// The names of the locks.
+    pub(crate) names: &'a [String],
     /// How long to wait for the lock.
     pub(crate) wait: Wait,
     /// The remaining retries while the store cannot be reached.
@@ -79,9 +89,9 @@ pub(crate) struct Asked<'a> {
 /// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// The lock is ours.
-    Granted(Guard),
-    /// Another client holds the lock; the failure says which.
+    /// The locks are ours.
+    Granted(MultiGuard),
+    /// Another client holds a lock; the failure says which.
     Busy(Failure),
     /// We were told to stop. We hold nothing, and have left the line or are leaving it.
     Interrupted(Signal),
@@ -89,6 +99,14 @@ pub(crate) enum Taken {
 
 /// How long leaving the line, or releasing, may delay our end.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
+
+/// The name, if there is one. A message that concerns several locks names none.
+pub(crate) fn only(names: &[String]) -> Option<&str> {
+    match names {
+        [name] => Some(name),
+        _ => None,
+    }
+}
 
 /// Takes what is wanted.
 pub(crate) async fn take(
@@ -98,30 +116,34 @@ pub(crate) async fn take(
     signals: &mut Signals,
     talk: &Talk,
 ) -> Result<Taken, Failure> {
-    let Asked { name, wait, mut patience } = asked;
+    let Asked { names, wait, mut patience } = asked;
     let began = SystemHost.now();
     loop {
-        let answer = match ask(client, (name, wait), wanted, signals, talk).await {
+        let answer = match ask(client, (names, wait), wanted, signals, talk).await {
             Ok(answer) => answer,
             Err(signal) => return Ok(Taken::Interrupted(signal)),
         };
         let error = match answer {
             Ok(Some(guard)) => {
                 let waited_ms = view::millis(SystemHost.now().since(began));
-                let fence = guard.fencing_token().map(tracing::field::display);
-                tracing::info!(name, waited_ms, fence, "acquired");
+                for guard in guard.guards() {
+                    let (name, fence) = (guard.name(), guard.fencing_token());
+                    let fence = fence.map(tracing::field::display);
+                    tracing::info!(name, waited_ms, fence, "acquired");
+                }
                 return Ok(Taken::Granted(guard));
             }
             Ok(None) if matches!(wanted, Wanted::Once(_)) => {
-                return Ok(Taken::Busy(skipped(client, name).await));
+                return Ok(Taken::Busy(skipped(client, &names[0]).await));
             }
-            Ok(None) => return Ok(Taken::Busy(busy(client, name, wait).await)),
+            Ok(None) => return Ok(Taken::Busy(busy(client, names, wait, None).await)),
             Err(error) if error.kind() == ErrorKind::WaitElapsed => {
-                return Ok(Taken::Busy(busy(client, name, wait).await));
+                return Ok(Taken::Busy(busy(client, names, wait, error.name()).await));
             }
             Err(error) => error,
         };
         if (error.kind(), wait) == (ErrorKind::Unavailable, Wait::Never)
+            && let Some(name) = error.name().or_else(|| only(names))
             && let Some(quarantined) = quarantined(client, name).await
         {
             return Err(quarantined);
@@ -129,10 +151,10 @@ pub(crate) async fn take(
         let again = tokio::select! {
             biased;
             signal = signals.interrupt() => return Ok(Taken::Interrupted(signal)),
-            again = patience.try_again(&error, name, talk) => again,
+            again = patience.try_again(&error, only(names), talk) => again,
         };
         if !again {
-            return Err(Failure::from(error).about(name));
+            return Err(Failure::from(error).about_any(only(names)));
         }
     }
 }
@@ -140,16 +162,16 @@ pub(crate) async fn take(
 /// Asks once, with messages meanwhile. `Err` means that we were told to stop.
 async fn ask(
     client: &Client,
-    (name, wait): (&str, Wait),
+    (names, wait): (&[String], Wait),
     wanted: &Wanted,
     signals: &mut Signals,
     talk: &Talk,
-) -> Result<Result<Option<Guard>, Error>, Signal> {
+) -> Result<Result<Option<MultiGuard>, Error>, Signal> {
     let limit = match wait {
         Wait::AtMost(limit) => Some(limit),
         Wait::Never | Wait::ForEver => None,
     };
-    let mut message = WaitMessage::new(client, name, limit, talk);
+    let mut message = WaitMessage::new(client, names, limit, talk);
     let answer = {
         let mut asking = pin!(wanted.take(wait));
         let mut talking = pin!(message.run());
@@ -193,15 +215,38 @@ fn after_quarantine(quarantine: &Quarantine) -> &'static str {
     }
 }
 
+/// The lock in the way, if that is known, and its state. `said` is the one that the library named.
+async fn in_the_way<'a>(
+    client: &Client,
+    names: &'a [String],
+    said: Option<&'a str>,
+) -> (Option<&'a str>, Option<Snapshot>) {
+    if let Some(name) = said.or_else(|| only(names)) {
+        return (Some(name), look(client, name).await);
+    }
+    for name in names {
+        match look(client, name).await {
+            Some(seen) if view::state(&seen) == "free" => {}
+            Some(seen) => return (Some(name), Some(seen)),
+            None => break,
+        }
+    }
+    (None, None)
+}
+
 /// The failure that names the holder, with advice.
-async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
-    let seen = look(client, name).await;
+async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>) -> Failure {
+    let (name, seen) = in_the_way(client, names, said).await;
     let holder = seen.as_ref().and_then(view::first_holder);
     let is_endless = seen.as_ref().is_some_and(view::is_endless);
     let quarantine = seen.as_ref().and_then(view::in_the_way).copied();
-    let card = seen.and_then(|seen| view::card(name, &seen, SystemHost.wall(), None));
-    let card = card.unwrap_or_else(|| format!("`{}` was taken", crate::output::escape(name)));
-    let word = crate::output::shell_word(name);
+    let card = name.zip(seen);
+    let card = card.and_then(|(name, seen)| view::card(name, &seen, SystemHost.wall(), None));
+    let card = card.unwrap_or_else(|| match name {
+        Some(name) => format!("`{}` was taken", escape(name)),
+        None => "one of the locks was taken".to_owned(),
+    });
+    let word = name.map_or_else(|| "NAME".to_owned(), shell_word);
     let message = match wait {
         Wait::AtMost(limit) => {
             let advice = match quarantine {
@@ -231,7 +276,7 @@ async fn busy(client: &Client, name: &str, wait: Wait) -> Failure {
         Wait::AtMost(_) => (ErrorKind::WaitElapsed.as_str(), Level::Error),
         Wait::Never | Wait::ForEver => ("taken", Level::Info),
     };
-    Failure { holder, level, ..Failure::new(Exit::TAKEN, kind, message).about(name) }
+    Failure { holder, level, ..Failure::new(Exit::TAKEN, kind, message).about_any(name) }
 }
 
 /// The failure for work that is done once per period, and that another process does or has done. It
@@ -241,7 +286,7 @@ async fn skipped(client: &Client, name: &str) -> Failure {
     let message = seen.as_ref().and_then(|seen| view::done(name, seen, SystemHost.wall()));
     let message = message.unwrap_or_else(|| {
         let card = seen.as_ref().and_then(|seen| view::card(name, seen, SystemHost.wall(), None));
-        let card = card.unwrap_or_else(|| format!("`{}` was taken", crate::output::escape(name)));
+        let card = card.unwrap_or_else(|| format!("`{}` was taken", escape(name)));
         format!("{}; nothing was run", card.lines().next().unwrap_or_default())
     });
     let holder = seen.as_ref().and_then(view::first_holder);

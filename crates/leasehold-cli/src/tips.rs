@@ -82,6 +82,9 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
             {
                 Some("to end the lease whoever holds it, write --force instead".to_owned())
             }
+            _ if is_run_without_command(args) => {
+                Some("put `--` before the command: leasehold run NAME -- CMD ...".to_owned())
+            }
             _ => None,
         },
         _ => None,
@@ -117,6 +120,12 @@ fn for_argument(given: &str, args: &[OsString]) -> Option<String> {
     }
 }
 
+/// `run x echo hi`: the words of the command look like names of locks.
+fn is_run_without_command(args: &[OsString]) -> bool {
+    let is = |word: &str| args.iter().any(|arg| arg == OsStr::new(word));
+    is("run") && !is("--")
+}
+
 fn is_flag_of_others(given: &str) -> bool {
     find(&FLAGS, given).is_some()
 }
@@ -138,7 +147,8 @@ mod tests {
     #[test]
     fn a_tip_says_what_works() {
         for (line, tip) in [
-            ("leasehold run x echo hi", "put `--` before the command: leasehold run NAME -- echo"),
+            ("leasehold run x echo hi", "put `--` before the command: leasehold run NAME -- CMD"),
+            ("leasehold run x", "put `--` before the command: leasehold run NAME -- CMD"),
             ("leasehold elect x echo hi", "put `--` before the command: leasehold elect NAME -- "),
             ("leasehold run -x -- true", "write --name=-x"),
             ("leasehold run -x true", "put `--` before the command"),

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::duration::human;
 use crate::exit::unnamed;
 use crate::log;
+use crate::take::only;
 use crate::talk::{Level, Talk};
 use crate::view::{self, LockObject};
 
@@ -29,11 +30,11 @@ const REPEAT_EVERY: Duration = Duration::from_secs(30);
 /// How often the line on a terminal is updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Tells a person about the wait for one lock.
+/// Tells a person about the wait for one lock, or for several.
 #[derive(Debug)]
 pub(crate) struct WaitMessage<'a> {
     client: &'a Client,
-    name: &'a str,
+    names: &'a [String],
     limit: Option<Duration>,
     talk: &'a Talk,
     began: Moment,
@@ -49,13 +50,13 @@ impl<'a> WaitMessage<'a> {
     /// Messages for a wait that begins now and lasts at most `limit`.
     pub(crate) fn new(
         client: &'a Client,
-        name: &'a str,
+        names: &'a [String],
         limit: Option<Duration>,
         talk: &'a Talk,
     ) -> Self {
         Self {
             client,
-            name,
+            names,
             limit,
             talk,
             began: SystemHost.now(),
@@ -90,37 +91,69 @@ impl<'a> WaitMessage<'a> {
     /// Finds out who holds the lock, and reports it.
     async fn look(&mut self) {
         for _ in 0..PLACE_LOOKS {
-            let Some(seen) = self.see().await else { return };
-            self.position = (1..).zip(&seen.waiters).find_map(|(position, waiter)| {
-                (waiter.id == Some(self.client.id())).then_some(position)
-            });
+            let Some((name, seen)) = self.see().await else { return };
+            self.position = self.place_in(&seen);
             // On a busy machine our own place may appear a little later, and a log gets only one
             // line. A quarantined store gives no places.
             let is_quarantined = view::in_the_way(&seen).is_some();
             if self.position.is_some() || self.said.is_some() || is_quarantined {
-                return self.tell(&seen);
+                return self.tell(name, &seen);
             }
             tokio::time::sleep(PLACE_LOOK_EVERY).await;
         }
         // The store has no places in its line: report the rest.
-        if let Some(seen) = self.see().await {
-            self.tell(&seen);
+        if let Some((name, seen)) = self.see().await {
+            self.tell(name, &seen);
         }
     }
 
-    /// Asks the store, and reports when it stops answering and when it answers again.
-    async fn see(&mut self) -> Option<Snapshot> {
-        let seen = self.client.inspect(self.name).await;
-        let trouble = match &seen {
-            // A client that may wait is not always allowed to inspect.
-            Err(error) if error.kind() == ErrorKind::Denied => log::current_trouble(),
-            Err(error) => Some(unnamed(error)),
-            // The wait can fail while an inspection works: a reader is not blocked by a process
-            // that keeps the file locked.
-            Ok(_) => log::current_trouble(),
-        };
+    /// Our place in the line of a lock.
+    fn place_in(&self, seen: &Snapshot) -> Option<usize> {
+        let us = self.client.id();
+        let mut waiters = (1..).zip(&seen.waiters);
+        waiters.find_map(|(position, it)| (it.id.as_ref() == Some(&us)).then_some(position))
+    }
+
+    /// Whether a lock keeps us waiting: another client has it, or the store is quarantined.
+    fn is_in_the_way(&self, seen: &Snapshot) -> bool {
+        match seen.holders.first() {
+            Some(holder) => {
+                holder.client.as_ref().is_none_or(|client| client.id != self.client.id())
+            }
+            None => view::in_the_way(seen).is_some(),
+        }
+    }
+
+    /// Asks the store, and reports when it stops answering and when it answers again. Returns the
+    /// lock that we wait for. Of several, that is the one with our place in its line, else the
+    /// first that is not free and not ours.
+    async fn see(&mut self) -> Option<(&'a str, Snapshot)> {
+        let mut waited_for = None;
+        // The wait can fail while an inspection works: a reader is not blocked by a process that
+        // keeps the file locked.
+        let mut trouble = log::current_trouble();
+        for name in self.names {
+            let seen = match self.client.inspect(name).await {
+                Ok(seen) => seen,
+                Err(error) => {
+                    waited_for = None;
+                    // A client that may wait is not always allowed to inspect.
+                    if error.kind() != ErrorKind::Denied {
+                        trouble = Some(unnamed(&error));
+                    }
+                    break;
+                }
+            };
+            if self.names.len() == 1 || self.place_in(&seen).is_some() {
+                waited_for = Some((&**name, seen));
+                break;
+            }
+            if waited_for.is_none() && self.is_in_the_way(&seen) {
+                waited_for = Some((name, seen));
+            }
+        }
         self.tell_trouble(trouble);
-        seen.ok()
+        waited_for
     }
 
     fn tell_trouble(&mut self, trouble: Option<String>) {
@@ -132,14 +165,14 @@ impl<'a> WaitMessage<'a> {
         if let Some(cause) = trouble {
             let text =
                 format!("the store does not answer: {cause}; not acquired yet, still waiting");
-            self.talk.notice(Level::Warning, "store-silent", Some(self.name), &text);
+            self.talk.notice(Level::Warning, "store-silent", only(self.names), &text);
         } else {
             let text = "the store answers again; still waiting";
-            self.talk.notice(Level::Info, "store-answers", Some(self.name), text);
+            self.talk.notice(Level::Info, "store-answers", only(self.names), text);
         }
     }
 
-    fn tell(&mut self, seen: &Snapshot) {
+    fn tell(&mut self, name: &str, seen: &Snapshot) {
         let now = SystemHost.now();
         let in_the_way = match (seen.holders.first(), &seen.quarantine) {
             (Some(holder), _) => {
@@ -163,7 +196,7 @@ impl<'a> WaitMessage<'a> {
         }
         self.said = Some((in_the_way, now));
         self.clear();
-        say_held(self.talk, self.name, seen, self.position, now.since(self.began));
+        say_held(self.talk, name, seen, self.position, now.since(self.began));
     }
 
     fn refresh(&mut self) {

@@ -4,9 +4,11 @@
 pub(super) const RUN_NOTES: &str = "\
 CMD runs without a shell. For pipes, builtins and variables write  -- sh -c '...'
 The lock is held until CMD and every process that it left in the background have ended.
+Several names are taken together or not at all, and in any order without a deadlock. If one is lost,
+CMD is stopped.
 CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
 LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
-locks.";
+locks. Of several locks, _NAME, _TOKEN and _FENCE have one line for each.";
 
 /// The end of `elect --help`.
 pub(super) const ELECT_NOTES: &str = "\

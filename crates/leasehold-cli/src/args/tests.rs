@@ -99,10 +99,45 @@ fn global_flags_stand_anywhere_before_the_command() {
 #[test]
 fn a_name_may_begin_with_a_hyphen() {
     for line in ["leasehold run --name=-x -- true", "leasehold run --name -x -- true"] {
-        assert_eq!(&*run(line).name, "-x", "{line}");
+        assert_eq!(*run(line).names, ["-x"], "{line}");
     }
     for line in ["acquire --ttl 1s", "renew", "release", "inspect", "unlock --force --why y"] {
         parsed(&format!("leasehold {line} --name=--ttl")).expect(line);
+    }
+}
+
+#[test]
+fn run_takes_several_names_and_no_other_command_does() {
+    for line in [
+        "leasehold run a b c -- cmd d",
+        "leasehold run a -n b --ttl 3 c -- cmd d",
+        "leasehold run --name=a --name=b --name c -- cmd d",
+    ] {
+        let run = run(line);
+        assert_eq!(*run.names, ["a", "b", "c"], "{line}");
+        assert_eq!(run.guarded.command, ["cmd", "d"], "{line}");
+    }
+    for line in [
+        "acquire a b --ttl 1s",
+        "renew a b",
+        "release a b",
+        "inspect a b",
+        "unlock a b --force --why y",
+        "run a --name=b -- true",
+    ] {
+        let line = format!("leasehold {line}");
+        assert_eq!(parsed(&line).expect_err(&line).exit, Exit::USAGE, "{line}");
+    }
+}
+
+#[test]
+fn several_locks_are_taken_as_a_whole() {
+    for (flags, refused) in [("--shared", true), ("--permits 3", true), ("-n", false)] {
+        let several = run(&format!("leasehold run a b {flags} -- true"));
+        let answer = several.take.refuse_parts_of(&several.names);
+        assert_eq!(answer.is_err(), refused, "{flags}");
+        let one = run(&format!("leasehold run a {flags} -- true"));
+        assert!(one.take.refuse_parts_of(&one.names).is_ok(), "{flags}");
     }
 }
 

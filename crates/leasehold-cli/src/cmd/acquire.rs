@@ -19,8 +19,8 @@ use crate::view::millis;
 
 /// Takes the lock and prints what a script needs to renew and release it.
 pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, Failure> {
-    let ttl = args.ttl.ttl(&args.name)?;
-    context.settings.refuse_private(&args.name)?;
+    let ttl = args.ttl.ttl(Some(&args.name))?;
+    context.settings.refuse_private(Some(&args.name))?;
     refuse_unread(&args.name)?;
     let mut signals = Signals::install()?;
     let talk = &context.talk;
@@ -29,7 +29,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     let client = tokio::select! {
         biased;
         signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
-        client = context.settings.connect_patiently(&who, &args.name, &mut patience, talk) =>
+        client = context.settings.connect_patiently(&who, Some(&args.name), &mut patience, talk) =>
             client?,
     };
     context.settings.reach_all(&client, &args.name).await?;
@@ -40,17 +40,21 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
         Chain::inherited().refuse(&client, &args.name).await?;
     }
     let wanted = args.take.of(&client, &args.name, ttl);
-    let asked = Asked { name: &args.name, wait, patience };
+    let names = [String::from(&args.name)];
+    let asked = Asked { names: &names, wait, patience };
     let taken = take(&client, asked, &wanted, &mut signals, talk).await;
     let ended = match taken {
-        Ok(Taken::Granted(guard)) => match hand_out(context, &args.name, ttl, &guard) {
-            Ok(()) => {
-                let _token = guard.detach();
-                Ok(Exit::OK)
+        Ok(Taken::Granted(guard)) => {
+            let guard = guard.into_guards().remove(0);
+            match hand_out(context, &args.name, ttl, &guard) {
+                Ok(()) => {
+                    let _token = guard.detach();
+                    Ok(Exit::OK)
+                }
+                // Nobody knows the token, so nobody else could release it.
+                Err(error) => Err(given_back(&args.name, guard, error).await),
             }
-            // Nobody knows the token, so nobody else could release it.
-            Err(error) => Err(given_back(&args.name, guard, error).await),
-        },
+        }
         Ok(Taken::Busy(failure)) => Err(Failure { exit: args.take.taken(), ..failure }),
         Ok(Taken::Interrupted(signal)) => Ok(Exit::Signal(signal.as_raw())),
         Err(failure) => Err(failure),

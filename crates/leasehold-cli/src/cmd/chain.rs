@@ -9,8 +9,8 @@ use crate::environment::{CHAIN, TOKEN};
 use crate::exit::Failure;
 use crate::output::escape;
 
-/// How many runs are remembered. If there are more, the outermost are forgotten.
-const RUNS_MAX: usize = 64;
+/// How many locks are remembered. If there are more, the outermost are forgotten.
+const TOKENS_MAX: usize = 256;
 
 /// The owner tokens of the enclosing runs, the innermost last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,18 +25,19 @@ impl Chain {
     fn read(text: Option<OsString>) -> Self {
         let text = text.and_then(|text| text.into_string().ok()).unwrap_or_default();
         let all: Vec<_> = text.split_ascii_whitespace().map(str::to_owned).collect();
-        Self(all[all.len().saturating_sub(RUNS_MAX)..].to_vec())
+        Self(all[all.len().saturating_sub(TOKENS_MAX)..].to_vec())
     }
 
-    /// The chain for the environment of a command that runs under one more lock.
-    pub(crate) fn with(mut self, token: &OwnerToken) -> String {
-        self.0.push(token.as_str().to_owned());
-        self.0[self.0.len().saturating_sub(RUNS_MAX)..].join(" ")
+    /// The chain for the environment of a command that runs under more locks.
+    pub(crate) fn with<'a>(mut self, tokens: impl IntoIterator<Item = &'a OwnerToken>) -> String {
+        self.0.extend(tokens.into_iter().map(|token| token.as_str().to_owned()));
+        self.0[self.0.len().saturating_sub(TOKENS_MAX)..].join(" ")
     }
 
-    /// Adds the token that a script may have set for its commands.
+    /// Adds the tokens that a script may have set for its commands.
     pub(crate) fn and_token(mut self) -> Self {
-        self.0.extend(std::env::var(TOKEN));
+        let text = std::env::var(TOKEN).unwrap_or_default();
+        self.0.extend(text.split_ascii_whitespace().map(str::to_owned));
         self
     }
 
@@ -79,12 +80,13 @@ mod tests {
     #[test]
     fn a_chain_grows_by_each_run_and_is_bounded() {
         let token = |text: &str| OwnerToken::new(text).expect("a token");
-        assert_eq!(Chain::default().with(&token("a")), "a");
+        assert_eq!(Chain::default().with([&token("a")]), "a");
+        assert_eq!(Chain::default().with([&token("a"), &token("b")]), "a b");
         let mut text = "a".to_owned();
-        for number in 0..100 {
-            text = Chain::read(Some(text.into())).with(&token(&format!("t{number}")));
+        for number in 0..300 {
+            text = Chain::read(Some(text.into())).with([&token(&format!("t{number}"))]);
         }
         let all: Vec<_> = text.split(' ').collect();
-        assert_eq!((all.len(), all[0], all[63]), (RUNS_MAX, "t36", "t99"));
+        assert_eq!((all.len(), all[0], all[255]), (TOKENS_MAX, "t44", "t299"));
     }
 }

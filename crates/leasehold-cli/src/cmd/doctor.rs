@@ -15,7 +15,7 @@ const ANY_SERVER: &str = "redis://localhost";
 /// Examines the store and prints each check, or prints a rule for a user of it.
 pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Failure> {
     if args.ttl.span < leasehold::Ttl::MIN.get() || args.ttl.span > leasehold::Ttl::MAX.get() {
-        return Err(args.ttl.ttl("doctor").err().map_or_else(
+        return Err(args.ttl.ttl(Some("doctor")).err().map_or_else(
             || Failure::config("this ttl cannot be used; the store was not contacted"),
             |failure| Failure { name: None, ..failure },
         ));

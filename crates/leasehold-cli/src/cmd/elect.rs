@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, ErrorKind, Guard, Identity};
+use leasehold::{Client, ErrorKind, Identity, MultiGuard};
 use rustix::process::Signal;
 
 use super::Context;
@@ -31,8 +31,8 @@ const RAN_WELL: Duration = Duration::from_secs(60);
 /// Campaigns, runs the command while this instance leads, and campaigns again if the term ends
 /// before the command is done.
 pub(crate) async fn elect(context: &Context, args: &Elect) -> Result<Exit, Failure> {
-    let policy = policy(&args.name, &args.guarded)?;
-    context.settings.refuse_private(&args.name)?;
+    let policy = policy(Some(&args.name), &args.guarded)?;
+    context.settings.refuse_private(Some(&args.name))?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
     // Before anything can be asked of us: from here on we handle signals.
@@ -42,10 +42,11 @@ pub(crate) async fn elect(context: &Context, args: &Elect) -> Result<Exit, Failu
     let _server = serve(args, &board, talk).await?;
     let who = Identity::process().command(as_shown("elect", &args.guarded.command)).ttl(policy.ttl);
     let mut patience = Patience::new(args.wait_store).noting(board.last_failure());
+    let connecting = context.settings.connect_patiently(&who, Some(name), &mut patience, talk);
     let client = tokio::select! {
         biased;
         signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
-        client = context.settings.connect_patiently(&who, name, &mut patience, talk) => client?,
+        client = connecting => client?,
     };
     let candidate = Candidate { context, args, client: &client, policy, board: &board };
     let ended = candidate.stand(patience, &mut signals).await;
@@ -88,10 +89,11 @@ impl Candidate<'_> {
         Chain::inherited().and_token().refuse(self.client, name).await?;
         let election = self.client.election(name).ttl(self.policy.ttl).why(&self.args.why);
         let wanted = Wanted::Term(election);
+        let names = [name.to_owned()];
         let (mut patience, mut pauses) = (first, Pauses::default());
         loop {
             self.board.campaigns();
-            let asked = Asked { name, wait: Wait::ForEver, patience };
+            let asked = Asked { names: &names, wait: Wait::ForEver, patience };
             let guard = match take(self.client, asked, &wanted, signals, talk).await? {
                 Taken::Granted(guard) => guard,
                 Taken::Busy(failure) => return Err(failure),
@@ -105,8 +107,8 @@ impl Candidate<'_> {
                     (failure.unnamed().to_owned(), pauses.next(Duration::ZERO))
                 }
                 Term::Ran { verdict: Verdict { exit, cause, .. }, end, lasted } => {
-                    if cause == Cause::Request || (cause, exit) == (Cause::Command, Exit::OK) {
-                        return end.exit(name, exit);
+                    if cause == Cause::Request || self.is_over(cause, exit) {
+                        return end.exit(exit);
                     }
                     self.say_over(end);
                     match cause {
@@ -125,8 +127,16 @@ impl Candidate<'_> {
         }
     }
 
+    /// Whether the end of the command is the end of this instance: it has done its work, or a
+    /// person at the terminal ended it. The terminal signals both, and our signal may be late.
+    fn is_over(&self, cause: Cause, exit: Exit) -> bool {
+        let keys = [Signal::INT, Signal::QUIT].map(|it| Exit::Signal(it.as_raw()));
+        cause == Cause::Command
+            && (exit == Exit::OK || self.policy.terminal && keys.contains(&exit))
+    }
+
     /// Runs the command for one term.
-    async fn lead(&self, guard: Guard, signals: &mut Signals) -> Result<Term, Failure> {
+    async fn lead(&self, guard: MultiGuard, signals: &mut Signals) -> Result<Term, Failure> {
         let Self { context, client, policy, .. } = *self;
         let (name, talk, since) = (&*self.args.name, &self.context.talk, SystemHost.now());
         let holding = Holding { context, client, guarded: &self.args.guarded, policy };
@@ -135,7 +145,7 @@ impl Candidate<'_> {
             Err(failure) if is_about_the_lease(&failure) => return Ok(Term::NotBegun(failure)),
             Err(failure) => return Err(failure),
         };
-        let fence = guard.fencing_token().map(|it| it.to_string()).unwrap_or_default();
+        let fence = guard.fencing_token(name).map(|it| it.to_string()).unwrap_or_default();
         let text = format!("this instance leads, with fencing token {fence}");
         talk.notice(Level::Info, "leading", Some(name), &text);
         let guard = Arc::new(guard);
@@ -151,7 +161,7 @@ impl Candidate<'_> {
 
     /// Reports what the end of a term showed.
     fn say_over(&self, end: End) {
-        if let End::NotOurs(text) = end {
+        if let End::NotOurs(_, text) = end {
             let talk = &self.context.talk;
             talk.notice(Level::Error, "lost", Some(&self.args.name), &text);
         }

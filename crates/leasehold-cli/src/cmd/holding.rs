@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, ErrorKind, Guard, Release};
+use leasehold::{Client, ErrorKind, Guard, MultiGuard, MultiRelease};
 
 use super::Context;
 use super::chain::Chain;
@@ -18,7 +18,7 @@ use crate::output::{escape, shell_word};
 use crate::signals::Signals;
 use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::supervise::{Child, child, supervise};
-use crate::take::DRAIN;
+use crate::take::{DRAIN, only};
 use crate::talk::{Level, Talk};
 use crate::view::millis;
 
@@ -38,8 +38,8 @@ pub(crate) struct Holding<'a> {
 }
 
 impl Holding<'_> {
-    /// Starts the command, under a lease with enough time left.
-    pub(crate) async fn start(&self, guard: &Guard) -> Result<Child, Failure> {
+    /// Starts the command, under leases with enough time left.
+    pub(crate) async fn start(&self, guard: &MultiGuard) -> Result<Child, Failure> {
         let Policy { ttl, terminal, .. } = self.policy;
         if guard.remaining() < ttl / 2 {
             // The grant came late: a command started now would be told to stop right away.
@@ -52,87 +52,115 @@ impl Holding<'_> {
     /// Watches over the command until no process of it is left.
     pub(crate) async fn watch(
         &self,
-        guard: &Guard,
+        guard: &MultiGuard,
         mut child: Child,
         signals: &mut Signals,
     ) -> Result<Verdict, Failure> {
         let talk = &self.context.talk;
         let verdict = supervise(guard, &mut child, signals, self.policy, talk).await;
         match child.why_not_begun() {
-            Some(error) => Err(not_begun(&self.guarded.command, &error).about(guard.name())),
+            Some(error) => {
+                Err(not_begun(&self.guarded.command, &error).about_any(sole_name(guard)))
+            }
             None => Ok(verdict),
         }
     }
 }
 
+/// The name of the lock, if there is one. A message that concerns several locks names none.
+fn sole_name(guard: &MultiGuard) -> Option<&str> {
+    match guard.guards() {
+        [only] => Some(only.name()),
+        _ => None,
+    }
+}
+
 /// What the end of a hold showed.
 pub(crate) enum End {
-    /// Nothing new: the lock is released, or left to its ttl, or its loss was reported before.
+    /// Nothing new: the locks are released, or left to their ttl, or the loss was reported before.
     AsExpected,
-    /// The lease had ended before the release. The text says so.
-    NotOurs(String),
+    /// The leases of these locks had ended before the release. The text says so.
+    NotOurs(Vec<String>, String),
 }
 
 impl End {
-    /// The command has ended with `exit`, and its lease before that.
-    pub(super) fn lost_before(exit: Exit) -> Self {
-        Self::NotOurs(format!(
+    /// The command has ended with `exit`, and the leases of these locks before that.
+    pub(super) fn lost_before(names: Vec<String>, exit: Exit) -> Self {
+        let text = format!(
             "the command has ended (exit code {}), but the lease had ended before the release; \
              others may have held the lock while the command ran",
             exit.shown()
-        ))
+        );
+        Self::NotOurs(names, text)
     }
 
     /// Our own exit after the command has ended with `exit`.
-    pub(crate) fn exit(self, name: &str, exit: Exit) -> Result<Exit, Failure> {
+    pub(crate) fn exit(self, exit: Exit) -> Result<Exit, Failure> {
         match self {
             Self::AsExpected => Ok(exit),
-            Self::NotOurs(text) => {
-                let message = format!("`{}`: {text}", escape(name));
-                Err(Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name))
+            Self::NotOurs(names, text) => {
+                let shown: Vec<_> = names.iter().map(|it| format!("`{}`", escape(it))).collect();
+                let message = format!("{}: {text}", shown.join(", "));
+                let failure = Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message);
+                Err(failure.about_any(only(&names)))
             }
         }
     }
 }
 
-/// Ends the lease, which is held since `since`, as the verdict says.
-pub(crate) async fn end(guard: Guard, since: Moment, verdict: Verdict, talk: &Talk) -> End {
+/// Ends the leases, which are held since `since`, as the verdict says.
+pub(crate) async fn end(guard: MultiGuard, since: Moment, verdict: Verdict, talk: &Talk) -> End {
     match verdict.lease {
         Lease::Release => {}
-        // A lost lease needs no release.
-        Lease::Lost => return End::AsExpected,
+        Lease::Lost => {
+            let others_are_held = guard.guards().iter().any(Guard::is_held);
+            if verdict.exit == Exit::LOST && others_are_held {
+                // One lock of several is lost, and the command has ended: nobody needs the others.
+                let _ends_by_its_ttl = tokio::time::timeout(DRAIN, guard.release()).await;
+            } else {
+                // A lost lease needs no release.
+                detach(guard);
+            }
+            return End::AsExpected;
+        }
         // Somebody may still act under it.
         Lease::LeaveToExpire => {
-            let _token = guard.detach();
+            detach(guard);
             return End::AsExpected;
         }
     }
-    let name = guard.name().to_owned();
+    let names: Vec<_> = guard.names().map(str::to_owned).collect();
     let asked = SystemHost.now();
     match tokio::time::timeout(DRAIN, guard.release()).await {
-        Ok(Ok(Release::Released)) => {
+        Ok(Ok(MultiRelease::Released)) => {
             let held_ms = millis(asked.since(since));
-            tracing::info!(name, held_ms, "released");
+            names.iter().for_each(|name| tracing::info!(name, held_ms, "released"));
         }
-        Ok(Ok(Release::NotHeld)) => return End::lost_before(verdict.exit),
-        Ok(Err(error)) => not_released(talk, &name, Some(unnamed(&error))),
-        Err(_) => not_released(talk, &name, log::trouble_since(asked)),
+        Ok(Ok(MultiRelease::NotHeld(lost))) => return End::lost_before(lost, verdict.exit),
+        Ok(Err(error)) => {
+            not_released(talk, error.name().or_else(|| only(&names)), Some(unnamed(&error)));
+        }
+        Err(_) => not_released(talk, only(&names), log::trouble_since(asked)),
     }
     End::AsExpected
 }
 
+fn detach(guard: MultiGuard) {
+    guard.into_guards().into_iter().for_each(|guard| drop(guard.detach()));
+}
+
 /// Reports that the lock stays taken for a while.
-fn not_released(talk: &Talk, name: &str, cause: Option<String>) {
+fn not_released(talk: &Talk, name: Option<&str>, cause: Option<String>) {
     let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     let text = format!(
         "the store did not confirm the release{cause}; \
          the lock frees itself when its ttl has run out"
     );
-    talk.notice(Level::Warning, "not-released", Some(name), &text);
+    talk.notice(Level::Warning, "not-released", name, &text);
 }
 
 /// How to watch over a command, or why its options cannot be carried out.
-pub(crate) fn policy(name: &str, guarded: &Guarded) -> Result<Policy, Failure> {
+pub(crate) fn policy(name: Option<&str>, guarded: &Guarded) -> Result<Policy, Failure> {
     let Guarded { ttl: typed, grace, stop_signal, .. } = guarded;
     let ttl = typed.ttl(name)?;
     let span = grace.as_ref().map_or_else(|| GRACE_MAX.min(ttl / 4), |grace| grace.span);
@@ -143,7 +171,7 @@ pub(crate) fn policy(name: &str, guarded: &Guarded) -> Result<Policy, Failure> {
             grace.as_ref().map_or("", |grace| &grace.text),
             typed.text
         ))
-        .about(name));
+        .about_any(name));
     }
     Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal: child::at_terminal() })
 }
@@ -160,22 +188,26 @@ fn program(command: &[OsString]) -> String {
 }
 
 /// The variables for the command. They replace inherited ones, so that the innermost run is seen.
+/// Those that differ between several locks have a line for each: no name has a line break in it.
 fn environment(
     context: &Context,
     client: &Client,
-    guard: &Guard,
+    guard: &MultiGuard,
     ttl: Duration,
 ) -> Vec<(&'static str, Option<String>)> {
     let expires = SystemHost.wall() + guard.remaining();
+    let (locks, lines) = (guard.guards(), |all: Vec<String>| all.join("\n"));
+    let tokens = locks.iter().map(|lock| lock.token().as_str().to_owned()).collect();
+    let fences = locks.iter().map(|lock| Some(lock.fencing_token()?.to_string()));
     let mut all = vec![
-        (NAME, Some(guard.name().to_owned())),
-        (TOKEN, Some(guard.token().as_str().to_owned())),
-        (FENCE, guard.fencing_token().map(|fence| fence.to_string())),
+        (NAME, Some(lines(guard.names().map(str::to_owned).collect()))),
+        (TOKEN, Some(lines(tokens))),
+        (FENCE, fences.collect::<Option<_>>().map(lines)),
         (EXPIRES_AT_MS, Some(expires.as_unix_millis().to_string())),
         (TTL_MS, Some(ttl.as_millis().to_string())),
         (STORE, Some(client.store_label())),
         (NAMESPACE, context.settings.namespace_for_child()),
-        (CHAIN, Some(Chain::inherited().with(guard.token()))),
+        (CHAIN, Some(Chain::inherited().with(locks.iter().map(Guard::token)))),
     ];
     all.extend(context.settings.store_for_child());
     all
@@ -229,7 +261,7 @@ mod tests {
         let line = format!("leasehold run x{flags} -- true");
         match parse(line.split(' ').map(OsString::from)).expect("a command line") {
             Parsed::Invocation(invocation) => match invocation.command {
-                Command::Run(run) => policy(&run.name, &run.guarded),
+                Command::Run(run) => policy(only(&run.names), &run.guarded),
                 other => panic!("{other:?}"),
             },
             Parsed::Text(text, _) => panic!("{text}"),

@@ -41,12 +41,23 @@ struct Given {
     inherited: bool,
 }
 
+/// The token in the environment. Under a run with several locks, that of the lock called `name`.
+fn inherited(name: &str) -> Option<String> {
+    let tokens = std::env::var(TOKEN).ok()?;
+    let names = std::env::var(NAME).unwrap_or_default();
+    let mut locks = names.lines().zip(tokens.lines());
+    match locks.find(|(of, _)| *of == name) {
+        Some((_, token)) => Some(token.to_owned()),
+        None => Some(tokens),
+    }
+}
+
 impl Given {
     /// Takes the token from the flag, or else from the environment.
     fn new(flag: Option<&str>, name: &str) -> Result<Self, Failure> {
         let text = match flag {
             Some(text) => text.to_owned(),
-            None => std::env::var(TOKEN).map_err(|_| {
+            None => inherited(name).ok_or_else(|| {
                 Failure::config(
                     "no token was given; the store was not contacted; pass the token that \
                      `leasehold acquire` printed: in LEASEHOLD_TOKEN, or by --token",

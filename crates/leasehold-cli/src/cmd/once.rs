@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, ErrorKind, Guard, Ttl};
+use leasehold::{Client, ErrorKind, MultiGuard, Ttl};
 
 use super::holding::End;
 use crate::args::Run;
 use crate::exit::{Exit, Failure, unnamed};
 use crate::log;
 use crate::output::escape;
-use crate::take::Wanted;
+use crate::take::{Wanted, only};
 use crate::talk::{Level, Talk};
 use crate::view::millis;
 
@@ -21,6 +21,13 @@ const KEEPING_MAX: Duration = Duration::from_secs(10);
 /// The period in which the command is done once, if there is one.
 pub(super) fn period(args: &Run, ttl: Duration) -> Result<Option<Duration>, Failure> {
     let Some(period) = &args.once_per else { return Ok(None) };
+    if args.names.len() > 1 {
+        return Err(Failure::config(format!(
+            "--once-per is for one name, and {} were given; nothing was run; name one lock, and \
+             take the others by a run inside the command",
+            args.names.len()
+        )));
+    }
     if (ttl..=Ttl::MAX.get()).contains(&period.span) {
         return Ok(Some(period.span));
     }
@@ -30,17 +37,18 @@ pub(super) fn period(args: &Run, ttl: Duration) -> Result<Option<Duration>, Fail
         escape(&period.text),
         args.guarded.ttl.text
     ))
-    .about(&args.name))
+    .about_any(only(&args.names)))
 }
 
 /// The right to run the command in this period.
 pub(super) fn wanted(args: &Run, client: &Client, period: Duration, ttl: Duration) -> Wanted {
-    let once = client.once(&args.name, period);
+    let once = client.once(&args.names[0], period);
     Wanted::Once(once.ttl(ttl).why(args.take.why()))
 }
 
 /// Keeps the lock taken until the period is over: the command is done.
-pub(super) async fn keep(guard: Guard, period: Duration, exit: Exit, talk: &Talk) -> End {
+pub(super) async fn keep(guard: MultiGuard, period: Duration, exit: Exit, talk: &Talk) -> End {
+    let guard = guard.into_guards().pop().expect("`period` has checked that there is one name");
     let name = guard.name().to_owned();
     let asked = SystemHost.now();
     let cause = match tokio::time::timeout(KEEPING_MAX, guard.keep_for(period)).await {
@@ -48,7 +56,9 @@ pub(super) async fn keep(guard: Guard, period: Duration, exit: Exit, talk: &Talk
             tracing::info!(name, period_ms = millis(period), "kept");
             return End::AsExpected;
         }
-        Ok(Err(error)) if error.kind() == ErrorKind::Lost => return End::lost_before(exit),
+        Ok(Err(error)) if error.kind() == ErrorKind::Lost => {
+            return End::lost_before(vec![name], exit);
+        }
         Ok(Err(error)) => Some(unnamed(&error)),
         Err(_) => log::trouble_since(asked),
     };

@@ -54,5 +54,5 @@ fn ttl(args: &Renew) -> Result<Duration, Failure> {
             return Err(Failure::new(Exit::USAGE, "usage", message).about(&args.name));
         }
     };
-    typed.ttl(&args.name)
+    typed.ttl(Some(&args.name))
 }

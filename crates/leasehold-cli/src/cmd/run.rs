@@ -1,8 +1,8 @@
-//! `leasehold run NAME -- CMD`: holds a lock while a command runs.
+//! `leasehold run NAME... -- CMD`: holds one lock, or several together, while a command runs.
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Guard, Identity};
+use leasehold::{Identity, MultiGuard};
 use rustix::process::Signal;
 
 use super::Context;
@@ -15,38 +15,40 @@ use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
 use crate::supervise::machine::{Lease, Verdict};
-use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, take};
+use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
 
 /// How far a run came.
 enum Course {
-    /// The command ran, with this result. The lock is held since that moment.
-    Ran(Guard, Moment, Verdict),
+    /// The command ran, with this result. The locks are held since that moment.
+    Ran(MultiGuard, Moment, Verdict),
     /// The command never started.
     Stopped(Exit),
 }
 
-/// Takes the lock, runs the command, releases the lock, and ends as the command did.
+/// Takes the locks, runs the command, releases the locks, and ends as the command did.
 pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> {
-    let policy = policy(&args.name, &args.guarded)?;
+    let name = only(&args.names);
+    let policy = policy(name, &args.guarded)?;
+    args.take.refuse_parts_of(&args.names)?;
     let period = once::period(args, policy.ttl)?;
-    context.settings.refuse_private(&args.name)?;
+    context.settings.refuse_private(name)?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
     // Before the store is connected: from here on we handle signals.
     let mut signals = Signals::install()?;
     let who = Identity::process().command(as_shown("run", &args.guarded.command)).ttl(policy.ttl);
     let mut patience = Patience::new(args.take.wait_store);
-    let (name, talk) = (&*args.name, &context.talk);
+    let talk = &context.talk;
     let client = tokio::select! {
         biased;
         signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
         client = context.settings.connect_patiently(&who, name, &mut patience, talk) => client?,
     };
     let wait = if period.is_some() { Wait::Never } else { args.take.wait() };
-    let asked = Asked { name, wait, patience };
+    let asked = Asked { names: &args.names, wait, patience };
     let wanted = match period {
         Some(period) => once::wanted(args, &client, period, policy.ttl),
-        None => args.take.of(&client, name, policy.ttl),
+        None => args.take.of_all(&client, &args.names, policy.ttl),
     };
     let holding = Holding { context, client: &client, guarded: &args.guarded, policy };
     let course = match take_and_hold(args, asked, &wanted, &holding, &mut signals).await {
@@ -57,7 +59,7 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
                 Some(period) => once::keep(guard, period, verdict.exit, talk).await,
                 None => end(guard, since, verdict, talk).await,
             };
-            return ended.exit(name, verdict.exit);
+            return ended.exit(verdict.exit);
         }
         Ok(Course::Stopped(exit)) => Ok(exit),
         Err(failure) => Err(failure),
@@ -76,7 +78,10 @@ async fn take_and_hold(
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     let Holding { context, client, .. } = holding;
-    Chain::inherited().and_token().refuse(client, &args.name).await?;
+    let chain = Chain::inherited().and_token();
+    for name in args.names.iter() {
+        chain.refuse(client, name).await?;
+    }
     let guard = match take(client, asked, wanted, signals, &context.talk).await? {
         Taken::Granted(guard) => guard,
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),

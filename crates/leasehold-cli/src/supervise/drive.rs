@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::host::{Host, SystemHost};
-use leasehold::{Guard, Lost};
+use leasehold::{Guard, Lost, MultiGuard};
 
 use super::child::{Change, Child};
 use super::machine::{Action, Input, News, Policy, Supervision, Verdict};
@@ -18,7 +18,7 @@ use crate::talk::{Level, Talk};
 /// Watches over `child` until no process of it is left, or until we are told to leave.
 #[allow(clippy::large_futures, reason = "there is one")]
 pub(crate) async fn supervise(
-    guard: &Guard,
+    guard: &MultiGuard,
     child: &mut Child,
     signals: &mut Signals,
     policy: Policy,
@@ -26,7 +26,8 @@ pub(crate) async fn supervise(
 ) -> Verdict {
     let clock = SystemHost;
     let mut supervision = Supervision::new(policy);
-    let mut lost = pin!(guard.lost());
+    let first_lost = guard.lost();
+    let mut lost = pin!(async { first_lost.await.1 });
     let mut told = false;
     loop {
         if let Some(at) = supervision.kill_at(clock.now(), guard.remaining()) {
@@ -102,7 +103,18 @@ fn why_not_renewed(policy: Policy, left: Duration) -> Option<String> {
     log::trouble_since(SystemHost.now().minus(policy.ttl.saturating_sub(left)))
 }
 
-fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
+/// The lock that a message is about: the one with the least time left, if that is what matters.
+fn about(guard: &MultiGuard, news: News) -> Option<&str> {
+    let is_about_one = matches!(news, News::Overdue { .. } | News::Stopping { .. } | News::Lost(_));
+    match guard.guards() {
+        [only] => Some(only.name()),
+        all if is_about_one => all.iter().min_by_key(|one| one.remaining()).map(Guard::name),
+        _ => None,
+    }
+}
+
+fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: News) {
+    let name = about(guard, news);
     let (level, event, text) = match news {
         News::Overdue { left: span } => (
             Level::Warning,
@@ -169,7 +181,7 @@ fn say(talk: &Talk, guard: &Guard, child: &Child, policy: Policy, news: News) {
             ),
         ),
     };
-    talk.notice(level, event, Some(guard.name()), &text);
+    talk.notice(level, event, name, &text);
 }
 
 #[cfg(test)]

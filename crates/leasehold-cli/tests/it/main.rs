@@ -22,6 +22,7 @@ mod package;
 mod redis;
 mod scripts;
 mod serving;
+mod several;
 mod sharing;
 mod shown;
 mod signals;
