@@ -132,6 +132,7 @@ macro_rules! for_each_case {
                 readers_behind_a_writer_that_died_are_let_in_by_any_ask,
                 a_writer_that_shares_from_now_on_leaves_no_gap,
                 a_downgrade_lets_in_those_that_wait_to_share,
+                a_downgrade_that_comes_too_late_lets_in_those_that_wait,
                 tokens_of_writers_rise_over_readers,
                 readers_are_shown_and_evicted_one_by_one,
                 more_readers_than_one_step_grants_all_get_in,

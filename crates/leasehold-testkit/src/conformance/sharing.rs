@@ -214,6 +214,18 @@ pub(super) async fn a_downgrade_lets_in_those_that_wait_to_share(world: &World) 
     granted(carl.ask(&key("a")).shared().send().await);
 }
 
+/// The lease ended on the way, so it is a release like any other.
+pub(super) async fn a_downgrade_that_comes_too_late_lets_in_those_that_wait(world: &World) {
+    let (anna, heir, bert) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(1_000).send().await);
+    taken(bert.ask(&key("a")).shared().join_as(1, 5_000, 3_000).send().await);
+    world.settle().await;
+    world.pass(ms(1_000) + SLACK).await;
+    released(anna.downgrade_to(&heir, &key("a"), 5_000).await, Released::NotHeld);
+    bert.hint(|hint| is_grant_for(hint, &bert)).await;
+    renewed(bert.renew_as(&key("a"), Claim::Shared, 5_000).await);
+}
+
 /// Readers without tokens change nothing about that.
 pub(super) async fn tokens_of_writers_rise_over_readers(world: &World) {
     if !world.capabilities().fencing {

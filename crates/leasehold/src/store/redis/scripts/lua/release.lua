@@ -34,7 +34,8 @@ end
 local line = open_line(shares)
 
 -- Ends the lease and the place of an owner that does not have the key alone. Others may have waited
--- behind that place although there is room for them.
+-- behind that place although there is room for them, or may wait since before a lease ended that
+-- was to be shared.
 local function leave()
   local is_one = shares.has(owner)
   line.remove({ owner })
@@ -43,7 +44,7 @@ local function leave()
   end
   local handed, denied = 0, 0
   local is_shared = not holder or is_mark(holder)
-  if is_shared and hands_over then
+  if is_shared and (hands_over or ARGV[2] == 'share') then
     handed, denied = line.run(shares.taken())
   end
   if not is_one then
