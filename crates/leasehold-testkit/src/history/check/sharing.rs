@@ -82,6 +82,14 @@ impl<'a> Step<'a> {
         self.after.holders.iter().filter(move |(token, _)| !before.contains(token))
     }
 
+    /// How many dead places were ahead of a waiter before: in front of the line, and behind others
+    /// that the step may have served.
+    fn dead_before(&self, waiter: &Name) -> usize {
+        let line = &self.before.line;
+        let place = line.iter().position(|(token, _)| token == waiter).unwrap_or(line.len());
+        self.before.expired.iter().filter(|(_, ahead)| *ahead <= place).count()
+    }
+
     fn holds(standing: &Standing, token: &Name) -> bool {
         standing.holders.iter().any(|(holder, _)| holder == token)
     }
@@ -145,11 +153,11 @@ pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
 pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::NoLostWakeUp, |step| {
         let after = step.after;
-        let (_, share) = after.line.first()?;
+        let (head, share) = after.line.first()?;
         // A holder that is granted its own lease again changes nothing for others.
         let again =
             matches!(step.request, Request::Ask { .. }) && Step::holds(step.before, step.token);
-        let hidden = step.before.dead.max(after.dead) > REAPED_MAX;
+        let hidden = step.dead_before(head).max(after.dead) > REAPED_MAX;
         if again || step.request == Request::Renew || hidden {
             return None;
         }
@@ -290,6 +298,19 @@ mod tests {
         tale().steps(JOIN, "L", full(), full()).passes();
         let room = stands(&[("A", two(1))], &[("S", two(1))]);
         tale().steps(JOIN, "S", stands(&[("A", two(1))], &[]), room).breaks(NoLostWakeUp);
+    }
+
+    /// They may be behind a waiter that the step served.
+    #[test]
+    fn a_head_behind_more_dead_places_than_a_step_skips_may_wait() {
+        let stepped = |dead: usize| {
+            let mut before = stands(&[], &[("S", Reader), ("R", Reader)]);
+            before.expired = (0..dead).map(|number| (format!("D{number}").into(), 1)).collect();
+            let after = stands(&[("S", Reader)], &[("R", Reader)]);
+            tale().steps(JOIN, "S", before, after)
+        };
+        stepped(8).breaks(NoLostWakeUp);
+        stepped(9).passes();
     }
 
     #[test]
