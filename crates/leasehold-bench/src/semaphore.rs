@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold::{Client, Error, Semaphore};
+use leasehold::{Client, Error, ErrorKind, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const PERMITS: u32 = 1_000;
 /// How many tasks wait while all permits are taken.
 const WAITERS: [usize; 4] = [10, 100, 1_000, 10_000];
 
-/// How long a round may take until each task has had a permit.
+/// How long a round may take until its tasks have had two permits each.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(url: &str, rounds: usize, ms: u64) -> Result<Report, Error> {
@@ -64,7 +64,10 @@ async fn cost_us(
     }
     // From then on, the line is as long as it gets.
     let limit = Instant::now() + PATIENCE;
-    while cycles.load(Ordering::Relaxed) < 2 * tasks as u64 && Instant::now() < limit {
+    while cycles.load(Ordering::Relaxed) < 2 * tasks as u64 {
+        if Instant::now() >= limit {
+            return Err(Error::new(ErrorKind::WaitElapsed, "the tasks got too few permits"));
+        }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let before = (meter.cpu_us().await?, cycles.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! What an instance of `elect` says of itself.
+//! The answers of an instance of `elect` about itself.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::log;
 use crate::output::{object, rfc3339};
 use crate::patience::LastFailure;
 
-/// What an instance does, for those who ask.
+/// The current state of an instance, for those who ask.
 #[derive(Debug)]
 pub(crate) struct Board {
     name: String,

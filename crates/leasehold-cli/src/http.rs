@@ -15,7 +15,7 @@ pub(crate) enum Page {
 /// A request that can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// What is asked for.
+    /// The page to show.
     pub(crate) page: Page,
     /// Whether the answer has no body, as after `HEAD`.
     pub(crate) head_only: bool,
@@ -78,7 +78,7 @@ fn request(head: &[u8]) -> Result<Request, Refusal> {
     Ok(Request { page, head_only })
 }
 
-/// What a client is told.
+/// The answer to a client.
 #[derive(Debug)]
 pub(crate) struct Answer {
     status: &'static str,

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::Shutdown;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
@@ -91,19 +91,19 @@ async fn accept(listener: TcpListener, board: Arc<Board>) {
     }
 }
 
-async fn serve(stream: TcpStream, board: Arc<Board>) {
+async fn serve(mut stream: TcpStream, board: Arc<Board>) {
     // A client that is too slow, or goes away, gets no answer.
-    let _ = tokio::time::timeout(TIME_LIMIT, converse(&stream, &board)).await;
+    let _ = tokio::time::timeout(TIME_LIMIT, converse(&mut stream, &board)).await;
 }
 
-async fn converse(stream: &TcpStream, board: &Board) -> io::Result<()> {
+async fn converse(stream: &mut TcpStream, board: &Board) -> io::Result<()> {
     let mut bytes = [0; HEAD_MAX];
     let mut length = 0;
     let request = loop {
         if let Some(request) = http::read(&bytes[..length]) {
             break request;
         }
-        match read(stream, &mut bytes[length..]).await? {
+        match stream.read(&mut bytes[length..]).await? {
             0 => return Ok(()),
             more => length += more,
         }
@@ -114,35 +114,13 @@ async fn converse(stream: &TcpStream, board: &Board) -> io::Result<()> {
         Ok(Page::Ready) => board.ready(),
         Err(refusal) => Answer::refusal(refusal),
     };
-    write(stream, &answer.bytes(head_only)).await?;
-    rustix::net::shutdown(stream, Shutdown::Write)?;
+    stream.write_all(&answer.bytes(head_only)).await?;
+    stream.shutdown().await?;
     let mut rest = 0;
     while rest < REST_MAX {
-        match read(stream, &mut bytes).await? {
+        match stream.read(&mut bytes).await? {
             0 => break,
             more => rest += more,
-        }
-    }
-    Ok(())
-}
-
-async fn read(stream: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
-    loop {
-        stream.readable().await?;
-        match stream.try_read(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            read => return read,
-        }
-    }
-}
-
-async fn write(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        stream.writable().await?;
-        match stream.try_write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
         }
     }
     Ok(())

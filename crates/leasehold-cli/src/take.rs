@@ -32,7 +32,7 @@ pub(crate) enum Wait {
     ForEver,
 }
 
-/// What is taken: a whole lock, a share of it, permits, or several locks.
+/// The thing to take: a whole lock, a share of it, permits, or several locks.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     /// The lock, alone.

@@ -87,7 +87,7 @@ impl Locking {
     /// Checks that a lock can stay taken for that long after its grant, even without its holder.
     pub(crate) fn check_kept(&self, span: Duration) -> Result<(), Error> {
         let ttl = self.spec()?.ttl.get();
-        check_kept(span)?;
+        self.named(check_kept(span))?;
         if span < ttl {
             let message = format!(
                 "a lock that stays taken for {span:?} needs a shorter ttl than {ttl:?}; no request \
@@ -115,7 +115,7 @@ impl Locking {
     fn checked(&self) -> Result<&Arc<Spec>, Error> {
         let spec = self.spec()?;
         if !spec.min_hold.is_zero() {
-            self.named(self.check_kept(spec.min_hold))?;
+            self.check_kept(spec.min_hold)?;
         }
         Ok(spec)
     }

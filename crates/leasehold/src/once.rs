@@ -102,7 +102,7 @@ impl Once {
     ///
     /// Dropping the future ends a run that is under way.
     pub async fn start(&self) -> Result<Option<Run>, Error> {
-        self.locking.named(self.locking.check_kept(self.period))?;
+        self.locking.check_kept(self.period)?;
         let Some(guard) = self.locking.try_lock().await? else { return Ok(None) };
         // A store may learn from its first answer that it is strict.
         self.locking.check_store()?;

@@ -1,4 +1,4 @@
-//! What the help of a command says at its end.
+//! The text at the end of the help of a command.
 
 /// The end of `run --help`.
 pub(super) const RUN_NOTES: &str = "\

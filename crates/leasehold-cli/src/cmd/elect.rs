@@ -184,7 +184,7 @@ impl Candidate<'_> {
     }
 }
 
-/// What to say of a command that ended so, by itself.
+/// The message about a command that failed by itself.
 fn failed(exit: Exit) -> String {
     match exit {
         Exit::Signal(signal) => format!("signal {signal} ended the command: resigned"),

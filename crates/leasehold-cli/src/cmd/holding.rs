@@ -75,7 +75,7 @@ fn sole_name(guard: &MultiGuard) -> Option<&str> {
     }
 }
 
-/// What the end of a hold showed.
+/// The result of the end of a hold.
 pub(crate) enum End {
     /// Nothing new: the locks are released, or left to their ttl, or the loss was reported before.
     AsExpected,
