@@ -108,7 +108,8 @@ fn without_coexisting_who_polls_waits_for_as_long_as_our_line_does_not_empty() {
     play(async |scene| {
         let ours = crowd(scene, 3, 1, |client| client.mutex("a")).await;
         let foreigner = Foreigner { scene, token: "foreign" };
-        assert_eq!(foreigner.waits(&ours, 500).await, 501);
+        let came_before = foreigner.waits(&ours, 500).await;
+        assert!(came_before > 500, "it had its turn after {came_before} grants");
     });
 }
 
