@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use rustix::net::Shutdown;
+
 use super::port::Port;
 
 /// A thread that accepts connections. After it is dropped, connections are refused.
@@ -18,13 +20,19 @@ pub(super) struct Listening {
 impl Listening {
     /// Calls `take` with every connection. `take` must not block.
     pub(super) fn on(port: &Port, take: impl Fn(TcpStream) + Send + 'static) -> Self {
+        Self::with(bind(port), port, take)
+    }
+
+    fn with(listener: TcpListener, port: &Port, take: impl Fn(TcpStream) + Send + 'static) -> Self {
         let port = port.number();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is ours");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let listen = move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::Acquire) {
+                    // A process that is just being started has a copy of it until its `exec`, and
+                    // a copy listens on. Linux alone ends that; elsewhere this is an error.
+                    let _ = rustix::net::shutdown(&listener, Shutdown::Both);
                     return;
                 }
                 // A client that gave up before it was accepted does not matter.
@@ -38,6 +46,10 @@ impl Listening {
     }
 }
 
+fn bind(port: &Port) -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).expect("the port is ours")
+}
+
 impl Drop for Listening {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
@@ -46,5 +58,25 @@ impl Drop for Listening {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn connections_are_refused_although_there_is_a_copy_of_the_socket() {
+        let port = Port::reserve();
+        let listener = bind(&port);
+        let copy = listener.try_clone().expect("one more descriptor");
+        drop(Listening::with(listener, &port, drop));
+        let refused = TcpStream::connect((Ipv4Addr::LOCALHOST, port.number()));
+        assert_eq!(refused.expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
+        drop(Listening::on(&port, drop));
+        drop(copy);
     }
 }
