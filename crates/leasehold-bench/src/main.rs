@@ -15,6 +15,7 @@ mod figure;
 mod handoff;
 mod hot;
 mod idle;
+mod many;
 mod opening;
 mod peer;
 mod quorum;
@@ -147,6 +148,12 @@ enum Scenario {
         #[arg(long, default_value_t = 500)]
         ms: u64,
     },
+    /// One client takes three names together, and a thread that blocks takes one
+    Many {
+        /// How many pairs of lock and release of each kind
+        #[arg(long, default_value_t = 6_000)]
+        pairs: usize,
+    },
     /// Many tasks of one client want permits, beside more and more waiters
     Semaphore {
         /// How often each number of waiters is measured
@@ -248,6 +255,7 @@ impl Scenario {
             Self::Hot { rounds, ms } => hot::measure(url, rounds, ms).await?,
             Self::Waiters { tasks, seconds } => waiters::measure(url, tasks, seconds).await?,
             Self::Rwlock { rounds, ms } => rwlock::measure(url, rounds, ms).await?,
+            Self::Many { pairs } => many::measure(url, pairs).await?,
             Self::Semaphore { rounds, ms } => semaphore::measure(url, rounds, ms).await?,
             Self::Renew { leases, rounds } => renew::measure(url, leases, rounds).await?,
             Self::ClusterRenew { leases, rounds } => cluster_renew::measure(leases, rounds).await?,

@@ -20,7 +20,7 @@ const fn run(arguments: &'static [&'static str]) -> Run {
 }
 
 /// All scenarios.
-pub(super) const SCENARIOS: [Scenario; 15] = [
+pub(super) const SCENARIOS: [Scenario; 16] = [
     Scenario {
         name: "roundtrip",
         runs: &[run(&["--redis", "--cores", "1"]), run(&["--redis", "--cores", "2"])],
@@ -40,6 +40,7 @@ pub(super) const SCENARIOS: [Scenario; 15] = [
     },
     Scenario { name: "rwlock", runs: &[run(&["--redis"])] },
     Scenario { name: "semaphore", runs: &[run(&["--redis"])] },
+    Scenario { name: "many", runs: &[run(&["--redis"])] },
     Scenario { name: "renew", runs: &[run(&["--redis"])] },
     Scenario { name: "cluster-renew", runs: &[run(&["--leases", "10000"])] },
     Scenario { name: "idle", runs: &[run(&["--redis"])] },
