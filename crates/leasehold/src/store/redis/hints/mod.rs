@@ -209,6 +209,12 @@ impl Hints {
         })
     }
 
+    /// When a shard channel is tried again that was refused.
+    fn tried_again_at(&self) -> Option<Moment> {
+        let now = self.host.now();
+        self.state().shards.tried_again_at(now)
+    }
+
     fn confirmed(&self, inbox: &ClientId) {
         self.state().inboxes.insert(inbox.clone(), Listening::Confirmed);
         self.sinks.send(inbox, Hint::Missed);
@@ -228,8 +234,8 @@ impl Hints {
     }
 
     /// The node refused a shard channel. The client listens to its inbox alone.
-    fn shard_refused(&self, refused: Refused) {
-        if self.state().shards.refused(refused, self.host.now()) {
+    fn shard_refused(&self, refused: Refused, tag: u32) {
+        if self.state().shards.refused(refused, tag, self.host.now()) {
             tracing::warn!(
                 server = self.connector.label(),
                 "no right to shard channels; wake-ups go through all nodes of the cluster"

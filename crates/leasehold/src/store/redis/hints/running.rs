@@ -12,6 +12,7 @@ use super::tries::{Tries, no_messages};
 use super::{Hints, Wanted};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::host::{Host, random_u32};
 use crate::store::redis::connector::{Connector, Stream};
@@ -87,9 +88,9 @@ impl Running {
             if let Err(ended) = asked {
                 return ended;
             }
-            if self.hints.strong_count() == 0 {
-                return Ended::StoreGone;
-            }
+            let Some(hints) = self.hints.upgrade() else { return Ended::StoreGone };
+            let again = hints.tried_again_at();
+            drop(hints);
             tokio::select! {
                 biased;
                 news = messages.next() => match news {
@@ -97,6 +98,7 @@ impl Running {
                     None => return Ended::Disconnected,
                 },
                 () = self.news.notified() => {}
+                () = until(&**host, again) => {}
             }
         }
     }
@@ -166,11 +168,11 @@ impl Running {
         let old = match added {
             Ok(Ok(())) => hints.shard_confirmed(inbox, tag),
             Ok(Err(refusal)) => {
-                hints.shard_refused(Refused::read(&refusal));
+                hints.shard_refused(Refused::read(&refusal), tag);
                 None
             }
             Err(ended) => {
-                hints.shard_refused(Refused::Ended);
+                hints.shard_refused(Refused::Ended, tag);
                 return Err(ended);
             }
         };
@@ -214,6 +216,14 @@ impl Running {
         if let Some(hints) = self.hints.upgrade() {
             hints.take(news);
         }
+    }
+}
+
+/// Ends at that moment, or never.
+async fn until(host: &dyn Host, moment: Option<Moment>) {
+    match moment {
+        Some(moment) => host.sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

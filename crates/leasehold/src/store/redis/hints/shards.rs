@@ -108,8 +108,13 @@ impl Shards {
         was_used
     }
 
-    /// The node refused a shard channel. Returns whether to log that the user lacks the right.
-    pub(super) fn refused(&mut self, refused: Refused, now: Moment) -> bool {
+    /// The node refused the shard channel with this tag. Returns whether to log that the user lacks
+    /// the right.
+    pub(super) fn refused(&mut self, refused: Refused, tag: u32, now: Moment) -> bool {
+        if refused == Refused::Elsewhere && self.tag != Some(tag) {
+            // The map was read meanwhile. This says nothing about the tag that it gave the node.
+            return false;
+        }
         let pause = match refused {
             Refused::Elsewhere => MOVED_FOR,
             Refused::Denied | Refused::Ended => DENIED_FOR,
@@ -117,6 +122,11 @@ impl Shards {
         };
         self.refused = Some((refused, now + pause));
         refused == Refused::Denied && !std::mem::replace(&mut self.has_told, true)
+    }
+
+    /// When a shard channel is tried again after a refusal.
+    pub(super) fn tried_again_at(&self, now: Moment) -> Option<Moment> {
+        self.refused.map(|(_, until)| until).filter(|until| *until > now)
     }
 
     /// The connection ended.
@@ -172,19 +182,33 @@ mod tests {
         for (text, ms) in table {
             let (mut shards, anna) = (Shards::default(), client(1));
             shards.live_at(Some(3));
-            let is_told = shards.refused(Refused::read(text), at(0));
+            let is_told = shards.refused(Refused::read(text), 3, at(0));
             assert_eq!(is_told, text == denied);
-            assert!(!shards.refused(Refused::read(text), at(0)), "it is logged once");
+            assert!(!shards.refused(Refused::read(text), 3, at(0)), "it is logged once");
             for (now, expected) in [(ms - 1, None), (ms, Some(3))] {
                 assert_eq!(shards.named(&anna, at(now)), expected, "{text}");
                 assert_eq!(shards.wanted(&anna, at(now)), expected, "{text}");
             }
+            assert_eq!(shards.tried_again_at(at(0)), Some(at(ms)), "{text}");
+            assert_eq!(shards.tried_again_at(at(ms)), None, "{text}");
             shards.live_at(Some(4));
             assert_eq!(shards.wanted(&anna, at(0)), Some(4), "at another tag");
-            shards.refused(Refused::read(text), at(0));
+            shards.refused(Refused::read(text), 4, at(0));
             shards.disconnected();
             assert_eq!(shards.wanted(&anna, at(0)), Some(4), "on another connection");
         }
+    }
+
+    /// The map is read on another thread.
+    #[test]
+    fn a_refusal_that_comes_after_another_tag_is_not_about_that_one() {
+        let (mut shards, anna) = (Shards::default(), client(1));
+        shards.live_at(Some(3));
+        shards.live_at(Some(4));
+        assert!(!shards.refused(Refused::Elsewhere, 3, at(0)));
+        assert_eq!(shards.wanted(&anna, at(0)), Some(4));
+        shards.refused(Refused::Denied, 3, at(0));
+        assert_eq!(shards.wanted(&anna, at(0)), None, "the right is about the node");
     }
 
     /// Otherwise every connection would end at this command, and the client could not listen.
@@ -192,7 +216,7 @@ mod tests {
     fn a_channel_at_which_the_connection_ends_is_not_tried_on_the_next_one() {
         let (mut shards, anna) = (Shards::default(), client(1));
         shards.live_at(Some(3));
-        assert!(!shards.refused(Refused::Ended, at(0)));
+        assert!(!shards.refused(Refused::Ended, 3, at(0)));
         shards.disconnected();
         assert_eq!(shards.wanted(&anna, at(59_999)), None);
         assert_eq!(shards.wanted(&anna, at(60_000)), Some(3));
