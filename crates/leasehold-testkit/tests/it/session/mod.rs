@@ -3,6 +3,7 @@
 mod asking;
 mod cancelling;
 mod coexisting;
+mod curator;
 mod driving;
 mod electing;
 mod failing;
@@ -23,6 +24,7 @@ mod redisson;
 mod several;
 mod shards;
 mod sharing;
+mod shedlock;
 mod shutting_down;
 mod soak;
 mod telling;

@@ -1,8 +1,9 @@
-//! What Redisson documents of `RReadWriteLock` and `RPermitExpirableSemaphore`, with the means of
-//! Leasehold.
+//! What Redisson documents of `RReadWriteLock`, `RPermitExpirableSemaphore`, `RFairLock` and
+//! `RMultiLock`, with the means of Leasehold.
 
 use leasehold::store::PermitsTaken;
-use leasehold::{ErrorKind, Release};
+use leasehold::{Client, ErrorKind, MultiRelease, Mutex, Release};
+use leasehold_testkit::faults::{Fault, Faults};
 
 use super::{ms, play};
 
@@ -119,5 +120,56 @@ fn added_permits_go_to_those_that_wait() {
         assert_eq!(client.semaphore("a", 1).resize(2).await.expect("asked"), Some(1));
         let second = scene.host.within(ms(1_000), waiting).await.expect("it is told");
         assert!(second.expect("its permit").is_held() && guard.is_held());
+    });
+}
+
+/// `RFairLock`: the order is that of the requests. "If some thread died, Redisson waits for its
+/// return for 5 seconds. For example, if 5 threads died, the delay is 25 seconds." Here the dead
+/// cost the life of one place, however many they are.
+#[test]
+fn five_dead_waiters_cost_no_more_than_the_life_of_a_place() {
+    play(0..2, async |scene| {
+        let (client, living) = (scene.calm_client().await, scene.calm_client().await);
+        let guard = client.mutex("a").lock().await.expect("free");
+        for _ in 0..5 {
+            let faults = Faults::new(scene.host.clone());
+            let mutex = scene.client_with(&faults, ms(3_000)).await.mutex("a");
+            let _waits = scene.host.task(async move { mutex.lock().await });
+            scene.pass(ms(10)).await;
+            faults.all_from_now_on(Fault::LoseRequest);
+        }
+        let mutex = living.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in its turn") });
+        scene.pass(ms(10)).await;
+        assert_eq!(guard.release().await.expect("asked"), Release::Released);
+        let granted = scene.host.within(ms(6_100), waiting).await.expect("after the dead");
+        assert!(granted.is_held());
+    });
+}
+
+/// `RMultiLock` of locks of one client: all are taken and renewed, or none. Several users who name
+/// them in another order never wait for each other, see [`super::several`].
+#[test]
+fn a_lock_of_several_is_taken_renewed_and_released_as_one() {
+    play(0..2, async |scene| {
+        let (client, other) = (scene.client_of(ms(600)).await, scene.calm_client().await);
+        let free = async |name: &str| {
+            let mutex: Mutex = Client::mutex(&other, name);
+            mutex.try_lock().await.expect("asked").is_some()
+        };
+        let taken = other.mutex("b").lock().await.expect("free");
+        let locks = client.lock_all(["a", "b", "c"]);
+        let error = locks.lock_timeout(ms(100)).await.expect_err("one of them is taken");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed);
+        assert!(free("a").await && free("c").await, "none is kept");
+        drop(taken);
+        let guard = locks.lock_timeout(ms(1_000)).await.expect("free");
+        for _ in 0..5 {
+            scene.pass(ms(600)).await;
+            assert!(guard.is_held());
+            assert!(!free("a").await && !free("b").await && !free("c").await);
+        }
+        assert_eq!(guard.release().await.expect("asked"), MultiRelease::Released);
+        assert!(free("a").await && free("b").await && free("c").await);
     });
 }
