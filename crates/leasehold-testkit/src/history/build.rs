@@ -135,6 +135,12 @@ impl Tale {
         self.tell(What::Shares { window, share })
     }
 
+    /// Somebody is about to change how many permits the key has.
+    pub(super) fn resizes(self, of: u32) -> Self {
+        let key = self.key.clone();
+        self.tell(What::Resizes { key, of })
+    }
+
     /// The server carries a request out for a key that holders share.
     pub(super) fn steps(
         self,
@@ -250,6 +256,12 @@ impl Tale {
         self.tell(What::Keeps { window, span })
     }
 
+    /// The holder of a window leaves its key taken.
+    pub(super) fn leaves_taken(self, token: &str) -> Self {
+        let window = self.windows[token];
+        self.tell(What::LeavesTaken { window })
+    }
+
     /// The process is told that another waits.
     pub(super) fn hints(self, process: u32) -> Self {
         let (process, key) = (ProcessId(process), self.key.clone());
@@ -331,7 +343,12 @@ pub(super) fn one_of_each() -> Vec<Event> {
     let tale = tale.sends(1, Request::Renew, "A").serves(Request::Release, "B", "A", "A");
     let tale = tale.serves(Request::Evict, "A", "A", "").compares("A", 1.0, "A", 0.1);
     let tale = tale.loses("A").gives_up("A").stops(1).resumes(1).crashes(1);
-    let tale = tale.serves(Request::Keep, "A", "A", "A").reserves(7, 65).keeps("A", 0.5).hints(1);
+    let tale = tale
+        .serves(Request::Keep, "A", "A", "A")
+        .reserves(7, 65)
+        .keeps("A", 0.5)
+        .leaves_taken("A")
+        .hints(1);
     let tale = tale
         .sends_to(2, 1, ASK, "A")
         .tries(2)

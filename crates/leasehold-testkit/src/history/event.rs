@@ -95,6 +95,12 @@ pub enum What {
         /// How long.
         span: Duration,
     },
+    /// The holder leaves the key taken: it wants the lease to last, but no guard watches it any
+    /// more.
+    LeavesTaken {
+        /// The window.
+        window: WindowId,
+    },
     /// A message told a process that another waits for a key that it holds.
     Hinted {
         /// The process.
@@ -327,10 +333,20 @@ pub enum CallKind {
     TryLock,
     /// `lock` or `lock_timeout`, which wait in the line.
     Lock,
+    /// Of several locks together, for each a call: all of them are taken, or none.
+    LockAll,
     /// `Guard::renew`.
     Renew,
     /// `Guard::release`.
     Release,
+}
+
+impl CallKind {
+    /// Whether it may take a place in the line.
+    #[must_use]
+    pub const fn waits(self) -> bool {
+        matches!(self, Self::Lock | Self::LockAll)
+    }
 }
 
 /// How a call ended.

@@ -32,6 +32,8 @@ pub(super) struct Window<'a> {
     pub(super) closed: Option<usize>,
     /// How long its client may keep the lease without a guard.
     pub(super) keeps: Duration,
+    /// Whether the key was left taken.
+    pub(super) is_left_taken: bool,
     /// Until when the store keeps its lease, as last compared.
     pub(super) stored_until: Moment,
     /// The share of the key that it has.
@@ -177,6 +179,8 @@ pub(super) struct Story<'a> {
     pub(super) may_forget: bool,
     /// Whether holders share keys.
     pub(super) is_shared: bool,
+    /// Whether some locks are taken together. Those that wait for others are held without a window.
+    pub(super) takes_several: bool,
     pub(super) keys: BTreeMap<&'a str, OfKey<'a>>,
     /// The keys of our locks.
     pub(super) ours: BTreeSet<&'a str>,
@@ -199,6 +203,7 @@ impl<'a> Story<'a> {
             is_over: false,
             may_forget: false,
             is_shared: false,
+            takes_several: false,
             keys: BTreeMap::new(),
             ours: BTreeSet::new(),
             weather: Weather::new(bounds),
@@ -244,6 +249,7 @@ impl<'a> Story<'a> {
                 self.ours.insert(key);
             }
             What::Keeps { window, span } => self.window_mut(*window).keeps = *span,
+            What::LeavesTaken { window } => self.window_mut(*window).is_left_taken = true,
             What::ToldLost { window } => {
                 let window = self.window_mut(*window);
                 window.told.get_or_insert(at);
@@ -285,6 +291,7 @@ impl<'a> Story<'a> {
         match what {
             What::Called { call, process, key, kind, limit } => {
                 self.ours.insert(key);
+                self.takes_several |= *kind == CallKind::LockAll;
                 let calls = &mut self.keys.entry(key).or_default().calls;
                 self.calls.insert(*call, (key, calls.len()));
                 let (id, process, kind, limit) = (*call, *process, *kind, *limit);
@@ -320,6 +327,7 @@ impl<'a> Story<'a> {
             evicted: None,
             closed: None,
             keeps: Duration::ZERO,
+            is_left_taken: false,
             stored_until: at,
             share: Share::Alone,
         });

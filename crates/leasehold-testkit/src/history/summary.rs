@@ -121,7 +121,7 @@ impl Summary {
 
     fn count_faults(&mut self, story: &Story<'_>) {
         let calls = story.keys.values().flat_map(|of_key| &of_key.calls);
-        let asks = calls.filter(|call| matches!(call.kind, CallKind::Lock | CallKind::TryLock));
+        let asks = calls.filter(|call| call.kind == CallKind::TryLock || call.kind.waits());
         let mut attempts: Vec<_> = asks.map(|call| call.called).collect();
         attempts.sort_unstable();
         for spell in &story.weather.spells {

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use leasehold::Key;
 use leasehold::core::Moment;
 use leasehold::core::token::OwnerToken;
 use leasehold::host::Host;
@@ -24,8 +25,9 @@ pub(super) struct Log {
 #[derive(Default)]
 struct Written {
     events: Vec<Event>,
-    /// The call to which everything that happens now belongs.
-    call: Option<CallId>,
+    /// The calls to which everything that happens now belongs, each with its key: several only
+    /// while locks are taken together.
+    calls: Vec<(Name, CallId)>,
     /// The calls that have not returned.
     running: BTreeSet<CallId>,
     /// The latest call that made a request with each token, and when.
@@ -59,30 +61,40 @@ impl Log {
         self.written().events.push(event);
     }
 
-    /// Runs a future as part of a call, which is the [present](Self::present) one while the future
-    /// runs.
-    pub(super) async fn during<T>(&self, call: CallId, calling: impl Future<Output = T>) -> T {
-        let _running = Running::new(self, call);
+    /// Runs a future as part of calls, one for each key. They are [present](Self::present) while
+    /// the future runs.
+    pub(super) async fn during<T>(
+        &self,
+        calls: impl Into<Vec<(Name, CallId)>>,
+        calling: impl Future<Output = T>,
+    ) -> T {
+        let mut calls = calls.into();
+        let _running = Running::new(self, &calls);
         let mut calling = pin!(calling);
         poll_fn(|context| {
-            let outer = self.written().call.replace(call);
+            self.change_calls(&mut calls);
             let polled = calling.as_mut().poll(context);
-            self.written().call = outer;
+            self.change_calls(&mut calls);
             polled
         })
         .await
     }
 
-    /// The call that runs now. `None` if something runs for no call, or for several.
-    pub(super) fn present(&self) -> Option<CallId> {
-        self.written().call
+    /// Exchanges the present calls.
+    fn change_calls(&self, calls: &mut Vec<(Name, CallId)>) {
+        std::mem::swap(&mut self.written().calls, calls);
     }
 
-    /// The present call makes a request with this token.
-    pub(super) fn note(&self, token: &OwnerToken) {
+    /// The call about this key that runs now. `None` if something runs for no call.
+    pub(super) fn present(&self, key: &str) -> Option<CallId> {
+        self.written().present(key)
+    }
+
+    /// The present call about this key makes a request with this token.
+    pub(super) fn note(&self, key: &Key, token: &OwnerToken) {
         let now = self.host.now();
         let mut written = self.written();
-        if let Some(call) = written.call {
+        if let Some(call) = written.present(key.as_str()) {
             written.requests.insert(token.as_str().into(), (call, now));
         }
     }
@@ -106,18 +118,28 @@ impl Log {
     }
 }
 
-/// A call that has not returned.
-struct Running<'a>(&'a Log, CallId);
+impl Written {
+    fn present(&self, key: &str) -> Option<CallId> {
+        self.calls.iter().find(|(of, _)| **of == *key).map(|(_, call)| *call)
+    }
+}
+
+/// Calls that have not returned.
+struct Running<'a>(&'a Log, Vec<CallId>);
 
 impl<'a> Running<'a> {
-    fn new(log: &'a Log, call: CallId) -> Self {
-        log.written().running.insert(call);
-        Self(log, call)
+    fn new(log: &'a Log, calls: &[(Name, CallId)]) -> Self {
+        let calls: Vec<_> = calls.iter().map(|(_, call)| *call).collect();
+        log.written().running.extend(&calls);
+        Self(log, calls)
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.written().running.remove(&self.1);
+        let mut written = self.0.written();
+        for call in &self.1 {
+            written.running.remove(call);
+        }
     }
 }

@@ -43,7 +43,7 @@ impl<S: Store> Store for Noted<S> {
         &self,
         mut ask: Ask,
     ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        self.log.note(&ask.owner);
+        self.log.note(&ask.key, &ask.owner);
         if let Some(client) = ask.note.as_mut().and_then(|note| note.client.as_mut()) {
             *client = Arc::new(record(client));
         }
@@ -54,7 +54,7 @@ impl<S: Store> Store for Noted<S> {
         &self,
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        self.log.note(&renewal.lease.owner);
+        self.log.note(&renewal.lease.key, &renewal.lease.owner);
         self.store.renew(renewal)
     }
 
@@ -63,7 +63,7 @@ impl<S: Store> Store for Noted<S> {
         lease: LeaseId,
         on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.log.note(&lease.owner);
+        self.log.note(&lease.key, &lease.owner);
         self.store.release(lease, on_release)
     }
 

@@ -9,7 +9,7 @@ use super::copies::{self, Copied};
 use super::fault::Fault;
 use super::nodes::{self, Nodes};
 use super::strictness;
-use super::worlds::{self, Draw, Kind, Sharing};
+use super::worlds::{self, Draw, KEPT_TTLS, Kind, Sharing};
 use crate::history::{Bounds, model};
 use crate::virtual_host::SeededRandom;
 
@@ -42,6 +42,10 @@ pub struct Plan {
     pub crowd: usize,
     /// Whether leases are detached and continued by their token.
     pub detaches: bool,
+    /// Whether some guards leave their key taken.
+    pub keeps: bool,
+    /// Whether some locks are taken together.
+    pub takes_several: bool,
     /// Whether no client queues.
     pub is_unqueued: bool,
     /// How many clients of another library there are.
@@ -183,6 +187,8 @@ impl Plan {
             pace: 1,
             crowd: 0,
             detaches: false,
+            keeps: false,
+            takes_several: false,
             is_unqueued: false,
             foreigners: 0,
             sharing: None,
@@ -222,31 +228,6 @@ impl Plan {
         self.kept_in != KeptIn::Servers
     }
 
-    /// Whether its world is of this kind.
-    #[must_use]
-    pub fn is(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Quorum => self.is_quorum(),
-            Kind::Coexist => self.coexists,
-            Kind::Strict => self.strict.is_some(),
-            Kind::Copies => self.copies.is_some(),
-            Kind::Long => self.pace > 1,
-            Kind::Crowd => self.crowd > 0,
-            Kind::Detached => self.detaches,
-            Kind::Evicting => {
-                !self.is_quorum() && self.faults.iter().any(|one| one.fault == Fault::Eviction)
-            }
-            Kind::Namespaced => self.clients.iter().any(|client| client.namespace.is_some()),
-            Kind::Bare => self.is_unqueued,
-            Kind::Foreign => self.foreigners > 0,
-            Kind::Fsync => self.copies.is_some_and(|copied| copied.disk_us.is_some()),
-            Kind::Memory => self.kept_in == KeptIn::Memory,
-            Kind::Sqlite => self.kept_in == KeptIn::File,
-            Kind::Shared => self.sharing == Some(Sharing::Readers),
-            Kind::Permits => matches!(self.sharing, Some(Sharing::Permits { .. })),
-        }
-    }
-
     /// How long a task pauses at most between two locks. It grows with the number of tasks, so that
     /// small and large worlds see about as many acquisitions.
     pub(super) fn pause_ms(&self) -> u64 {
@@ -257,6 +238,11 @@ impl Plan {
     #[must_use]
     pub fn ttl_max(&self) -> Duration {
         self.clients.iter().map(|client| client.ttl).max().unwrap_or_default()
+    }
+
+    /// The longest life of a lease without a renewal.
+    fn lease_max(&self) -> Duration {
+        self.ttl_max() * if self.keeps { KEPT_TTLS } else { 1 }
     }
 
     /// The sum of the server clock's steps back.
@@ -291,6 +277,7 @@ impl Plan {
         // The quarantine begins with the first acquire that finds the server back.
         let quarantine = self.strict.map_or(Duration::ZERO, Strict::quarantine);
         Bounds {
+            ttl_max: self.lease_max(),
             lock_delay: self.lock_delay + self.steps_back(),
             margin: self.lock_delay,
             // Covers request, reply and message, and a grant that comes too late and is repeated.
@@ -308,7 +295,7 @@ impl Plan {
     /// then a place in the line that the lease is handed to.
     #[must_use]
     pub fn kept_for(&self) -> Duration {
-        let kept = self.ttl_max() + self.lock_delay + self.waiter_ttl_max() + self.lock_delay;
+        let kept = self.lease_max() + self.lock_delay + self.waiter_ttl_max() + self.lock_delay;
         let kept = if self.is_quorum() { kept.max(PROBES_KEPT_FOR) } else { kept };
         kept + Bounds::drift(kept) + self.steps_back() + Duration::from_secs(1)
     }

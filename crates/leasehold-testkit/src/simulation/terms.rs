@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Mutex, Semaphore};
+use leasehold::{Client, MultiLock, Mutex, Semaphore};
 
 use super::plan::Plan;
 use super::worlds::AnyLock;
@@ -77,6 +77,15 @@ impl Terms {
                 })
             }
             Share::Permits { want, of } => AnyLock::Permits(self.semaphore(client, name, want, of)),
+        }
+    }
+
+    /// Locks of several names, taken together.
+    pub(super) fn lock_all(&self, client: &Client, names: &[&str]) -> MultiLock {
+        let locks = client.lock_all(names.iter().copied()).ttl(self.ttl).fencing(self.is_fenced);
+        match self.why {
+            Some(why) => locks.why(why),
+            None => locks,
         }
     }
 

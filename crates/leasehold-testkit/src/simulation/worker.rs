@@ -14,7 +14,8 @@ use super::supervised::Supervised;
 use super::terms::Terms;
 use super::world::World;
 use super::worlds::{
-    COUNTER_KEPT_FOR, Detached, Sharing, downgrade, hand_on, learn, long_span, resize, share,
+    COUNTER_KEPT_FOR, Detached, Sharing, downgrade, hand_on, learn, leave_taken, long_span, resize,
+    share, take_several,
 };
 use crate::history::event::{CallId, CallKind, Name, Outcome, Share, WindowId};
 use crate::virtual_host::SeededRandom;
@@ -103,7 +104,7 @@ impl Worker {
 
     /// Waits for a moment of its own clock. It checks the clock again and again, because timers
     /// stand still while a machine sleeps.
-    async fn watch_until(&self, end: Moment) {
+    pub(super) async fn watch_until(&self, end: Moment) {
         while self.process.now() < end {
             self.process.sleep_until((self.process.now() + LOOKS_EVERY).min(end)).await;
         }
@@ -124,6 +125,28 @@ impl Worker {
             }
         })
         .await
+    }
+
+    /// Some of its keys, two at least, in any order.
+    pub(super) fn some_keys(&mut self) -> Vec<Name> {
+        let mut left = self.keys.clone();
+        let wanted = 2 + self.below(left.len() - 1);
+        (0..wanted).map(|_| left.swap_remove(self.random.below(left.len()))).collect()
+    }
+
+    /// How locks are taken together: after how many polls the call is dropped, how long it waits
+    /// (`None` if it only tries), and how long it may take.
+    pub(super) fn draw_wait(&mut self, names: usize) -> (usize, Option<Duration>, Duration) {
+        let (polls, wait) = (self.cut(), self.ms(2_500));
+        let wait = self.random.once_in(2).then_some(wait);
+        // One request after the other in the worst case.
+        let names = u32::try_from(names).expect("a few");
+        (polls, wait, wait.unwrap_or_default() + 2 * names * self.request_limit())
+    }
+
+    /// A random time up to `most`.
+    pub(super) fn below_ms(&mut self, most: Duration) -> Duration {
+        self.ms(u64::try_from(most.as_millis()).unwrap_or(u64::MAX))
     }
 
     pub(super) fn below(&mut self, end: usize) -> usize {
@@ -151,6 +174,9 @@ impl Worker {
         while self.world.goes_on() && until.is_none_or(|until| self.process.now() < until) {
             let key = Arc::clone(&self.keys[self.random.below(self.keys.len())]);
             let terms = self.terms(&key).await;
+            if self.world.plan.takes_several && self.random.once_in(4) {
+                take_several(&mut self, &terms).await;
+            }
             // A waiter asks every second, which would be too much for hours.
             let ways = if self.world.plan.pace > 1 { LIMITED } else { LOCKS + 1 };
             let way = self.random.below(ways);
@@ -233,7 +259,7 @@ impl Worker {
                 _ => mutex.lock().await.map(Some),
             }
         };
-        let locking = self.world.log.during(call, locking);
+        let locking = self.world.log.during([(Arc::clone(key), call)], locking);
         let locked = if is_woken {
             cut_when_woken(polls, locking).await
         } else {
@@ -274,8 +300,10 @@ impl Worker {
         terms: &Terms,
     ) {
         let detaches = self.world.plan.detaches && self.random.once_in(4);
+        let leaves_taken = !detaches && self.world.plan.keeps && self.random.once_in(12);
         let keep_idle = if detaches { Duration::ZERO } else { terms.keep_idle };
-        let until = self.process.now() + span;
+        let granted = self.process.now();
+        let until = granted + span;
         let renews = self.random.once_in(8);
         let lost = {
             let mut lost = pin!(guard.lost());
@@ -294,7 +322,7 @@ impl Worker {
             // Work takes a while to stop. Meanwhile a lost lease must stay lost.
             self.pause(100).await;
             self.world.looks_again(&self.process, window, &guard);
-        } else if !detaches {
+        } else if !detaches && !leaves_taken {
             self.world.gives_up(window, keep_idle);
         }
         if !lost && span > COUNTER_KEPT_FOR {
@@ -306,6 +334,9 @@ impl Worker {
             self.world.relies_until(window, until);
             let (key, token) = (Arc::clone(key), guard.detach());
             return hand_on(self, Detached { key, token, window, ttl: terms.ttl, until }).await;
+        }
+        if leaves_taken && !lost {
+            return leave_taken(self, (key, window), guard, (granted, terms.ttl)).await;
         }
         if !lost && self.may_downgrade(terms) {
             return downgrade(self, key, guard).await;
@@ -378,12 +409,18 @@ impl Worker {
 
     /// Pauses for a random time up to `most`, but not beyond `end`.
     pub(super) async fn pause_until(&mut self, end: Moment, most: Duration) {
-        let span = self.ms(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
+        let span = self.below_ms(most);
         self.watch_until((self.process.now() + span).min(end)).await;
     }
 
     pub(super) fn called(&self, key: &Name, kind: CallKind) -> CallId {
         self.world.called(&self.process, key, kind, Some(self.request_limit()))
+    }
+
+    /// A call that may take `longer` than a request.
+    pub(super) fn called_for(&self, key: &Name, kind: CallKind, longer: Duration) -> CallId {
+        let limit = longer + self.world.plan.lock_delay + 2 * self.request_limit();
+        self.world.called(&self.process, key, kind, Some(limit))
     }
 
     /// After how many polls the next call is dropped.

@@ -216,6 +216,12 @@ impl World {
         self.look(|id, _| id == window);
     }
 
+    /// Logs that the holder leaves the key taken, until a moment of its own clock at least.
+    pub(super) fn leaves_taken(&self, window: WindowId, own_until: Moment) {
+        self.log.push(What::LeavesTaken { window });
+        self.relies_until(window, own_until);
+    }
+
     /// Counts an event that only some kinds of worlds have.
     pub(super) fn did(&self, what: &'static str) {
         let mut did = self.did.lock().unwrap_or_else(PoisonError::into_inner);

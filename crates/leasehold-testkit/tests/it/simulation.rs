@@ -258,6 +258,8 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Shared, "read"),
         (Kind::Shared, "downgraded"),
         (Kind::Permits, "took permits"),
+        (Kind::Keeping, "left taken"),
+        (Kind::Several, "taken together"),
         (Kind::Permits, "resized"),
     ] {
         let worlds = (0..40).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));

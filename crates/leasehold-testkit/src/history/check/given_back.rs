@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::core::Moment;
 
 use super::said::Said;
-use crate::history::event::{CallId, CallKind, ProcessId, Request, What};
+use crate::history::event::{CallId, ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Story};
 
@@ -76,13 +76,13 @@ impl Asked<'_> {
         let (mut ended, mut waits) = (None, false);
         for call in self.calls(of_key) {
             ended = ended.max(Some(call.returned?.0));
-            waits |= call.kind == CallKind::Lock;
+            waits |= call.kind.waits();
         }
         let mut ended = ended.filter(|_| !self.by.contains(&None))?;
         // In the order in which the calls began: a call that takes over a token began before the
         // earlier call ended.
         let others = of_key.calls.iter().filter(|call| call.process == self.process);
-        for call in others.filter(|call| waits && call.kind == CallKind::Lock) {
+        for call in others.filter(|call| waits && call.kind.waits()) {
             if is_open(call, ended) {
                 ended = ended.max(call.returned?.0);
             }

@@ -33,7 +33,11 @@ type Check = fn(&Story<'_>) -> Vec<Violation>;
 
 /// The checks that apply to a history.
 pub(super) const fn of(story: &Story<'_>) -> &'static [Check] {
-    if story.is_shared { &SHARED } else { &ALL }
+    match story {
+        Story { is_shared: true, .. } => &SHARED,
+        Story { takes_several: true, .. } => &SEVERAL,
+        _ => &ALL,
+    }
 }
 
 /// The checks of a history in which holders share keys.
@@ -48,6 +52,27 @@ const SHARED: [Check; 10] = [
     told_before_deadline::check,
     calls_return::check,
     leftovers::nothing_immortal,
+];
+
+/// The checks of a history in which locks are taken together. A lock that waits for the others has
+/// no window yet, so nothing is said of keys without a window.
+const SEVERAL: [Check; 16] = [
+    no_overlap::check,
+    window_inside_lease::check,
+    fencing_rises::check,
+    fence_reserved::check,
+    leftovers::no_orphan,
+    given_back::check,
+    given_back_at::check,
+    leftovers::nothing_immortal,
+    line_order::check,
+    told_before_deadline::check,
+    calls_return::check,
+    served::release_removes_nothing,
+    served::renewal_never_resurrects,
+    spent_token::check,
+    taken_is_true::check,
+    outcome_explained::check,
 ];
 
 /// The checks of all other histories.

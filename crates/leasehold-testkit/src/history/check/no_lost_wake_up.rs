@@ -7,7 +7,7 @@ use leasehold::core::Moment;
 use crate::history::bounds::Bounds;
 use crate::history::event::{CallKind, Outcome};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{OfKey, Story};
+use crate::history::story::{OfKey, Story, Window};
 
 /// In calm weather, a key with a living and running waiter in a `Lock` call is never without a
 /// window for longer than `poll + slack`. A lost wake-up costs one poll. A client that keeps a
@@ -18,8 +18,8 @@ use crate::history::story::{OfKey, Story};
 /// been handed the key at that very moment. It must then hand the key on, so each such call adds
 /// the same time. Nothing is checked outside of calm.
 ///
-/// A holder may leave its lease to expire, if somebody may still work under it. The store keeps it
-/// beyond that deadline, for the lock delay and the drift of clocks. That time does not count.
+/// A holder may leave its lease to expire, if somebody may still work under it or the key is to stay
+/// taken. The store keeps it beyond that deadline, for the lock delay and the drift of clocks. That time does not count.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let patience = story.bounds.poll + story.bounds.slack + story.bounds.wanted;
@@ -46,9 +46,10 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
 /// When the store may give the key away in a gap: not before it drops a lease that was left until
 /// its deadline. A lease that was given up earlier is released, so nobody waits for its end.
 fn free_from(of_key: &OfKey<'_>, gap: &Gap) -> Moment {
-    let left = of_key.windows.iter().filter(|window| window.ran_out() && window.until <= gap.from);
+    let is_left = |window: &&Window<'_>| window.ran_out() || window.is_left_taken;
+    let left = of_key.windows.iter().filter(is_left).filter(|window| window.end() <= gap.from);
     let stored = left.map(|window| {
-        let beyond = window.stored_until.since(window.until);
+        let beyond = window.stored_until.since(window.end());
         window.stored_until + Bounds::drift(beyond)
     });
     stored.fold(gap.from, Moment::max)

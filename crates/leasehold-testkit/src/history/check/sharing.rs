@@ -149,7 +149,8 @@ pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
 }
 
 /// After each request that asks or ends something, the first living place is not left waiting if
-/// there is room for it. So no permit is lost by a crash, and a woken waiter is really served.
+/// there is room for it. So no permit is lost by a crash, and a woken waiter is really served. An ask
+/// that names another number of permits is refused, and serves nobody.
 pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::NoLostWakeUp, |step| {
         let after = step.after;
@@ -158,7 +159,10 @@ pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
         let again =
             matches!(step.request, Request::Ask { .. }) && Step::holds(step.before, step.token);
         let hidden = step.dead_before(head).max(after.dead) > REAPED_MAX;
-        if again || step.request == Request::Renew || hidden {
+        let may_be_refused = matches!(step.request, Request::Ask { .. })
+            && !Step::holds(after, step.token)
+            && story.keys.get(step.key).is_some_and(|of_key| of_key.resized > 0);
+        if again || may_be_refused || step.request == Request::Renew || hidden {
             return None;
         }
         let of = after.of.unwrap_or_default();
@@ -298,6 +302,13 @@ mod tests {
         tale().steps(JOIN, "L", full(), full()).passes();
         let room = stands(&[("A", two(1))], &[("S", two(1))]);
         tale().steps(JOIN, "S", stands(&[("A", two(1))], &[]), room).breaks(NoLostWakeUp);
+    }
+
+    #[test]
+    fn a_head_that_may_know_another_number_of_permits_is_not_served_by_its_own_ask() {
+        let stands = || stands(&[], &[("S", two(1))]);
+        tale().resizes(2).steps(JOIN, "S", stands(), stands()).passes();
+        tale().resizes(2).steps(Release, "T", stands(), stands()).breaks(NoLostWakeUp);
     }
 
     /// They may be behind a waiter that the step served.

@@ -132,7 +132,7 @@ impl<'s> Asked<'_, 's> {
             let ended = other.returned.map(|(at, _)| at + bounds.queued);
             let is_other = other.process == call.process && other.id != call.id;
             is_other
-                && matches!(other.kind, CallKind::TryLock | CallKind::Lock)
+                && (other.kind == CallKind::TryLock || other.kind.waits())
                 && other.called <= self.until
                 && ended.is_none_or(|ended| ended >= call.called)
         })

@@ -6,7 +6,7 @@ use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Story, Window};
 
 /// A window whose last `until` passes is told lost by then, unless it was given up or its process
-/// died before.
+/// died before. Nobody is told of a key that was left taken.
 ///
 /// A running process may be late by `wake`. A process that stood still at the deadline, or shortly
 /// before it, may be late by `notice`, counted while it ran: its timers stopped too, and it looks
@@ -14,7 +14,8 @@ use crate::history::story::{Story, Window};
 /// if it were told then.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let windows = story.keys.values().flat_map(|of_key| &of_key.windows);
-    windows.filter_map(|window| told_late(story, window)).collect()
+    let watched = windows.filter(|window| !window.is_left_taken);
+    watched.filter_map(|window| told_late(story, window)).collect()
 }
 
 fn told_late(story: &Story<'_>, window: &Window<'_>) -> Option<Violation> {
@@ -49,6 +50,12 @@ mod tests {
     fn a_loss_told_after_the_deadline_is_found() {
         let tale = tale().fault("partition").takes(1, "A", 1, 9.898).at(9.9);
         tale.loses("A").breaks(ToldBeforeDeadline);
+    }
+
+    #[test]
+    fn nobody_is_told_of_a_key_that_was_left_taken() {
+        let tale = tale().takes(1, "A", 1, 9.898).at(5.0).leaves_taken("A");
+        tale.at(10.1).over().passes();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::history::story::{OfKey, Story, Window};
 /// of a waiter: the cost of a hint that came before the client had the lease.
 const SHOWN_WITHIN: Duration = Duration::from_millis(110);
 
-/// Checks, in calm weather, a lease whose window was given up. Its next window begins, or its
+/// Checks, in calm weather, a lease whose window was given up and whose key was not left taken. Its next window begins, or its
 /// release or offer is sent, within the time that its client may keep it, and `slack` more. If
 /// another place surely stands in the line, this happens within the time of a hint and its effects.
 ///
@@ -88,7 +88,8 @@ fn idles<'s, 'a>(of_key: &'s OfKey<'a>, sent: &Sent<'a>) -> Vec<Idle<'s, 'a>> {
     let given_up = of_key
         .windows
         .iter()
-        .filter(|window| window.told.is_none() && window.evicted.is_none() && !window.is_empty());
+        .filter(|window| window.told.is_none() && window.evicted.is_none() && !window.is_empty())
+        .filter(|window| !window.is_left_taken);
     let idles = given_up.filter_map(|window| {
         let from = window.gave_up.filter(|from| *from < window.until)?;
         let ends = [next(&began, window.token, from), next(sent, window.token, from)];

@@ -63,7 +63,7 @@ impl Teller {
         let Local { log, .. } = &*self.local;
         log.push(What::Sent {
             process: self.process.id(),
-            call: log.present(),
+            call: log.present(&asked.key),
             request,
             key: Arc::clone(&asked.key),
             token: Arc::clone(&asked.token),

@@ -1,5 +1,6 @@
 //! Worlds in which leases go on by their token, without a guard, as shell commands pass a lease on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
@@ -34,7 +35,8 @@ pub(in crate::simulation) async fn hand_on(worker: &mut Worker, mut held: Detach
     for _ in 0..worker.below(4) {
         let call = worker.called(&held.key, CallKind::Renew);
         let sent = worker.now();
-        let renewing = worker.world().log.during(call, lease.renew(held.ttl));
+        let renewing =
+            worker.world().log.during([(Arc::clone(&held.key), call)], lease.renew(held.ttl));
         // Without an answer in time, the holder has lost the lease.
         let renewed = worker.before(held.until, renewing).await;
         let outcome = match &renewed {
@@ -56,7 +58,8 @@ pub(in crate::simulation) async fn hand_on(worker: &mut Worker, mut held: Detach
     }
     worker.world().gives_up(held.window, Duration::ZERO);
     let call = worker.called(&held.key, CallKind::Release);
-    let released = worker.world().log.during(call, lease.release()).await;
+    let released =
+        worker.world().log.during([(Arc::clone(&held.key), call)], lease.release()).await;
     let outcome = match &released {
         Ok(Release::Released) => {
             worker.world().did("released by token");

@@ -10,9 +10,11 @@ mod detached;
 mod evicting;
 mod foreign;
 mod fsync;
+mod keeping;
 mod local;
 mod long;
 mod namespaced;
+mod several;
 mod sharing;
 
 use std::fmt;
@@ -21,10 +23,13 @@ use std::str::FromStr;
 pub(super) use self::crowd::hoard;
 pub(super) use self::detached::{Detached, hand_on};
 pub(super) use self::foreign::start as start_foreign;
+pub(super) use self::keeping::{KEPT_TTLS, leave_taken};
 pub(super) use self::long::{COUNTER_KEPT_FOR, long_span};
+pub(super) use self::several::take_several;
 pub use self::sharing::Sharing;
 pub(super) use self::sharing::{AnyLock, downgrade, learn, resize, share};
-use super::plan::Plan;
+use super::fault::Fault;
+use super::plan::{KeptIn, Plan};
 use crate::virtual_host::SeededRandom;
 
 /// A special property of a world. A world can have several of them.
@@ -62,11 +67,15 @@ pub enum Kind {
     Shared,
     /// Keys have a number of permits.
     Permits,
+    /// Guards leave their key taken when they end.
+    Keeping,
+    /// Locks are taken together.
+    Several,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Quorum,
         Self::Coexist,
         Self::Strict,
@@ -83,6 +92,8 @@ impl Kind {
         Self::Sqlite,
         Self::Shared,
         Self::Permits,
+        Self::Keeping,
+        Self::Several,
     ];
 
     /// Its name on the command line, and its description.
@@ -105,6 +116,8 @@ impl Kind {
             Self::Sqlite => ("sqlite", "the SQLite store, in a file that processes share"),
             Self::Shared => ("shared", "readers that share locks, beside writers"),
             Self::Permits => ("permits", "semaphores: permits of different weights"),
+            Self::Keeping => ("keeping", "guards that leave their key taken for a while"),
+            Self::Several => ("several", "locks of several names, taken together"),
         }
     }
 
@@ -127,6 +140,35 @@ impl FromStr for Kind {
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
         found.ok_or_else(|| format!("`{name}` is no kind of world"))
+    }
+}
+
+impl Plan {
+    /// Whether its world is of this kind.
+    #[must_use]
+    pub fn is(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Quorum => self.is_quorum(),
+            Kind::Coexist => self.coexists,
+            Kind::Strict => self.strict.is_some(),
+            Kind::Copies => self.copies.is_some(),
+            Kind::Long => self.pace > 1,
+            Kind::Crowd => self.crowd > 0,
+            Kind::Detached => self.detaches,
+            Kind::Evicting => {
+                !self.is_quorum() && self.faults.iter().any(|one| one.fault == Fault::Eviction)
+            }
+            Kind::Namespaced => self.clients.iter().any(|client| client.namespace.is_some()),
+            Kind::Bare => self.is_unqueued,
+            Kind::Foreign => self.foreigners > 0,
+            Kind::Fsync => self.copies.is_some_and(|copied| copied.disk_us.is_some()),
+            Kind::Memory => self.kept_in == KeptIn::Memory,
+            Kind::Sqlite => self.kept_in == KeptIn::File,
+            Kind::Shared => self.sharing == Some(Sharing::Readers),
+            Kind::Permits => matches!(self.sharing, Some(Sharing::Permits { .. })),
+            Kind::Keeping => self.keeps,
+            Kind::Several => self.takes_several,
+        }
     }
 }
 
@@ -162,6 +204,8 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     bare::draw(draw, plan);
     foreign::draw(draw, plan);
     sharing::draw(draw, plan);
+    keeping::draw(draw, plan);
+    several::draw(draw, plan);
 }
 
 /// Draws where the locks are kept: on servers or on one machine.

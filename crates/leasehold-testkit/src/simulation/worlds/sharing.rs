@@ -114,7 +114,7 @@ pub(in crate::simulation) async fn downgrade(worker: &mut Worker, key: &Name, wr
     let lock = rwlock(worker.client(), worker.name_of(key));
     let call = worker.called(key, CallKind::Lock);
     let world = Arc::clone(worker.world());
-    match world.log.during(call, lock.downgrade(writer)).await {
+    match world.log.during([(Arc::clone(key), call)], lock.downgrade(writer)).await {
         Ok(guard) => {
             let guard = Arc::new(guard);
             let window = world.granted(call, worker.process(), key, &guard);
