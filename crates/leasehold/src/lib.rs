@@ -25,6 +25,8 @@
 //! | lock without `async` | [`blocking::block_on`] |
 //! | let one process lead | [`Client::election`], [`Election::campaign`], [`Election::observe`] |
 //! | do work once per period | [`Client::once`], [`Once::start`], [`Run::done`], [`Guard::keep_for`] |
+//! | start work at most so often | [`Client::rate_limit`], [`RateLimit::start`] |
+//! | wait until several processes are ready | [`Client::latch`], [`Latch::count_down`], [`Latch::wait`] |
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
@@ -130,6 +132,7 @@ mod client;
 mod election;
 mod guard;
 mod identity;
+mod latch;
 mod lease;
 mod listing;
 mod locking;
@@ -138,6 +141,7 @@ mod multi_lock;
 mod mutex;
 mod once;
 mod process;
+mod rate_limit;
 mod rwlock;
 mod semaphore;
 mod session;
@@ -148,12 +152,14 @@ pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use guard::{Guard, Release};
 pub use identity::Identity;
+pub use latch::{CountDown, Latch};
 pub use lease::Lease;
 pub use listing::Listing;
 pub use multi_guard::{MultiGuard, MultiRelease};
 pub use multi_lock::MultiLock;
 pub use mutex::Mutex;
 pub use once::{Once, Run};
+pub use rate_limit::RateLimit;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
 #[doc(inline)]
