@@ -27,6 +27,8 @@
 //! | do work once per period | [`Client::once`], [`Once::start`], [`Run::done`], [`Guard::keep_for`] |
 //! | start work at most so often | [`Client::rate_limit`], [`RateLimit::start`] |
 //! | wait until several processes are ready | [`Client::latch`], [`Latch::count_down`], [`Latch::wait`] |
+//! | keep data out of reach without the lock | [`Guarded`] |
+//! | check a fencing token in SQL or in Redis | [`fence`] |
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
@@ -123,6 +125,7 @@ pub mod blocking;
 pub mod core;
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 pub mod doctor;
+pub mod fence;
 pub mod host;
 pub mod store;
 #[cfg(feature = "redis")]
@@ -131,6 +134,7 @@ pub mod strict;
 mod client;
 mod election;
 mod guard;
+mod guarded;
 mod identity;
 mod latch;
 mod lease;
@@ -151,6 +155,7 @@ pub use client::{Client, ClientBuilder, Shutdown};
 pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use guard::{Guard, Release};
+pub use guarded::{Guarded, GuardedRef};
 pub use identity::Identity;
 pub use latch::{CountDown, Latch};
 pub use lease::Lease;

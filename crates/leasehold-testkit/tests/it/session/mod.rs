@@ -6,6 +6,7 @@ mod coexisting;
 mod driving;
 mod electing;
 mod failing;
+mod guarded;
 mod handed_over;
 mod holding;
 mod idling;
