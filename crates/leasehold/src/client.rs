@@ -11,12 +11,14 @@ use crate::core::ttl::Ttl;
 use crate::election::Election;
 use crate::host::{Host, SystemHost};
 use crate::identity::Identity;
+use crate::latch::Latch;
 use crate::lease::Lease;
 use crate::listing::Listing;
 use crate::locking::Locking;
 use crate::multi_lock::MultiLock;
 use crate::mutex::Mutex;
 use crate::once::Once;
+use crate::rate_limit::RateLimit;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::session::{Session, User};
@@ -152,6 +154,18 @@ impl Client {
     /// period is reported by the first call.
     pub fn once(&self, name: impl Into<String>, period: Duration) -> Once {
         Once::new(self.locking(name.into()), period)
+    }
+
+    /// Makes the limit of that name: at most `starts` starts in each period of length `per`. Sends
+    /// no request. The first call reports a bad name or number.
+    pub fn rate_limit(&self, name: impl Into<String>, starts: u32, per: Duration) -> RateLimit {
+        RateLimit::new(self.locking(name.into()), starts, per)
+    }
+
+    /// Makes the latch of that name, which opens after `count` counts, without a request. The first
+    /// call reports a bad name or count.
+    pub fn latch(&self, name: impl Into<String>, count: u32) -> Latch {
+        Latch::new(self.locking(name.into()), count)
     }
 
     /// Makes a handle for a lease that another process acquired and detached.

@@ -25,6 +25,10 @@
 //! | lock without `async` | [`blocking::block_on`] |
 //! | let one process lead | [`Client::election`], [`Election::campaign`], [`Election::observe`] |
 //! | do work once per period | [`Client::once`], [`Once::start`], [`Run::done`], [`Guard::keep_for`] |
+//! | start work at most so often | [`Client::rate_limit`], [`RateLimit::start`] |
+//! | wait until several processes are ready | [`Client::latch`], [`Latch::count_down`], [`Latch::wait`] |
+//! | keep data out of reach without the lock | [`Guarded`] |
+//! | check a fencing token in SQL or in Redis | [`fence`] |
 //! | share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
@@ -121,6 +125,7 @@ pub mod blocking;
 pub mod core;
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 pub mod doctor;
+pub mod fence;
 pub mod host;
 pub mod store;
 #[cfg(feature = "redis")]
@@ -129,7 +134,9 @@ pub mod strict;
 mod client;
 mod election;
 mod guard;
+mod guarded;
 mod identity;
+mod latch;
 mod lease;
 mod listing;
 mod locking;
@@ -138,6 +145,7 @@ mod multi_lock;
 mod mutex;
 mod once;
 mod process;
+mod rate_limit;
 mod rwlock;
 mod semaphore;
 mod session;
@@ -147,13 +155,16 @@ pub use client::{Client, ClientBuilder, Shutdown};
 pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use guard::{Guard, Release};
+pub use guarded::{Guarded, GuardedRef};
 pub use identity::Identity;
+pub use latch::{CountDown, Latch};
 pub use lease::Lease;
 pub use listing::Listing;
 pub use multi_guard::{MultiGuard, MultiRelease};
 pub use multi_lock::MultiLock;
 pub use mutex::Mutex;
 pub use once::{Once, Run};
+pub use rate_limit::RateLimit;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
 #[doc(inline)]

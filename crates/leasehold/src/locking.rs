@@ -56,6 +56,11 @@ impl Locking {
         self
     }
 
+    /// Takes so many of the permits of the name, instead of the name alone.
+    pub(crate) fn permits(self, want: u32, of: u32) -> Self {
+        self.changed(|spec| spec.claim = Claim::Permits { want, of })
+    }
+
     pub(crate) fn ttl(mut self, ttl: Duration) -> Self {
         match Ttl::new(ttl) {
             Ok(ttl) => {

@@ -75,6 +75,10 @@ impl Mutex {
         Self { locking }
     }
 
+    pub(crate) const fn locking(&self) -> &Locking {
+        &self.locking
+    }
+
     fn changed(self, change: impl FnOnce(&mut Spec)) -> Self {
         Self { locking: self.locking.changed(change) }
     }

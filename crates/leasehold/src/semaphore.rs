@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::core::error::Error;
 use crate::guard::Guard;
 use crate::locking::Locking;
-use crate::store::{Claim, Store as _};
+use crate::store::Store as _;
 
 /// A number of permits across processes and machines. Never more of them are taken than there are.
 ///
@@ -62,8 +62,7 @@ impl Semaphore {
 
     fn claiming(self) -> Self {
         let (want, of) = (self.want, self.of);
-        let locking = self.locking.changed(|spec| spec.claim = Claim::Permits { want, of });
-        Self { locking, ..self }
+        Self { locking: self.locking.permits(want, of), ..self }
     }
 
     /// Sets how many permits a guard takes. Default: 1. The first call reports zero, and more than

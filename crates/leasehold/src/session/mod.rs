@@ -52,12 +52,13 @@ use self::lines::Lines;
 use self::registry::Registry;
 use self::rests::Rests;
 use self::wake::HandOver;
+use crate::core::backoff::Delays;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
-use crate::host::{Host, Sleep};
+use crate::host::{Host, Sleep, random_u32};
 use crate::process::Process;
 use crate::store::{
     AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, OnRelease, Store,
@@ -171,6 +172,11 @@ impl Session {
 
     pub(crate) fn sleep_until(&self, at: Moment) -> Sleep {
         self.host.sleep_until(at)
+    }
+
+    /// Waits for the next of these delays.
+    pub(crate) fn pause(&self, delays: &mut Delays) -> Sleep {
+        self.sleep_until(self.now() + delays.next(random_u32(&*self.host)))
     }
 
     pub(crate) const fn id(&self) -> &ClientId {
@@ -310,7 +316,7 @@ impl Session {
         }
     }
 
-    async fn until_closed(&self) {
+    pub(crate) async fn until_closed(&self) {
         loop {
             let mut closing = std::pin::pin!(self.closing.notified());
             let is_closed = std::future::poll_fn(|cx| {

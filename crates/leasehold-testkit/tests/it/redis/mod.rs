@@ -13,6 +13,7 @@ mod counter;
 mod epoch;
 mod failed_over;
 mod fake;
+mod fenced;
 mod flooding;
 mod foreign;
 mod forged;

@@ -1,0 +1,79 @@
+//! Data that only a guard reaches: `Guarded`.
+
+use std::sync::Arc;
+
+use leasehold::{ErrorKind, Guarded, Lost, Release};
+use leasehold_testkit::faults::Fault;
+
+use super::{ms, play};
+
+#[test]
+fn data_is_reached_only_while_the_lock_is_held() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let stock = Guarded::new(ours.mutex("stock"), 3);
+        let theirs = other.mutex("stock").lock().await.expect("free");
+        assert!(stock.try_lock().await.expect("asked").is_none(), "another client has the lock");
+        drop(theirs);
+        scene.pass(ms(10)).await;
+
+        let mut held = stock.lock().await.expect("free");
+        *held.get_mut().expect("held") -= 1;
+        assert_eq!(*held.get().expect("held"), 2);
+        assert!(other.mutex("stock").try_lock().await.expect("asked").is_none());
+        assert_eq!(held.release().await.expect("confirmed"), Release::Released);
+        assert!(other.mutex("stock").try_lock().await.expect("asked").is_some());
+    });
+}
+
+/// A reference that gave the data away for good would still write.
+#[test]
+fn a_reference_whose_lock_is_lost_gives_no_data_even_before_the_loss_is_noticed() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let stock = Guarded::new(ours.mutex("stock"), 3);
+        let mut held = stock.lock().await.expect("free");
+        scene.faults.all_from_now_on(Fault::LoseRequest);
+        assert_eq!(held.guard().lost().await, Lost::Deadline);
+        let _theirs = other.mutex("stock").lock().await.expect("the lease ended");
+        for refused in
+            [held.get().map(drop).expect_err("lost"), held.get_mut().map(drop).expect_err("lost")]
+        {
+            assert_eq!((refused.kind(), refused.name()), (ErrorKind::Lost, Some("stock")));
+        }
+        scene.faults.heal();
+        scene.pass(ms(10_000)).await;
+        assert!(held.get_mut().is_err(), "once lost, never held again");
+        drop(held);
+        assert_eq!(stock.into_inner(), 3);
+    });
+}
+
+#[test]
+fn the_next_task_waits_until_a_lost_reference_is_dropped() {
+    play(0..3, async |scene| {
+        let ours = scene.client().await;
+        let stock = Arc::new(Guarded::new(ours.mutex("stock"), 3));
+        let held = stock.lock().await.expect("free");
+        let refused = stock.lock_timeout(ms(200)).await.expect_err("it is in use");
+        assert_eq!((refused.kind(), refused.name()), (ErrorKind::WaitElapsed, Some("stock")));
+        assert!(refused.to_string().contains("of this process"), "{refused}");
+        assert!(stock.try_lock().await.expect("asked").is_none(), "it is in use");
+
+        scene.faults.all_from_now_on(Fault::LoseRequest);
+        let _lost = held.guard().lost().await;
+        scene.faults.heal();
+        let next = {
+            let stock = Arc::clone(&stock);
+            scene.host.task(async move {
+                let mut held = stock.lock().await.expect("in turn");
+                *held.get_mut().expect("held") -= 1;
+            })
+        };
+        scene.pass(ms(5_000)).await;
+        assert!(!next.is_finished(), "the old reference may still be in use");
+        drop(held);
+        scene.host.within(ms(5_000), next).await.expect("its turn");
+        assert_eq!(*stock.lock().await.expect("free").get().expect("held"), 2);
+    });
+}

@@ -1,0 +1,235 @@
+//! Processes that count down, and others that wait for zero: `Latch`.
+
+use leasehold::host::Host;
+use leasehold::{Client, CountDown, ErrorKind, Latch};
+use leasehold_testkit::cut_after;
+use leasehold_testkit::faults::{Fault, Hints, Request};
+
+use super::cancelling::at_every_await;
+use super::{ms, play, play_on};
+use crate::stores;
+
+fn ready(client: &Client) -> Latch {
+    client.latch("ready", 2)
+}
+
+async fn counts(client: &Client) {
+    assert_eq!(ready(client).count_down().await.expect("asked"), CountDown::Counted);
+}
+
+async fn remaining(client: &Client) -> u32 {
+    ready(client).remaining().await.expect("asked")
+}
+
+#[test]
+fn a_latch_opens_when_all_have_counted_and_counts_outlive_their_processes() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let latch = ready(&other);
+        let waits = scene.host.task(async move { latch.wait().await });
+        assert_eq!(remaining(&ours).await, 2);
+        counts(&ours).await;
+        assert_eq!(remaining(&ours).await, 1);
+        assert_eq!(ours.shutdown(ms(1_000)).await.left_to_expire, 0);
+        // Far longer than a ttl.
+        scene.pass(ms(60_000)).await;
+        assert!(!waits.is_finished());
+        assert_eq!(remaining(&other).await, 1);
+        counts(&other).await;
+        scene.host.within(ms(1_000), waits).await.expect("it looks every second").expect("open");
+        assert_eq!(remaining(&other).await, 0);
+    });
+}
+
+/// Redisson's `RCountDownLatch` looks again only after a message, and hangs without it.
+#[test]
+fn a_waiter_goes_on_though_every_message_and_some_answers_are_lost() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.hints(Hints::AreLost);
+        let latch = ready(&ours);
+        let waits = scene.host.task(async move { latch.wait().await });
+        scene.pass(ms(5_000)).await;
+        scene.faults.from_now_on(Request::Inspect, Fault::LoseReply);
+        counts(&other).await;
+        counts(&other).await;
+        scene.pass(ms(20_000)).await;
+        assert!(!waits.is_finished(), "it sees nothing, and waits the outage out");
+        scene.faults.end_outage();
+        scene.host.within(ms(3_000), waits).await.expect("it looks again").expect("open");
+    });
+}
+
+/// Redisson's `countDown` counts twice if it is repeated after its answer was lost.
+#[test]
+fn a_count_whose_request_or_answer_is_lost_counts_once() {
+    for fault in [Fault::LoseRequest, Fault::LoseReply] {
+        play(0..3, async |scene| {
+            let ours = scene.client().await;
+            scene.faults.next(Request::Acquire, fault);
+            counts(&ours).await;
+            assert_eq!(remaining(&ours).await, 1);
+        });
+    }
+}
+
+#[test]
+fn a_count_that_failed_is_taken_back_and_its_repetition_counts_once() {
+    for fault in [Fault::LoseRequest, Fault::LoseReply] {
+        play(0..3, async |scene| {
+            let (ours, other) = (scene.client().await, scene.calm_client().await);
+            scene.faults.from_now_on(Request::Acquire, fault);
+            let failed = ready(&ours).count_down().await.expect_err("no answer");
+            assert_eq!((failed.kind(), failed.name()), (ErrorKind::Unknown, Some("ready")));
+            scene.faults.heal();
+            counts(&ours).await;
+            scene.pass(ms(1_000)).await;
+            assert_eq!(remaining(&other).await, 1);
+        });
+    }
+}
+
+#[test]
+fn a_count_that_is_dropped_at_any_await_is_taken_back() {
+    at_every_await(0..3, async |scene, polls| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.delay_up_to(ms(50));
+        let latch = ready(&ours);
+        let ended = cut_after(polls, latch.count_down()).await;
+        scene.host.settle().await;
+        scene.pass(ms(200)).await;
+        let expected = if ended.is_some() { 1 } else { 2 };
+        assert_eq!(remaining(&other).await, expected, "after {polls} polls");
+        ended.is_some()
+    });
+}
+
+#[test]
+fn a_count_below_zero_changes_nothing_and_says_so() {
+    play(0..3, async |scene| {
+        let ours = scene.client().await;
+        counts(&ours).await;
+        counts(&ours).await;
+        for _ in 0..3 {
+            assert_eq!(ready(&ours).count_down().await.expect("asked"), CountDown::AlreadyOpen);
+        }
+        assert_eq!(remaining(&ours).await, 0);
+        ready(&ours).wait().await.expect("open");
+        let refused = ready(&ours).arrive_and_wait().await.expect_err("all are there");
+        assert_eq!((refused.kind(), refused.name()), (ErrorKind::Config, Some("ready")));
+        assert!(refused.to_string().contains("have arrived already"), "{refused}");
+    });
+}
+
+#[test]
+fn parties_that_arrive_and_wait_go_on_together() {
+    play(0..3, async |scene| {
+        let clients = [scene.client().await, scene.calm_client().await];
+        let mut parties = Vec::new();
+        for number in 0..4 {
+            assert!(parties.iter().all(|party: &leasehold_testkit::virtual_host::Joined<_>| {
+                !party.is_finished()
+            }));
+            let latch = clients[number % 2].latch("meet", 4);
+            parties.push(scene.host.task(async move { latch.arrive_and_wait().await }));
+            scene.pass(ms(3_000)).await;
+        }
+        for party in parties {
+            scene.host.within(ms(1_000), party).await.expect("all are there").expect("open");
+        }
+    });
+}
+
+#[test]
+fn counts_end_after_their_time_and_the_latch_begins_anew() {
+    play(0..3, async |scene| {
+        let ours = scene.client().await;
+        let latch = ready(&ours).keep(ms(20_000));
+        assert_eq!(latch.count_down().await.expect("asked"), CountDown::Counted);
+        scene.pass(ms(10_000)).await;
+        assert_eq!(latch.count_down().await.expect("asked"), CountDown::Counted);
+        assert_eq!(remaining(&ours).await, 0);
+        scene.pass(ms(10_100)).await;
+        assert_eq!(remaining(&ours).await, 1);
+        scene.pass(ms(10_000)).await;
+        assert_eq!(remaining(&ours).await, 2);
+        counts(&ours).await;
+        assert_eq!(remaining(&ours).await, 1);
+    });
+}
+
+#[test]
+fn a_wait_ends_with_its_time_with_its_client_and_at_a_first_look_that_fails() {
+    play(0..3, async |scene| {
+        let ours = scene.client().await;
+        let began = scene.host.now();
+        let failed = ready(&ours).wait_timeout(ms(5_000)).await.expect_err("nobody counts");
+        assert_eq!((failed.kind(), failed.name()), (ErrorKind::WaitElapsed, Some("ready")));
+        assert!(scene.host.now().since(began) < ms(5_050));
+
+        scene.faults.next(Request::Inspect, Fault::Refuse);
+        let failed = ready(&ours).wait().await.expect_err("refused");
+        assert_eq!(failed.kind(), ErrorKind::Unavailable);
+
+        let latch = ready(&ours);
+        let waits = scene.host.task(async move { latch.wait().await });
+        scene.pass(ms(2_000)).await;
+        let _report = ours.shutdown(ms(1_000)).await;
+        let failed = scene.host.within(ms(100), waits).await.expect("it ends").expect_err("closed");
+        assert_eq!(failed.kind(), ErrorKind::Closed);
+    });
+}
+
+#[test]
+fn a_latch_that_cannot_be_is_refused_before_anything_is_asked() {
+    play(0..1, async |scene| {
+        let ours = scene.client().await;
+        for (count, text) in [(0, "not from 0"), (1_000_001, "not from 1000001")] {
+            let latch = ours.latch("ready", count);
+            for refused in [
+                latch.count_down().await.map(drop).expect_err(text),
+                latch.wait().await.expect_err(text),
+                latch.remaining().await.map(drop).expect_err(text),
+            ] {
+                assert_eq!((refused.kind(), refused.name()), (ErrorKind::Config, Some("ready")));
+                assert!(refused.to_string().contains(text), "{refused}");
+            }
+        }
+        let refused = ready(&ours).keep(ms(9)).count_down().await.expect_err("too short");
+        assert_eq!(refused.kind(), ErrorKind::Config);
+        let asked = [Request::Acquire, Request::Inspect].map(|request| scene.faults.count(request));
+        assert_eq!(asked, [0, 0]);
+    });
+}
+
+#[test]
+fn another_count_and_a_lock_of_the_same_name_are_refused() {
+    play(0..1, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        counts(&ours).await;
+        for refused in [
+            other.latch("ready", 3).wait().await.expect_err("another count"),
+            other.latch("ready", 3).count_down().await.map(drop).expect_err("another count"),
+        ] {
+            assert_eq!((refused.kind(), refused.name()), (ErrorKind::Config, Some("ready")));
+        }
+        let _guard = ours.mutex("lock").lock().await.expect("free");
+        let refused = other.latch("lock", 2).wait().await.expect_err("a lock");
+        assert_eq!(refused.kind(), ErrorKind::Config);
+        assert!(refused.to_string().contains("as a lock"), "{refused}");
+        assert_eq!(remaining(&other).await, 1, "nothing was counted");
+    });
+}
+
+#[test]
+fn a_store_without_permits_has_no_latch() {
+    play_on(stores::quorum, 0, async |scene| {
+        let latch = ready(&scene.client().await);
+        for refused in [
+            latch.wait().await.expect_err("a quorum"),
+            latch.count_down().await.map(drop).expect_err("a quorum"),
+        ] {
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        }
+    });
+}

@@ -1,0 +1,286 @@
+//! A latch: a number that processes count down, and that others wait for.
+//!
+//! A count is a permit of a semaphore that stays taken. So the store counts, and nothing has to be
+//! sent to those that wait: each looks again by time.
+
+use std::time::Duration;
+
+use crate::core::backoff::Backoff;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::ttl::Ttl;
+use crate::locking::Locking;
+use crate::session::{Wait, closed};
+use crate::store::{PERMITS_MAX, Store as _};
+
+/// The pauses between two looks of a task that waits.
+const LOOKS: Backoff =
+    Backoff { first: Duration::from_millis(20), longest: Duration::from_secs(1) };
+
+/// A number that processes count down to zero, and that others wait for. Made by
+/// [`Client::latch`](crate::Client::latch).
+///
+/// The latch is open once `count` calls of [`count_down`](Self::count_down) have succeeded. Each
+/// count lasts for [`keep`](Self::keep), by default 24 h, even if its process has ended. Then the
+/// store forgets it, and the latch begins anew. So use a name of its own for each round, such as
+/// `migrated:2.4`. Nobody closes a latch.
+///
+/// If all parties call [`arrive_and_wait`](Self::arrive_and_wait), the latch is a barrier: each
+/// goes on when all have arrived. A party that dies after it arrived still counts.
+///
+/// # Waiting
+///
+/// A task that waits asks the store again and again, so no lost message can make it hang. The
+/// pauses grow from 10 ms to 1 s. So each task costs about one request a second, and it notices up
+/// to a second late that the latch is open.
+///
+/// # Guarantees
+///
+/// A lost request or answer counts nothing twice: the client repeats the request by the same token.
+/// A call that ends with an error did not count, or the client takes its count back in the
+/// background before it sends anything else. So call again. A process that dies within the call may
+/// have counted. If the store forgets its leases, it forgets the counts too.
+///
+/// # Stores
+///
+/// As for [`Semaphore`](crate::Semaphore). The first user of a name sets the count, and another
+/// count is refused ([`Config`](crate::ErrorKind::Config)). In
+/// [strict mode](crate::store::Capabilities::strict) a count lasts for 60 s at most: set
+/// [`keep`](Self::keep).
+///
+/// # Examples
+///
+/// Two workers prepare, and a third process goes on when both are ready:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("memory:").await?;
+/// let ready = client.latch("ready:2.4", 2);
+/// let _counted = ready.count_down().await?;
+/// assert_eq!(ready.remaining().await?, 1);
+/// let _counted = ready.count_down().await?;
+/// ready.wait().await?;
+/// # Ok(()) }
+/// ```
+///
+/// Without `async`:
+///
+/// ```
+/// use leasehold::CountDown;
+/// use leasehold::blocking::block_on;
+///
+/// # fn main() -> Result<(), leasehold::Error> {
+/// let client = block_on(leasehold::Client::connect("memory:"))?;
+/// let ready = client.latch("ready", 1);
+/// assert_eq!(block_on(ready.count_down())?, CountDown::Counted);
+/// assert_eq!(block_on(ready.count_down())?, CountDown::AlreadyOpen);
+/// block_on(ready.wait())?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a latch does nothing until it is counted down or waited for"]
+pub struct Latch {
+    locking: Locking,
+    count: u32,
+}
+
+/// The outcome of [`Latch::count_down`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CountDown {
+    /// This call counted.
+    Counted,
+    /// All were counted before, so this call changed nothing. That is one call too many, or a call
+    /// that was repeated after a crash. If another call fails at the same time, its count is taken
+    /// back, and this call has still not counted.
+    AlreadyOpen,
+}
+
+impl Latch {
+    pub(crate) fn new(locking: Locking, count: u32) -> Self {
+        let locking = locking.permits(1, count).changed(|spec| {
+            // Nothing is protected, so nothing needs a margin or a fencing token.
+            spec.lock_delay = Duration::ZERO;
+            spec.fencing = false;
+        });
+        Self { locking, count }.keep(Ttl::MAX.get())
+    }
+
+    /// Sets how long each count lasts, from 10 ms to 24 h. Default: 24 h. Tasks that wait see the
+    /// latch open only while all counts last. So choose it longer than the time between the first
+    /// count and the last look.
+    pub fn keep(self, span: Duration) -> Self {
+        Self { locking: self.locking.ttl(span), ..self }
+    }
+
+    /// Adds a reason for people, see [`Mutex::why`](crate::Mutex::why). It is shown as long as the
+    /// count lasts.
+    pub fn why(self, text: impl Into<String>) -> Self {
+        Self { locking: self.locking.why(text), ..self }
+    }
+
+    /// Counts down by one. The count stays when this process ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Semaphore::try_acquire`](crate::Semaphore::try_acquire). Also
+    /// [`Config`](crate::ErrorKind::Config) for a count of zero or above
+    /// [`PERMITS_MAX`](crate::store::PERMITS_MAX). After any error, this call does not count.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes back a count that is under way.
+    pub async fn count_down(&self) -> Result<CountDown, Error> {
+        self.check()?;
+        let Some(guard) = self.locking.try_lock().await? else {
+            return Ok(CountDown::AlreadyOpen);
+        };
+        // The lease lasts as long as the count. From the grant on, nothing can take it back.
+        drop(guard.detach());
+        Ok(CountDown::Counted)
+    }
+
+    /// How many counts are missing now. Zero if the latch is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::inspect`](crate::Client::inspect).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without permits.
+    /// [`Config`](crate::ErrorKind::Config) if others use the name with another count, or as a
+    /// lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn remaining(&self) -> Result<u32, Error> {
+        self.check()?;
+        self.locking.named(self.look().await)
+    }
+
+    /// Waits until the latch is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`remaining`](Self::remaining), from the first look. Once the store has answered, an
+    /// outage is waited out. [`Closed`](crate::ErrorKind::Closed) if the client is shut down.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn wait(&self) -> Result<(), Error> {
+        self.wait_until(Wait::ForEver).await
+    }
+
+    /// Waits until the latch is open, for at most `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait). [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if the latch was not
+    /// seen open in that time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn wait_timeout(&self, wait: Duration) -> Result<(), Error> {
+        self.wait_until(Wait::Until(self.locking.session().now() + wait)).await
+    }
+
+    /// Counts down by one, and waits until the latch is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`count_down`](Self::count_down), and then as [`wait`](Self::wait).
+    /// [`Config`](crate::ErrorKind::Config) if the latch was open already: more parties arrived
+    /// than it counts, or the name was used before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes back a count that is under way. A count that was made stays: call
+    /// [`wait`](Self::wait) then.
+    pub async fn arrive_and_wait(&self) -> Result<(), Error> {
+        match self.count_down().await? {
+            CountDown::Counted => self.wait().await,
+            CountDown::AlreadyOpen => self.locking.named(Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "all {} parties of this latch have arrived already; nothing was counted; use \
+                     a name of its own for each round",
+                    self.count
+                ),
+            ))),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let session = self.locking.session();
+        self.locking.key()?;
+        if self.count == 0 || self.count > PERMITS_MAX {
+            let message = format!(
+                "a latch counts down from 1 to {PERMITS_MAX}, not from {}; no request was sent",
+                self.count
+            );
+            return self.locking.named(Err(Error::new(ErrorKind::Config, message)));
+        }
+        if !session.store.capabilities().permits {
+            let message = "this store has no permits, so it cannot count; nothing was counted; use \
+                           another store";
+            return self.locking.named(Err(Error::new(ErrorKind::Unsupported, message)));
+        }
+        Ok(())
+    }
+
+    /// How many counts are missing, as the store says.
+    async fn look(&self) -> Result<u32, Error> {
+        let session = self.locking.session();
+        session.check_here()?;
+        let seen = session.store.inspect(self.locking.key()?.clone()).await?;
+        let used = match seen.permits {
+            Some(permits) if permits.of == self.count => {
+                return Ok(permits.of.saturating_sub(permits.taken));
+            }
+            // Nobody has counted lately.
+            None if seen.holders.is_empty() => return Ok(self.count),
+            Some(permits) => format!("with a count of {}", permits.of),
+            None => "as a lock".to_owned(),
+        };
+        let message = format!(
+            "others use this name {used}, and this latch counts {}; nothing was changed; use \
+             another name",
+            self.count
+        );
+        Err(Error::new(ErrorKind::Config, message))
+    }
+
+    async fn wait_until(&self, wait: Wait) -> Result<(), Error> {
+        self.check()?;
+        let session = self.locking.session();
+        let ended = tokio::select! {
+            biased;
+            open = self.until_open() => open,
+            () = session.sleep(wait) => Err(Error::new(
+                ErrorKind::WaitElapsed,
+                "the latch was not seen open before the wait ended; nothing was changed; wait \
+                 longer or try again later",
+            )),
+            () = session.until_closed() => Err(closed()),
+        };
+        self.locking.named(ended)
+    }
+
+    /// Looks until the latch is open. Nothing but time decides when to look again.
+    async fn until_open(&self) -> Result<(), Error> {
+        let session = self.locking.session();
+        let mut pauses = LOOKS.delays();
+        let mut has_answered = false;
+        loop {
+            match self.look().await {
+                Ok(0) => return Ok(()),
+                Ok(_) => has_answered = true,
+                Err(error) if has_answered && error.is_retryable() => {
+                    tracing::debug!(%error, "the latch is looked at again");
+                }
+                Err(error) => return Err(error),
+            }
+            session.pause(&mut pauses).await;
+        }
+    }
+}
