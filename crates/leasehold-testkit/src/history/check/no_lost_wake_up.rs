@@ -18,8 +18,9 @@ use crate::history::story::{OfKey, Story, Window};
 /// been handed the key at that very moment. It must then hand the key on, so each such call adds
 /// the same time. Nothing is checked outside of calm.
 ///
-/// A holder may leave its lease to expire, if somebody may still work under it or the key is to stay
-/// taken. The store keeps it beyond that deadline, for the lock delay and the drift of clocks. That time does not count.
+/// A holder may leave its lease to expire, if somebody may still work under it or the key is to
+/// stay taken. The store keeps it beyond that deadline, for the lock delay and the drift of clocks.
+/// That time does not count.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let patience = story.bounds.poll + story.bounds.slack + story.bounds.wanted;

@@ -149,8 +149,8 @@ pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
 }
 
 /// After each request that asks or ends something, the first living place is not left waiting if
-/// there is room for it. So no permit is lost by a crash, and a woken waiter is really served. An ask
-/// that names another number of permits is refused, and serves nobody.
+/// there is room for it. So no permit is lost by a crash, and a woken waiter is really served. An
+/// ask that names another number of permits is refused, and serves nobody.
 pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::NoLostWakeUp, |step| {
         let after = step.after;

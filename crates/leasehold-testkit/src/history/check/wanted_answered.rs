@@ -15,9 +15,10 @@ use crate::history::story::{OfKey, Story, Window};
 /// of a waiter: the cost of a hint that came before the client had the lease.
 const SHOWN_WITHIN: Duration = Duration::from_millis(110);
 
-/// Checks, in calm weather, a lease whose window was given up and whose key was not left taken. Its next window begins, or its
-/// release or offer is sent, within the time that its client may keep it, and `slack` more. If
-/// another place surely stands in the line, this happens within the time of a hint and its effects.
+/// Checks, in calm weather, a lease whose window was given up and whose key was not left taken. Its
+/// next window begins, or its release or offer is sent, within the time that its client may keep
+/// it, and `slack` more. If another place surely stands in the line, this happens within the time
+/// of a hint and its effects.
 ///
 /// Checked only if the history contains sent requests, and only for running processes.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
