@@ -6,10 +6,11 @@ use leasehold::{Identity, MultiGuard};
 use rustix::process::Signal;
 
 use super::Context;
-use super::chain::Chain;
 use super::holding::{Holding, as_shown, end, policy};
+use super::join::{self, Joined};
 use super::once;
 use crate::args::Run;
+use crate::chain::Chain;
 use crate::exit::{Exit, Failure};
 use crate::patience::Patience;
 use crate::signals::Signals;
@@ -34,23 +35,43 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     context.settings.refuse_private(name)?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
-    // Before the store is connected: from here on we handle signals.
-    let mut signals = Signals::install()?;
+    let chain = Chain::inherited().and_token();
+    // Before the store is connected: from here on we handle signals. A run that may join becomes
+    // its command, and would lose a signal that a handler took. It holds nothing until then.
+    let mut signals = if chain.is_empty() { Some(Signals::install()?) } else { None };
     let who = Identity::process().command(as_shown("run", &args.guarded.command)).ttl(policy.ttl);
     let mut patience = Patience::new(args.take.wait_store);
     let talk = &context.talk;
     let client = tokio::select! {
         biased;
-        signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
+        signal = interrupt(signals.as_mut()) => return Ok(Exit::Signal(signal.as_raw())),
         client = context.settings.connect_patiently(&who, name, &mut patience, talk) => client?,
     };
+    let joined = join::join(context, &client, &chain, args).await?;
+    join::say(context, &joined);
+    let names: Vec<_> = args.names.iter().filter(|name| !has(&joined, name)).cloned().collect();
+    if names.is_empty() {
+        let failure = join::become_command(context, &client, args, &joined);
+        return Err(failure);
+    }
+    let mut signals = match signals.take() {
+        Some(signals) => signals,
+        None => Signals::install()?,
+    };
     let wait = if period.is_some() { Wait::Never } else { args.take.wait() };
-    let asked = Asked { names: &args.names, wait, patience };
+    let asked = Asked { names: &names, wait, patience };
     let wanted = match period {
         Some(period) => once::wanted(args, &client, period, policy.ttl),
-        None => args.take.of_all(&client, &args.names, policy.ttl),
+        None => args.take.of_all(&client, &names, policy.ttl),
     };
-    let holding = Holding { context, client: &client, guarded: &args.guarded, policy };
+    let holding = Holding {
+        context,
+        client: &client,
+        guarded: &args.guarded,
+        policy,
+        names: &args.names,
+        joined: &joined,
+    };
     let course = match take_and_hold(args, asked, &wanted, &holding, &mut signals).await {
         Ok(Course::Ran(guard, since, verdict)) => {
             // Only a success counts as done.
@@ -69,6 +90,18 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     course
 }
 
+/// Waits for a signal that asks to stop. Without handlers, the signal ends us by itself.
+async fn interrupt(signals: Option<&mut Signals>) -> Signal {
+    match signals {
+        Some(signals) => signals.interrupt().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn has(joined: &[Joined], name: &str) -> bool {
+    joined.iter().any(|lock| lock.name == name)
+}
+
 async fn take_and_hold(
     args: &Run,
     asked: Asked<'_>,
@@ -78,10 +111,6 @@ async fn take_and_hold(
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     let Holding { context, client, .. } = holding;
-    let chain = Chain::inherited().and_token();
-    for name in args.names.iter() {
-        chain.refuse(client, name).await?;
-    }
     let guard = match take(client, asked, wanted, signals, &context.talk).await? {
         Taken::Granted(guard) => guard,
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
