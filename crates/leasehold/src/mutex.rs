@@ -13,7 +13,7 @@ use crate::session::{Spec, lost_error};
 /// A mutex only describes a lock: it has no connection and no state, so it is cheap to make and to
 /// clone. The owner is the [`Guard`], not the task or the thread. A task that locks again while it
 /// holds the guard waits for itself, as with `tokio::sync::Mutex`. Where other libraries acquire a
-/// lock re-entrantly, call [`Guard::renew`].
+/// lock re-entrantly, pass the guard on: see [Reentrancy](Guard#reentrancy).
 ///
 /// # Fairness
 ///
