@@ -269,6 +269,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     #[arg(conflicts_with_all = ["wait", "shared", "permits"])]
     pub(crate) once_per: Option<Typed>,
+    /// Hold the lock for at most this time, even if CMD hangs: tell CMD to stop --grace before its
+    /// end, kill CMD before its end, release the lock, and exit with 124. At least the ttl
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    pub(crate) max_hold: Option<Typed>,
     #[command(flatten)]
     pub(crate) guarded: Guarded,
 }

@@ -11,7 +11,7 @@ LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold
 locks. Of several locks, _NAME, _TOKEN and _FENCE have one line for each.
 Below a `run` that holds NAME, `run NAME` joins that lock: it takes, renews and releases nothing,
 and CMD is stopped when the outer CMD is. Of its other flags only --shared, --permits and --weight
-count, which must fit what the outer run holds. --once-per is refused.";
+count, which must fit what the outer run holds. --once-per and --max-hold are refused.";
 
 /// The end of `elect --help`.
 pub(super) const ELECT_NOTES: &str = "\

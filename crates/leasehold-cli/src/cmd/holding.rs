@@ -202,7 +202,8 @@ pub(crate) fn policy(name: Option<&str>, guarded: &Guarded) -> Result<Policy, Fa
         ))
         .about_any(name));
     }
-    Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal: child::at_terminal() })
+    let terminal = child::at_terminal();
+    Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal, limit: None })
 }
 
 /// The holder as other clients see it: `verb` is our own command. The pid that they see is ours,

@@ -158,8 +158,8 @@ fn why_not(args: &Run, outer: &Outer, holder: &Holder) -> Option<(&'static str, 
 }
 
 fn why_not_below(args: &Run, outer: &Outer) -> Option<&'static str> {
-    if args.once_per.is_some() {
-        return Some("--once-per keeps a lock of its own, so waiting would never end");
+    if args.once_per.is_some() || args.max_hold.is_some() {
+        return Some("--once-per and --max-hold need a lock of their own");
     }
     let is_below = outer.keeper.is_some_and(|keeper| keeper.is_above_us());
     (!is_below).then_some(

@@ -1,5 +1,7 @@
 //! `leasehold run NAME... -- CMD`: holds one lock, or several together, while a command runs.
 
+use std::time::Duration;
+
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::{Identity, MultiGuard};
@@ -12,10 +14,11 @@ use super::once;
 use crate::args::Run;
 use crate::chain::Chain;
 use crate::exit::{Exit, Failure};
+use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::machine::{Lease, Verdict};
+use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
 
 /// How far a run came.
@@ -32,6 +35,7 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     let policy = policy(name, &args.guarded)?;
     args.take.refuse_parts_of(&args.names)?;
     let period = once::period(args, policy.ttl)?;
+    check_max_hold(args, policy.ttl)?;
     context.settings.refuse_private(name)?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
@@ -90,6 +94,20 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     course
 }
 
+/// Refuses a limit that leaves the command hardly any time.
+fn check_max_hold(args: &Run, ttl: Duration) -> Result<(), Failure> {
+    match &args.max_hold {
+        Some(limit) if limit.span < ttl => Err(Failure::config(format!(
+            "the longest hold ({}) must be at least the ttl ({}); nothing was run; change \
+             --max-hold or --ttl",
+            escape(&limit.text),
+            args.guarded.ttl.text
+        ))
+        .about_any(only(&args.names))),
+        _ => Ok(()),
+    }
+}
+
 /// Waits for a signal that asks to stop. Without handlers, the signal ends us by itself.
 async fn interrupt(signals: Option<&mut Signals>) -> Signal {
     match signals {
@@ -120,6 +138,8 @@ async fn take_and_hold(
     if let Some(signal) = signals.interrupted_already().await {
         return stopped(signal);
     }
+    let limit = args.max_hold.as_ref().map(|span| since + span.span);
+    let holding = Holding { policy: Policy { limit, ..holding.policy }, ..*holding };
     let child = holding.start(&guard).await?;
     let verdict = holding.watch(&guard, child, signals).await?;
     Ok(Course::Ran(guard, since, verdict))

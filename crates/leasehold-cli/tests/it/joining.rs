@@ -87,7 +87,8 @@ fn what_a_run_holds_decides_which_inner_runs_join(world: &World) {
         (permits, "--permits 3 --weight 3", Some("wants more permits than the outer one has")),
         (permits, "--permits 4", Some("wants other permits")),
         (permits, "", Some("a semaphore instead of a lock")),
-        ("", "--once-per 1h", Some("--once-per keeps a lock of its own")),
+        ("", "--once-per 1h", Some("need a lock of their own")),
+        ("", "--max-hold 1h", Some("need a lock of their own")),
     ] {
         let outer: Vec<_> = outer.split_whitespace().collect();
         let name = format!("x{}", outer.len());

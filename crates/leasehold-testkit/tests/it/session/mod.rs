@@ -12,6 +12,7 @@ mod idling;
 mod leases;
 mod local_line;
 mod losing;
+mod max_hold;
 mod min_hold;
 mod names;
 mod once;
